@@ -1,0 +1,898 @@
+"""Text -> tokens on disk -> batches.
+
+    python data.py configs/corpora/docs.py                          # the embedded corpus: seconds, no network
+    python data.py configs/corpora/folder.py --path=texts --out=corpora/texts
+    python data.py configs/corpora/fineweb_edu.py --part=3 --parts=16   # one machine of sixteen; then, once, ...
+    python data.py configs/corpora/fineweb_edu.py --parts=16            # ... does what is missing and joins the parts
+    python data.py configs/corpora/docs.py --verify                 # check every shard against its sha256
+
+A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), `val_00000.npy, ...`
+(held-out documents), the tokenizer, and `meta.json`. The same command again continues where it stopped.
+The batch of a step is a pure function of the settings and the step (`Loader`); nothing here knows the model.
+"""
+import ast
+import base64
+import dataclasses
+import hashlib
+import importlib.util
+import inspect
+import json
+import multiprocessing
+import os
+import queue
+import re
+import shutil
+import sys
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tiktoken
+from tqdm import tqdm
+
+import configs
+
+
+@dataclass(frozen=True)
+class Settings:
+    source: str = 'docs'            # docs (embedded), folder (of .txt, .jsonl, .parquet) or hub (a Hugging Face dataset)
+    path: str = ''                  # the folder, or the dataset's name on the hub
+    subset: str = ''                # of a hub dataset, as sample-350BT
+    split: str = 'train'            # of a hub dataset
+    column: str = 'text'            # of .jsonl, .parquet and hub datasets
+    tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), a tiktoken .model, a tiktoken name
+    val_permille: int = 1           # documents held out, of a thousand, by a hash of the text (docs: by file, a tenth)
+    shard_tokens: int = 250_000_000  # a shard ends with the first document chunk beyond this; 1 GB at 4 bytes
+    threads: int = 0                # that tokenise; 0: one a core
+    out: str = 'corpora/docs'       # the folder to write
+
+
+# ------------------------------------------------------------------------------------------------------ tokenizer
+
+LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+                  r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+BYTELEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # EuroBERT's: 128000, 128001 (also pad), 128002
+
+
+class Tokenizer:
+    """Byte-level BPE: a tiktoken.Encoding, the ids of bos, eos, pad and mask, and its Hugging Face form.
+
+    pattern      the regular expression that splits text into pieces before any merge
+    ranks        {token bytes: id}
+    specials     {special token: id}; a mask token is added if `roles` names none
+    roles        {'bos' | 'eos' | 'pad' | 'mask': special token}; bos and pad are eos if absent
+    """
+
+    def __init__(self, pattern, ranks, specials, roles, ignore_merges=True):
+        if 'eos' not in roles:
+            raise ValueError('this tokenizer names no eos token, which ends each document')
+        roles = {'bos': roles['eos'], 'pad': roles['eos'], 'mask': MASK} | roles
+        specials = dict(specials)
+        if roles['mask'] not in specials:
+            specials[roles['mask']] = max(max(ranks.values()), *specials.values()) + 1
+        self.pattern, self.ranks, self.specials, self.roles = pattern, ranks, specials, roles
+        self.ignore_merges = ignore_merges
+        self.ids = {role: specials[token] for role, token in roles.items()}
+        self.vocab_size = max(max(ranks.values()), *specials.values()) + 1
+        if len(set(ranks.values()) | set(specials.values())) != len(ranks) + len(specials):
+            raise ValueError('two tokens of this tokenizer share an id')
+        if self.ids['mask'] in (self.ids['bos'], self.ids['eos'], self.ids['pad']):
+            raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
+        self.encoding = tiktoken.Encoding('tokenizer', pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
+
+    def encode(self, text):
+        """Token ids, uint32, of text in which nothing is special: a literal <|mask|> is seven or so characters."""
+        try:
+            return self.encoding.encode_to_numpy(text, disallowed_special=())
+        except UnicodeEncodeError:  # a lone surrogate, which JSON can hold and UTF-8 cannot
+            text = text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+            return self.encoding.encode_to_numpy(text, disallowed_special=())
+
+    def encode_masked(self, text):
+        """Token ids in which the mask token, as the tokenizer writes it, is one id.
+
+        Spaces before it go: a masked word in training includes the space it begins with.
+        """
+        pieces = text.split(self.roles['mask'])
+        ids = [self.encode(piece.rstrip(' ') if k < len(pieces) - 1 else piece) for k, piece in enumerate(pieces)]
+        return np.concatenate([part for piece in ids for part in (np.array([self.ids['mask']]), piece)][1:])
+
+    def decode(self, ids):
+        return self.encoding.decode([int(i) for i in ids])
+
+    def fingerprint(self):
+        """sha256 over all that decides which ids a text gets."""
+        ranks = [token.hex() for token, _ in sorted(self.ranks.items(), key=lambda item: item[1])]
+        content = [self.pattern, ranks, sorted(self.ranks.values()), sorted(self.specials.items()), sorted(self.ids.items())]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def save(self, folder):
+        """tokenizer.json and tokenizer_config.json, as transformers.AutoTokenizer opens them."""
+        to_unicode = {byte: character for character, byte in byte_alphabet().items()}
+        written = {token: ''.join(to_unicode[byte] for byte in token) for token in self.ranks}
+        added = [{'id': i, 'content': token, 'single_word': False, 'lstrip': token == self.roles['mask'], 'rstrip': False,
+                  'normalized': False, 'special': True} for token, i in sorted(self.specials.items(), key=lambda item: item[1])]
+        # tiktoken merges any two neighbours whose union is a token, lowest rank first: so every split is a merge
+        merges = []
+        for token, _ in sorted(self.ranks.items(), key=lambda item: item[1]):
+            splits = [(token[:k], token[k:]) for k in range(1, len(token))]
+            splits = [(a, b) for a, b in splits if a in self.ranks and b in self.ranks]
+            merges += sorted(splits, key=lambda pair: (self.ranks[pair[0]], self.ranks[pair[1]]))
+        split = {'type': 'Split', 'pattern': {'Regex': self.pattern}, 'behavior': 'Isolated', 'invert': False}
+        byte_level = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
+        write_json(Path(folder) / 'tokenizer.json', {
+            'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added, 'normalizer': None,
+            'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [split, byte_level]},
+            'post_processor': None, 'decoder': byte_level | {'use_regex': True},
+            'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
+                      'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
+                      'ignore_merges': self.ignore_merges,
+                      'vocab': {written[token]: i for token, i in sorted(self.ranks.items(), key=lambda item: item[1])},
+                      'merges': [[written[a], written[b]] for a, b in merges]}})
+        write_json(Path(folder) / 'tokenizer_config.json', {
+            'tokenizer_class': 'PreTrainedTokenizerFast', 'model_input_names': ['input_ids', 'attention_mask'],
+            'clean_up_tokenization_spaces': False, **{f'{role}_token': token for role, token in self.roles.items()}})
+
+
+def load_tokenizer(name):
+    """A Tokenizer from a tokenizer.json (file, folder or hub id), a tiktoken .model file, or a tiktoken name."""
+    path = Path(name)
+    if path.is_dir():
+        path = path / ('tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model')
+    if path.suffix == '.json' or path.suffix == '.model':
+        if not path.is_file():
+            raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
+        return (huggingface_tokenizer if path.suffix == '.json' else tiktoken_file)(path)
+    if name in tiktoken.list_encoding_names():
+        encoding = tiktoken.get_encoding(name)
+        return Tokenizer(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens, {'eos': '<|endoftext|>'})
+    if name.count('/') != 1:
+        raise ValueError(f'{name}: neither a tokenizer file, nor a tiktoken name, nor a hub id like owner/model')
+    from huggingface_hub import hf_hub_download
+    try:
+        hf_hub_download(name, 'tokenizer_config.json')
+        return huggingface_tokenizer(Path(hf_hub_download(name, 'tokenizer.json')))
+    except OSError as error:
+        raise ValueError(f'{name}: no such folder, and the hub gave no tokenizer: {error}') from None
+
+
+def tiktoken_file(path):
+    """Llama 3's tokenizer.model: a line a token, base64 and rank; EuroBERT's names for the 256 special tokens."""
+    try:
+        ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in path.open('rb'))}
+    except ValueError:
+        raise ValueError(f"{path}: not in tiktoken's format (a SentencePiece model is not supported)") from None
+    specials = [BOS, EOS, MASK] + [f'<|reserved_special_token_{k}|>' for k in range(253)]
+    ids = {token: len(ranks) + k for k, token in enumerate(specials)}
+    return Tokenizer(LLAMA3_PATTERN, ranks, ids, {'bos': BOS, 'eos': EOS, 'pad': EOS, 'mask': MASK})
+
+
+def huggingface_tokenizer(path):
+    """A tokenizer.json as tiktoken; what tiktoken would not reproduce id for id is refused, not approximated."""
+    try:
+        spec = json.loads(path.read_text(encoding='utf-8'))
+        config = path.with_name('tokenizer_config.json')
+        config = json.loads(config.read_text(encoding='utf-8')) if config.exists() else {}
+    except ValueError as error:
+        raise ValueError(f'{path}: not valid JSON: {error}') from None
+    model = spec['model']
+    if model.get('type') != 'BPE' or model.get('byte_fallback'):
+        raise ValueError(f'{path}: only byte-level BPE is supported, not {model.get("type")} as SentencePiece makes it')
+    if spec.get('normalizer'):
+        raise ValueError(f'{path}: its normalizer {spec["normalizer"].get("type")} cannot be reproduced')
+    specials = {token['content']: token['id'] for token in spec.get('added_tokens', [])}
+    alphabet = byte_alphabet()
+    try:
+        ranks = {bytes(alphabet[character] for character in token): i
+                 for token, i in model['vocab'].items() if token not in specials}
+        merges = [tuple(bytes(alphabet[character] for character in part) for part in
+                        (merge.split(' ') if isinstance(merge, str) else merge)) for merge in model['merges']]
+    except KeyError as error:
+        raise ValueError(f'{path}: {error.args[0]!r} is no character of a byte-level vocabulary') from None
+    roles = {}
+    for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
+        named = config.get(f'{role}_token')
+        named = named['content'] if isinstance(named, dict) else named
+        known = [token for token in [named, *usual] if token in specials]
+        if known:
+            roles[role] = known[0]
+    ignore_merges = bool(model.get('ignore_merges'))
+    check_merges(path, ranks, merges, ignore_merges)
+    return Tokenizer(split_pattern(path, spec.get('pre_tokenizer')), ranks, specials, roles, ignore_merges)
+
+
+def split_pattern(path, pre_tokenizer):
+    """The regular expression of a tokenizer.json's pre-tokenizer: ByteLevel, or Split then ByteLevel."""
+    steps = (pre_tokenizer or {}).get('pretokenizers', [pre_tokenizer])
+    match steps:
+        case [{'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': True}]:
+            return BYTELEVEL_PATTERN
+        case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
+              {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
+            return pattern
+    raise ValueError(f'{path}: its pre_tokenizer {[step and step.get("type") for step in steps]} cannot be reproduced')
+
+
+def check_merges(path, ranks, merges, ignore_merges):
+    """tiktoken merges by id, tokenizer.json by its list: the same where ids rise with the list and each token is made
+    from the pair that merging alone would come to."""
+    made = [ranks.get(a + b) for a, b in merges]
+    if None in made or any(x > y for x, y in zip(made, made[1:])):
+        raise ValueError(f'{path}: token ids do not rise with the order of merges, as tiktoken needs')
+    pairs = set(merges)
+    for token, rank in ranks.items():
+        parts = [token[k:k + 1] for k in range(len(token))]
+        while len(parts) > 2:
+            options = [ranks.get(a + b, rank) for a, b in zip(parts, parts[1:])]
+            lowest = min(options)
+            if lowest >= rank:
+                break
+            k = options.index(lowest)
+            parts[k:k + 2] = [parts[k] + parts[k + 1]]
+        if len(parts) == 2 and tuple(parts) not in pairs or len(parts) > 2 and not ignore_merges:
+            raise ValueError(f'{path}: token {token!r} is not what its merges make, so tiktoken would give other ids')
+
+
+def byte_alphabet():
+    """{character: byte}: how GPT-2 and all byte-level vocabularies since write bytes as printable characters."""
+    printable = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + k): byte for k, byte in enumerate(others)}
+
+
+# -------------------------------------------------------------------------------------------------------- sources
+#
+# A source is a generator of chunks (texts, position, done): texts is a list of (text, held out), position is what to
+# give the source to go on behind the chunk, done is the share of the input read by then (None where unknown).
+
+DOCS_PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')  # on every machine once the requirements are installed
+CHUNK = 256                                            # documents; fewer if they are long
+CHUNK_CHARACTERS = 4_000_000
+
+
+def source(cfg, part=0, parts=1, position=None):
+    """The chunks of one part of a corpus's texts, from a position on."""
+    if cfg.source == 'docs':
+        if parts > 1:
+            raise ValueError('docs is too small for parts')
+        return docs_source(position)
+    if cfg.source == 'folder':
+        return folder_source(cfg, folder_files(cfg.path)[part::parts], position)
+    if cfg.source == 'hub':
+        return hub_source(cfg, part, parts, position)
+    raise ValueError(f'source is docs, folder or hub, not {cfg.source!r}')
+
+
+def held_out(text, val_permille):
+    """Whether a text is validation: decided by the text alone, so copies of it share their fate."""
+    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
+    return int.from_bytes(digest, 'little') % 1000 < val_permille
+
+
+def chunks(items):
+    """Gather (text, held out, position, done) into chunks."""
+    texts, characters = [], 0
+    for text, held, position, done in items:
+        texts.append((text, held))
+        characters += len(text)
+        if len(texts) == CHUNK or characters > CHUNK_CHARACTERS:
+            yield texts, position, done
+            texts, characters = [], 0
+    if texts:
+        yield texts, position, done
+
+
+def docs_source(position):
+    texts = [(text, split) for split, _, text in docs() if split != 'test']
+    start = position or 0
+    return chunks((text, split == 'validation', k + 1, (k + 1) / len(texts))
+                  for k, (text, split) in enumerate(texts) if k >= start)
+
+
+def docs():
+    """[(split, file, docstring)]: the English that numpy, scipy, torch and pandas are documented in, sorted by file.
+
+    Held out by file, since near-copies share one: md5 of its path modulo 10 is 0 for test, 1 for validation.
+    A text that occurs twice is kept once, in test rather than in validation rather than in train.
+    """
+    files = []
+    for package in DOCS_PACKAGES:
+        spec = importlib.util.find_spec(package)
+        if spec is None:
+            raise ValueError(f'the docs corpus reads the package {package}, which is not installed')
+        root = Path(spec.origin).parent
+        files += sorted((path.relative_to(root.parent).as_posix(), str(path)) for path in root.rglob('*.py'))
+    with multiprocessing.Pool() as pool:
+        found = pool.map(docstrings, [path for _, path in files], chunksize=32)
+    order = {'test': 0, 'validation': 1, 'train': 2}
+    splits = [('test', 'validation', *['train'] * 8)[int(hashlib.md5(name.encode()).hexdigest(), 16) % 10] for name, _ in files]
+    kept = {}
+    for split, (name, _), texts in sorted(zip(splits, files, found), key=lambda item: (order[item[0]], item[1])):
+        for text in texts:
+            kept.setdefault(text, (split, name))
+    return sorted(((split, name, text) for text, (split, name) in kept.items()), key=lambda item: item[1])
+
+
+def docstrings(path):
+    """The docstrings of a Python file, and the strings it gives to add_docstr and add_newdoc; no doctest blocks."""
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (SyntaxError, ValueError):  # some packages ship templates and deliberately broken files
+        return []
+    texts = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            texts.append(ast.get_docstring(node) or '')
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, 'attr', getattr(node.func, 'id', ''))
+            if 'add_docstr' in name or 'add_newdoc' in name:
+                parts = [part.value for argument in node.args for part in ast.walk(argument)
+                         if isinstance(part, ast.Constant) and isinstance(part.value, str) and ' ' in part.value]
+                texts.append('\n'.join(inspect.cleandoc(part) for part in parts))
+    texts = [re.sub(r'^[ \t]*>>>(?:.*\S.*\n?)+', '', text, flags=re.MULTILINE) for text in texts]
+    texts = [re.sub(r'\n{3,}', '\n\n', text).strip() for text in texts]
+    return [text for text in texts if text]
+
+
+def folder_files(path):
+    root = Path(path)
+    if not path or not root.exists():
+        raise ValueError(f'path {path!r}: no such file or folder')
+    files = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
+    files = [file for file in files if file.suffix in ('.txt', '.jsonl', '.parquet')]
+    if not files:
+        raise ValueError(f'{path}: no .txt, .jsonl or .parquet file there')
+    return files
+
+
+def folder_source(cfg, files, position):
+    """Chunks of a list of files. A .txt file is one document; a position is (file's index, position in the file)."""
+    sizes = [file.stat().st_size for file in files]
+    before, total = np.cumsum([0, *sizes]), max(1, sum(sizes))
+    first, inside = position or (0, 0)
+    readers = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
+
+    def items():
+        for k in range(first, len(files)):
+            for text, after, share in readers[files[k].suffix](files[k], cfg.column, inside if k == first else 0):
+                if not isinstance(text, str):
+                    raise ValueError(f'{files[k]}: column {cfg.column!r} holds {text!r} where text was expected')
+                text = text.removeprefix('\ufeff').replace('\r\n', '\n')
+                yield text, held_out(text, cfg.val_permille), (k, after), float(before[k] + share * sizes[k]) / total
+    return chunks(items())
+
+
+def read_txt(path, column, start):
+    if start == 0:
+        yield decode(path, path.read_bytes(), 0), 1, 1.0
+
+
+def read_jsonl(path, column, start):
+    size = max(1, path.stat().st_size)
+    with path.open('rb') as file:
+        file.seek(start)
+        while line := file.readline():
+            here, start = start, start + len(line)
+            text = decode(path, line, here)
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text.removeprefix('\ufeff'))
+            except ValueError:
+                raise ValueError(f'{path}: the line at byte {here} is not valid JSON') from None
+            if not isinstance(row, dict) or column not in row:
+                raise ValueError(f'{path}: the line at byte {here} has no column {column!r}')
+            yield row[column], start, start / size
+
+
+def read_parquet(path, column, start):
+    import pyarrow
+    import pyarrow.parquet
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
+    if column not in file.schema_arrow.names:
+        raise ValueError(f'{path}: has no column {column!r}, but {", ".join(file.schema_arrow.names)}')
+    ends = np.cumsum([file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)], dtype=int)
+    group = int(np.searchsorted(ends, start, side='right'))
+    row = int(ends[group - 1]) if group else 0
+    for batch in file.iter_batches(CHUNK, row_groups=range(group, len(ends)), columns=[column]):
+        for text in batch.column(0).to_pylist():
+            row += 1
+            if row > start:
+                yield text, row, row / file.metadata.num_rows
+
+
+def decode(path, content, offset):
+    try:
+        return content.decode('utf-8')
+    except UnicodeDecodeError as error:
+        raise ValueError(f'{path}: invalid UTF-8 at byte {offset + error.start}') from None
+
+
+def hub_source(cfg, part, parts, position):
+    """Chunks of a streamed Hugging Face dataset; parts share out its files."""
+    import datasets
+    try:
+        dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
+    if dataset.column_names and cfg.column not in dataset.column_names:
+        raise ValueError(f'{cfg.path}: has no column {cfg.column!r}, but {", ".join(dataset.column_names)}')
+    if parts > dataset.num_shards:
+        raise ValueError(f'{cfg.path} has {dataset.num_shards} files: too few for {parts} parts')
+    split = (dataset.info.splits or {}).get(cfg.split)
+    total = split.num_examples / parts if split and split.num_examples else None
+    dataset = dataset.select_columns([cfg.column]).shard(parts, part)
+    count = 0
+    if position:
+        count = position['documents']
+        dataset.load_state_dict(position['dataset'])
+    for batch in dataset.iter(CHUNK):
+        count += len(batch[cfg.column])
+        texts = [(text, held_out(text, cfg.val_permille)) for text in batch[cfg.column]]
+        yield texts, {'documents': count, 'dataset': dataset.state_dict()}, total and min(1.0, count / total)
+
+
+# ---------------------------------------------------------------------------------------------------- preparation
+
+def prepare(cfg, part=-1, parts=1):
+    """Write the corpus, or one part of it. Without a part: every part that is missing, then join them."""
+    if not 1 <= cfg.val_permille < 1000 or cfg.shard_tokens < 1:
+        raise ValueError('val_permille is 1 to 999 and shard_tokens at least 1')
+    if not -1 <= part < parts:
+        raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
+    folder = Path(cfg.out)
+    if (folder / 'meta.json').exists():
+        if read_json(folder / 'meta.json')['settings'] != what_was_made(cfg):
+            raise ValueError(f'{folder} holds a corpus made with other settings: remove it, or write elsewhere with --out')
+        print(f'{folder}: already prepared')
+        return
+    tokenizer = load_tokenizer(cfg.tokenizer)
+    if cfg.source == 'folder':
+        folder_files(cfg.path)
+    others = [path.name for path in folder.glob('part_*') if not path.name.endswith(f'_of_{parts:03d}')]
+    if others:
+        raise ValueError(f'{folder}: {others[0]} was begun with another --parts: keep to that, or remove it')
+    for number in [part] if part >= 0 else range(parts):
+        prepare_part(cfg, tokenizer, number, parts)
+    if part < 0:
+        join(cfg, tokenizer, parts)
+
+
+def what_was_made(cfg):
+    """The settings that decide a corpus's content."""
+    return {name: value for name, value in dataclasses.asdict(cfg).items() if name not in ('out', 'threads')}
+
+
+def prepare_part(cfg, tokenizer, part, parts):
+    """Tokenise one part into its folder; `progress.json` is renamed into place behind each shard."""
+    folder = Path(cfg.out) / f'part_{part:03d}_of_{parts:03d}'
+    progress = folder / 'progress.json'
+    begun = {'settings': what_was_made(cfg), 'tokenizer': tokenizer.fingerprint()}
+    state = begun | {'shards': [], 'position': None, 'done': False}
+    if progress.exists():
+        state = read_json(progress)
+        if {name: state[name] for name in begun} != begun:
+            raise ValueError(f'{folder} was begun with other settings: remove it, or write elsewhere with --out')
+    if state['done']:
+        return
+    texts = source(cfg, part, parts, state['position'])
+    texts = prepend(next(texts, None), texts)  # a source that cannot be read leaves nothing on disk
+    folder.mkdir(parents=True, exist_ok=True)
+    dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
+    documents = sum(shard['documents'] for shard in state['shards'])
+    tokens = sum(shard['tokens'] for shard in state['shards'])
+    begin, tokens_begin = time.monotonic(), tokens
+    train, val, held, position = [], [], dict(documents=0, tokens=0, val_documents=0, val_tokens=0), state['position']
+
+    def flush():
+        nonlocal train, val, held
+        name = f'{len(state["shards"]):05d}.npy'
+        held['sha256'] = save_array(folder / f'tokens_{name}', train, dtype) if train else None
+        held['val_sha256'] = save_array(folder / f'val_{name}', val, dtype) if val else None
+        state['shards'].append(held)
+        state['position'] = position
+        write_json(progress, state)
+        train, val, held = [], [], dict(documents=0, tokens=0, val_documents=0, val_tokens=0)
+
+    terminal = sys.stderr.isatty()
+    label = cfg.out + (f' part {part} of {parts}' if parts > 1 else '')
+    with tqdm(total=1.0, desc=label, mininterval=0.2 if terminal else 30, ascii=not terminal,
+              bar_format='{desc}: {percentage:3.0f}%|{bar:20}| {elapsed}<{remaining} {postfix}') as bar:
+        for (arrays, val_arrays), position, done in encode_chunks(texts, tokenizer, cfg.threads):
+            for kind, found in (('', arrays), ('val_', val_arrays)):
+                held[kind + 'documents'] += len(found)
+                held[kind + 'tokens'] += sum(map(len, found))
+            train += arrays
+            val += val_arrays
+            documents += len(arrays) + len(val_arrays)
+            tokens += sum(map(len, arrays)) + sum(map(len, val_arrays))
+            speed = (tokens - tokens_begin) / (time.monotonic() - begin)
+            bar.set_postfix_str(f'{documents:,} documents, {tokens:,} tokens, {speed:,.0f} tokens/s', refresh=False)
+            if done is not None:
+                bar.update(done - bar.n)
+            if held['tokens'] >= cfg.shard_tokens:
+                flush()
+        if held['documents'] or held['val_documents']:
+            flush()
+    state['done'] = True
+    write_json(progress, state)
+
+
+def prepend(first, rest):
+    if first is not None:
+        yield first
+        yield from rest
+
+
+def encode_chunks(texts, tokenizer, threads):
+    """(train arrays, validation arrays), position, done of each chunk in order, tokenised by a pool of threads."""
+    eos = np.array([tokenizer.ids['eos']], np.uint32)
+
+    def encode(chunk):
+        found = [], []
+        for text, held in chunk:
+            if text:
+                found[held].append(np.concatenate([tokenizer.encode(text), eos]))
+        return found
+
+    threads = threads or os.cpu_count()
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = deque()
+        for chunk, position, done in texts:
+            waiting.append((pool.submit(encode, chunk), position, done))
+            if len(waiting) > 2 * threads:
+                future, position, done = waiting.popleft()
+                yield future.result(), position, done
+        for future, position, done in waiting:
+            yield future.result(), position, done
+
+
+def join(cfg, tokenizer, parts):
+    """Rename the parts' shards into one sequence, write meta.json, remove the parts; again after a crash is fine."""
+    folder = Path(cfg.out)
+    meta = {'settings': what_was_made(cfg), 'tokenizer': tokenizer.fingerprint(), 'vocab_size': tokenizer.vocab_size,
+            **{f'{role}_token_id': i for role, i in tokenizer.ids.items()},
+            'special_ids': sorted(tokenizer.specials.values()), 'tokens': 0, 'documents': 0, 'val_tokens': 0,
+            'val_documents': 0, 'shards': [], 'val_shards': []}
+    folders = [folder / f'part_{part:03d}_of_{parts:03d}' for part in range(parts)]
+    for part in folders:
+        for number, shard in enumerate(read_json(part / 'progress.json')['shards']):
+            for kind, prefix in (('', 'tokens'), ('val_', 'val')):
+                meta[kind + 'tokens'] += shard[kind + 'tokens']
+                meta[kind + 'documents'] += shard[kind + 'documents']
+                if shard[kind + 'tokens']:
+                    listed = meta[kind + 'shards']
+                    name = f'{prefix}_{len(listed):05d}.npy'
+                    listed.append({'name': name, 'tokens': shard[kind + 'tokens'], 'sha256': shard[kind + 'sha256']})
+                    written = part / f'{prefix}_{number:05d}.npy'
+                    if written.exists():
+                        written.rename(folder / name)
+    if not meta['tokens']:
+        raise ValueError(f'{cfg.path or cfg.source}: no training text there')
+    hashes = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
+    meta['fingerprint'] = hashlib.sha256(''.join(hashes).encode()).hexdigest()
+    meta['unigram_loss'] = unigram_loss(folder, meta)
+    tokenizer.save(folder)
+    write_json(folder / 'meta.json', meta)
+    for part in folders:
+        shutil.rmtree(part)
+    print(f'{folder}: {meta["documents"]:,} documents, {meta["tokens"]:,} tokens; held out {meta["val_documents"]:,} '
+          f'documents, {meta["val_tokens"]:,} tokens; fingerprint {meta["fingerprint"][:12]}')
+
+
+def unigram_loss(folder, meta, most=10_000_000):
+    """Nats per held-out token of the training tokens' frequencies (add-one): what a model without context reaches."""
+    if not meta['val_tokens']:
+        return None
+    counts = np.bincount(np.load(folder / 'tokens_00000.npy', mmap_mode='r')[:most], minlength=meta['vocab_size']) + 1
+    val = np.bincount(np.load(folder / 'val_00000.npy', mmap_mode='r')[:most], minlength=meta['vocab_size'])
+    return float(-(val * np.log(counts / counts.sum())).sum() / val.sum())
+
+
+def save_array(path, arrays, dtype):
+    """Write one .npy under a temporary name, sync, rename; its sha256."""
+    temporary = path.with_name(f'.{path.name}.tmp')
+    with temporary.open('wb') as file:
+        np.save(file, np.concatenate(arrays).astype(dtype))
+        file.flush()
+        os.fsync(file.fileno())
+    digest = sha256(temporary)
+    temporary.rename(path)
+    return digest
+
+
+def sha256(path):
+    with open(path, 'rb') as file:
+        return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def write_json(path, content):
+    """Whole or not at all: under a temporary name, synced, renamed."""
+    temporary = Path(path).with_name(f'.{Path(path).name}.tmp')
+    with temporary.open('w', encoding='utf-8') as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)
+        file.write('\n')
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+def read_json(path):
+    try:
+        return json.loads(Path(path).read_text(encoding='utf-8'))
+    except OSError as error:
+        raise ValueError(f'{path}: {error.strerror}') from None
+    except ValueError:
+        raise ValueError(f'{path}: not valid JSON') from None
+
+
+# -------------------------------------------------------------------------------------------------------- batches
+
+SHORTEST = 12             # tokens: the paper's inputs are 12 to 2,048 long (section 2, footnote 6)
+VALIDATION = 2 ** 64 - 1  # stands for the seed in validation rows, which depend on the corpus alone
+OBJECTIVES = ('clm', 'mlm', 'mntp')
+NO_TARGET = -100
+
+
+def objective(phases, step):
+    """The objective of a step, counted from 0."""
+    for name, steps in phases:
+        if step < steps:
+            return name
+        step -= steps
+    raise ValueError('step beyond the last phase')
+
+
+class Corpus:
+    """A prepared folder: its stretches of `context` tokens, memory-mapped.
+
+    Raises ValueError for a folder that is no corpus, or whose shards are missing or cut short.
+    """
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        if not (self.folder / 'meta.json').exists():
+            raise ValueError(f'{folder}: no corpus there (no meta.json); prepare it with `python data.py configs/corpora/...`')
+        self.meta = read_json(self.folder / 'meta.json')
+        self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
+
+    def open_shards(self, kind):
+        dtype = np.uint16 if self.meta['vocab_size'] <= 2 ** 16 else np.uint32
+        arrays = []
+        for shard in self.meta[kind]:
+            path = self.folder / shard['name']
+            try:
+                array = np.load(path, mmap_mode='r', allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise ValueError(f'{path}: missing or cut short ({error})') from None
+            if array.shape != (shard['tokens'],) or array.dtype != dtype:
+                raise ValueError(f'{path}: holds {array.dtype} {array.shape}, where meta.json says {np.dtype(dtype)} ({shard["tokens"]},)')
+            arrays.append(array)
+        return arrays, np.cumsum([0, *map(len, arrays)])
+
+    def num_stretches(self, split, context):
+        return int(self.streams[split][1][-1]) // context
+
+    def stretch(self, split, k, context):
+        """Tokens [k * context, (k + 1) * context) of the stream, as int64; they may come from several shards."""
+        arrays, ends = self.streams[split]
+        start, stop = k * context, (k + 1) * context
+        first, last = np.searchsorted(ends, [start, stop - 1], side='right') - 1
+        return np.concatenate([arrays[s][max(0, start - ends[s]):stop - ends[s]] for s in range(first, last + 1)]).astype(np.int64)
+
+    def verify(self):
+        for shard in self.meta['shards'] + self.meta['val_shards']:
+            if sha256(self.folder / shard['name']) != shard['sha256']:
+                raise ValueError(f'{self.folder / shard["name"]}: its sha256 is not the one in meta.json')
+        print(f'{self.folder}: every shard is as it was written')
+
+
+def permute(index, n, seed, epoch):
+    """Where a keyed permutation of 0..n-1 sends each index: a Feistel network of six rounds, walked until inside n.
+
+    Six: with four, neighbours are correlated where n is about a hundred. No memory, whatever n is.
+    """
+    keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
+    half = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))
+    low = (np.uint64(1) << half) - np.uint64(1)
+    out = np.array(index, np.uint64)
+    outside = np.ones(out.shape, bool)
+    while outside.any():
+        left, right = out[outside] >> half, out[outside] & low
+        for key in keys:
+            left, right = right, left ^ (mix(right + key) & low)
+        out[outside] = (left << half) | right
+        outside = out >= np.uint64(n)
+    return out.astype(np.int64)
+
+
+def mix(x):
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), on uint64 arrays."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a step as one flat row of tokens."""
+    tokens: object   # (tokens,) int64, masked where the objective masks
+    lengths: list    # of the segments, which do not see each other; sums to the number of tokens
+    targets: object  # (tokens,) int64, NO_TARGET where nothing is predicted
+    at: object       # (targets,) int64: the positions that have a target
+
+
+def make_batch(corpus, split, rows, key, kind, cfg):
+    """The Batch of some rows [(i, stretch)] under an objective, and a hash of what was read for each row.
+
+    The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, a uniform number a token for the mask,
+    then what mask_replace needs. So the cut is that of every objective, and a 20 % mask is within the 40 % one.
+    """
+    context, meta = cfg.context, corpus.meta
+    inputs, targets, lengths, hashes = [], [], [], []
+    for i, k in rows:
+        random = np.random.Generator(np.random.Philox(key=np.array([key, i], np.uint64)))
+        tokens = corpus.stretch(split, k, context)
+        cut = SHORTEST + int(random.random() * (context - 2 * SHORTEST + 1)) if cfg.cut_rows else context
+        segments = [cut, context - cut] if cfg.cut_rows else [context]
+        read = hashlib.blake2b(tokens.tobytes() + cut.to_bytes(8, 'little'), digest_size=6)
+        hashes.append(int.from_bytes(read.digest(), 'little'))
+        if kind == 'clm':
+            masked, target = tokens, next_tokens(tokens, segments)
+        else:
+            masked, target = mask(tokens, random, cfg.mask_ratio, cfg.mask_replace, meta)
+            if kind == 'mntp':  # a masked token is predicted from the position before it (LLM2Vec)
+                target = next_tokens(target, segments)
+        inputs.append(masked)
+        targets.append(target)
+        lengths += segments
+    targets = np.concatenate(targets)
+    return Batch(np.concatenate(inputs), lengths, targets, np.flatnonzero(targets != NO_TARGET)), hashes
+
+
+def next_tokens(tokens, lengths):
+    """At each position the token behind it in its segment; none at a segment's last."""
+    targets = np.append(tokens[1:], NO_TARGET)
+    targets[np.cumsum(lengths) - 1] = NO_TARGET
+    return targets
+
+
+def mask(tokens, random, ratio, replace, meta):
+    """(inputs, targets) of masked language modeling: each token but special ones with probability `ratio`.
+
+    replace = (mask, random, keep): what a masked token becomes, as shares; the paper's are 1, 0, 0, BERT's .8, .1, .1.
+    """
+    chosen = (random.random(len(tokens), np.float32) < ratio) & ~np.isin(tokens, meta['special_ids'])
+    inputs = np.where(chosen, meta['mask_token_id'], tokens)
+    if replace[0] < 1:
+        ordinary = np.setdiff1d(np.arange(meta['vocab_size']), meta['special_ids'])
+        kind, drawn = random.random(len(tokens)), ordinary[(random.random(len(tokens)) * len(ordinary)).astype(int)]
+        other = np.where(kind < replace[0] + replace[1], drawn, tokens)
+        inputs = np.where(chosen & (kind >= replace[0]), other, inputs)
+    return inputs, np.where(chosen, tokens, NO_TARGET)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one process reads at a step."""
+    batches: list     # of micro_rows rows each
+    num_targets: int  # in these
+    rows: int         # a hash of tokens and cuts; the sum over processes, modulo 2**48, identifies the step's rows
+
+
+class Loader:
+    """Iterates over the Steps [start, stop) of one process; a background thread keeps a few ready.
+
+    Step s holds rows first_row + s * rows_per_step onwards; row i is stretch permute(i mod K) of K, by (seed, i // K).
+    All drawn is a function of (seed, corpus, context, rows_per_step, cut_rows, first_row, s): not of the objective,
+    the processes, the micro-batches, or of where the run was interrupted.
+    `convert(batch)` runs in the thread (to tensors, to pinned memory).
+    """
+
+    def __init__(self, corpus, cfg, start, stop, rank=0, world_size=1, convert=lambda batch: batch, ahead=4):
+        self.corpus, self.cfg, self.rank, self.world_size, self.convert = corpus, cfg, rank, world_size, convert
+        self.num_stretches = corpus.num_stretches('train', cfg.context)
+        if not self.num_stretches:
+            raise ValueError(f'{corpus.folder}: {corpus.meta["tokens"]:,} tokens are less than one row of {cfg.context}')
+        self.queue, self.stopped = queue.Queue(ahead), threading.Event()
+        self.thread = threading.Thread(target=self.work, args=(start, stop), daemon=True)
+        self.thread.start()
+
+    def rows(self, step):
+        """[(i, stretch)] of this process at a step; a step may lie in two epochs."""
+        share = self.cfg.rows_per_step // self.world_size
+        first = self.cfg.first_row + step * self.cfg.rows_per_step + self.rank * share
+        i = np.arange(first, first + share)
+        epochs, index = i // self.num_stretches, i % self.num_stretches
+        stretches = np.concatenate([permute(index[epochs == epoch], self.num_stretches, self.cfg.seed, int(epoch))
+                                    for epoch in np.unique(epochs)])
+        return list(zip(i.tolist(), stretches.tolist()))
+
+    def step(self, step):
+        kind, rows = objective(self.cfg.phases, step), self.rows(step)
+        size = self.cfg.micro_rows or len(rows)
+        made = [make_batch(self.corpus, 'train', rows[k:k + size], self.cfg.seed, kind, self.cfg) for k in range(0, len(rows), size)]
+        num_targets = sum(len(batch.at) for batch, _ in made)
+        return Step([self.convert(batch) for batch, _ in made], num_targets, sum(h for _, hashes in made for h in hashes) % 2 ** 48)
+
+    def work(self, start, stop):
+        try:
+            for step in range(start, stop):
+                if not self.put(self.step(step)):
+                    return
+            self.put(None)
+        except BaseException as error:  # handed to the loop, which raises it
+            self.put(error)
+
+    def put(self, item):
+        while not self.stopped.is_set():
+            try:
+                self.queue.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                pass
+        return False
+
+    def __iter__(self):
+        while (item := self.queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def close(self):
+        self.stopped.set()
+        self.thread.join()
+
+
+def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
+    """The Batches of this process: the first val_rows stretches of the held-out stream, each in one process once.
+
+    All processes get equally many, as FSDP needs: where rows run out, a batch repeats row 0 without targets.
+    """
+    count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
+    size = cfg.micro_rows or max(1, cfg.rows_per_step // world_size)
+    for first in range(0, count, size * world_size):
+        rows = [(k, k) for k in range(first, min(first + size * world_size, count))][rank::world_size]
+        batch, _ = make_batch(corpus, 'validation', rows or [(0, 0)], VALIDATION, kind, cfg)
+        yield batch if rows else dataclasses.replace(batch, targets=np.full_like(batch.targets, NO_TARGET), at=batch.at[:0])
+
+
+# ----------------------------------------------------------------------------------------------------------- main
+
+def train_tokenizer(cfg, vocab_size):
+    """Learn a byte-level BPE vocabulary from the corpus's training texts and write it where `tokenizer` points."""
+    from tokenizers import Regex, Tokenizer as Trained, models, pre_tokenizers, trainers
+    trained = Trained(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    alphabet = byte_alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, initial_alphabet=list(alphabet), show_progress=False)
+    trained.train_from_iterator((text for texts, _, _ in source(cfg) for text, held in texts if not held), trainer)
+    ranks = {bytes(alphabet[character] for character in token): i for token, i in trained.get_vocab().items()}
+    specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
+    Path(cfg.tokenizer).mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer(LLAMA3_PATTERN, ranks, specials, {'bos': BOS, 'eos': EOS, 'pad': EOS, 'mask': MASK})
+    tokenizer.save(cfg.tokenizer)
+    print(f'{cfg.tokenizer}: {tokenizer.vocab_size:,} ids')
+
+
+def main():
+    cfg, actions = configs.parse(Settings, sys.argv[1:], part=-1, parts=1, verify=False, train_tokenizer=0)
+    if actions['verify']:
+        Corpus(cfg.out).verify()
+    elif actions['train_tokenizer']:
+        train_tokenizer(cfg, actions['train_tokenizer'])
+    else:
+        prepare(cfg, actions['part'], actions['parts'])
+
+
+if __name__ == '__main__':
+    configs.run(main)
