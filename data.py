@@ -334,9 +334,18 @@ def docstrings(path):
                 parts = [part.value for argument in node.args for part in ast.walk(argument)
                          if isinstance(part, ast.Constant) and isinstance(part.value, str) and ' ' in part.value]
                 texts.append('\n'.join(inspect.cleandoc(part) for part in parts))
-    texts = [re.sub(r'^[ \t]*>>>(?:.*\S.*\n?)+', '', text, flags=re.MULTILINE) for text in texts]
-    texts = [re.sub(r'\n{3,}', '\n\n', text).strip() for text in texts]
+    texts = [without_doctests(text) for text in texts]
     return [text for text in texts if text]
+
+
+def without_doctests(text):
+    """The text less its `>>>` blocks, each of which ends with an empty line."""
+    kept, inside = [], False
+    for line in text.splitlines():
+        inside = line.lstrip().startswith('>>>') or inside and line.strip() != ''
+        if not inside:
+            kept.append(line)
+    return re.sub(r'\n{3,}', '\n\n', '\n'.join(kept)).strip()
 
 
 def folder_files(path):

@@ -9,7 +9,6 @@ The module tree bears Hugging Face's names: a saved folder is what transformers'
 import hashlib
 import inspect
 import json
-import math
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -240,7 +239,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), dtype=precise, device=hidden.device)
         if with_gradient:
             grad_hidden, grad_weight = torch.zeros_like(h), torch.zeros_like(weight, dtype=precise)
-        for part, target in zip(h.split(rows), targets.split(rows)):
+        for start in range(0, len(h), rows):
+            part, target = h[start:start + rows], targets[start:start + rows]
             logits = (part @ w.T).to(precise)
             normaliser = logits.logsumexp(1, keepdim=True)
             loss += (normaliser - logits.gather(1, target[:, None])).sum()
@@ -248,8 +248,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 grad = (logits - normaliser).exp_()
                 grad.scatter_add_(1, target[:, None], torch.full_like(normaliser, -1.0))
                 grad = grad.to(dtype)
-                start = part.storage_offset() // h.shape[1]
-                torch.mm(grad, w, out=grad_hidden[start:start + len(part)])
+                grad_hidden[start:start + rows] = grad @ w
                 grad_weight += grad.T @ part
         if with_gradient:
             ctx.gradients = grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype)
@@ -329,18 +328,17 @@ def read_sizes(folder):
     return Sizes(**{field.name: config[field.name] for field in fields(Sizes)})
 
 
-def read_tensors(folder, names_and_shapes):
-    """Yields (name, tensor) from model.safetensors for exactly these names and shapes, one at a time."""
-    path = Path(folder) / 'model.safetensors'
+def read_tensors(path, shapes):
+    """Yields (name, tensor) from a safetensors file for exactly the names of {name: shape}, one at a time."""
     try:
         with safe_open(path, 'pt') as file:
             present = set(file.keys())
-            for name in sorted(present.symmetric_difference(names_and_shapes)):
+            for name in sorted(present.symmetric_difference(shapes)):
                 raise ValueError(f'{path}: {"unexpected" if name in present else "missing"} weight {name}')
-            for name, shape in names_and_shapes.items():
+            for name, shape in shapes.items():
                 tensor = file.get_tensor(name)
                 if tensor.shape != shape:
-                    raise ValueError(f'{path}: {name} has shape {tuple(tensor.shape)}, config.json wants {tuple(shape)}')
+                    raise ValueError(f'{path}: {name} has shape {tuple(tensor.shape)}, and should have {tuple(shape)}')
                 yield name, tensor
     except OSError as error:
         raise ValueError(f'{path}: {error}') from None
@@ -359,7 +357,7 @@ def load(folder, device='cpu'):
     model.to_empty(device=device)
     parameters = dict(model.named_parameters())
     with torch.no_grad():
-        for name, tensor in read_weights(folder, {name: p.shape for name, p in parameters.items()}):
+        for name, tensor in read_tensors(folder / 'model.safetensors', {name: p.shape for name, p in parameters.items()}):
             parameters[name].copy_(tensor)
     return model
 

@@ -18,6 +18,7 @@ import math
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -69,7 +70,7 @@ class Settings:
     grad_clip: float = 1.0          # the gradient's norm
     # what may change between one start of a run and the next
     micro_rows: int = 6             # rows a process computes at once, accumulation follows; 0: all of its rows
-    log_every: int = 10             # steps
+    log_every: int = 10             # steps; the loss is their mean, the gradient's norm the last
     val_every: int = 1_000          # steps; 0: only at the end
     val_rows: int = 512             # held-out rows, the same ones each time; 0: no validation
     save_every: int = 1_000         # steps; 0: only at the end
@@ -349,11 +350,14 @@ def check_weights(cfg, folder):
 
 
 def start(cfg, corpus, world):
-    """(model, wrapped model, optimizer, step, seconds so far): resumed, branched, from weights, or from nothing."""
+    """Resumed, branched, from weights, or from nothing, which `how` says in words.
+
+    (model, the same wrapped, optimizer, step, seconds so far, [(objective, loss)] not logged yet, how)
+    """
     run = Path(cfg.out) / cfg.name
     steps = [int(path.name) for path in run.glob('*') if path.name.isdigit()]
     ours = numbers(cfg, world.dtype, corpus.meta['fingerprint'])
-    step, seconds, origin, state = 0, 0.0, None, None
+    step, seconds, recent, origin, state = 0, 0.0, [], None, None
     if steps:
         origin = run / str(max(steps))
         state = read_state(origin, world)
@@ -383,9 +387,9 @@ def start(cfg, corpus, world):
                 put(p, architecture.initial_weight(name, p.shape, cfg.seed))
     optimizer = make_optimizer(model, cfg, world)
     if state:
-        step = state['step']
+        step, recent = state['step'], [tuple(item) for item in state['recent']]
         load_optimizer(origin, model, optimizer, step)
-    return model, wrapped, optimizer, step, seconds, how
+    return model, wrapped, optimizer, step, seconds, recent, how
 
 
 # ------------------------------------------------------------------------------------------------------------- log
@@ -490,7 +494,10 @@ def validate(wrapped, corpus, cfg, world):
 
 
 def read_window(window, run, cfg, world):
-    """[(loss, gradient norm)] of the steps since the last look, which stayed on the device; stops at the first bad one."""
+    """([(objective, loss)], the last gradient norm) of the steps since the last look, which stayed on the device.
+
+    Raises FloatingPointError at the first that is not finite; no checkpoint is written before this look.
+    """
     sums = world.sum_tensor(torch.stack([loss_sum for _, _, loss_sum, _ in window])).tolist()
     norms = torch.stack([norm for _, _, _, norm in window]).tolist()
     for (step, count, _, _), loss_sum, norm in zip(window, sums, norms):
@@ -499,7 +506,8 @@ def read_window(window, run, cfg, world):
             good = max((int(path.name) for path in run.glob('*') if path.name.isdigit()), default=None)
             raise FloatingPointError(f'step {step + 1}: loss {loss_sum / max(1, count)}, gradient norm {norm}, on rows {first:,} to '
                                      f'{first + cfg.rows_per_step - 1:,}; the last good checkpoint is {run / str(good) if good else "none"}')
-    return [(loss_sum / max(1, count), norm) for (_, count, _, _), loss_sum, norm in zip(window, sums, norms)]
+    losses = [(objective(cfg.phases, step), loss_sum / max(1, count)) for (step, count, _, _), loss_sum in zip(window, sums)]
+    return losses, norms[-1]
 
 
 def prune(run, cfg):
@@ -534,7 +542,7 @@ def train(cfg, tracker=''):
                              f'{cfg.context}: prepare it with a larger val_permille, or take --val_rows=0')
         run = Path(cfg.out) / cfg.name
         send = open_tracker(tracker if world.rank == 0 else '', run)
-        model, wrapped, optimizer, first, seconds, how = start(cfg, corpus, world)
+        model, wrapped, optimizer, first, seconds, recent, how = start(cfg, corpus, world)
         total = cfg.total_steps
         if world.rank == 0:
             run.mkdir(parents=True, exist_ok=True)
@@ -562,11 +570,14 @@ def train(cfg, tracker=''):
             saving = stopping or done == total or done in cfg.save_at or cfg.save_every and done % cfg.save_every == 0
             if not (logging or saving):
                 continue
-            loss, norm = read_window(window, run, cfg, world)[-1]
+            losses, norm = read_window(window, run, cfg, world)
+            recent += losses
             window.clear()
             now = time.monotonic()
             seconds = seconds_before + now - began
             if logging:
+                loss = statistics.fmean(loss for phase, loss in recent if phase == kind)
+                recent = []
                 line = {'step': done, 'phase': kind, 'loss': loss, 'lr': lr, 'grad_norm': norm, 'tokens': done * cfg.rows_per_step * cfg.context,
                         'tokens_per_second': round((done - marked) * cfg.rows_per_step * cfg.context / (now - mark), 1),
                         'seconds': round(seconds, 2), 'rows': f'{rows % 2 ** 48:012x}'}
@@ -578,7 +589,7 @@ def train(cfg, tracker=''):
                     print(console(line, cfg, (time.monotonic() - began) / (done - first) * (total - done)), flush=True)
             if saving:
                 state = {'step': done, 'seconds': seconds, 'numbers': numbers(cfg, world.dtype, corpus.meta['fingerprint']),
-                         'settings': dataclasses.asdict(cfg), 'processes': world.size}
+                         'settings': dataclasses.asdict(cfg), 'processes': world.size, 'recent': recent}
                 save_checkpoint(run / str(done), model, optimizer, state, corpus.folder, world)
                 if world.rank == 0:
                     prune(run, cfg)

@@ -63,7 +63,7 @@ def parse(cls, arguments, **actions):
     if '--help' in arguments or '-h' in arguments:
         print(describe(cls, actions))
         sys.exit(0)
-    path = arguments.pop(0) if arguments and not arguments[0].startswith('--') else None
+    path = arguments.pop(0) if arguments and not arguments[0].startswith('-') else None
     found = read(path) if path else {}
     types = {field.name: field.type for field in dataclasses.fields(cls)}
     action_types = {name: type(default) for name, default in actions.items()}
@@ -87,7 +87,12 @@ def parse(cls, arguments, **actions):
             options = [*types, *(actions if where.startswith('--') else ())]
             nearest = difflib.get_close_matches(name, options, n=1, cutoff=0.0)[0]
             raise ValueError(f'{where}: unknown setting {name!r}; the nearest is {nearest!r}')
-    return cls(**values), actions
+    try:
+        return cls(**values), actions
+    except ValueError as error:  # a dataclass that refuses a value begins its sentence with the setting's name
+        name = str(error).split()[0]
+        where = (found | typed).get(name, (None, ''))[1]
+        raise ValueError(f'{where}: {error}' if where else str(error)) from None
 
 
 def from_text(name, text, kind):

@@ -1,0 +1,80 @@
+import dataclasses
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / 'shared'  # real text and vocabularies, where somebody has put them
+os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}  # threads of small models only wait for each other
+os.chdir(ROOT)
+
+import data      # noqa: E402
+import pretrain  # noqa: E402
+
+
+def run_script(*arguments, timeout=120, **options):
+    """A script of the project, as a user starts it."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, **options)
+
+
+def torchrun(processes, *arguments, timeout=200):
+    launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
+    environment = os.environ | {'PYTHONPATH': str(ROOT)}
+    return run_script(*launcher, *arguments, timeout=timeout, env=environment)
+
+
+def texts():
+    """A few hundred documents of English: the docstrings of some of numpy's files."""
+    root = Path(importlib.util.find_spec('numpy').origin).parent
+    files = ['_core/_add_newdocs.py', 'lib/_function_base_impl.py', 'linalg/_linalg.py', '_core/fromnumeric.py']
+    return [text for file in files for text in data.docstrings(root / file)]
+
+
+@pytest.fixture(scope='session')
+def corpus(tmp_path_factory):
+    """A small prepared corpus of 4,096 ids, several shards, train and validation."""
+    folder = tmp_path_factory.mktemp('corpus')
+    with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
+        file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
+    data.prepare(data.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'out'), val_permille=200,
+                               shard_tokens=40_000))
+    return folder / 'out'
+
+
+SMALL = dict(phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, context=64, rows_per_step=4, micro_rows=2, lr=3e-3, warmup_steps=3,
+             decay_steps=3, log_every=1, val_every=6, val_rows=5, save_every=4, keep=9, device='cpu')
+
+
+@pytest.fixture
+def settings(corpus, tmp_path):
+    """A function that makes a small run's Settings, writing under a temporary folder."""
+    return lambda **changes: pretrain.Settings(**(dict(name='run', corpus=str(corpus), out=str(tmp_path / 'out')) | SMALL | changes))
+
+
+def arguments(cfg):
+    """The command line that gives these settings."""
+    return [f'--{name}={value}' for name, value in dataclasses.asdict(cfg).items()]
+
+
+def log_lines(run, *, timed=False):
+    """log.jsonl as a list, without what depends on the clock."""
+    lines = [json.loads(line) for line in (Path(run) / 'log.jsonl').read_text().splitlines()]
+    return [{name: value for name, value in line.items() if timed or name not in ('seconds', 'tokens_per_second')} for line in lines]
+
+
+def one_line_error(result, *parts):
+    """A mistake of the user's: exit code 2, one line, no traceback, and the words that help."""
+    assert result.returncode == 2, result.stderr
+    assert 'Traceback' not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith('error: ')]
+    assert len(lines) == 1 and result.stderr.strip().endswith(lines[0]), result.stderr
+    for part in parts:
+        assert re.search(part, lines[0]), (part, lines[0])

@@ -1,0 +1,118 @@
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+
+import configs
+import data
+import pretrain
+from conftest import ROOT, one_line_error, run_script
+
+
+@dataclass(frozen=True)
+class Example:
+    steps: int = 10      # of training
+    lr: float = 1e-3
+    name: str = ''
+    compile: bool = False
+    phases: tuple = ()
+
+
+def write(folder, text, name='run.py'):
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_order_of_precedence(tmp_path):
+    write(tmp_path, 'steps = 1\nlr = 2\nname = "base"\n', 'base.py')
+    path = write(tmp_path, 'base = "base.py"\nname = "run"  # a comment\n')
+    cfg, actions = configs.parse(Example, [path, '--lr=0.5', '--compile', '--phases=(("clm", 2_0),)', '--dry_run'], dry_run=False, part=-1)
+    assert cfg == Example(1, 0.5, 'run', True, (('clm', 20),))
+    assert actions == {'dry_run': True, 'part': -1}
+    assert type(configs.parse(Example, [path])[0].lr) is float  # an int will do for a float
+    assert configs.parse(Example, ['--name=1e-3'])[0].name == '1e-3'  # a str is taken as typed
+
+
+@pytest.mark.parametrize('text, parts', [
+    ('steps = 1\nstep = 2\n', ('run.py:2', "'step'", "'steps'")),
+    ('lr = "5e-4"\n', ('run.py:1', 'lr takes float', '5e-4')),
+    ('steps = True\n', ('run.py:1', 'steps takes int, not bool')),
+    ('steps = 1.0\n', ('run.py:1', 'steps takes int, not float')),
+    ('steps = 1\nlr = 1.0\nsteps = 2\n', ('run.py:3', 'steps is set twice', 'run.py:1')),
+    ('steps = 2 * 3\n', ('run.py:1', 'steps = 2 * 3', 'literal')),
+    ('import os\n', ('run.py:1', 'import os')),
+    ('steps: int = 3\n', ('run.py:1', 'steps: int = 3')),
+    ('steps, lr = 1, 2\n', ('run.py:1',)),
+    ('steps = = 3\n', ('run.py:1', 'steps = = 3')),
+    ('steps = 1\nbase = "x.py"\n', ('run.py:2', 'first line')),
+    ('base = "absent.py"\n', ('absent.py', 'No such file')),
+    ('base = "run.py"\n', ('run.py:1', 'no base of its own')),
+])
+def test_mistakes_in_a_file(tmp_path, text, parts):
+    with pytest.raises(ValueError) as caught:
+        configs.parse(Example, [write(tmp_path, text)])
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+@pytest.mark.parametrize('arguments, parts', [
+    (['--stepz=3'], ("'stepz'", "'steps'")),
+    (['--steps=3', '--steps=3'], ('--steps', 'twice')),
+    (['--steps'], ('--steps=',)),
+    (['--steps=three'], ("'three'", 'int')),
+    (['--steps=3.5'], ('steps takes int, not float',)),
+    (['--compile=yes'], ("'yes'", 'bool')),
+    (['-steps=3'], ('--name=value',)),
+    (['--steps=3', 'run.py'], ("'run.py'", '--name=value')),
+])
+def test_mistakes_on_the_command_line(arguments, parts):
+    with pytest.raises(ValueError) as caught:
+        configs.parse(Example, arguments)
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_a_config_is_never_executed(tmp_path):
+    with pytest.raises(ValueError):
+        configs.parse(Example, [write(tmp_path, f'name = open("{tmp_path}/made", "w")\n')])
+    assert not (tmp_path / 'made').exists()
+
+
+def test_a_bad_value_names_its_line(tmp_path):
+    path = write(tmp_path, 'name = "x"\nphases = (("clm", 5), ("mlmm", 5))\n')
+    one_line_error(run_script('pretrain.py', path), r'run\.py:2: phases must be', 'mlmm')
+    one_line_error(run_script('pretrain.py', path, '--phases=("clm",20)', '--decay_steps=30'), '--decay_steps: decay_steps is 30.*at most 20')
+    one_line_error(run_script('pretrain.py', path, '--learning_rate=3'), "unknown setting 'learning_rate'")
+
+
+def test_every_config_of_the_repository_parses():
+    for path in sorted((ROOT / 'configs').glob('*.py')):
+        if path.name != '__init__.py':
+            configs.parse(pretrain.Settings, [str(path)])
+    for path in sorted((ROOT / 'configs/corpora').glob('*.py')):
+        configs.parse(data.Settings, [str(path)])
+
+
+def test_flat_phases_are_one_phase():
+    assert pretrain.Settings(name='x', phases=('clm', 20), decay_steps=0).phases == (('clm', 20),)
+
+
+def test_torchrun_passes_every_setting_on():
+    """torchrun's parser reads options behind the script's name too, and refuses what begins one of its own."""
+    from torch.distributed.run import get_args_parser
+    actions = ['dry_run', 'world_size', 'tracker', 'grid', 'part', 'parts', 'verify']
+    for name in [field.name for cls in (data.Settings, pretrain.Settings) for field in fields(cls)] + actions:
+        for argument in (f'--{name}', f'--{name}=1'):
+            assert get_args_parser().parse_args(['pretrain.py', argument]).training_script_args == [argument]
+    with pytest.raises(SystemExit):  # what the loop above would catch
+        get_args_parser().parse_args(['pretrain.py', '--log=1'])
+
+
+def test_help_shows_settings_with_their_comments():
+    result = run_script('pretrain.py', '--help')
+    assert result.returncode == 0
+    assert '--warmup_steps' in result.stdout and 'in all processes: 192 GPUs x 6 rows' in result.stdout
+
+
+def test_sources_hold_only_literal_configs():
+    for path in Path(ROOT / 'configs').rglob('*.py'):
+        if path.name != '__init__.py':
+            configs.read(path)

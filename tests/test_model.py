@@ -1,0 +1,263 @@
+"""The transformer against transformers, float64 and plain formulas; what may see what; folders in and out."""
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import model as architecture
+from conftest import ROOT, one_line_error, run_script
+
+SIZES = architecture.Sizes(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                           num_key_value_heads=2, max_position_embeddings=2048, rope_theta=10_000.0, rms_norm_eps=1e-5,
+                           tie_word_embeddings=False, bos_token_id=296, eos_token_id=297, pad_token_id=298, mask_token_id=299)
+
+
+def make(**changes):
+    model = architecture.Model(dataclasses.replace(SIZES, **changes))
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, p in model.named_parameters():  # far from the initial weights, so that attention is not uniform
+            p.copy_(torch.randn(p.shape) * 0.1 + (1.0 if name.endswith('norm.weight') else 0.0))
+    return model
+
+
+def tokens(count, seed=0):
+    return torch.randint(0, 290, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize('layers, hidden, ffn, heads, kv_heads, body, everything', [
+    (12, 768, 3072, 12, 12, 211_766_016, 310_266_624),
+    (26, 1152, 4096, 18, 6, 607_874_688, 755_625_600),
+    (28, 1728, 5120, 18, 6, 1_187_856_576, 1_409_482_944)])
+def test_parameter_counts(layers, hidden, ffn, heads, kv_heads, body, everything):
+    """Worked by hand: V d + L (2 d d + 2 d d K/H + 3 d f + 2 d) + d, and V d more for the head."""
+    h = hidden // heads
+    by_hand = 128_256 * hidden + layers * (2 * hidden ** 2 + 2 * hidden * kv_heads * h + 3 * hidden * ffn + 2 * hidden) + hidden
+    with torch.device('meta'):
+        model = architecture.Model(dataclasses.replace(SIZES, vocab_size=128_256, hidden_size=hidden, intermediate_size=ffn,
+                                                       num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads))
+    counted = sum(p.numel() for p in model.parameters())
+    assert counted == everything and counted - model.lm_head.weight.numel() == body == by_hand
+
+
+def test_causal_cannot_see_the_future_and_bidirectional_can():
+    model, a = make(), tokens(50)
+    b = a.clone()
+    b[-1] = (b[-1] + 1) % 290
+    with torch.no_grad():
+        for causal in (True, False):
+            x, y = (model.hidden_states(t, [50], causal) for t in (a, b))
+            unchanged = torch.equal(x[:-1], y[:-1])
+            assert unchanged if causal else (x[0] - y[0]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize('causal', [True, False])
+def test_segments_never_see_each_other(causal):
+    """Packed in any company, alone, or behind other content: the same vectors; positions restart."""
+    model, parts = make(), [tokens(n, seed=n) for n in (7, 1, 30, 12)]
+    with torch.no_grad():
+        packed = model.hidden_states(torch.cat(parts), [7, 1, 30, 12], causal).split([7, 1, 30, 12])
+        other = model.hidden_states(torch.cat([tokens(20, 9), parts[2]]), [20, 30], causal)[20:]
+        for found, part in zip(packed, parts):
+            torch.testing.assert_close(found, model.hidden_states(part, [len(part)], causal), atol=1e-5, rtol=0)
+        torch.testing.assert_close(packed[2], other, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize('tie', [True, False])
+def test_transformers_opens_our_folder_and_we_open_its(tie, tmp_path):
+    from transformers import AutoModelForMaskedLM
+    model, a = make(tie_word_embeddings=tie, rope_theta=250_000.0), tokens(1500)
+    model.save(tmp_path / 'ours')
+    theirs, info = AutoModelForMaskedLM.from_pretrained(tmp_path / 'ours', output_loading_info=True)
+    assert type(theirs).__name__ == 'EuroBertForMaskedLM'
+    assert not any(info.values()), info
+    padded = torch.cat([a, torch.full((100,), SIZES.pad_token_id)])
+    mask = torch.cat([torch.ones(1500), torch.zeros(100)])
+    with torch.no_grad():
+        ours = model.logits(model.hidden_states(a, [1500]))
+        torch.testing.assert_close(ours, theirs(a[None]).logits[0], atol=1e-4, rtol=0)
+        torch.testing.assert_close(ours, theirs(padded[None], attention_mask=mask[None]).logits[0, :1500], atol=1e-4, rtol=0)
+    theirs.save_pretrained(tmp_path / 'theirs')
+    again = architecture.load(tmp_path / 'theirs')
+    assert again.sizes == model.sizes
+    for (name, p), (other, q) in zip(model.named_parameters(), again.named_parameters()):
+        assert name == other and torch.equal(p, q)
+
+
+def test_causal_equals_transformers_llama(tmp_path):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(0)
+    theirs = LlamaForCausalLM(LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+                                          num_key_value_heads=2, max_position_embeddings=2048, rms_norm_eps=1e-5, initializer_range=0.1))
+    theirs.save_pretrained(tmp_path)
+    model, a = architecture.load(tmp_path), tokens(1200)
+    with torch.no_grad():
+        torch.testing.assert_close(model.logits(model.hidden_states(a, [1200], causal=True)), theirs(a[None]).logits[0], atol=1e-4, rtol=0)
+        loss, count = model(a, [1200], torch.cat([a[1:], torch.tensor([-100])]), causal=True)
+        torch.testing.assert_close(loss / count, theirs(a[None], labels=a[None]).loss, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize('count', [0, 1, 256, 700])
+def test_chunked_loss_and_gradients_equal_the_plain_ones(count):
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(count, 24, dtype=torch.float64), torch.randn(80, 24, dtype=torch.float64)
+    targets, scale = torch.randint(0, 80, (count,)), 0.37
+    results = []
+    for dtype in (torch.float64, torch.float32, 'plain'):
+        h, w = (x.to(torch.float64 if dtype == 'plain' else dtype).clone().requires_grad_() for x in (hidden, weight))
+        loss = F.cross_entropy(F.linear(h, w), targets, reduction='sum') if dtype == 'plain' else \
+            architecture.ChunkedCrossEntropy.apply(h, w, targets, True)
+        (loss * scale).backward()
+        results.append((loss.detach(), h.grad, w.grad))
+    for exact, single, plain in zip(*results):
+        torch.testing.assert_close(exact, plain, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(single.double(), plain, rtol=1e-4, atol=1e-4)
+
+
+def test_the_whole_model_in_float64_equals_its_float32():
+    """Loss and every gradient of forward() against autograd through the full logits, in float64."""
+    model, a = make(), tokens(90)
+    targets = torch.where(torch.rand(90, generator=torch.Generator().manual_seed(2)) < 0.4, a, -100)
+    loss, count = model(a, [40, 50], targets, causal=False)
+    (loss / count).backward()
+    exact = make().double()
+    logits = exact.logits(exact.hidden_states(a, [40, 50]))
+    reference = F.cross_entropy(logits, targets)
+    reference.backward()
+    assert count == (targets != -100).sum()
+    assert abs(loss.item() / count - reference.item()) < 1e-5
+    for p, q in zip(model.parameters(), exact.parameters()):
+        torch.testing.assert_close(p.grad.double(), q.grad, atol=2e-5, rtol=1e-3)
+
+
+def test_no_target_is_loss_zero_and_gradient_zero():
+    model = make()
+    loss, count = model(tokens(20), [20], torch.full((20,), -100), causal=False)
+    loss.backward()
+    assert loss.item() == 0 and count == 0
+    assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
+
+
+@pytest.mark.parametrize('tie', [True, False])
+def test_recomputing_gives_the_same_bits(tie):
+    grads = []
+    for recompute in (False, True):
+        model = make(tie_word_embeddings=tie)
+        model.model.recompute = recompute
+        model(tokens(60), [25, 35], tokens(60, 3), causal=False)[0].backward()
+        grads.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*grads))
+
+
+@pytest.mark.slow
+def test_compiled_equals_eager_and_does_not_recompile_for_new_lengths():
+    from torch._dynamo.testing import CompileCounter
+    model, compiled = make(), make()
+    counter = CompileCounter()
+    for layer in compiled.model.layers:
+        layer.before, layer.after = torch.compile(layer.before, backend=counter), torch.compile(layer.after, backend=counter)
+    for k, lengths in enumerate(([64], [20, 44], [12, 52], [30, 34], [1] * 64)):
+        a = tokens(64, k)
+        for causal in (True, False):
+            torch.testing.assert_close(compiled(a, lengths, a, causal)[0], model(a, lengths, a, causal)[0])
+        if k == 1:
+            compiled_after_two = counter.frame_count
+    assert counter.frame_count == compiled_after_two
+
+
+def test_lengths_must_fit_the_tokens():
+    for lengths in ([10, 9], [20, 0], [21, -1]):
+        with pytest.raises(ValueError, match='lengths must be positive and sum to 20'):
+            make()(tokens(20), lengths, tokens(20), causal=True)
+
+
+def test_initial_weights_are_keyed_by_name_and_seed():
+    draw = architecture.initial_weight
+    a, b, c = draw('model.x.weight', (400, 300), 0), draw('model.y.weight', (400, 300), 0), draw('model.x.weight', (400, 300), 1)
+    assert torch.equal(a, draw('model.x.weight', (400, 300), 0)) and not torch.equal(a, b) and not torch.equal(a, c)
+    assert abs(a.std().item() - 0.02) < 1e-4 and abs(a.mean().item()) < 2e-4
+    assert torch.equal(draw('model.layers.0.input_layernorm.weight', (7,), 0), torch.ones(7))
+
+
+def rewrite(name, change):
+    def damage(folder):
+        config = json.loads((folder / 'config.json').read_text())
+        config[name] = change
+        (folder / 'config.json').write_text(json.dumps(config))
+    return damage
+
+
+@pytest.mark.parametrize('damage, part', [
+    (lambda f: (f / 'model.safetensors').write_bytes((f / 'model.safetensors').read_bytes()[:-100]), 'model.safetensors: damaged or cut short'),
+    (lambda f: (f / 'model.safetensors').write_bytes(b''), 'model.safetensors: damaged or cut short'),
+    (lambda f: (f / 'model.safetensors').unlink(), 'no checkpoint there'),
+    (lambda f: (f / 'config.json').unlink(), 'config.json: No such file'),
+    (lambda f: (f / 'config.json').write_text('{'), 'not valid JSON'),
+    (rewrite('num_hidden_layers', 4), 'missing weight model.layers.3.input_layernorm.weight'),
+    (rewrite('num_hidden_layers', 2), 'unexpected weight model.layers.2.input_layernorm.weight'),
+    (rewrite('intermediate_size', 80), r'mlp.gate_proj.weight has shape \(96, 64\), and should have \(80, 64\)'),
+    (rewrite('model_type', 'bert'), "model_type is 'bert'"),
+    (rewrite('hidden_act', 'gelu'), "hidden_act = 'gelu'"),
+    (rewrite('attention_bias', True), 'attention_bias = True'),
+    (rewrite('rope_parameters', {'rope_type': 'yarn', 'rope_theta': 1e4}), "rope_type = 'yarn'"),
+    (rewrite('num_key_value_heads', 3), 'multiple of num_key_value_heads 3'),
+    (rewrite('mask_token_id', 300), 'not below vocab_size'),
+])
+def test_folders_that_cannot_be_opened_are_refused_by_name(tmp_path, damage, part):
+    make().save(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=part):
+        architecture.load(tmp_path)
+
+
+def test_fill_mask(tmp_path):
+    """A model whose head copies one direction says what it must; the command line prints it, and names mistakes."""
+    import data
+    tokenizer = data.load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+    model = make(vocab_size=4096, bos_token_id=4093, eos_token_id=4094, pad_token_id=4094, mask_token_id=4095)
+    text = 'The function returns <|mask|> of <|mask|>.'
+    found = architecture.fill_mask(model, tokenizer, text)
+    ids = torch.from_numpy(tokenizer.encode_masked(text).astype(np.int64))
+    with torch.no_grad():
+        expected = model.logits(model.hidden_states(ids, [len(ids)])).softmax(1)[ids == 4095]
+    assert len(found) == 2 and all(len(best) == 5 for best in found)
+    for best, p in zip(found, expected):
+        assert [token for token, _ in best] == [tokenizer.decode([i]) for i in p.topk(5).indices]
+        assert best[0][1] == pytest.approx(p.max().item())
+    model.save(tmp_path / '7')
+    tokenizer.save(tmp_path / '7')
+    result = run_script('model.py', tmp_path, text)
+    assert result.returncode == 0 and len(result.stdout.splitlines()) == 2 and '%' in result.stdout
+    one_line_error(run_script('model.py', tmp_path, 'nothing to fill'), r'write it as <\|mask\|>')
+    one_line_error(run_script('model.py', tmp_path / 'absent', text), 'no checkpoint there')
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
+@pytest.mark.parametrize('causal', [True, False])
+@pytest.mark.parametrize('kv_heads', [2, 6, 18])
+def test_varlen_equals_the_loop(causal, kv_heads):
+    torch.manual_seed(0)
+    lengths = [12, 2036, 700, 1348, 1, 99]
+    q, k, v = (torch.randn(sum(lengths), heads, 64, device='cuda', dtype=torch.bfloat16, requires_grad=True) for heads in (18, kv_heads, kv_heads))
+    ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).cuda()
+    segments = architecture.Segments(lengths, ends, max(lengths))
+    results = []
+    for attend in (architecture.attend_varlen, architecture.attend_loop):
+        out = attend(q, k, v, segments, causal)
+        results.append((out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))))
+    for a, b in zip(*results):
+        assert (a - b).float().norm() / b.float().norm() < 1e-2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
+def test_bf16_on_cuda_is_near_fp32_on_the_cpu():
+    model, a = make(), tokens(300)
+    expected = model(a, [100, 200], a, False)[0] / 300
+    with torch.autocast('cuda', torch.bfloat16):
+        found = make().cuda()(a.cuda(), [100, 200], a.cuda(), False)[0].cpu() / 300
+    assert abs(found - expected) < 0.02 * expected

@@ -1,0 +1,366 @@
+"""Runs: what they log, that they resume and branch bit for bit, in any layout, and what they say when they cannot."""
+import dataclasses
+import hashlib
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import data
+import model as architecture
+import pretrain
+from conftest import ROOT, arguments, log_lines, one_line_error, run_script, torchrun
+
+
+def run_of(cfg):
+    return Path(cfg.out) / cfg.name
+
+
+def weights(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).glob('*.safetensors')}
+
+
+# -------------------------------------------------------------------------------------------------------- schedule
+
+def test_schedule_by_hand():
+    cfg = pretrain.Settings(name='x', phases=(('clm', 10_000), ('mlm', 32_000)))
+    lrs = {step: pretrain.lr_at(step, cfg) for step in (0, 999, 1_999, 2_000, 20_000, 39_999, 40_000, 41_000, 41_999)}
+    assert lrs == pytest.approx({0: 5e-4 / 2000, 999: 2.5e-4, 1_999: 5e-4, 2_000: 5e-4, 20_000: 5e-4, 39_999: 5e-4, 40_000: 5e-4,
+                                 41_000: 2.5e-4, 41_999: 5e-4 / 2000})
+    kinds = [data.objective(cfg.phases, step) for step in (0, 9_999, 10_000, 41_999)]
+    assert kinds == ['clm', 'clm', 'mlm', 'mlm']
+    with pytest.raises(ValueError):
+        data.objective(cfg.phases, 42_000)
+
+
+def test_weight_decay_is_on_matrices_only(corpus, settings):
+    with pretrain.processes('cpu') as world:
+        model, _ = pretrain.build(settings(), data.Corpus(corpus).meta, world)
+        decayed, others = pretrain.make_optimizer(model, settings(), world).param_groups
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert decayed['weight_decay'] == 0.1 and others['weight_decay'] == 0
+    assert all(name.endswith('norm.weight') for name in (names[id(p)] for p in others['params'])) and len(others['params']) == 5
+    assert len(decayed['params']) + 5 == len(names)
+
+
+@pytest.mark.parametrize('kind, share', [('clm', 1 - 2 / 2048), ('mlm', 0.4)])
+def test_flops_by_hand(kind, share):
+    """The 610M's, each term written out; the mean attended length of the cut law at 2,048 is 1,357.7."""
+    cfg = pretrain.Settings(name='x', phases=((kind, 42_000),))
+    matrices = 26 * (1152 * 1152 + 2 * 1152 * 384 + 1152 * 1152 + 3 * 1152 * 4096)
+    attention = 4 * 26 * 1152 * 1357.7 / (2 if kind == 'clm' else 1)
+    assert pretrain.flops_per_token(cfg, kind) == pytest.approx(3 * (2 * matrices + 2 * share * 128_256 * 1152 + attention), rel=1e-4)
+
+
+# ------------------------------------------------------------------------------------------------------------- runs
+
+def test_a_run_learns_logs_and_saves(settings, corpus):
+    cfg = settings(phases=(('clm', 40), ('mlm', 40), ('mntp', 40)), log_every=10, val_every=20, save_every=50, save_at=(20,), keep=1)
+    pretrain.train(cfg)
+    run, lines = run_of(cfg), log_lines(run_of(cfg), timed=True)
+    assert [line['step'] for line in lines] == list(range(10, 121, 10))
+    assert {'step', 'phase', 'loss', 'lr', 'grad_norm', 'tokens', 'tokens_per_second', 'seconds', 'rows'} <= set(lines[0])
+    assert [line['phase'] for line in lines] == ['clm'] * 4 + ['mlm'] * 4 + ['mntp'] * 4
+    assert lines[0]['loss'] < np.log(4096) + 0.3
+    val = {line['step']: line for line in lines if 'val_clm_loss' in line}
+    assert list(val) == list(range(20, 121, 20))
+    for kind, begin, end in (('clm', 20, 40), ('mlm', 40, 80), ('mntp', 80, 120)):  # every phase learns its own objective
+        assert val[end][f'val_{kind}_loss'] < val[begin][f'val_{kind}_loss']
+    assert lines[-1]['tokens'] == 120 * 4 * 64
+    assert sorted(int(path.name) for path in run.glob('[0-9]*')) == [20, 100, 120]  # 50 was pruned
+    files = sorted(path.name for path in (run / '120').iterdir())
+    assert files == ['config.json', 'model.safetensors', 'optimizer.safetensors', 'state.json', 'tokenizer.json', 'tokenizer_config.json']
+    config = json.loads((run / 'config.json').read_text())
+    assert config['hidden_size'] == 32 and config['starts'][0]['versions']['torch'] == torch.__version__
+
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+    theirs, info = AutoModelForMaskedLM.from_pretrained(run / '120', output_loading_info=True)
+    assert not any(info.values())
+    ours, ids = architecture.load(run), torch.arange(100, 160)
+    with torch.no_grad():
+        torch.testing.assert_close(ours.logits(ours.hidden_states(ids, [60])), theirs(ids[None]).logits[0], atol=1e-4, rtol=0)
+    text = 'The function returns <|mask|> of floats.'
+    tokenizer = AutoTokenizer.from_pretrained(run / '120')
+    best = pipeline('fill-mask', model=theirs, tokenizer=tokenizer)(text)
+    found = architecture.fill_mask(ours, data.load_tokenizer(str(run / '120')), text)[0]
+    assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
+
+
+def test_clm_and_mlm_read_the_same_rows(settings):
+    runs = [settings(name=name, phases=((name, 8),)) for name in ('clm', 'mlm')] + [settings(name='other', seed=1)]
+    for cfg in runs:
+        pretrain.train(cfg)
+    clm, mlm, other = ([line['rows'] for line in log_lines(run_of(cfg))] for cfg in runs)
+    assert clm == mlm and len(set(clm)) == 8 and not set(clm) & set(other)
+
+
+def test_one_update_equals_plain_pytorch(settings, corpus):
+    """The first two steps against Hugging Face's model, padded, one loss over the whole step, torch's AdamW in float64."""
+    from transformers import AutoModelForMaskedLM
+    cfg = settings(phases=(('mlm', 2),), warmup_steps=0, decay_steps=0, micro_rows=1, save_at=(1, 2), grad_clip=0.5, val_rows=0)
+    pretrain.train(cfg)
+    with pretrain.processes('cpu') as world:
+        model, *_ = pretrain.start(dataclasses.replace(cfg, name='fresh'), data.Corpus(corpus), world)
+    model.save(run_of(cfg) / 'fresh')
+    theirs = AutoModelForMaskedLM.from_pretrained(run_of(cfg) / 'fresh', dtype=torch.float64)
+    groups = [{'params': [p for p in theirs.parameters() if p.ndim == n], 'weight_decay': decay} for n, decay in ((2, 0.1), (1, 0.0))]
+    optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95), eps=1e-5)
+    loader = data.Loader(data.Corpus(corpus), dataclasses.replace(cfg, micro_rows=0), 0, 0)
+    for step in range(2):
+        batch = loader.step(step).batches[0]
+        parts = [torch.nn.utils.rnn.pad_sequence(torch.from_numpy(x).split(batch.lengths), batch_first=True, padding_value=fill)
+                 for x, fill in ((batch.tokens, 4094), (batch.targets, -100))]
+        seen = torch.arange(parts[0].shape[1])[None] < torch.tensor(batch.lengths)[:, None]
+        loss = theirs(parts[0], attention_mask=seen.long(), labels=parts[1]).loss
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        line = log_lines(run_of(cfg))[step]
+        assert line['loss'] == pytest.approx(loss.item(), abs=1e-5) and line['grad_norm'] == pytest.approx(norm.item(), rel=1e-4)
+    ours = load_file(run_of(cfg) / '2' / 'model.safetensors')
+    for name, p in theirs.named_parameters():
+        if name in ours:
+            torch.testing.assert_close(ours[name].double(), p.detach(), atol=2e-5, rtol=0)
+
+
+# --------------------------------------------------------------------------------------------- resume and branch
+
+@pytest.mark.parametrize('seed', [0, 1])
+def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
+    """SIGKILL at random steps, with accumulation, over an epoch's end and a phase's: log and weights as if undisturbed."""
+    K = data.Corpus(corpus).num_stretches('train', 64)
+    cfg = settings(name='whole', phases=(('clm', 21), ('mlm', 24)), micro_rows=1, first_row=K - 80, save_every=7, val_every=15)
+    pretrain.train(cfg)
+    killed = dataclasses.replace(cfg, name='killed')
+    draw = random.Random(seed)
+    for _ in range(2):
+        log, enough = run_of(killed) / 'log.jsonl', draw.randint(8, 20)
+        before = len(log_lines(run_of(killed))) if log.exists() else 0
+        process = subprocess.Popen([sys.executable, 'pretrain.py', *arguments(killed)], cwd=ROOT, stdout=subprocess.DEVNULL)
+        while process.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') >= before + enough):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    pretrain.train(killed)
+    assert log_lines(run_of(killed)) == log_lines(run_of(cfg))
+    assert weights(run_of(killed) / '45') == weights(run_of(cfg) / '45') and len(weights(run_of(cfg) / '45')) == 2
+    assert len(json.loads((run_of(killed) / 'config.json').read_text())['starts']) >= 2
+
+
+def test_a_torn_log_and_a_half_written_checkpoint_are_cleared_away(settings):
+    cfg = settings()
+    pretrain.train(cfg)
+    run, before = run_of(cfg), log_lines(run_of(cfg))
+    shutil.rmtree(run / '12')
+    (run / '.12.tmp').mkdir()
+    (run / '.12.tmp' / 'model.safetensors').write_bytes(b'torn')
+    with open(run / 'log.jsonl', 'a') as file:
+        file.write('{"step": 13, "lo')
+    pretrain.train(cfg)
+    assert log_lines(run) == before and not list(run.glob('.*tmp'))
+    stamp = (run / '12' / 'model.safetensors').stat().st_mtime_ns
+    pretrain.train(cfg)  # nothing left to do
+    assert (run / '12' / 'model.safetensors').stat().st_mtime_ns == stamp and log_lines(run) == before
+
+
+def test_a_branch_equals_the_run_from_scratch(settings):
+    parent = settings(name='clm', phases=(('clm', 60),), decay_steps=10, save_every=0, save_at=(30, 55), val_every=20)
+    scratch = settings(name='scratch', phases=(('clm', 30), ('mlm', 30)), decay_steps=12, save_every=0, save_at=(30,), val_every=20)
+    branch = dataclasses.replace(scratch, name='branch', branch_from=str(run_of(parent) / '30'))
+    for cfg in (parent, scratch, branch):
+        pretrain.train(cfg)
+    assert weights(run_of(scratch) / '60') == weights(run_of(branch) / '60')
+    assert log_lines(run_of(branch)) == [line for line in log_lines(run_of(scratch)) if line['step'] > 30]
+
+    def refused(text, **changes):
+        with pytest.raises(ValueError, match=text):
+            pretrain.train(dataclasses.replace(branch, name='refused', **changes))
+        assert not run_of(dataclasses.replace(branch, name='refused')).exists()
+    refused('at step 30 its objective was clm, this run\'s would have been mlm', branch_from=str(run_of(parent) / '55'))
+    refused('at step 51 its lr was 0.0027', branch_from=str(run_of(parent)), phases=(('clm', 90),), decay_steps=10)
+    refused('its lr was 0.001, this run\'s would have been 0.002', lr=6e-3)
+    refused('its lr was', warmup_steps=5)
+    refused('has seed = 0, this run 1', seed=1)
+    refused('has rows_per_step = 4, this run 8', rows_per_step=8)
+    refused('has hidden_size = 32', hidden_size=64)
+    refused('no checkpoint there', branch_from='out/absent')
+    refused('beyond this run\'s 20', phases=(('clm', 20),), branch_from=str(run_of(parent) / '30'))
+    pretrain.train(dataclasses.replace(branch, name='other', mask_ratio=0.2))  # nothing was masked before the branch
+    masked = dataclasses.replace(scratch, name='masked', phases=(('mlm', 4),), decay_steps=0, warmup_steps=0)
+    pretrain.train(masked)
+    refused('has mask_ratio = 0.4, this run 0.2', mask_ratio=0.2, branch_from=str(run_of(masked)), phases=(('mlm', 8),), decay_steps=0, warmup_steps=0)
+
+
+def test_resuming_with_other_numbers_is_refused_and_other_settings_are_noted(settings, capsys):
+    cfg = settings(phases=(('mlm', 12),))
+    pretrain.train(cfg)
+    shutil.rmtree(run_of(cfg) / '12')
+    for name, value in (('lr', 1e-3), ('seed', 3), ('phases', (('mlm', 13),)), ('mask_ratio', 0.3), ('context', 128), ('rope_theta', 5e4),
+                        ('hidden_size', 64), ('dtype', 'bf16'), ('grad_clip', 2.0), ('first_row', 8), ('cut_rows', False)):
+        with pytest.raises(ValueError, match=f'{run_of(cfg) / "8"} has {name} = '):
+            pretrain.train(dataclasses.replace(cfg, **{name: value}))
+    capsys.readouterr()
+    pretrain.train(dataclasses.replace(cfg, micro_rows=1, log_every=2))
+    assert 'resumed from' in (printed := capsys.readouterr().out) and 'micro_rows 2 -> 1' in printed and 'log_every 1 -> 2' in printed
+
+
+def test_weights_from_takes_only_weights(settings, capsys):
+    parent = settings(name='parent', phases=(('clm', 12),))
+    pretrain.train(parent)
+    child = settings(name='child', phases=(('mlm', 4),), weights_from=str(run_of(parent)), first_row=12 * 4, context=128, rope_theta=5e4,
+                     warmup_steps=0, lr=0, decay_steps=0)
+    pretrain.train(child)
+    assert 'context 64 -> 128, rope_theta 10000.0 -> 50000.0' in capsys.readouterr().out
+    ours, theirs = (load_file(run_of(cfg) / step / 'model.safetensors') for cfg, step in ((child, '4'), (parent, '12')))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)  # at lr 0: taken as they were
+    with pytest.raises(ValueError, match='has num_hidden_layers = 2, this run 3'):
+        pretrain.train(dataclasses.replace(child, name='other', num_hidden_layers=3))
+    later, before = (settings(name=name, phases=(('clm', 6),), first_row=row) for name, row in (('later', 24), ('before', 0)))
+    for cfg in (later, before):
+        pretrain.train(cfg)
+    hashes = [[line['rows'] for line in log_lines(run_of(cfg))] for cfg in (parent, before, later)]
+    assert hashes[0] == hashes[1] + hashes[2]  # first_row goes on exactly behind
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_signals_finish_the_step_and_save(settings, number):
+    cfg = settings(phases=(('clm', 5_000),), decay_steps=0, save_every=0, val_every=0)
+    process = subprocess.Popen([sys.executable, 'pretrain.py', *arguments(cfg)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    log = run_of(cfg) / 'log.jsonl'
+    while process.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 5):
+        time.sleep(0.01)
+    for _ in range(3):
+        process.send_signal(number)
+        time.sleep(0.001)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and 'stopped at step' in out
+    saved = [int(path.name) for path in run_of(cfg).glob('[0-9]*')]
+    assert len(saved) == 1 and saved[0] == log_lines(run_of(cfg))[-1]['step'] < 5_000
+
+
+def test_a_loss_that_is_not_finite_stops_and_is_not_saved(settings):
+    cfg = settings(phases=(('clm', 12),), save_every=4, log_every=5)
+    pretrain.train(cfg)
+    shutil.rmtree(run_of(cfg) / '12')
+    folder = run_of(cfg) / '8'
+    tensors = load_file(folder / 'model.safetensors')
+    tensors['model.norm.weight'][3] = float('nan')
+    save_file(tensors, folder / 'model.safetensors', metadata={'format': 'pt'})
+    state = json.loads((folder / 'state.json').read_text())
+    state['sha256']['model.safetensors'] = data.sha256(folder / 'model.safetensors')
+    (folder / 'state.json').write_text(json.dumps(state))
+    result = run_script('pretrain.py', *arguments(cfg))
+    assert result.returncode == 1 and 'Traceback' not in result.stderr
+    assert 'step 9: loss nan' in result.stderr and 'rows 32 to 35' in result.stderr and str(folder) in result.stderr
+    assert not (run_of(cfg) / '12').exists()
+
+
+@pytest.mark.parametrize('name', ['model.safetensors', 'optimizer.safetensors', 'config.json'])
+def test_a_damaged_checkpoint_is_named(settings, name):
+    cfg = settings()
+    pretrain.train(cfg)
+    path = run_of(cfg) / '12' / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), f'12/{name}: missing, cut short or changed')
+    path.unlink()
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), f'12/{name}: missing, cut short or changed')
+
+
+# -------------------------------------------------------------------------------------------------------- processes
+
+def layouts(settings, world_size, **changes):
+    combinations = [(parallel, micro) for parallel in ('ddp', 'fsdp') for micro in (1, 2, 4)] if world_size > 1 else [('ddp', micro) for micro in (1, 2, 4)]
+    common = dict(rows_per_step=8, grad_clip=1e9, val_every=7, save_every=0, save_at=(10,), val_rows=5) | changes
+    return [settings(name=f'{kind}-{world_size}-{parallel}-{micro}', phases=phases, decay_steps=steps, parallel=parallel, micro_rows=micro, **common)
+            for parallel, micro in combinations
+            for kind, phases, steps in (('both', (('clm', 10), ('mlm', 10)), 5), ('mlm', (('mlm', 1),), 0))]
+
+
+def launch(world_size, runs):
+    result = torchrun(world_size, 'tests/layouts.py', json.dumps([dataclasses.asdict(cfg) for cfg in runs]))
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+def assert_same_numbers(run, reference):
+    for a, b in zip(log_lines(run), log_lines(reference), strict=True):
+        assert a['rows'] == b['rows'] and a.keys() == b.keys()
+        assert [a[name] for name in a if 'loss' in name] == pytest.approx([b[name] for name in b if 'loss' in name], abs=1e-4)
+
+
+@pytest.mark.parametrize('world_size', [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_and_micro_batches_do_not_change_the_numbers(settings, world_size):
+    alone, together = layouts(settings, 1), layouts(settings, world_size)
+    launch(1, alone)
+    launch(world_size, together)
+    for cfg in alone + together:
+        reference = alone[0] if cfg.name.startswith('both') else alone[1]
+        assert_same_numbers(run_of(cfg), run_of(reference))
+        a, b = (load_file(run_of(c) / 'first_gradient.safetensors') for c in (cfg, reference))
+        assert all((a[name] - b[name]).abs().max() < 1e-6 for name in b) and a.keys() == b.keys()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_sharded_processes_resumes_in_one_and_in_four(settings):
+    cfg = settings(name='sharded', phases=(('clm', 10), ('mlm', 10)), rows_per_step=8, micro_rows=1, parallel='fsdp', save_every=0, save_at=(10,), val_every=7)
+    launch(2, [cfg])
+    for world_size in (1, 4):
+        again = dataclasses.replace(cfg, name=f'again-{world_size}', parallel='ddp')
+        run_of(again).mkdir()
+        shutil.copytree(run_of(cfg) / '10', run_of(again) / '10')
+        shutil.copy(run_of(cfg) / 'log.jsonl', run_of(again))
+        launch(world_size, [again])
+        assert_same_numbers(run_of(again), run_of(cfg))
+
+
+@pytest.mark.slow
+def test_a_signal_stops_all_processes_at_one_step(settings):
+    cfg = settings(phases=(('clm', 100_000),), decay_steps=0, save_every=0, val_every=0)
+    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', 'pretrain.py', *arguments(cfg)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    log = run_of(cfg) / 'log.jsonl'
+    while process.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 5):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert 'stopped at step' in out, out
+    assert len(list(run_of(cfg).glob('[0-9]*'))) == 1
+
+
+def test_rows_that_do_not_divide_are_refused(settings):
+    cfg = settings(rows_per_step=6)
+    for world_size, micro_rows, text in ((4, 0, 'rows_per_step 6 must be a multiple of the 4 processes'), (1, 4, 'micro_rows 4 must divide')):
+        with pytest.raises(ValueError, match=text):
+            pretrain.check_rows(dataclasses.replace(cfg, micro_rows=micro_rows), world_size)
+    one_line_error(run_script('pretrain.py', 'configs/610m_clm.py', '--dry_run', '--world_size=7'), 'rows_per_step 1152 must be a multiple of the 7')
+
+
+# ---------------------------------------------------------------------------------------------------------- mistakes
+
+def test_mistakes_get_one_line_and_leave_nothing(settings, tmp_path):
+    cfg = settings()
+    for changes, part in ((dict(corpus='absent'), 'absent: no corpus there.*python data.py'), (dict(vocab_size=128_256), 'has vocab_size 4096.*another tokenizer'),
+                          (dict(context=10 ** 7), 'less than one row'), (dict(device='cuda'), 'no CUDA here') if not torch.cuda.is_available() else ({}, ''),
+                          (dict(num_attention_heads=3), 'hidden_size 32 must be')):
+        if changes:
+            one_line_error(run_script('pretrain.py', *arguments(dataclasses.replace(cfg, **changes))), part)
+    one_line_error(run_script('pretrain.py', *arguments(cfg), '--tracker=mlflow'), 'tensorboard or wandb')
+    one_line_error(run_script('pretrain.py', 'configs/tiny.py', '--name=a/b'), 'name must be')
+    assert not run_of(cfg).exists()
+
+
+def test_dry_run_counts_the_paper(capsys):
+    pretrain.dry_run(pretrain.Settings(name='610m-clm-42k'), 192)
+    out = capsys.readouterr().out
+    for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all', '6 a process, 6 at once'):
+        assert part in out
