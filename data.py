@@ -47,6 +47,7 @@ class Settings:
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), a tiktoken .model, a tiktoken name
     val_permille: int = 1           # documents held out, of a thousand, by a hash of the text (docs: by file, a tenth)
     shard_tokens: int = 250_000_000  # a shard ends with the first document chunk beyond this; 1 GB at 4 bytes
+    max_tokens: int = 0             # stop behind this many, shared over the parts; 0: all there are
     threads: int = 0                # that tokenise; 0: one a core
     out: str = 'corpora/docs'       # the folder to write
 
@@ -497,7 +498,7 @@ def prepare_part(cfg, tokenizer, part, parts):
     folder.mkdir(parents=True, exist_ok=True)
     dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
     documents = sum(shard['documents'] for shard in state['shards'])
-    tokens = sum(shard['tokens'] for shard in state['shards'])
+    tokens = sum(shard['tokens'] + shard['val_tokens'] for shard in state['shards'])
     begin, tokens_begin = time.monotonic(), tokens
     train, val, held, position = [], [], dict(documents=0, tokens=0, val_documents=0, val_tokens=0), state['position']
 
@@ -525,10 +526,14 @@ def prepare_part(cfg, tokenizer, part, parts):
             tokens += sum(map(len, arrays)) + sum(map(len, val_arrays))
             speed = (tokens - tokens_begin) / (time.monotonic() - begin)
             bar.set_postfix_str(f'{documents:,} documents, {tokens:,} tokens, {speed:,.0f} tokens/s', refresh=False)
+            if cfg.max_tokens:
+                done = max(done or 0, min(1.0, tokens * parts / cfg.max_tokens))
             if done is not None:
                 bar.update(done - bar.n)
             if held['tokens'] >= cfg.shard_tokens:
                 flush()
+            if cfg.max_tokens and tokens >= cfg.max_tokens / parts:
+                break
         if held['documents'] or held['val_documents']:
             flush()
     state['done'] = True

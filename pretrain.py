@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -490,6 +490,8 @@ def validate(wrapped, corpus, cfg, world):
             total[1] += len(batch.at)
         loss_sum, count = world.sum_tensor(total).tolist()
         losses[f'val_{kind}_loss'] = loss_sum / max(1.0, count)
+    if isinstance(wrapped, FSDPModule):
+        wrapped.reshard()  # without a backward pass the embedding and the head stay whole
     return losses
 
 

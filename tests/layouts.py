@@ -5,12 +5,15 @@ Beside each run, rank 0 writes the gradient of its first step.
 import json
 import sys
 
+import torch.distributed as dist
 from safetensors.torch import save_file
 
 import pretrain
 
 
 def main():
+    dist.init_process_group('gloo')  # once for all runs: torchrun's store serves one start of a group
+    dist.init_process_group = dist.destroy_process_group = lambda *_: None
     make_optimizer = pretrain.make_optimizer
     for settings in json.loads(sys.argv[1]):
         settings = {name: tuple(map(tuple, value)) if name == 'phases' else tuple(value) if isinstance(value, list) else value

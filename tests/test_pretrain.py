@@ -112,6 +112,7 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
         model, *_ = pretrain.start(dataclasses.replace(cfg, name='fresh'), data.Corpus(corpus), world)
     model.save(run_of(cfg) / 'fresh')
     theirs = AutoModelForMaskedLM.from_pretrained(run_of(cfg) / 'fresh', dtype=torch.float64)
+    theirs.model.embed_tokens.padding_idx = None  # there pad is eos, and its embedding would get no gradient
     groups = [{'params': [p for p in theirs.parameters() if p.ndim == n], 'weight_decay': decay} for n, decay in ((2, 0.1), (1, 0.0))]
     optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95), eps=1e-5)
     loader = data.Loader(data.Corpus(corpus), dataclasses.replace(cfg, micro_rows=0), 0, 0)
@@ -131,6 +132,29 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
     for name, p in theirs.named_parameters():
         if name in ours:
             torch.testing.assert_close(ours[name].double(), p.detach(), atol=2e-5, rtol=0)
+
+
+def test_the_papers_38_runs():
+    """Each line of the table parses; branches agree with their parents, whose checkpoints are kept; names are distinct."""
+    import shlex
+    import configs
+    lines = [line for line in (ROOT / 'configs/paper_runs.txt').read_text().splitlines() if not line.startswith('#')]
+    runs = {}
+    for line in lines:
+        cfg, _ = configs.parse(pretrain.Settings, shlex.split(line))
+        runs[cfg.name] = cfg
+        assert cfg.decay_steps == 2_000 and cfg.lr == 5e-4
+        origin = cfg.branch_from or cfg.weights_from
+        if origin:
+            _, name, step = origin.split('/')
+            parent = runs[name]
+            assert int(step) in (*parent.save_at, parent.total_steps)
+        if cfg.branch_from:
+            ours, theirs = (pretrain.numbers(c, 'bf16', 'corpus') for c in (cfg, parent))
+            pretrain.check_branch(cfg, ours, {'numbers': theirs, 'step': int(step)}, origin)
+    assert len(lines) == len(runs) == 38
+    branched = [cfg.total_steps - int(cfg.branch_from.split('/')[2]) for cfg in runs.values() if cfg.branch_from and 'dec' not in cfg.name]
+    assert len(branched) == 17 and sum(branched) == 130_000
 
 
 # --------------------------------------------------------------------------------------------- resume and branch

@@ -1,0 +1,8 @@
+# The paper's 210M (appendix A); everything that is not here is the paper's as well, and stands in pretrain.py.
+name = "210m"
+hidden_size = 768
+intermediate_size = 3_072
+num_hidden_layers = 12
+num_attention_heads = 12
+num_key_value_heads = 12
+compile = True
