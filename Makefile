@@ -1,7 +1,7 @@
 # `make demo`: the study in miniature on a laptop. `make test`: everything, on the CPU, without network.
 PYTHON ?= python3
 RUN = .venv/bin/python
-TEXT = "The function returns <|mask|> of floats."
+TEXTS = "axis : int or <|mask|> of ints, optional" "The number of <|mask|> in the array." "Compute the <|mask|> deviation along the specified axis."
 
 demo: .venv/installed
 	$(RUN) data.py configs/corpora/docs.py
@@ -9,8 +9,7 @@ demo: .venv/installed
 	$(RUN) pretrain.py configs/tiny.py --name=tiny-mlm40 --phases='("mlm", 3_600)'
 	$(RUN) pretrain.py configs/tiny.py --name=tiny-clm-mlm40 --phases='(("clm", 1_440), ("mlm", 2_160))'
 	$(RUN) evaluate.py losses out/tiny-clm out/tiny-mlm40 out/tiny-clm-mlm40
-	$(RUN) model.py out/tiny-clm out/tiny-mlm40 out/tiny-clm-mlm40 "The function returns <|mask|> of floats."
-	$(RUN) model.py out/tiny-clm out/tiny-mlm40 out/tiny-clm-mlm40 "Raises an error if the <|mask|> is not a valid axis."
+	for text in $(TEXTS); do $(RUN) model.py out/tiny-clm out/tiny-mlm40 out/tiny-clm-mlm40 "$$text"; done
 
 test: .venv/installed
 	$(RUN) -m pytest -q -m "not slow" tests

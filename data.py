@@ -150,7 +150,10 @@ def load_tokenizer(name):
             raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
         return (huggingface_tokenizer if path.suffix == '.json' else tiktoken_file)(path)
     if name in tiktoken.list_encoding_names():
-        encoding = tiktoken.get_encoding(name)
+        try:
+            encoding = tiktoken.get_encoding(name)
+        except OSError as error:
+            raise ValueError(f'tokenizer {name}: tiktoken could not download it: {error}') from None
         return Tokenizer(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens, {'eos': '<|endoftext|>'})
     if name.count('/') != 1:
         raise ValueError(f'{name}: neither a tokenizer file, nor a tiktoken name, nor a hub id like owner/model')
@@ -802,6 +805,12 @@ class Step:
     rows: int         # a hash of tokens and cuts; the sum over processes, modulo 2**48, identifies the step's rows
 
 
+def rows_at_once(cfg, world_size):
+    """Rows of a micro-batch: micro_rows, or all that a process has at a step if those are fewer."""
+    share = cfg.rows_per_step // world_size
+    return min(cfg.micro_rows or share, share)
+
+
 class Loader:
     """Iterates over the Steps [start, stop) of one process; a background thread keeps a few ready.
 
@@ -832,7 +841,7 @@ class Loader:
 
     def step(self, step):
         kind, rows = objective(self.cfg.phases, step), self.rows(step)
-        size = self.cfg.micro_rows or len(rows)
+        size = rows_at_once(self.cfg, self.world_size)
         made = [make_batch(self.corpus, 'train', rows[k:k + size], self.cfg.seed, kind, self.cfg) for k in range(0, len(rows), size)]
         num_targets = sum(len(batch.at) for batch, _ in made)
         return Step([self.convert(batch) for batch, _ in made], num_targets, sum(h for _, hashes in made for h in hashes) % 2 ** 48)
@@ -869,14 +878,17 @@ class Loader:
 def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
     """The Batches of this process: the first val_rows stretches of the held-out stream, each in one process once.
 
-    All processes get equally many, as FSDP needs: where rows run out, a batch repeats row 0 without targets.
+    All batches are of one shape and all processes get equally many, as compiled code and FSDP want: where rows run out,
+    stretch 0 stands in, without targets.
     """
     count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
-    size = cfg.micro_rows or max(1, cfg.rows_per_step // world_size)
+    size = rows_at_once(cfg, world_size)
     for first in range(0, count, size * world_size):
-        rows = [(k, k) for k in range(first, min(first + size * world_size, count))][rank::world_size]
-        batch, _ = make_batch(corpus, 'validation', rows or [(0, 0)], VALIDATION, kind, cfg)
-        yield batch if rows else dataclasses.replace(batch, targets=np.full_like(batch.targets, NO_TARGET), at=batch.at[:0])
+        rows = [k for k in range(first, first + size * world_size)[rank::world_size] if k < count]
+        batch, _ = make_batch(corpus, 'validation', [(k, k) for k in rows + [0] * (size - len(rows))], VALIDATION, kind, cfg)
+        real = len(rows) * cfg.context
+        targets = np.where(np.arange(len(batch.targets)) < real, batch.targets, NO_TARGET)
+        yield dataclasses.replace(batch, targets=targets, at=batch.at[batch.at < real])
 
 
 # ----------------------------------------------------------------------------------------------------------- main

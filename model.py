@@ -1,6 +1,7 @@
 """The transformer: EuroBERT, which is Llama with the causal mask off. `causal` is an argument, never a state.
 
     python model.py out/tiny-mlm40 "The function returns <|mask|> of floats."    # the five best tokens for each mask
+    python model.py out/tiny-clm out/tiny-mlm40 "..."                            # of several models
 
 A batch is one flat row of tokens and the lengths of its segments; only `attend` knows where segments end.
 Sizes in comments: N tokens, T targets, V vocabulary, d hidden, H heads, K key/value heads, h head size.
@@ -377,15 +378,16 @@ def fill_mask(model, tokenizer, text, best=5):
 def main():
     import data
     *folders, text = sys.argv[1:]
+    print(text)
     for folder in folders:
         folder = newest_checkpoint(folder)
-        for found in fill_mask(load(folder), data.load_tokenizer(folder), text):
-            print(f'{str(folder):<24} ' + '   '.join(f'{token.strip() or repr(token)} {p:.1%}' for token, p in found))
+        for best in fill_mask(load(folder), data.load_tokenizer(folder), text):
+            print(f'  {str(folder):<26} ' + '   '.join(f'{token.strip() or repr(token)} {p:.1%}' for token, p in best))
 
 
 if __name__ == '__main__':
+    import configs
     if len(sys.argv) < 3 or '--help' in sys.argv:
         print(__doc__.strip())
         sys.exit(0 if '--help' in sys.argv else 2)
-    import configs
     configs.run(main)

@@ -33,7 +33,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import configs
 import model as architecture
-from data import OBJECTIVES, SHORTEST, Corpus, Loader, objective, read_json, sha256, validation_batches, write_json
+from data import (OBJECTIVES, SHORTEST, Corpus, Loader, objective, read_json, rows_at_once, sha256, validation_batches,
+                  write_json)
 
 
 @dataclass(frozen=True)
@@ -445,7 +446,7 @@ def check_rows(cfg, world_size):
     if cfg.rows_per_step % world_size:
         raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} processes')
     share = cfg.rows_per_step // world_size
-    if cfg.micro_rows and share % min(cfg.micro_rows, share):
+    if share % rows_at_once(cfg, world_size):
         raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} processes: '
                          f'micro_rows {cfg.micro_rows} must divide that (0: all at once)')
 
@@ -636,8 +637,7 @@ def dry_run(cfg, world_size, peak=989e12, utilisation=0.4):
     tokens = tokens_per_step * cfg.total_steps
     flops = sum(steps * tokens_per_step * flops_per_token(cfg, kind) for kind, steps in cfg.phases)
     hours = flops / (peak * utilisation) / 3600
-    share = cfg.rows_per_step // world_size
-    micro = (min(cfg.micro_rows, share) if cfg.micro_rows else share) * cfg.context
+    micro = rows_at_once(cfg, world_size) * cfg.context
     d, f, K = cfg.hidden_size, cfg.intermediate_size, cfg.num_key_value_heads / cfg.num_attention_heads
     # kept for the backward pass, bytes a token and layer under bf16 autocast: two norms' inputs in fp32, the bf16 inputs of
     # six matrices (each casts its own), q, k, v and the output of attention, three products of the gate
@@ -655,7 +655,7 @@ def dry_run(cfg, world_size, peak=989e12, utilisation=0.4):
                   if meta is None else f'{meta["tokens"]:,} tokens; read up to epoch {epochs:.2f}',
         'operations': f'{flops:.3g} FLOP; a token ' + ', '.join(f'{flops_per_token(cfg, kind):.3g} in {kind}' for kind in sorted({k for k, _ in cfg.phases})),
         'time': f'{hours:,.1f} GPU-hours at an assumed {utilisation:.0%} of {peak / 1e12:.0f} TFLOP/s; {hours / world_size:,.1f} hours on {world_size}',
-        'rows': f'{cfg.rows_per_step} a step; {share} a process, {micro // cfg.context} at once',
+        'rows': f'{cfg.rows_per_step} a step; {cfg.rows_per_step // world_size} a process, {micro // cfg.context} at once',
         'memory': f'a GPU, about: weights, gradients, AdamW {ddp / 2 ** 30:.1f} GiB under ddp, {fsdp / 2 ** 30:.1f} under fsdp; '
                   f'activations {kept / 2 ** 30:.1f}; a chunk of logits {logits / 2 ** 30:.1f}',
         'disk': f'{12 * weights / 1e9:.1f} GB a checkpoint, {kept_steps} kept at the end: {12 * weights * kept_steps / 1e9:,.0f} GB',

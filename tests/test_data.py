@@ -121,8 +121,13 @@ def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
         found[split] = [tokenizer.decode(piece[:-1]) for piece in pieces[:-1]]
     assert found['train'] == [text for text in texts if not data.held_out(text, 100)]
     assert found['validation'] == [text for text in texts if data.held_out(text, 100)]
-    assert len(data.Corpus(tmp_path / 'out').meta['shards']) > 1
     data.Corpus(tmp_path / 'out').verify()
+    data.prepare(small(tmp_path / 'a.jsonl', tmp_path / 'one'))
+    many, one = data.Corpus(tmp_path / 'out'), data.Corpus(tmp_path / 'one')
+    assert len(many.meta['shards']) > 1 and len(one.meta['shards']) == 1
+    whole = one.streams['train'][0][0]
+    for k in range(many.num_stretches('train', 100)):  # stretches do not know about shards
+        assert np.array_equal(many.stretch('train', k, 100), whole[100 * k:100 * (k + 1)])
 
 
 @pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')

@@ -159,13 +159,11 @@ def test_compiled_equals_eager_and_does_not_recompile_for_new_lengths():
     counter = CompileCounter()
     for layer in compiled.model.layers:
         layer.before, layer.after = torch.compile(layer.before, backend=counter), torch.compile(layer.after, backend=counter)
-    for k, lengths in enumerate(([64], [20, 44], [12, 52], [30, 34], [1] * 64)):
+    for k, lengths in enumerate(([64], [20, 44], [12, 52], [1] * 64)):
         a = tokens(64, k)
         for causal in (True, False):
             torch.testing.assert_close(compiled(a, lengths, a, causal)[0], model(a, lengths, a, causal)[0])
-        if k == 1:
-            compiled_after_two = counter.frame_count
-    assert counter.frame_count == compiled_after_two
+    assert counter.frame_count == 2  # before and after, shared by the layers
 
 
 def test_lengths_must_fit_the_tokens():
@@ -230,7 +228,7 @@ def test_fill_mask(tmp_path):
     model.save(tmp_path / '7')
     tokenizer.save(tmp_path / '7')
     result = run_script('model.py', tmp_path, text)
-    assert result.returncode == 0 and len(result.stdout.splitlines()) == 2 and '%' in result.stdout
+    assert result.returncode == 0 and len(result.stdout.splitlines()) == 3 and '%' in result.stdout
     one_line_error(run_script('model.py', tmp_path, 'nothing to fill'), r'write it as <\|mask\|>')
     one_line_error(run_script('model.py', tmp_path / 'absent', text), 'no checkpoint there')
 

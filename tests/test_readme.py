@@ -1,0 +1,33 @@
+"""Every command of the README is valid bash, names files that exist, and passes the parser of its script."""
+import re
+import shlex
+import subprocess
+
+import configs
+import data
+import pretrain
+from conftest import ROOT
+
+COMMANDS = [line.strip() for line in (ROOT / 'README.md').read_text().splitlines() if re.match(r'    (\.venv/bin/|make |sed |git )', line)]
+
+
+def test_commands_are_bash_and_parse():
+    assert len(COMMANDS) > 15
+    for command in COMMANDS:
+        assert subprocess.run(['bash', '-n', '-c', re.sub('<[a-z ]+>', 'x', command)]).returncode == 0, command
+    parsed = 0
+    for command in COMMANDS:
+        words = shlex.split(command.replace('$HEAD', 'head'), comments=True)
+        for script, cls, actions in (('data.py', data.Settings, dict(part=-1, parts=1, verify=False, train_tokenizer=0)),
+                                     ('pretrain.py', pretrain.Settings, dict(dry_run=False, world_size=1, tracker=''))):
+            rest = words[words.index(script) + 1:] if script in words else []
+            if rest and rest != ['--help']:
+                configs.parse(cls, rest, **actions)
+                parsed += 1
+    assert parsed > 10
+
+
+def test_the_line_of_the_table_that_the_readme_names():
+    number = int(re.search(r'sed -n (\d+)p', (ROOT / 'README.md').read_text()).group(1))
+    line = (ROOT / 'configs/paper_runs.txt').read_text().splitlines()[number - 1]
+    assert configs.parse(pretrain.Settings, shlex.split(line))[0].name.startswith('610m-clm')
