@@ -39,12 +39,12 @@ import configs
 
 @dataclass(frozen=True)
 class Settings:
-    source: str = 'docs'            # docs (embedded), folder (of .txt, .jsonl, .parquet) or hub (a Hugging Face dataset)
+    source: str = 'docs'            # docs (embedded), folder (.txt, .jsonl, .parquet) or hub (Hugging Face dataset)
     path: str = ''                  # the folder, or the dataset's name on the hub
     subset: str = ''                # of a hub dataset, as sample-350BT
     split: str = 'train'            # of a hub dataset
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
-    tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), a tiktoken .model, a tiktoken name
+    tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model or name
     val_permille: int = 1           # documents held out, of a thousand, by a hash of the text (docs: by file, a tenth)
     shard_tokens: int = 250_000_000  # a shard ends with the first document chunk beyond this; 1 GB at 4 bytes
     max_tokens: int = 0             # stop behind this many, shared over the parts; 0: all there are
@@ -57,7 +57,7 @@ class Settings:
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
                   r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 BYTELEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # EuroBERT's: 128000, 128001 (also pad), 128002
+BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 
 
 class Tokenizer:
@@ -109,18 +109,19 @@ class Tokenizer:
     def fingerprint(self):
         """sha256 over all that decides which ids a text gets."""
         ranks = [token.hex() for token, _ in sorted(self.ranks.items(), key=lambda item: item[1])]
-        content = [self.pattern, ranks, sorted(self.ranks.values()), sorted(self.specials.items()), sorted(self.ids.items())]
+        content = [self.pattern, ranks, sorted(self.ranks.values()), sorted(self.specials.items()),
+                   sorted(self.ids.items())]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def save(self, folder):
         """tokenizer.json and tokenizer_config.json, as transformers.AutoTokenizer opens them."""
         to_unicode = {byte: character for character, byte in byte_alphabet().items()}
-        written = {token: ''.join(to_unicode[byte] for byte in token) for token in self.ranks}
-        added = [{'id': i, 'content': token, 'single_word': False, 'lstrip': token == self.roles['mask'], 'rstrip': False,
-                  'normalized': False, 'special': True} for token, i in sorted(self.specials.items(), key=lambda item: item[1])]
-        # tiktoken merges any two neighbours whose union is a token, lowest rank first: so every split is a merge
-        merges = []
-        for token, _ in sorted(self.ranks.items(), key=lambda item: item[1]):
+        written = {token: ''.join(to_unicode[byte] for byte in token) for token in sorted(self.ranks, key=self.ranks.get)}
+        added = [{'id': i, 'content': token, 'single_word': False, 'lstrip': token == self.roles['mask'],
+                  'rstrip': False, 'normalized': False, 'special': True}
+                 for token, i in sorted(self.specials.items(), key=lambda item: item[1])]
+        merges = []  # tiktoken merges any two neighbours whose union is a token: so every split of a token is a merge
+        for token in written:
             splits = [(token[:k], token[k:]) for k in range(1, len(token))]
             splits = [(a, b) for a, b in splits if a in self.ranks and b in self.ranks]
             merges += sorted(splits, key=lambda pair: (self.ranks[pair[0]], self.ranks[pair[1]]))
@@ -133,7 +134,7 @@ class Tokenizer:
             'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
                       'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
                       'ignore_merges': self.ignore_merges,
-                      'vocab': {written[token]: i for token, i in sorted(self.ranks.items(), key=lambda item: item[1])},
+                      'vocab': {text: self.ranks[token] for token, text in written.items()},
                       'merges': [[written[a], written[b]] for a, b in merges]}})
         write_json(Path(folder) / 'tokenizer_config.json', {
             'tokenizer_class': 'PreTrainedTokenizerFast', 'model_input_names': ['input_ids', 'attention_mask'],
@@ -154,7 +155,8 @@ def load_tokenizer(name):
             encoding = tiktoken.get_encoding(name)
         except OSError as error:
             raise ValueError(f'tokenizer {name}: tiktoken could not download it: {error}') from None
-        return Tokenizer(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens, {'eos': '<|endoftext|>'})
+        return Tokenizer(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens,
+                         {'eos': '<|endoftext|>'})
     if name.count('/') != 1:
         raise ValueError(f'{name}: neither a tokenizer file, nor a tiktoken name, nor a hub id like owner/model')
     from huggingface_hub import hf_hub_download
@@ -186,7 +188,7 @@ def huggingface_tokenizer(path):
         raise ValueError(f'{path}: not valid JSON: {error}') from None
     model = spec['model']
     if model.get('type') != 'BPE' or model.get('byte_fallback'):
-        raise ValueError(f'{path}: only byte-level BPE is supported, not {model.get("type")} as SentencePiece makes it')
+        raise ValueError(f'{path}: only byte-level BPE is supported, not {model.get("type")} as of SentencePiece')
     if spec.get('normalizer'):
         raise ValueError(f'{path}: its normalizer {spec["normalizer"].get("type")} cannot be reproduced')
     specials = {token['content']: token['id'] for token in spec.get('added_tokens', [])}
@@ -219,12 +221,15 @@ def split_pattern(path, pre_tokenizer):
         case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
               {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
             return pattern
-    raise ValueError(f'{path}: its pre_tokenizer {[step and step.get("type") for step in steps]} cannot be reproduced')
+    kinds = [step and step.get('type') for step in steps]
+    raise ValueError(f'{path}: its pre_tokenizer {kinds} cannot be reproduced')
 
 
 def check_merges(path, ranks, merges, ignore_merges):
-    """tiktoken merges by id, tokenizer.json by its list: the same where ids rise with the list and each token is made
-    from the pair that merging alone would come to."""
+    """tiktoken merges by id, a tokenizer.json by its list of merges.
+
+    Both give the same where ids rise with the list, and each token's merge is what its own bytes come to.
+    """
     made = [ranks.get(a + b) for a, b in merges]
     if None in made or any(x > y for x, y in zip(made, made[1:])):
         raise ValueError(f'{path}: token ids do not rise with the order of merges, as tiktoken needs')
@@ -239,7 +244,7 @@ def check_merges(path, ranks, merges, ignore_merges):
             k = options.index(lowest)
             parts[k:k + 2] = [parts[k] + parts[k + 1]]
         if len(parts) == 2 and tuple(parts) not in pairs or len(parts) > 2 and not ignore_merges:
-            raise ValueError(f'{path}: token {token!r} is not what its merges make, so tiktoken would give other ids')
+            raise ValueError(f'{path}: token {token!r} is not what its merges make: tiktoken would give other ids')
 
 
 def byte_alphabet():
@@ -314,16 +319,21 @@ def docs():
     with multiprocessing.Pool() as pool:
         found = pool.map(docstrings, [path for _, path in files], chunksize=32)
     order = {'test': 0, 'validation': 1, 'train': 2}
-    splits = [('test', 'validation', *['train'] * 8)[int(hashlib.md5(name.encode()).hexdigest(), 16) % 10] for name, _ in files]
     kept = {}
-    for split, (name, _), texts in sorted(zip(splits, files, found), key=lambda item: (order[item[0]], item[1])):
+    for split, name, texts in sorted(((split_of(name), name, texts) for (name, _), texts in zip(files, found)),
+                                     key=lambda item: (order[item[0]], item[1])):
         for text in texts:
             kept.setdefault(text, (split, name))
     return sorted(((split, name, text) for text, (split, name) in kept.items()), key=lambda item: item[1])
 
 
+def split_of(name):
+    place = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
+    return {0: 'test', 1: 'validation'}.get(place, 'train')
+
+
 def docstrings(path):
-    """The docstrings of a Python file, and the strings it gives to add_docstr and add_newdoc; no doctest blocks."""
+    """The docstrings of a Python file, and the strings it gives to add_docstr and add_newdoc."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (SyntaxError, ValueError):  # some packages ship templates and deliberately broken files
@@ -372,11 +382,13 @@ def folder_source(cfg, files, position):
 
     def items():
         for k in range(first, len(files)):
-            for text, after, share in readers[files[k].suffix](files[k], cfg.column, inside if k == first else 0):
+            read = readers[files[k].suffix]
+            for text, after, share in read(files[k], cfg.column, inside if k == first else 0):
                 if not isinstance(text, str):
                     raise ValueError(f'{files[k]}: column {cfg.column!r} holds {text!r} where text was expected')
                 text = text.removeprefix('\ufeff').replace('\r\n', '\n')
-                yield text, held_out(text, cfg.val_permille), (k, after), float(before[k] + share * sizes[k]) / total
+                done = float(before[k] + share * sizes[k]) / total
+                yield text, held_out(text, cfg.val_permille), (k, after), done
     return chunks(items())
 
 
@@ -464,7 +476,7 @@ def prepare(cfg, part=-1, parts=1):
     folder = Path(cfg.out)
     if (folder / 'meta.json').exists():
         if read_json(folder / 'meta.json')['settings'] != what_was_made(cfg):
-            raise ValueError(f'{folder} holds a corpus made with other settings: remove it, or write elsewhere with --out')
+            raise ValueError(f'{folder} holds a corpus made with other settings: remove it, or take another --out')
         print(f'{folder}: already prepared')
         return
     tokenizer = load_tokenizer(cfg.tokenizer)
@@ -493,7 +505,7 @@ def prepare_part(cfg, tokenizer, part, parts):
     if progress.exists():
         state = read_json(progress)
         if {name: state[name] for name in begun} != begun:
-            raise ValueError(f'{folder} was begun with other settings: remove it, or write elsewhere with --out')
+            raise ValueError(f'{folder} was begun with other settings: remove it, or take another --out')
     if state['done']:
         return
     texts = source(cfg, part, parts, state['position'])
@@ -550,7 +562,7 @@ def prepend(first, rest):
 
 
 def encode_chunks(texts, tokenizer, threads):
-    """(train arrays, validation arrays), position, done of each chunk in order, tokenised by a pool of threads."""
+    """(train arrays, validation arrays), position, done: each chunk in order, tokenised by a pool of threads."""
     eos = np.array([tokenizer.ids['eos']], np.uint32)
 
     def encode(chunk):
@@ -573,7 +585,7 @@ def encode_chunks(texts, tokenizer, threads):
 
 
 def join(cfg, tokenizer, parts):
-    """Rename the parts' shards into one sequence, write meta.json, remove the parts; again after a crash is fine."""
+    """Rename the parts' shards into one sequence, write meta.json, remove the parts; can be killed and repeated."""
     folder = Path(cfg.out)
     meta = {'settings': what_was_made(cfg), 'tokenizer': tokenizer.fingerprint(), 'vocab_size': tokenizer.vocab_size,
             **{f'{role}_token_id': i for role, i in tokenizer.ids.items()},
@@ -588,7 +600,7 @@ def join(cfg, tokenizer, parts):
                 if shard[kind + 'tokens']:
                     listed = meta[kind + 'shards']
                     name = f'{prefix}_{len(listed):05d}.npy'
-                    listed.append({'name': name, 'tokens': shard[kind + 'tokens'], 'sha256': shard[kind + 'sha256']})
+                    listed.append({'name': name} | {key: shard[kind + key] for key in ('tokens', 'sha256')})
                     written = part / f'{prefix}_{number:05d}.npy'
                     if written.exists():
                         written.rename(folder / name)
@@ -606,12 +618,12 @@ def join(cfg, tokenizer, parts):
 
 
 def unigram_loss(folder, meta, most=10_000_000):
-    """Nats per held-out token of the training tokens' frequencies (add-one): what a model without context reaches."""
+    """Nats per held-out token of the training tokens' frequencies (add-one): what needs no context to reach."""
     if not meta['val_tokens']:
         return None
-    counts = np.bincount(np.load(folder / 'tokens_00000.npy', mmap_mode='r')[:most], minlength=meta['vocab_size']) + 1
-    val = np.bincount(np.load(folder / 'val_00000.npy', mmap_mode='r')[:most], minlength=meta['vocab_size'])
-    return float(-(val * np.log(counts / counts.sum())).sum() / val.sum())
+    train, val = (np.bincount(np.load(folder / name, mmap_mode='r')[:most], minlength=meta['vocab_size'])
+                  for name in ('tokens_00000.npy', 'val_00000.npy'))
+    return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
 
 
 def save_array(path, arrays, dtype):
@@ -677,7 +689,7 @@ class Corpus:
     def __init__(self, folder):
         self.folder = Path(folder)
         if not (self.folder / 'meta.json').exists():
-            raise ValueError(f'{folder}: no corpus there (no meta.json); prepare it with `python data.py configs/corpora/...`')
+            raise ValueError(f'{folder}: no corpus there (no meta.json); make it with python data.py configs/corpora/...')
         self.meta = read_json(self.folder / 'meta.json')
         self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
 
@@ -691,7 +703,8 @@ class Corpus:
             except (OSError, ValueError) as error:
                 raise ValueError(f'{path}: missing or cut short ({error})') from None
             if array.shape != (shard['tokens'],) or array.dtype != dtype:
-                raise ValueError(f'{path}: holds {array.dtype} {array.shape}, where meta.json says {np.dtype(dtype)} ({shard["tokens"]},)')
+                raise ValueError(f'{path}: holds {array.dtype} {array.shape}, where meta.json says '
+                                 f'{np.dtype(dtype)} ({shard["tokens"]},)')
             arrays.append(array)
         return arrays, np.cumsum([0, *map(len, arrays)])
 
@@ -703,7 +716,8 @@ class Corpus:
         arrays, ends = self.streams[split]
         start, stop = k * context, (k + 1) * context
         first, last = np.searchsorted(ends, [start, stop - 1], side='right') - 1
-        return np.concatenate([arrays[s][max(0, start - ends[s]):stop - ends[s]] for s in range(first, last + 1)]).astype(np.int64)
+        parts = [arrays[s][max(0, start - ends[s]):stop - ends[s]] for s in range(first, last + 1)]
+        return np.concatenate(parts).astype(np.int64)
 
     def verify(self):
         for shard in self.meta['shards'] + self.meta['val_shards']:
@@ -791,7 +805,8 @@ def mask(tokens, random, ratio, replace, meta):
     inputs = np.where(chosen, meta['mask_token_id'], tokens)
     if replace[0] < 1:
         ordinary = np.setdiff1d(np.arange(meta['vocab_size']), meta['special_ids'])
-        kind, drawn = random.random(len(tokens)), ordinary[(random.random(len(tokens)) * len(ordinary)).astype(int)]
+        kind = random.random(len(tokens))
+        drawn = ordinary[(random.random(len(tokens)) * len(ordinary)).astype(int)]
         other = np.where(kind < replace[0] + replace[1], drawn, tokens)
         inputs = np.where(chosen & (kind >= replace[0]), other, inputs)
     return inputs, np.where(chosen, tokens, NO_TARGET)
@@ -821,10 +836,11 @@ class Loader:
     """
 
     def __init__(self, corpus, cfg, start, stop, rank=0, world_size=1, convert=lambda batch: batch, ahead=4):
-        self.corpus, self.cfg, self.rank, self.world_size, self.convert = corpus, cfg, rank, world_size, convert
+        self.corpus, self.cfg, self.convert = corpus, cfg, convert
+        self.rank, self.world_size = rank, world_size
         self.num_stretches = corpus.num_stretches('train', cfg.context)
         if not self.num_stretches:
-            raise ValueError(f'{corpus.folder}: {corpus.meta["tokens"]:,} tokens are less than one row of {cfg.context}')
+            raise ValueError(f'{corpus.folder}: {corpus.meta["tokens"]:,} tokens, less than one row of {cfg.context}')
         self.queue, self.stopped = queue.Queue(ahead), threading.Event()
         self.thread = threading.Thread(target=self.work, args=(start, stop), daemon=True)
         self.thread.start()
@@ -835,16 +851,18 @@ class Loader:
         first = self.cfg.first_row + step * self.cfg.rows_per_step + self.rank * share
         i = np.arange(first, first + share)
         epochs, index = i // self.num_stretches, i % self.num_stretches
-        stretches = np.concatenate([permute(index[epochs == epoch], self.num_stretches, self.cfg.seed, int(epoch))
-                                    for epoch in np.unique(epochs)])
+        stretches = np.concatenate([permute(index[epochs == epoch], self.num_stretches, self.cfg.seed, epoch)
+                                    for epoch in np.unique(epochs).tolist()])
         return list(zip(i.tolist(), stretches.tolist()))
 
     def step(self, step):
         kind, rows = objective(self.cfg.phases, step), self.rows(step)
         size = rows_at_once(self.cfg, self.world_size)
-        made = [make_batch(self.corpus, 'train', rows[k:k + size], self.cfg.seed, kind, self.cfg) for k in range(0, len(rows), size)]
+        made = [make_batch(self.corpus, 'train', rows[k:k + size], self.cfg.seed, kind, self.cfg)
+                for k in range(0, len(rows), size)]
         num_targets = sum(len(batch.at) for batch, _ in made)
-        return Step([self.convert(batch) for batch, _ in made], num_targets, sum(h for _, hashes in made for h in hashes) % 2 ** 48)
+        read = sum(one for _, hashes in made for one in hashes) % 2 ** 48
+        return Step([self.convert(batch) for batch, _ in made], num_targets, read)
 
     def work(self, start, stop):
         try:
@@ -885,7 +903,8 @@ def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
     size = rows_at_once(cfg, world_size)
     for first in range(0, count, size * world_size):
         rows = [k for k in range(first, first + size * world_size)[rank::world_size] if k < count]
-        batch, _ = make_batch(corpus, 'validation', [(k, k) for k in rows + [0] * (size - len(rows))], VALIDATION, kind, cfg)
+        filled = [(k, k) for k in rows + [0] * (size - len(rows))]
+        batch, _ = make_batch(corpus, 'validation', filled, VALIDATION, kind, cfg)
         real = len(rows) * cfg.context
         targets = np.where(np.arange(len(batch.targets)) < real, batch.targets, NO_TARGET)
         yield dataclasses.replace(batch, targets=targets, at=batch.at[batch.at < real])
@@ -898,7 +917,8 @@ def train_tokenizer(cfg, vocab_size):
     from tokenizers import Regex, Tokenizer as Trained, models, pre_tokenizers, trainers
     trained = Trained(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     alphabet = byte_alphabet()
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, initial_alphabet=list(alphabet), show_progress=False)
     trained.train_from_iterator((text for texts, _, _ in source(cfg) for text, held in texts if not held), trainer)

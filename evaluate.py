@@ -34,16 +34,16 @@ def losses(folders):
         phases = ', then '.join(f'{steps:,} {kind}' for kind, steps in settings['phases'])
         kinds = tuple(kind for kind, _ in settings['phases'])
         found[kinds] = last
-        print(f'{settings["name"]:<20} {phases:<26} {last["tokens"]:>12,} {last["val_clm_loss"]:>8.3f} {last["val_mlm_loss"]:>8.3f} '
-              f'{last["tokens"] / last["seconds"]:>9,.0f}')
+        print(f'{settings["name"]:<20} {phases:<26} {last["tokens"]:>12,} {last["val_clm_loss"]:>8.3f} '
+              f'{last["val_mlm_loss"]:>8.3f} {last["tokens"] / last["seconds"]:>9,.0f}')
     for (corpus, fingerprint), loss in unigram.items():
-        print(f'{"token frequencies":<47} {"":>12} {loss:>8.3f} {loss:>8.3f}             (corpus {corpus}, fingerprint {fingerprint})')
+        print(f'{"token frequencies":<60} {loss:>8.3f} {loss:>8.3f}   {corpus}, fingerprint {fingerprint}')
     mlm, both = found.get(('mlm',)), found.get(('clm', 'mlm'))
     if mlm and both and mlm['tokens'] == both['tokens']:
         gain = mlm['val_mlm_loss'] - both['val_mlm_loss']
-        print(f'\nAt equal steps on the same rows, CLM then MLM ends {abs(gain):.3f} nats {"below" if gain > 0 else "above"} MLM alone in '
-              f'MLM loss: the direction {"is" if gain > 0 else "is not"} that of the paper.\nOne seed of one small model shows a '
-              f'direction, no more; the paper\'s claim is about fine-tuned scores.')
+        print(f'\nAt equal steps on the same rows, CLM then MLM ends {abs(gain):.3f} nats '
+              f'{"below" if gain > 0 else "above"} MLM alone in MLM loss: {"" if gain > 0 else "not "}the direction of the paper.\n'
+              f'One seed of one small model shows a direction, no more; the paper\'s claim is about fine-tuned scores.')
 
 
 def main():

@@ -124,7 +124,7 @@ class Transformer(nn.Module):
     def forward(self, tokens, lengths, causal):
         if sum(lengths) != len(tokens) or min(lengths) < 1:
             raise ValueError(f'lengths must be positive and sum to {len(tokens)} tokens, not {sum(lengths)}')
-        ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(tokens.device, non_blocking=True)
+        ends = torch.tensor([0, *lengths]).cumsum(0).to(tokens.device, torch.int32, non_blocking=True)
         segments = Segments(lengths, ends, max(lengths))
         starts = ends[:-1].repeat_interleave(ends.diff(), output_size=len(tokens))
         cos, sin = rope(torch.arange(len(tokens), device=tokens.device) - starts, self.sizes)
@@ -144,7 +144,9 @@ class Model(nn.Module):
         super().__init__()
         self.sizes = sizes
         self.model = Transformer(sizes)
-        self.lm_head = None if sizes.tie_word_embeddings else nn.Linear(sizes.hidden_size, sizes.vocab_size, bias=False)
+        self.lm_head = None
+        if not sizes.tie_word_embeddings:
+            self.lm_head = nn.Linear(sizes.hidden_size, sizes.vocab_size, bias=False)
 
     @property
     def head(self):
@@ -161,8 +163,8 @@ class Model(nn.Module):
         """
         x = self.model(tokens, lengths, causal)
         at = torch.nonzero(targets != -100).squeeze(1) if at is None else at
-        loss = ChunkedCrossEntropy.apply(x.index_select(0, at), self.head, targets.index_select(0, at), torch.is_grad_enabled())
-        return loss, len(at)
+        x, targets = x.index_select(0, at), targets.index_select(0, at)
+        return ChunkedCrossEntropy.apply(x, self.head, targets, torch.is_grad_enabled()), len(at)
 
     def hidden_states(self, tokens, lengths, causal=False):
         """(N, d): the last layer's output, normed."""
@@ -182,7 +184,7 @@ class Model(nn.Module):
 
 
 def rope(positions, sizes):
-    """cos and sin, (N, 1, h), of the angles position / theta ** (2k / h); the halves of a head hold the same angles."""
+    """cos and sin, (N, 1, h), of position / theta ** (2k / h); a head's halves hold the same angles."""
     h = sizes.head_dim
     frequency = 1.0 / sizes.rope_theta ** (torch.arange(0, h, 2, device=positions.device).float() / h)
     angle = positions.float()[:, None, None] * frequency       # (N, 1, h / 2)
@@ -191,7 +193,7 @@ def rope(positions, sizes):
 
 
 def rotate(x, cos, sin):
-    """Rotary position embedding of (N, heads, h), half-rotation as in Llama; in fp32, since positions reach thousands."""
+    """Rotary position embedding of (N, heads, h), half-rotation as in Llama, computed in fp32."""
     left, right = x.chunk(2, dim=2)
     return (x * cos + torch.cat([-right, left], 2) * sin).type_as(x)
 
@@ -207,14 +209,16 @@ def attend(q, k, v, segments, causal):
 
 
 def attend_loop(q, k, v, segments, causal):
-    parts = zip(*(x.transpose(0, 1).split(segments.lengths, dim=1) for x in (q, k, v)))      # (heads, length, h)
-    out = [F.scaled_dot_product_attention(a[None], b[None], c[None], is_causal=causal, enable_gqa=True)[0] for a, b, c in parts]
-    return torch.cat(out, 1).transpose(0, 1)
+    q, k, v = (x.transpose(0, 1)[None].split(segments.lengths, dim=2) for x in (q, k, v))    # (1, heads, length, h)
+    parts = [F.scaled_dot_product_attention(*part, is_causal=causal, enable_gqa=True) for part in zip(q, k, v)]
+    return torch.cat(parts, 2)[0].transpose(0, 1)
 
 
 def attend_varlen(q, k, v, segments, causal):
     """torch's kernel, whose arguments changed from release to release."""
-    options = {'is_causal': causal} if 'is_causal' in VARLEN_ARGUMENTS else {'window_size': (-1, 0) if causal else (-1, -1)}
+    options = {'window_size': (-1, 0) if causal else (-1, -1)}
+    if 'is_causal' in VARLEN_ARGUMENTS:
+        options = {'is_causal': causal}
     if q.shape[1] != k.shape[1]:
         if 'enable_gqa' in VARLEN_ARGUMENTS:
             options['enable_gqa'] = True
@@ -262,7 +266,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def initial_weight(name, shape, seed):
-    """A parameter at the start: N(0, 0.02), keyed by (seed, name), so the same in every layout; norms are ones."""
+    """A parameter at the start: N(0, 0.02), keyed by (seed, name), so equal in every layout; norms are ones."""
     if name.endswith('norm.weight'):
         return torch.ones(shape)
     key = hashlib.blake2b(f'{seed} {name}'.encode(), digest_size=7).digest()
@@ -271,13 +275,14 @@ def initial_weight(name, shape, seed):
 
 # ---------------------------------------------------------------------------------------------------- load and save
 
-def save(sizes, tensors, folder, dtype='float32'):
+def save(sizes, tensors, folder):
     """Write a Hugging Face EuroBERT folder: config.json and model.safetensors of {name: tensor}."""
     config = asdict(sizes) | {
-        'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'head_dim': sizes.head_dim, 'hidden_act': 'silu',
-        'initializer_range': 0.02, 'attention_bias': False, 'mlp_bias': False, 'attention_dropout': 0.0,
-        'classifier_pooling': 'mean', 'dtype': dtype, 'torch_dtype': dtype, 'rope_scaling': None,
-        'rope_parameters': {'rope_type': 'default', 'rope_theta': sizes.rope_theta}}  # where transformers 5 looks
+        'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'head_dim': sizes.head_dim,
+        'hidden_act': 'silu', 'initializer_range': 0.02, 'attention_bias': False, 'mlp_bias': False,
+        'attention_dropout': 0.0, 'classifier_pooling': 'mean', 'dtype': 'float32', 'torch_dtype': 'float32',
+        'rope_scaling': None,  # transformers 4 reads this and rope_theta, transformers 5 the next line
+        'rope_parameters': {'rope_type': 'default', 'rope_theta': sizes.rope_theta}}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / 'config.json').write_text(json.dumps(config, indent=1) + '\n', encoding='utf-8')
@@ -308,13 +313,18 @@ def read_sizes(folder):
     kind, rope_parameters = config.get('model_type'), config.get('rope_parameters') or {}
     if kind not in ('eurobert', 'llama'):
         raise ValueError(f'{path}: model_type is {kind!r}; supported are eurobert and llama')
+    missing = [name for name in ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers',
+                                 'num_attention_heads', 'max_position_embeddings', 'rms_norm_eps') if name not in config]
+    if missing:
+        raise ValueError(f'{path}: has no {missing[0]}')
     scaling = config.get('rope_scaling') or {}
-    for name, value, wanted in (
-            ('hidden_act', config.get('hidden_act', 'silu'), 'silu'),
-            ('attention_bias', config.get('attention_bias', False), False), ('mlp_bias', config.get('mlp_bias', False), False),
-            ('rope_type', rope_parameters.get('rope_type', scaling.get('rope_type', scaling.get('type', 'default'))), 'default'),
-            ('head_dim', config.get('head_dim') or config['hidden_size'] // config['num_attention_heads'],
-             config['hidden_size'] // config['num_attention_heads'])):
+    scaling = rope_parameters.get('rope_type', scaling.get('rope_type', scaling.get('type', 'default')))
+    head_dim = config['hidden_size'] // config['num_attention_heads']
+    for name, value, wanted in (('hidden_act', config.get('hidden_act', 'silu'), 'silu'),
+                                ('attention_bias', config.get('attention_bias', False), False),
+                                ('mlp_bias', config.get('mlp_bias', False), False),
+                                ('rope_type', scaling, 'default'),
+                                ('head_dim', config.get('head_dim') or head_dim, head_dim)):
         if value != wanted:
             raise ValueError(f'{path}: {name} = {value!r} is not supported, only {wanted!r}')
     config['rope_theta'] = float(rope_parameters.get('rope_theta', config.get('rope_theta', 10_000)))
@@ -323,9 +333,6 @@ def read_sizes(folder):
     for role in ('bos', 'eos', 'pad', 'mask'):  # Llama decoders may name no pad or mask, or several eos
         value = config.get(f'{role}_token_id')
         config[f'{role}_token_id'] = value[0] if isinstance(value, list) else 0 if value is None else value
-    missing = [field.name for field in fields(Sizes) if field.name not in config]
-    if missing:
-        raise ValueError(f'{path}: has no {missing[0]}')
     return Sizes(**{field.name: config[field.name] for field in fields(Sizes)})
 
 
@@ -372,7 +379,7 @@ def fill_mask(model, tokenizer, text, best=5):
     with torch.no_grad():
         hidden = model.hidden_states(tokens, [len(tokens)], causal=False)
         found = model.logits(hidden[at]).float().softmax(1).topk(best)
-    return [[(tokenizer.decode([i]), p) for i, p in zip(ids, ps)] for ids, ps in zip(found.indices.tolist(), found.values.tolist())]
+    return [[(tokenizer.decode([i]), p) for i, p in zip(*row)] for row in zip(found.indices.tolist(), found.values.tolist())]
 
 
 def main():

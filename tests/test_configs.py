@@ -79,7 +79,7 @@ def test_a_config_is_never_executed(tmp_path):
 def test_a_bad_value_names_its_line(tmp_path):
     path = write(tmp_path, 'name = "x"\nphases = (("clm", 5), ("mlmm", 5))\n')
     one_line_error(run_script('pretrain.py', path), r'run\.py:2: phases must be', 'mlmm')
-    one_line_error(run_script('pretrain.py', path, '--phases=("clm",20)', '--decay_steps=30'), '--decay_steps: decay_steps is 30.*at most 20')
+    one_line_error(run_script('pretrain.py', path, '--phases=("clm",20)', '--decay_steps=30'), '--decay_steps: decay_steps must be from 0 to 20, not 30')
     one_line_error(run_script('pretrain.py', path, '--learning_rate=3'), "unknown setting 'learning_rate'")
 
 

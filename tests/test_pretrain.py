@@ -134,12 +134,12 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
             torch.testing.assert_close(ours[name].double(), p.detach(), atol=2e-5, rtol=0)
 
 
-def test_the_papers_38_runs():
+def test_the_papers_38_runs(corpus):
     """Each line of the table parses; branches agree with their parents, whose checkpoints are kept; names are distinct."""
     import shlex
     import configs
     lines = [line for line in (ROOT / 'configs/paper_runs.txt').read_text().splitlines() if not line.startswith('#')]
-    runs = {}
+    runs, corpus, world = {}, data.Corpus(corpus), pretrain.World(0, 1, torch.device('cpu'), 'bf16')
     for line in lines:
         cfg, _ = configs.parse(pretrain.Settings, shlex.split(line))
         runs[cfg.name] = cfg
@@ -150,8 +150,8 @@ def test_the_papers_38_runs():
             parent = runs[name]
             assert int(step) in (*parent.save_at, parent.total_steps)
         if cfg.branch_from:
-            ours, theirs = (pretrain.numbers(c, 'bf16', 'corpus') for c in (cfg, parent))
-            pretrain.check_branch(cfg, ours, {'numbers': theirs, 'step': int(step)}, origin)
+            ours, theirs = (pretrain.fixed(c, corpus, world) for c in (cfg, parent))
+            pretrain.check_branch(origin, {'fixed': theirs, 'step': int(step)}, cfg, ours)
     assert len(lines) == len(runs) == 38
     branched = [cfg.total_steps - int(cfg.branch_from.split('/')[2]) for cfg in runs.values() if cfg.branch_from and 'dec' not in cfg.name]
     assert len(branched) == 17 and sum(branched) == 130_000
@@ -210,10 +210,10 @@ def test_a_branch_equals_the_run_from_scratch(settings):
         with pytest.raises(ValueError, match=text):
             pretrain.train(dataclasses.replace(branch, name='refused', **changes))
         assert not run_of(dataclasses.replace(branch, name='refused')).exists()
-    refused('at step 30 its objective was clm, this run\'s would have been mlm', branch_from=str(run_of(parent) / '55'))
-    refused('at step 51 its lr was 0.0027', branch_from=str(run_of(parent)), phases=(('clm', 90),), decay_steps=10)
-    refused('its lr was 0.001, this run\'s would have been 0.002', lr=6e-3)
-    refused('its lr was', warmup_steps=5)
+    refused('step 30 was of objective clm, and would have been of objective mlm', branch_from=str(run_of(parent) / '55'))
+    refused('step 51 was of lr 0.0027', branch_from=str(run_of(parent)), phases=(('clm', 90),), decay_steps=10)
+    refused('step 0 was of lr 0.001, and would have been of lr 0.002', lr=6e-3)
+    refused('step 0 was of lr', warmup_steps=5)
     refused('has seed = 0, this run 1', seed=1)
     refused('has rows_per_step = 4, this run 8', rows_per_step=8)
     refused('has hidden_size = 32', hidden_size=64)
@@ -374,7 +374,7 @@ def test_rows_that_do_not_divide_are_refused(settings):
 def test_mistakes_get_one_line_and_leave_nothing(settings, tmp_path):
     cfg = settings()
     for changes, part in ((dict(corpus='absent'), 'absent: no corpus there.*python data.py'), (dict(vocab_size=128_256), 'has vocab_size 4096.*another tokenizer'),
-                          (dict(context=10 ** 7), 'less than one row'), (dict(device='cuda'), 'no CUDA here') if not torch.cuda.is_available() else ({}, ''),
+                          (dict(context=10 ** 7), 'less than one row'), (dict(device='cuda'), 'device cuda: torch finds none') if not torch.cuda.is_available() else ({}, ''),
                           (dict(num_attention_heads=3), 'hidden_size 32 must be')):
         if changes:
             one_line_error(run_script('pretrain.py', *arguments(dataclasses.replace(cfg, **changes))), part)
@@ -386,5 +386,5 @@ def test_mistakes_get_one_line_and_leave_nothing(settings, tmp_path):
 def test_dry_run_counts_the_paper(capsys):
     pretrain.dry_run(pretrain.Settings(name='610m-clm-42k'), 192)
     out = capsys.readouterr().out
-    for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all', '6 a process, 6 at once'):
+    for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all', '6 a process\n            6 at once'):
         assert part in out
