@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import importlib.util
 import inspect
+import itertools
 import json
 import multiprocessing
 import os
@@ -497,72 +498,88 @@ def what_was_made(cfg):
 
 
 def prepare_part(cfg, tokenizer, part, parts):
-    """Tokenise one part into its folder; `progress.json` is renamed into place behind each shard."""
-    folder = Path(cfg.out) / f'part_{part:03d}_of_{parts:03d}'
-    progress = folder / 'progress.json'
+    """Tokenise one part into its own folder, or what is left of it."""
     begun = {'settings': what_was_made(cfg), 'tokenizer': tokenizer.fingerprint()}
-    state = begun | {'shards': [], 'position': None, 'done': False}
-    if progress.exists():
-        state = read_json(progress)
-        if {name: state[name] for name in begun} != begun:
-            raise ValueError(f'{folder} was begun with other settings: remove it, or take another --out')
-    if state['done']:
-        return
-    texts = source(cfg, part, parts, state['position'])
-    texts = prepend(next(texts, None), texts)  # a source that cannot be read leaves nothing on disk
-    folder.mkdir(parents=True, exist_ok=True)
     dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
-    documents = sum(shard['documents'] for shard in state['shards'])
-    tokens = sum(shard['tokens'] + shard['val_tokens'] for shard in state['shards'])
-    begin, tokens_begin = time.monotonic(), tokens
-    train, val, held, position = [], [], dict(documents=0, tokens=0, val_documents=0, val_tokens=0), state['position']
-
-    def flush():
-        nonlocal train, val, held
-        name = f'{len(state["shards"]):05d}.npy'
-        held['sha256'] = save_array(folder / f'tokens_{name}', train, dtype) if train else None
-        held['val_sha256'] = save_array(folder / f'val_{name}', val, dtype) if val else None
-        state['shards'].append(held)
-        state['position'] = position
-        write_json(progress, state)
-        train, val, held = [], [], dict(documents=0, tokens=0, val_documents=0, val_tokens=0)
-
-    terminal = sys.stderr.isatty()
+    writer = PartWriter(Path(cfg.out) / part_name(part, parts), begun, dtype)
+    if writer.state['done']:
+        return
+    texts = source(cfg, part, parts, writer.state['position'])
+    first = list(itertools.islice(texts, 1))  # a source that cannot be read leaves nothing on disk
+    writer.folder.mkdir(parents=True, exist_ok=True)
+    began, tokens_began = time.monotonic(), writer.tokens
     label = cfg.out + (f' part {part} of {parts}' if parts > 1 else '')
+    terminal = sys.stderr.isatty()
     with tqdm(total=1.0, desc=label, mininterval=0.2 if terminal else 30, ascii=not terminal,
               bar_format='{desc}: {percentage:3.0f}%|{bar:20}| {elapsed}<{remaining} {postfix}') as bar:
-        for (arrays, val_arrays), position, done in encode_chunks(texts, tokenizer, cfg.threads):
-            for kind, found in (('', arrays), ('val_', val_arrays)):
-                held[kind + 'documents'] += len(found)
-                held[kind + 'tokens'] += sum(map(len, found))
-            train += arrays
-            val += val_arrays
-            documents += len(arrays) + len(val_arrays)
-            tokens += sum(map(len, arrays)) + sum(map(len, val_arrays))
-            speed = (tokens - tokens_begin) / (time.monotonic() - begin)
-            bar.set_postfix_str(f'{documents:,} documents, {tokens:,} tokens, {speed:,.0f} tokens/s', refresh=False)
+        for train, val, position, done in encode_chunks(itertools.chain(first, texts), tokenizer, cfg.threads):
+            writer.add(train, val, position)
+            speed = (writer.tokens - tokens_began) / (time.monotonic() - began)
+            bar.set_postfix_str(f'{writer.documents:,} documents, {writer.tokens:,} tokens, {speed:,.0f} tokens/s',
+                                refresh=False)
             if cfg.max_tokens:
-                done = max(done or 0, min(1.0, tokens * parts / cfg.max_tokens))
-            if done is not None:
-                bar.update(done - bar.n)
-            if held['tokens'] >= cfg.shard_tokens:
-                flush()
-            if cfg.max_tokens and tokens >= cfg.max_tokens / parts:
+                done = max(done or 0.0, min(1.0, writer.tokens * parts / cfg.max_tokens))
+            bar.update(0 if done is None else done - bar.n)
+            if writer.shard['tokens'] >= cfg.shard_tokens:
+                writer.flush()
+            if cfg.max_tokens and writer.tokens * parts >= cfg.max_tokens:
                 break
-        if held['documents'] or held['val_documents']:
-            flush()
-    state['done'] = True
-    write_json(progress, state)
+    writer.finish()
 
 
-def prepend(first, rest):
-    if first is not None:
-        yield first
-        yield from rest
+def part_name(part, parts):
+    return f'part_{part:03d}_of_{parts:03d}'
+
+
+class PartWriter:
+    """The shards of one part. `progress.json` is renamed into place behind each, and says where to go on."""
+
+    def __init__(self, folder, begun, dtype):
+        self.folder, self.dtype = folder, dtype
+        self.state = begun | {'shards': [], 'position': None, 'done': False}
+        if (folder / 'progress.json').exists():
+            self.state = read_json(folder / 'progress.json')
+            if {name: self.state[name] for name in begun} != begun:
+                raise ValueError(f'{folder} was begun with other settings: remove it, or take another --out')
+        counts = ('documents', 'tokens', 'val_documents', 'val_tokens')
+        self.documents, self.tokens = (sum(shard[a] + shard[b] for shard in self.state['shards'])
+                                       for a, b in (counts[::2], counts[1::2]))
+        self.begin_shard()
+
+    def begin_shard(self):
+        self.arrays = {'': [], 'val_': []}
+        self.shard = {'documents': 0, 'tokens': 0, 'val_documents': 0, 'val_tokens': 0}
+
+    def add(self, train, val, position):
+        """The tokenised documents of a chunk, and the source's position behind them."""
+        self.position = position
+        for kind, arrays in (('', train), ('val_', val)):
+            tokens = sum(map(len, arrays))
+            self.arrays[kind] += arrays
+            self.shard[kind + 'documents'] += len(arrays)
+            self.shard[kind + 'tokens'] += tokens
+            self.documents += len(arrays)
+            self.tokens += tokens
+
+    def flush(self):
+        number = len(self.state['shards'])
+        for kind, arrays in self.arrays.items():
+            name = f'{kind or "tokens_"}{number:05d}.npy'
+            self.shard[kind + 'sha256'] = save_array(self.folder / name, arrays, self.dtype) if arrays else None
+        self.state['shards'].append(self.shard)
+        self.state['position'] = self.position
+        write_json(self.folder / 'progress.json', self.state)
+        self.begin_shard()
+
+    def finish(self):
+        if self.shard['documents'] or self.shard['val_documents']:
+            self.flush()
+        self.state['done'] = True
+        write_json(self.folder / 'progress.json', self.state)
 
 
 def encode_chunks(texts, tokenizer, threads):
-    """(train arrays, validation arrays), position, done: each chunk in order, tokenised by a pool of threads."""
+    """train arrays, validation arrays, position, done: of each chunk in order, tokenised by a pool of threads."""
     eos = np.array([tokenizer.ids['eos']], np.uint32)
 
     def encode(chunk):
@@ -579,9 +596,9 @@ def encode_chunks(texts, tokenizer, threads):
             waiting.append((pool.submit(encode, chunk), position, done))
             if len(waiting) > 2 * threads:
                 future, position, done = waiting.popleft()
-                yield future.result(), position, done
+                yield *future.result(), position, done
         for future, position, done in waiting:
-            yield future.result(), position, done
+            yield *future.result(), position, done
 
 
 def join(cfg, tokenizer, parts):
@@ -591,7 +608,7 @@ def join(cfg, tokenizer, parts):
             **{f'{role}_token_id': i for role, i in tokenizer.ids.items()},
             'special_ids': sorted(tokenizer.specials.values()), 'tokens': 0, 'documents': 0, 'val_tokens': 0,
             'val_documents': 0, 'shards': [], 'val_shards': []}
-    folders = [folder / f'part_{part:03d}_of_{parts:03d}' for part in range(parts)]
+    folders = [folder / part_name(part, parts) for part in range(parts)]
     for part in folders:
         for number, shard in enumerate(read_json(part / 'progress.json')['shards']):
             for kind, prefix in (('', 'tokens'), ('val_', 'val')):
