@@ -12,6 +12,7 @@ The batch of a step is a pure function of the settings and the step (`Loader`); 
 """
 import ast
 import base64
+import contextlib
 import dataclasses
 import hashlib
 import importlib.util
@@ -33,27 +34,282 @@ from pathlib import Path
 
 import numpy as np
 import tiktoken
-from tqdm import tqdm
 
 import configs
 
 
 @dataclass(frozen=True)
 class Settings:
-    source: str = 'docs'            # docs (embedded), folder (.txt, .jsonl, .parquet) or hub (Hugging Face dataset)
+    source: str = 'docs'            # docs (embedded), folder (of .txt, .jsonl, .parquet) or hub (Hugging Face's)
     path: str = ''                  # the folder, or the dataset's name on the hub
     subset: str = ''                # of a hub dataset, as sample-350BT
     split: str = 'train'            # of a hub dataset
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model or name
-    val_permille: int = 1           # documents held out, of a thousand, by a hash of the text (docs: by file, a tenth)
+    val_permille: int = 1           # documents in 1,000 held out, by a hash of the text (docs: by file, a tenth)
     shard_tokens: int = 250_000_000  # a shard ends with the first document chunk beyond this; 1 GB at 4 bytes
     max_tokens: int = 0             # stop behind this many, shared over the parts; 0: all there are
     threads: int = 0                # that tokenise; 0: one a core
     out: str = 'corpora/docs'       # the folder to write
 
+    def __post_init__(self):
+        if self.source not in ('docs', 'folder', 'hub'):
+            raise ValueError(f'source is docs, folder or hub, not {self.source!r}')
+        if not 1 <= self.val_permille < 1000:
+            raise ValueError(f'val_permille must be from 1 to 999, not {self.val_permille}')
+        for name, low in (('shard_tokens', 1), ('max_tokens', 0), ('threads', 0)):
+            if getattr(self, name) < low:
+                raise ValueError(f'{name} must be at least {low}, not {getattr(self, name)}')
 
-# ------------------------------------------------------------------------------------------------------ tokenizer
+
+# ------------------------------------------------------------------------------------------------- batches
+
+SHORTEST = 12             # tokens: the paper's inputs are 12 to 2,048 long (section 2, footnote 6)
+VALIDATION = 2 ** 64 - 1  # stands for the seed in validation rows, which depend on the corpus alone
+OBJECTIVES = ('clm', 'mlm', 'mntp')
+NO_TARGET = -100
+
+
+def objective(phases, step):
+    """The objective of a step, counted from 0."""
+    for name, steps in phases:
+        if step < steps:
+            return name
+        step -= steps
+    raise ValueError('step beyond the last phase')
+
+
+class Corpus:
+    """A prepared folder: its stretches of `context` tokens, memory-mapped.
+
+    Raises ValueError for a folder that is no corpus, or whose shards are missing or cut short.
+    """
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        if not (self.folder / 'meta.json').exists():
+            raise ValueError(f'{folder}: no corpus there; make it with python data.py configs/corpora/...')
+        self.meta = read_json(self.folder / 'meta.json')
+        self.ordinary_ids = np.setdiff1d(np.arange(self.meta['vocab_size']), self.meta['special_ids'])
+        self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
+
+    def open_shards(self, kind):
+        dtype = np.uint16 if self.meta['vocab_size'] <= 2 ** 16 else np.uint32
+        arrays = []
+        for shard in self.meta[kind]:
+            path = self.folder / shard['name']
+            try:
+                array = np.load(path, mmap_mode='r', allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise ValueError(f'{path}: missing or cut short ({error})') from None
+            if array.shape != (shard['tokens'],) or array.dtype != dtype:
+                raise ValueError(f'{path}: holds {array.dtype} {array.shape}, where meta.json says '
+                                 f'{np.dtype(dtype)} ({shard["tokens"]},)')
+            arrays.append(array)
+        return arrays, np.cumsum([0, *map(len, arrays)])
+
+    def num_stretches(self, split, context):
+        return int(self.streams[split][1][-1]) // context
+
+    def stretch(self, split, k, context):
+        """Tokens [k * context, (k + 1) * context) of the stream, as int64; they may come from several shards."""
+        arrays, ends = self.streams[split]
+        start, stop = k * context, (k + 1) * context
+        first, last = np.searchsorted(ends, [start, stop - 1], side='right') - 1
+        parts = [arrays[s][max(0, start - ends[s]):stop - ends[s]] for s in range(first, last + 1)]
+        return np.concatenate(parts).astype(np.int64)
+
+    def verify(self):
+        for shard in self.meta['shards'] + self.meta['val_shards']:
+            if sha256(self.folder / shard['name']) != shard['sha256']:
+                raise ValueError(f'{self.folder / shard["name"]}: its sha256 is not the one in meta.json')
+        print(f'{self.folder}: every shard is as it was written')
+
+
+def permute(index, n, seed, epoch):
+    """Where a keyed permutation of 0..n-1 sends each index: a Feistel network of six rounds, walked until inside n.
+
+    Six: with four, neighbours are correlated where n is about a hundred. No memory, whatever n is.
+    """
+    keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
+    half = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))
+    low = (np.uint64(1) << half) - np.uint64(1)
+    out = np.array(index, np.uint64)
+    outside = np.ones(out.shape, bool)
+    while outside.any():
+        left, right = out[outside] >> half, out[outside] & low
+        for key in keys:
+            left, right = right, left ^ (mix(right + key) & low)
+        out[outside] = (left << half) | right
+        outside = out >= np.uint64(n)
+    return out.astype(np.int64)
+
+
+def mix(x):
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), on uint64 arrays."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a step as one flat row of tokens."""
+    tokens: object   # (tokens,) int64, masked where the objective masks
+    lengths: list    # of the segments, which do not see each other; sums to the number of tokens
+    targets: object  # (tokens,) int64, NO_TARGET where nothing is predicted
+    at: object       # (targets,) int64: the positions that have a target
+
+
+def make_batch(corpus, split, rows, key, kind, cfg):
+    """The Batch of some rows [(i, stretch)] under an objective, and a hash of what was read for each row.
+
+    The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, a uniform number a token for the mask,
+    then what mask_replace needs. So the cut is that of every objective, and a 20 % mask is within the 40 % one.
+    """
+    context = cfg.context
+    inputs, targets, lengths, hashes = [], [], [], []
+    for i, k in rows:
+        random = np.random.Generator(np.random.Philox(key=np.array([key, i], np.uint64)))
+        tokens = corpus.stretch(split, k, context)
+        cut = SHORTEST + int(random.random() * (context - 2 * SHORTEST + 1)) if cfg.cut_rows else context
+        segments = [cut, context - cut] if cfg.cut_rows else [context]
+        read = hashlib.blake2b(tokens.tobytes() + cut.to_bytes(8, 'little'), digest_size=6)
+        hashes.append(int.from_bytes(read.digest(), 'little'))
+        if kind == 'clm':
+            masked, target = tokens, next_tokens(tokens, segments)
+        else:
+            masked, target = mask(tokens, random, cfg.mask_ratio, cfg.mask_replace, corpus)
+            if kind == 'mntp':  # a masked token is predicted from the position before it (LLM2Vec)
+                target = next_tokens(target, segments)
+        inputs.append(masked)
+        targets.append(target)
+        lengths += segments
+    targets = np.concatenate(targets)
+    return Batch(np.concatenate(inputs), lengths, targets, np.flatnonzero(targets != NO_TARGET)), hashes
+
+
+def next_tokens(tokens, lengths):
+    """At each position the token behind it in its segment; none at a segment's last."""
+    targets = np.append(tokens[1:], NO_TARGET)
+    targets[np.cumsum(lengths) - 1] = NO_TARGET
+    return targets
+
+
+def mask(tokens, random, ratio, replace, corpus):
+    """(inputs, targets) of masked language modeling: each token but special ones with probability `ratio`.
+
+    replace = (mask, random, keep): what a masked token becomes, as shares; the paper's are 1, 0, 0, BERT's .8, .1, .1.
+    """
+    chosen = (random.random(len(tokens), np.float32) < ratio) & ~np.isin(tokens, corpus.meta['special_ids'])
+    inputs = np.where(chosen, corpus.meta['mask_token_id'], tokens)
+    if replace[0] < 1:
+        kind = random.random(len(tokens))
+        drawn = corpus.ordinary_ids[(random.random(len(tokens)) * len(corpus.ordinary_ids)).astype(int)]
+        other = np.where(kind < replace[0] + replace[1], drawn, tokens)
+        inputs = np.where(chosen & (kind >= replace[0]), other, inputs)
+    return inputs, np.where(chosen, tokens, NO_TARGET)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one process reads at a step."""
+    batches: list     # of micro_rows rows each
+    num_targets: int  # in these
+    rows: int         # a hash of tokens and cuts; the sum over processes, modulo 2**48, identifies the step's rows
+
+
+def rows_at_once(cfg, world_size):
+    """Rows of a micro-batch: micro_rows, or all that a process has at a step if those are fewer."""
+    share = cfg.rows_per_step // world_size
+    return min(cfg.micro_rows or share, share)
+
+
+class Loader:
+    """Iterates over the Steps [start, stop) of one process; a background thread keeps a few ready.
+
+    Step s holds rows first_row + s * rows_per_step onwards; row i is stretch permute(i mod K) of K, by (seed, i // K).
+    All drawn is a function of (seed, corpus, context, rows_per_step, cut_rows, first_row, s): not of the objective,
+    the processes, the micro-batches, or of where the run was interrupted.
+    `convert(batch)` runs in the thread (to tensors, to pinned memory).
+    """
+
+    def __init__(self, corpus, cfg, start, stop, rank=0, world_size=1, convert=lambda batch: batch, ahead=4):
+        self.corpus, self.cfg, self.convert = corpus, cfg, convert
+        self.rank, self.world_size = rank, world_size
+        self.num_stretches = corpus.num_stretches('train', cfg.context)
+        if not self.num_stretches:
+            raise ValueError(f'{corpus.folder}: {corpus.meta["tokens"]:,} tokens, less than one row of {cfg.context}')
+        self.queue, self.stopped = queue.Queue(ahead), threading.Event()
+        self.thread = threading.Thread(target=self.work, args=(start, stop), daemon=True)
+        self.thread.start()
+
+    def rows(self, step):
+        """[(i, stretch)] of this process at a step; a step may lie in two epochs."""
+        share = self.cfg.rows_per_step // self.world_size
+        first = self.cfg.first_row + step * self.cfg.rows_per_step + self.rank * share
+        i = np.arange(first, first + share)
+        epochs, index = i // self.num_stretches, i % self.num_stretches
+        stretches = np.concatenate([permute(index[epochs == epoch], self.num_stretches, self.cfg.seed, epoch)
+                                    for epoch in np.unique(epochs).tolist()])
+        return list(zip(i.tolist(), stretches.tolist()))
+
+    def step(self, step):
+        kind, rows = objective(self.cfg.phases, step), self.rows(step)
+        size = rows_at_once(self.cfg, self.world_size)
+        made = [make_batch(self.corpus, 'train', rows[k:k + size], self.cfg.seed, kind, self.cfg)
+                for k in range(0, len(rows), size)]
+        num_targets = sum(len(batch.at) for batch, _ in made)
+        read = sum(one for _, hashes in made for one in hashes) % 2 ** 48
+        return Step([self.convert(batch) for batch, _ in made], num_targets, read)
+
+    def work(self, start, stop):
+        try:
+            for step in range(start, stop):
+                if not self.put(self.step(step)):
+                    return
+            self.put(None)
+        except BaseException as error:  # handed to the loop, which raises it
+            self.put(error)
+
+    def put(self, item):
+        while not self.stopped.is_set():
+            try:
+                self.queue.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                pass
+        return False
+
+    def __iter__(self):
+        while (item := self.queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def close(self):
+        self.stopped.set()
+        self.thread.join()
+
+
+def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
+    """The Batches of this process: the first val_rows stretches of the held-out stream, each in one process once.
+
+    All batches are of one shape and all processes get equally many, as compiled code and FSDP want: where rows run out,
+    stretch 0 stands in, without targets.
+    """
+    count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
+    size = rows_at_once(cfg, world_size)
+    for first in range(0, count, size * world_size):
+        rows = [k for k in range(first, first + size * world_size)[rank::world_size] if k < count]
+        filled = [(k, k) for k in rows + [0] * (size - len(rows))]
+        batch, _ = make_batch(corpus, 'validation', filled, VALIDATION, kind, cfg)
+        real = len(rows) * cfg.context
+        targets = np.where(np.arange(len(batch.targets)) < real, batch.targets, NO_TARGET)
+        yield dataclasses.replace(batch, targets=targets, at=batch.at[batch.at < real])
+
+
+# ----------------------------------------------------------------------------------------------- tokenizer
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
                   r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -77,6 +333,8 @@ class Tokenizer:
         specials = dict(specials)
         if roles['mask'] not in specials:
             specials[roles['mask']] = max(max(ranks.values()), *specials.values()) + 1
+        # {1,3}+ is possessive to tiktoken; Hugging Face's Oniguruma reads a repetition there, unless it is (?>{1,3})
+        pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
         self.pattern, self.ranks, self.specials, self.roles = pattern, ranks, specials, roles
         self.ignore_merges = ignore_merges
         self.ids = {role: specials[token] for role, token in roles.items()}
@@ -85,10 +343,11 @@ class Tokenizer:
             raise ValueError('two tokens of this tokenizer share an id')
         if self.ids['mask'] in (self.ids['bos'], self.ids['eos'], self.ids['pad']):
             raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
-        self.encoding = tiktoken.Encoding('tokenizer', pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
+        self.encoding = tiktoken.Encoding('tokenizer', pat_str=pattern, mergeable_ranks=ranks,
+                                          special_tokens=specials)
 
     def encode(self, text):
-        """Token ids, uint32, of text in which nothing is special: a literal <|mask|> is seven or so characters."""
+        """Token ids, uint32, of text in which nothing is special: a literal <|mask|> is eight characters."""
         try:
             return self.encoding.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError:  # a lone surrogate, which JSON can hold and UTF-8 cannot
@@ -98,10 +357,10 @@ class Tokenizer:
     def encode_masked(self, text):
         """Token ids in which the mask token, as the tokenizer writes it, is one id.
 
-        Spaces before it go: a masked word in training includes the space it begins with.
+        White space before it goes: a masked word in training includes the space it begins with.
         """
         pieces = text.split(self.roles['mask'])
-        ids = [self.encode(piece.rstrip(' ') if k < len(pieces) - 1 else piece) for k, piece in enumerate(pieces)]
+        ids = [self.encode(piece.rstrip() if k < len(pieces) - 1 else piece) for k, piece in enumerate(pieces)]
         return np.concatenate([part for piece in ids for part in (np.array([self.ids['mask']]), piece)][1:])
 
     def decode(self, ids):
@@ -117,11 +376,12 @@ class Tokenizer:
     def save(self, folder):
         """tokenizer.json and tokenizer_config.json, as transformers.AutoTokenizer opens them."""
         to_unicode = {byte: character for character, byte in byte_alphabet().items()}
-        written = {token: ''.join(to_unicode[byte] for byte in token) for token in sorted(self.ranks, key=self.ranks.get)}
+        written = {token: ''.join(to_unicode[byte] for byte in token)
+                   for token in sorted(self.ranks, key=self.ranks.get)}
         added = [{'id': i, 'content': token, 'single_word': False, 'lstrip': token == self.roles['mask'],
                   'rstrip': False, 'normalized': False, 'special': True}
                  for token, i in sorted(self.specials.items(), key=lambda item: item[1])]
-        merges = []  # tiktoken merges any two neighbours whose union is a token: so every split of a token is a merge
+        merges = []  # tiktoken merges any two neighbours whose union is a token: so each split of a token is one
         for token in written:
             splits = [(token[:k], token[k:]) for k in range(1, len(token))]
             splits = [(a, b) for a, b in splits if a in self.ranks and b in self.ranks]
@@ -139,7 +399,8 @@ class Tokenizer:
                       'merges': [[written[a], written[b]] for a, b in merges]}})
         write_json(Path(folder) / 'tokenizer_config.json', {
             'tokenizer_class': 'PreTrainedTokenizerFast', 'model_input_names': ['input_ids', 'attention_mask'],
-            'clean_up_tokenization_spaces': False, **{f'{role}_token': token for role, token in self.roles.items()}})
+            'clean_up_tokenization_spaces': False,
+            **{f'{role}_token': token for role, token in self.roles.items()}})
 
 
 def load_tokenizer(name):
@@ -187,12 +448,18 @@ def huggingface_tokenizer(path):
         config = json.loads(config.read_text(encoding='utf-8')) if config.exists() else {}
     except ValueError as error:
         raise ValueError(f'{path}: not valid JSON: {error}') from None
-    model = spec['model']
+    model = spec.get('model') if isinstance(spec, dict) else None
+    if not isinstance(model, dict) or not {'vocab', 'merges'} <= model.keys() and model.get('type') == 'BPE':
+        raise ValueError(f'{path}: not a tokenizer')
     if model.get('type') != 'BPE' or model.get('byte_fallback'):
         raise ValueError(f'{path}: only byte-level BPE is supported, not {model.get("type")} as of SentencePiece')
     if spec.get('normalizer'):
         raise ValueError(f'{path}: its normalizer {spec["normalizer"].get("type")} cannot be reproduced')
     specials = {token['content']: token['id'] for token in spec.get('added_tokens', [])}
+    for token in spec.get('added_tokens', []):  # <tool_call> and the like are characters here; four spaces are text
+        if not token.get('special') and not re.fullmatch(r'[<\[].+[>\]]', token['content']):
+            raise ValueError(f'{path}: its added token {token["content"]!r} occurs in ordinary text, which tiktoken '
+                             'would split otherwise')
     alphabet = byte_alphabet()
     try:
         ranks = {bytes(alphabet[character] for character in token): i
@@ -255,7 +522,7 @@ def byte_alphabet():
     return {chr(byte): byte for byte in printable} | {chr(256 + k): byte for k, byte in enumerate(others)}
 
 
-# -------------------------------------------------------------------------------------------------------- sources
+# ------------------------------------------------------------------------------------------------- sources
 #
 # A source is a generator of chunks (texts, position, done): texts is a list of (text, held out), position is what to
 # give the source to go on behind the chunk, done is the share of the input read by then (None where unknown).
@@ -273,9 +540,7 @@ def source(cfg, part=0, parts=1, position=None):
         return docs_source(position)
     if cfg.source == 'folder':
         return folder_source(cfg, folder_files(cfg.path)[part::parts], position)
-    if cfg.source == 'hub':
-        return hub_source(cfg, part, parts, position)
-    raise ValueError(f'source is docs, folder or hub, not {cfg.source!r}')
+    return hub_source(cfg, part, parts, position)
 
 
 def held_out(text, val_permille):
@@ -367,10 +632,12 @@ def folder_files(path):
     root = Path(path)
     if not path or not root.exists():
         raise ValueError(f'path {path!r}: no such file or folder')
-    files = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
-    files = [file for file in files if file.suffix in ('.txt', '.jsonl', '.parquet')]
+    everything = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
+    files = [file for file in everything if file.suffix in ('.txt', '.jsonl', '.parquet')]
     if not files:
         raise ValueError(f'{path}: no .txt, .jsonl or .parquet file there')
+    if len(files) < len(everything):
+        print(f'{path}: {len(everything) - len(files)} files of other kinds are left out', file=sys.stderr)
     return files
 
 
@@ -385,12 +652,17 @@ def folder_source(cfg, files, position):
         for k in range(first, len(files)):
             read = readers[files[k].suffix]
             for text, after, share in read(files[k], cfg.column, inside if k == first else 0):
-                if not isinstance(text, str):
-                    raise ValueError(f'{files[k]}: column {cfg.column!r} holds {text!r} where text was expected')
-                text = text.removeprefix('\ufeff').replace('\r\n', '\n')
+                text = clean(text, f'{files[k]}: column {cfg.column!r}')
                 done = float(before[k] + share * sizes[k]) / total
                 yield text, held_out(text, cfg.val_permille), (k, after), done
     return chunks(items())
+
+
+def clean(text, where):
+    """A text without byte order mark and carriage returns; ValueError if it is none."""
+    if not isinstance(text, str):
+        raise ValueError(f'{where} holds {str(text)[:50]!r} where text was expected')
+    return text.removeprefix('\ufeff').replace('\r\n', '\n')
 
 
 def read_txt(path, column, start):
@@ -462,34 +734,34 @@ def hub_source(cfg, part, parts, position):
         dataset.load_state_dict(position['dataset'])
     for batch in dataset.iter(CHUNK):
         count += len(batch[cfg.column])
-        texts = [(text, held_out(text, cfg.val_permille)) for text in batch[cfg.column]]
+        texts = [clean(text, f'{cfg.path}: column {cfg.column!r}') for text in batch[cfg.column]]
+        texts = [(text, held_out(text, cfg.val_permille)) for text in texts]
         yield texts, {'documents': count, 'dataset': dataset.state_dict()}, total and min(1.0, count / total)
 
 
-# ---------------------------------------------------------------------------------------------------- preparation
+# --------------------------------------------------------------------------------------------- preparation
 
 def prepare(cfg, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every part that is missing, then join them."""
-    if not 1 <= cfg.val_permille < 1000 or cfg.shard_tokens < 1:
-        raise ValueError('val_permille is 1 to 999 and shard_tokens at least 1')
     if not -1 <= part < parts:
         raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
     folder = Path(cfg.out)
     if (folder / 'meta.json').exists():
         if read_json(folder / 'meta.json')['settings'] != what_was_made(cfg):
             raise ValueError(f'{folder} holds a corpus made with other settings: remove it, or take another --out')
+        for left in folder.glob('part_*'):  # of a join that was killed at its very end
+            shutil.rmtree(left)
         print(f'{folder}: already prepared')
         return
     tokenizer = load_tokenizer(cfg.tokenizer)
-    if cfg.source == 'folder':
-        folder_files(cfg.path)
     others = [path.name for path in folder.glob('part_*') if not path.name.endswith(f'_of_{parts:03d}')]
     if others:
         raise ValueError(f'{folder}: {others[0]} was begun with another --parts: keep to that, or remove it')
     for number in [part] if part >= 0 else range(parts):
         prepare_part(cfg, tokenizer, number, parts)
     if part < 0:
-        join(cfg, tokenizer, parts)
+        with locked(folder):
+            join(cfg, tokenizer, parts)
 
 
 def what_was_made(cfg):
@@ -507,12 +779,23 @@ def prepare_part(cfg, tokenizer, part, parts):
     texts = source(cfg, part, parts, writer.state['position'])
     first = list(itertools.islice(texts, 1))  # a source that cannot be read leaves nothing on disk
     writer.folder.mkdir(parents=True, exist_ok=True)
+    with locked(writer.folder):
+        write_part(cfg, writer, itertools.chain(first, texts), tokenizer, part, parts)
+
+
+def write_part(cfg, writer, texts, tokenizer, part, parts):
+    from tqdm import tqdm  # pretraining does without
+
+    def full():
+        return cfg.max_tokens and writer.tokens * parts >= cfg.max_tokens
     began, tokens_began = time.monotonic(), writer.tokens
     label = cfg.out + (f' part {part} of {parts}' if parts > 1 else '')
     terminal = sys.stderr.isatty()
     with tqdm(total=1.0, desc=label, mininterval=0.2 if terminal else 30, ascii=not terminal,
               bar_format='{desc}: {percentage:3.0f}%|{bar:20}| {elapsed}<{remaining} {postfix}') as bar:
-        for train, val, position, done in encode_chunks(itertools.chain(first, texts), tokenizer, cfg.threads):
+        chunks = encode_chunks(texts, tokenizer, cfg.threads)
+        while not full() and (chunk := next(chunks, None)):
+            train, val, position, done = chunk
             writer.add(train, val, position)
             speed = (writer.tokens - tokens_began) / (time.monotonic() - began)
             bar.set_postfix_str(f'{writer.documents:,} documents, {writer.tokens:,} tokens, {speed:,.0f} tokens/s',
@@ -522,8 +805,6 @@ def prepare_part(cfg, tokenizer, part, parts):
             bar.update(0 if done is None else done - bar.n)
             if writer.shard['tokens'] >= cfg.shard_tokens:
                 writer.flush()
-            if cfg.max_tokens and writer.tokens * parts >= cfg.max_tokens:
-                break
     writer.finish()
 
 
@@ -630,8 +911,9 @@ def join(cfg, tokenizer, parts):
     write_json(folder / 'meta.json', meta)
     for part in folders:
         shutil.rmtree(part)
-    print(f'{folder}: {meta["documents"]:,} documents, {meta["tokens"]:,} tokens; held out {meta["val_documents"]:,} '
-          f'documents, {meta["val_tokens"]:,} tokens; fingerprint {meta["fingerprint"][:12]}')
+    print(f'{folder}: {meta["documents"]:,} documents, {meta["tokens"]:,} tokens; '
+          f'held out {meta["val_documents"]:,} documents, {meta["val_tokens"]:,} tokens; '
+          f'fingerprint {meta["fingerprint"][:12]}')
 
 
 def unigram_loss(folder, meta, most=10_000_000):
@@ -643,16 +925,36 @@ def unigram_loss(folder, meta, most=10_000_000):
     return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
 
 
+@contextlib.contextmanager
+def locked(folder):
+    """Refuse to go on where another process is at work. The lock goes with its process, whatever ends that."""
+    import fcntl
+    with open(folder / '.lock', 'w') as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f'{folder}: another process is writing there') from None
+        yield
+
+
 def save_array(path, arrays, dtype):
     """Write one .npy under a temporary name, sync, rename; its sha256."""
     temporary = path.with_name(f'.{path.name}.tmp')
     with temporary.open('wb') as file:
-        np.save(file, np.concatenate(arrays).astype(dtype))
+        np.save(file, np.concatenate(arrays).astype(dtype, copy=False))
         file.flush()
         os.fsync(file.fileno())
     digest = sha256(temporary)
     temporary.rename(path)
+    sync(path.parent)
     return digest
+
+
+def sync(path):
+    """Have a file or folder on the disk, not only on its way there."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
 
 
 def sha256(path):
@@ -669,6 +971,7 @@ def write_json(path, content):
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)
+    sync(temporary.parent)
 
 
 def read_json(path):
@@ -680,254 +983,7 @@ def read_json(path):
         raise ValueError(f'{path}: not valid JSON') from None
 
 
-# -------------------------------------------------------------------------------------------------------- batches
-
-SHORTEST = 12             # tokens: the paper's inputs are 12 to 2,048 long (section 2, footnote 6)
-VALIDATION = 2 ** 64 - 1  # stands for the seed in validation rows, which depend on the corpus alone
-OBJECTIVES = ('clm', 'mlm', 'mntp')
-NO_TARGET = -100
-
-
-def objective(phases, step):
-    """The objective of a step, counted from 0."""
-    for name, steps in phases:
-        if step < steps:
-            return name
-        step -= steps
-    raise ValueError('step beyond the last phase')
-
-
-class Corpus:
-    """A prepared folder: its stretches of `context` tokens, memory-mapped.
-
-    Raises ValueError for a folder that is no corpus, or whose shards are missing or cut short.
-    """
-
-    def __init__(self, folder):
-        self.folder = Path(folder)
-        if not (self.folder / 'meta.json').exists():
-            raise ValueError(f'{folder}: no corpus there (no meta.json); make it with python data.py configs/corpora/...')
-        self.meta = read_json(self.folder / 'meta.json')
-        self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
-
-    def open_shards(self, kind):
-        dtype = np.uint16 if self.meta['vocab_size'] <= 2 ** 16 else np.uint32
-        arrays = []
-        for shard in self.meta[kind]:
-            path = self.folder / shard['name']
-            try:
-                array = np.load(path, mmap_mode='r', allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise ValueError(f'{path}: missing or cut short ({error})') from None
-            if array.shape != (shard['tokens'],) or array.dtype != dtype:
-                raise ValueError(f'{path}: holds {array.dtype} {array.shape}, where meta.json says '
-                                 f'{np.dtype(dtype)} ({shard["tokens"]},)')
-            arrays.append(array)
-        return arrays, np.cumsum([0, *map(len, arrays)])
-
-    def num_stretches(self, split, context):
-        return int(self.streams[split][1][-1]) // context
-
-    def stretch(self, split, k, context):
-        """Tokens [k * context, (k + 1) * context) of the stream, as int64; they may come from several shards."""
-        arrays, ends = self.streams[split]
-        start, stop = k * context, (k + 1) * context
-        first, last = np.searchsorted(ends, [start, stop - 1], side='right') - 1
-        parts = [arrays[s][max(0, start - ends[s]):stop - ends[s]] for s in range(first, last + 1)]
-        return np.concatenate(parts).astype(np.int64)
-
-    def verify(self):
-        for shard in self.meta['shards'] + self.meta['val_shards']:
-            if sha256(self.folder / shard['name']) != shard['sha256']:
-                raise ValueError(f'{self.folder / shard["name"]}: its sha256 is not the one in meta.json')
-        print(f'{self.folder}: every shard is as it was written')
-
-
-def permute(index, n, seed, epoch):
-    """Where a keyed permutation of 0..n-1 sends each index: a Feistel network of six rounds, walked until inside n.
-
-    Six: with four, neighbours are correlated where n is about a hundred. No memory, whatever n is.
-    """
-    keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
-    half = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))
-    low = (np.uint64(1) << half) - np.uint64(1)
-    out = np.array(index, np.uint64)
-    outside = np.ones(out.shape, bool)
-    while outside.any():
-        left, right = out[outside] >> half, out[outside] & low
-        for key in keys:
-            left, right = right, left ^ (mix(right + key) & low)
-        out[outside] = (left << half) | right
-        outside = out >= np.uint64(n)
-    return out.astype(np.int64)
-
-
-def mix(x):
-    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), on uint64 arrays."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some rows of a step as one flat row of tokens."""
-    tokens: object   # (tokens,) int64, masked where the objective masks
-    lengths: list    # of the segments, which do not see each other; sums to the number of tokens
-    targets: object  # (tokens,) int64, NO_TARGET where nothing is predicted
-    at: object       # (targets,) int64: the positions that have a target
-
-
-def make_batch(corpus, split, rows, key, kind, cfg):
-    """The Batch of some rows [(i, stretch)] under an objective, and a hash of what was read for each row.
-
-    The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, a uniform number a token for the mask,
-    then what mask_replace needs. So the cut is that of every objective, and a 20 % mask is within the 40 % one.
-    """
-    context, meta = cfg.context, corpus.meta
-    inputs, targets, lengths, hashes = [], [], [], []
-    for i, k in rows:
-        random = np.random.Generator(np.random.Philox(key=np.array([key, i], np.uint64)))
-        tokens = corpus.stretch(split, k, context)
-        cut = SHORTEST + int(random.random() * (context - 2 * SHORTEST + 1)) if cfg.cut_rows else context
-        segments = [cut, context - cut] if cfg.cut_rows else [context]
-        read = hashlib.blake2b(tokens.tobytes() + cut.to_bytes(8, 'little'), digest_size=6)
-        hashes.append(int.from_bytes(read.digest(), 'little'))
-        if kind == 'clm':
-            masked, target = tokens, next_tokens(tokens, segments)
-        else:
-            masked, target = mask(tokens, random, cfg.mask_ratio, cfg.mask_replace, meta)
-            if kind == 'mntp':  # a masked token is predicted from the position before it (LLM2Vec)
-                target = next_tokens(target, segments)
-        inputs.append(masked)
-        targets.append(target)
-        lengths += segments
-    targets = np.concatenate(targets)
-    return Batch(np.concatenate(inputs), lengths, targets, np.flatnonzero(targets != NO_TARGET)), hashes
-
-
-def next_tokens(tokens, lengths):
-    """At each position the token behind it in its segment; none at a segment's last."""
-    targets = np.append(tokens[1:], NO_TARGET)
-    targets[np.cumsum(lengths) - 1] = NO_TARGET
-    return targets
-
-
-def mask(tokens, random, ratio, replace, meta):
-    """(inputs, targets) of masked language modeling: each token but special ones with probability `ratio`.
-
-    replace = (mask, random, keep): what a masked token becomes, as shares; the paper's are 1, 0, 0, BERT's .8, .1, .1.
-    """
-    chosen = (random.random(len(tokens), np.float32) < ratio) & ~np.isin(tokens, meta['special_ids'])
-    inputs = np.where(chosen, meta['mask_token_id'], tokens)
-    if replace[0] < 1:
-        ordinary = np.setdiff1d(np.arange(meta['vocab_size']), meta['special_ids'])
-        kind = random.random(len(tokens))
-        drawn = ordinary[(random.random(len(tokens)) * len(ordinary)).astype(int)]
-        other = np.where(kind < replace[0] + replace[1], drawn, tokens)
-        inputs = np.where(chosen & (kind >= replace[0]), other, inputs)
-    return inputs, np.where(chosen, tokens, NO_TARGET)
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one process reads at a step."""
-    batches: list     # of micro_rows rows each
-    num_targets: int  # in these
-    rows: int         # a hash of tokens and cuts; the sum over processes, modulo 2**48, identifies the step's rows
-
-
-def rows_at_once(cfg, world_size):
-    """Rows of a micro-batch: micro_rows, or all that a process has at a step if those are fewer."""
-    share = cfg.rows_per_step // world_size
-    return min(cfg.micro_rows or share, share)
-
-
-class Loader:
-    """Iterates over the Steps [start, stop) of one process; a background thread keeps a few ready.
-
-    Step s holds rows first_row + s * rows_per_step onwards; row i is stretch permute(i mod K) of K, by (seed, i // K).
-    All drawn is a function of (seed, corpus, context, rows_per_step, cut_rows, first_row, s): not of the objective,
-    the processes, the micro-batches, or of where the run was interrupted.
-    `convert(batch)` runs in the thread (to tensors, to pinned memory).
-    """
-
-    def __init__(self, corpus, cfg, start, stop, rank=0, world_size=1, convert=lambda batch: batch, ahead=4):
-        self.corpus, self.cfg, self.convert = corpus, cfg, convert
-        self.rank, self.world_size = rank, world_size
-        self.num_stretches = corpus.num_stretches('train', cfg.context)
-        if not self.num_stretches:
-            raise ValueError(f'{corpus.folder}: {corpus.meta["tokens"]:,} tokens, less than one row of {cfg.context}')
-        self.queue, self.stopped = queue.Queue(ahead), threading.Event()
-        self.thread = threading.Thread(target=self.work, args=(start, stop), daemon=True)
-        self.thread.start()
-
-    def rows(self, step):
-        """[(i, stretch)] of this process at a step; a step may lie in two epochs."""
-        share = self.cfg.rows_per_step // self.world_size
-        first = self.cfg.first_row + step * self.cfg.rows_per_step + self.rank * share
-        i = np.arange(first, first + share)
-        epochs, index = i // self.num_stretches, i % self.num_stretches
-        stretches = np.concatenate([permute(index[epochs == epoch], self.num_stretches, self.cfg.seed, epoch)
-                                    for epoch in np.unique(epochs).tolist()])
-        return list(zip(i.tolist(), stretches.tolist()))
-
-    def step(self, step):
-        kind, rows = objective(self.cfg.phases, step), self.rows(step)
-        size = rows_at_once(self.cfg, self.world_size)
-        made = [make_batch(self.corpus, 'train', rows[k:k + size], self.cfg.seed, kind, self.cfg)
-                for k in range(0, len(rows), size)]
-        num_targets = sum(len(batch.at) for batch, _ in made)
-        read = sum(one for _, hashes in made for one in hashes) % 2 ** 48
-        return Step([self.convert(batch) for batch, _ in made], num_targets, read)
-
-    def work(self, start, stop):
-        try:
-            for step in range(start, stop):
-                if not self.put(self.step(step)):
-                    return
-            self.put(None)
-        except BaseException as error:  # handed to the loop, which raises it
-            self.put(error)
-
-    def put(self, item):
-        while not self.stopped.is_set():
-            try:
-                self.queue.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                pass
-        return False
-
-    def __iter__(self):
-        while (item := self.queue.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-
-    def close(self):
-        self.stopped.set()
-        self.thread.join()
-
-
-def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
-    """The Batches of this process: the first val_rows stretches of the held-out stream, each in one process once.
-
-    All batches are of one shape and all processes get equally many, as compiled code and FSDP want: where rows run out,
-    stretch 0 stands in, without targets.
-    """
-    count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
-    size = rows_at_once(cfg, world_size)
-    for first in range(0, count, size * world_size):
-        rows = [k for k in range(first, first + size * world_size)[rank::world_size] if k < count]
-        filled = [(k, k) for k in rows + [0] * (size - len(rows))]
-        batch, _ = make_batch(corpus, 'validation', filled, VALIDATION, kind, cfg)
-        real = len(rows) * cfg.context
-        targets = np.where(np.arange(len(batch.targets)) < real, batch.targets, NO_TARGET)
-        yield dataclasses.replace(batch, targets=targets, at=batch.at[batch.at < real])
-
-
-# ----------------------------------------------------------------------------------------------------------- main
+# ---------------------------------------------------------------------------------------------------- main
 
 def train_tokenizer(cfg, vocab_size):
     """Learn a byte-level BPE vocabulary from the corpus's training texts and write it where `tokenizer` points."""
