@@ -20,13 +20,10 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
-    VARLEN_ARGUMENTS = frozenset(inspect.signature(varlen_attn).parameters)
-except ImportError:  # torch before 2.10: the loop serves every device
-    VARLEN_ARGUMENTS = frozenset()
+VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ class Transformer(nn.Module):
 
 
 class Model(nn.Module):
-    """The transformer and its output head. With tied embeddings the head has no weights of its own, nor a module."""
+    """The transformer and its output head, which has no module of its own where embeddings are tied."""
 
     def __init__(self, sizes):
         super().__init__()
@@ -156,7 +153,7 @@ class Model(nn.Module):
         """(sum of the losses in nats, number of targets), of a flat row of tokens.
 
         tokens   (N,) int64
-        lengths  list of ints, the segments' lengths; positions count from 0 in each, and they do not see each other
+        lengths  list of ints, the segments' lengths; positions count from 0 in each, none sees another
         targets  (N,) int64, -100 where nothing is to be predicted
         causal   whether a token sees only itself and what stands before it in its segment
         at       (T,) the positions that have a target, if known: finding them makes CUDA wait
@@ -178,7 +175,7 @@ class Model(nn.Module):
         """Write config.json and model.safetensors, which `load` and transformers open."""
         save(self.sizes, dict(self.named_parameters()), folder)
 
-    def compile(self):
+    def compile_layers(self):
         for layer in self.model.layers:
             layer.before, layer.after = torch.compile(layer.before), torch.compile(layer.after)
 
@@ -203,7 +200,7 @@ def attend(q, k, v, segments, causal):
 
     One kernel for all segments where there is one (CUDA, half precision), else a loop, which is also its judge.
     """
-    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and VARLEN_ARGUMENTS:
+    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
         return attend_varlen(q, k, v, segments, causal)
     return attend_loop(q, k, v, segments, causal)
 
@@ -215,16 +212,12 @@ def attend_loop(q, k, v, segments, causal):
 
 
 def attend_varlen(q, k, v, segments, causal):
-    """torch's kernel, whose arguments changed from release to release."""
-    options = {'window_size': (-1, 0) if causal else (-1, -1)}
-    if 'is_causal' in VARLEN_ARGUMENTS:
-        options = {'is_causal': causal}
-    if q.shape[1] != k.shape[1]:
-        if 'enable_gqa' in VARLEN_ARGUMENTS:
-            options['enable_gqa'] = True
-        else:
-            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    return varlen_attn(q, k, v, segments.ends, segments.ends, segments.longest, segments.longest, **options)
+    options = {'enable_gqa': True} if VARLEN_HAS_GQA else {}
+    if not VARLEN_HAS_GQA:
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    window = (-1, 0) if causal else (-1, -1)    # how far a token sees to the left and to the right; -1: all
+    return varlen_attn(q, k, v, segments.ends, segments.ends, segments.longest, segments.longest,
+                       window_size=window, **options)
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
@@ -270,10 +263,11 @@ def initial_weight(name, shape, seed):
     if name.endswith('norm.weight'):
         return torch.ones(shape)
     key = hashlib.blake2b(f'{seed} {name}'.encode(), digest_size=7).digest()
-    return torch.empty(shape).normal_(0, 0.02, generator=torch.Generator().manual_seed(int.from_bytes(key, 'little')))
+    generator = torch.Generator().manual_seed(int.from_bytes(key, 'little'))
+    return torch.empty(shape).normal_(0, 0.02, generator=generator)
 
 
-# ---------------------------------------------------------------------------------------------------- load and save
+# ------------------------------------------------------------------------------------------- load and save
 
 def save(sizes, tensors, folder):
     """Write a Hugging Face EuroBERT folder: config.json and model.safetensors of {name: tensor}."""
@@ -313,10 +307,10 @@ def read_sizes(folder):
     kind, rope_parameters = config.get('model_type'), config.get('rope_parameters') or {}
     if kind not in ('eurobert', 'llama'):
         raise ValueError(f'{path}: model_type is {kind!r}; supported are eurobert and llama')
-    missing = [name for name in ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers',
-                                 'num_attention_heads', 'max_position_embeddings', 'rms_norm_eps') if name not in config]
-    if missing:
-        raise ValueError(f'{path}: has no {missing[0]}')
+    for name in ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
+                 'max_position_embeddings', 'rms_norm_eps'):
+        if name not in config:
+            raise ValueError(f'{path}: has no {name}')
     scaling = config.get('rope_scaling') or {}
     scaling = rope_parameters.get('rope_type', scaling.get('rope_type', scaling.get('type', 'default')))
     head_dim = config['hidden_size'] // config['num_attention_heads']
@@ -346,7 +340,8 @@ def read_tensors(path, shapes):
             for name, shape in shapes.items():
                 tensor = file.get_tensor(name)
                 if tensor.shape != shape:
-                    raise ValueError(f'{path}: {name} has shape {tuple(tensor.shape)}, and should have {tuple(shape)}')
+                    raise ValueError(f'{path}: {name} has shape {tuple(tensor.shape)}, and should have '
+                                     f'{tuple(shape)}')
                 yield name, tensor
     except OSError as error:
         raise ValueError(f'{path}: {error}') from None
@@ -364,8 +359,9 @@ def load(folder, device='cpu'):
         model = Model(read_sizes(folder))
     model.to_empty(device=device)
     parameters = dict(model.named_parameters())
+    shapes = {name: p.shape for name, p in parameters.items()}
     with torch.no_grad():
-        for name, tensor in read_tensors(folder / 'model.safetensors', {name: p.shape for name, p in parameters.items()}):
+        for name, tensor in read_tensors(folder / 'model.safetensors', shapes):
             parameters[name].copy_(tensor)
     return model
 
@@ -379,7 +375,8 @@ def fill_mask(model, tokenizer, text, best=5):
     with torch.no_grad():
         hidden = model.hidden_states(tokens, [len(tokens)], causal=False)
         found = model.logits(hidden[at]).float().softmax(1).topk(best)
-    return [[(tokenizer.decode([i]), p) for i, p in zip(*row)] for row in zip(found.indices.tolist(), found.values.tolist())]
+    return [[(tokenizer.decode([i]), p) for i, p in zip(*row)]
+            for row in zip(found.indices.tolist(), found.values.tolist())]
 
 
 def main():

@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +34,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import configs
 import model as architecture
-from data import (OBJECTIVES, SHORTEST, Corpus, Loader, objective, read_json, rows_at_once, sha256,
-                  validation_batches, write_json)
+from data import (OBJECTIVES, SHORTEST, Corpus, Loader, load_tokenizer, locked, objective, read_json, rows_at_once,
+                  sha256, sync, validation_batches, write_json)
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Settings:
                 (1, math.inf, ('rows_per_step', 'log_every', 'keep', 'rope_theta', *SIZES[:6])),
                 (0, math.inf, ('lr', 'warmup_steps', 'weight_decay', 'rms_norm_eps', 'eps', 'val_every', 'val_rows',
                                'save_every', 'micro_rows', 'first_row')),
-                (0, 1, ('mask_ratio', 'beta1', 'beta2')), (1e-12, math.inf, ('grad_clip',)),
+                (0, 1, ('beta1', 'beta2')), (1e-9, 1, ('mask_ratio',)), (1e-9, math.inf, ('grad_clip',)),
                 (0, 2 ** 63 - 1, ('seed',)), (0, self.total_steps, ('decay_steps',)),
                 (shortest, math.inf, ('context',))):
             for name in names:
@@ -139,7 +140,7 @@ def lr_at(step, cfg):
     return cfg.lr * min(warmup, 1.0, decay)
 
 
-# --------------------------------------------------------------------------------------------------- processes
+# ----------------------------------------------------------------------------------------------- processes
 
 @dataclass(frozen=True)
 class World:
@@ -173,22 +174,23 @@ def processes(device='auto', dtype='auto'):
     """The World this process is part of: torchrun's, or alone."""
     rank, size, local_rank = (int(os.environ.get(name, default)) for name, default in
                               (('RANK', 0), ('WORLD_SIZE', 1), ('LOCAL_RANK', 0)))
-    available = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available() and size == 1,
-                 'cpu': True}
+    available = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available(), 'cpu': True}
     if device == 'auto':
-        device = next(name for name, there in available.items() if there)
+        device = next(name for name, there in available.items() if there and (name != 'mps' or size == 1))
     if not available[device]:
         raise ValueError(f'device {device}: torch finds none here; take --device=cpu, or leave --device out')
-    has_bf16 = {'cuda': lambda: torch.cuda.is_bf16_supported(including_emulation=False),
-                'mps': lambda: False, 'cpu': lambda: True}[device]()
+    if device == 'mps' and size > 1:
+        raise ValueError('device mps: serves one process; take --device=cpu for several')
+    has_bf16 = device == 'cpu' or device == 'cuda' and torch.cuda.is_bf16_supported(including_emulation=False)
     if dtype == 'auto':
         dtype = 'bf16' if device == 'cuda' and has_bf16 else 'fp32'
     if dtype == 'bf16' and not has_bf16:
         raise ValueError(f'dtype bf16: this {device} has no bf16 arithmetic; take --dtype=fp32')
     if device == 'cuda':
         torch.cuda.set_device(local_rank)
-        torch.set_float32_matmul_precision('high')  # TF32 for what autocast leaves in fp32
         device = f'cuda:{local_rank}'
+        if dtype == 'bf16':
+            torch.set_float32_matmul_precision('high')  # TF32 for what autocast leaves in fp32
     if size > 1:
         dist.init_process_group('cpu:gloo,cuda:nccl' if device.startswith('cuda') else 'gloo')
     try:
@@ -211,7 +213,7 @@ def stop_signals():
             signal.signal(number, handler)
 
 
-# ------------------------------------------------------------------------------------------ model and optimiser
+# ------------------------------------------------------------------------------------- model and optimiser
 
 def empty_model(cfg, meta):
     """The model without memory; its special ids are those of a corpus's meta.json."""
@@ -231,7 +233,7 @@ def build(cfg, meta, world):
             fully_shard(part, mesh=mesh)
     model.to_empty(device=world.device)
     if cfg.compile:
-        model.compile()
+        model.compile_layers()
     if world.size > 1 and cfg.parallel == 'ddp':
         return model, DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
     return model, model
@@ -245,7 +247,7 @@ def make_optimizer(model, cfg, world):
                              fused=world.device.type != 'mps')
 
 
-# -------------------------------------------------------------------------------------------------- checkpoints
+# --------------------------------------------------------------------------------------------- checkpoints
 
 def put(tensor, whole):
     """Copy a whole CPU tensor into a tensor that may be one process's shard."""
@@ -299,12 +301,6 @@ def save_checkpoint(folder, model, optimizer, state, tokenizer_folder, world):
     world.barrier()
 
 
-def sync(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
-
-
 def saved_steps(run):
     return sorted(int(path.name) for path in run.glob('*') if path.name.isdigit() and path.is_dir())
 
@@ -332,7 +328,7 @@ def read_state(folder, world):
     return state
 
 
-# ------------------------------------------------------------------------------------------- where a run begins
+# -------------------------------------------------------------------------------------- where a run begins
 
 def fixed(cfg, corpus, world):
     """What fixes the numbers of a run, in JSON's types: equal whenever it resumes."""
@@ -350,26 +346,28 @@ def refuse_differences(what, theirs, ours, names, advice):
 def check_branch(folder, state, cfg, ours):
     """A branch equals the same run from scratch if until then both did the same in every step."""
     theirs, step = state['fixed'], state['step']
-    if step > cfg.total_steps:
-        raise ValueError(f'branch_from {folder} is at step {step}, beyond this run\'s {cfg.total_steps}')
+    if step >= cfg.total_steps:
+        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: nothing is left')
     scheduled = ('phases', 'lr', 'warmup_steps', 'decay_steps')
     parent = dataclasses.replace(cfg, **{name: theirs[name] for name in scheduled} |
                                  {'phases': tuple(map(tuple, theirs['phases']))})
     for s in range(step):
-        did = ((f'objective {objective(run.phases, s)}', f'lr {lr_at(s, run)}') for run in (parent, cfg))
-        for theirs_did, ours_would in zip(*did):
-            if theirs_did != ours_would:
-                raise ValueError(f'branch_from {folder}: step {s} was of {theirs_did}, and would have been of '
-                                 f'{ours_would} in this run; branch before they differ (and before the decay)')
+        did = f'{objective(parent.phases, s)} at lr {lr_at(s, parent)}'
+        would = f'{objective(cfg.phases, s)} at lr {lr_at(s, cfg)}'
+        if did != would:
+            raise ValueError(f'branch_from {folder}: step {s} was {did}, and would have been {would} in this run; '
+                             'branch before they differ (and before the decay)')
     unmasked = all(objective(cfg.phases, s) == 'clm' for s in range(step))
     free = (*scheduled, *(('mask_ratio', 'mask_replace') if unmasked else ()))
     refuse_differences(f'branch_from {folder}', theirs, ours, [name for name in ours if name not in free],
                        'a branch goes on with the same numbers')
 
 
-def check_weights(folder, cfg):
-    """Sizes must be those of the weights; context and rope_theta may change, which is returned in words."""
+def check_weights(folder, cfg, corpus):
+    """Sizes and tokenizer must be those of the weights; context and rope_theta may change: returned in words."""
     sizes = architecture.read_sizes(folder)
+    if (folder / 'tokenizer.json').exists() and load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
+        raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}')
     for name in SIZES:
         if name != 'rope_theta' and getattr(sizes, name) != getattr(cfg, name):
             raise ValueError(f'weights_from {folder} has {name} = {getattr(sizes, name)}, this run '
@@ -402,7 +400,7 @@ def find_origin(cfg, corpus, world):
         return folder, state | {'seconds': 0.0}, f'branched from {folder}'
     if cfg.weights_from:
         folder = architecture.newest_checkpoint(cfg.weights_from)
-        changed = check_weights(folder, cfg)
+        changed = check_weights(folder, cfg, corpus)
         return folder, fresh, f'weights from {folder}{changed}; fresh optimiser, data from row {cfg.first_row:,}'
     return None, fresh, 'from scratch'
 
@@ -410,6 +408,10 @@ def find_origin(cfg, corpus, world):
 def start(cfg, corpus, world):
     """(model, the same wrapped, optimizer, state, how): ready for step state['step']."""
     folder, state, how = find_origin(cfg, corpus, world)
+    seen = zlib.crc32(json.dumps([str(folder), state]).encode())
+    if world.sum([seen])[0] != seen * world.size:
+        raise ValueError(f'{cfg.out}: the processes see different checkpoints there, here {folder}; it must be a file '
+                         'system that all nodes share')
     model, wrapped = build(cfg, corpus.meta, world)
     parameters = dict(model.named_parameters())
     if folder:
@@ -427,7 +429,7 @@ def start(cfg, corpus, world):
     return model, wrapped, optimizer, state, how
 
 
-# ---------------------------------------------------------------------------------------------------------- log
+# ----------------------------------------------------------------------------------------------------- log
 
 class Log:
     """log.jsonl, the console and a tracker. The losses of steps wait on the device until a line is due."""
@@ -468,6 +470,13 @@ class Log:
             self.recent.append((objective(self.cfg.phases, step), loss))
         self.waiting.clear()
         return norms[-1]
+
+    def settle(self):
+        """Before a checkpoint: nothing is saved behind a step that was not finite, and the log is on the disk."""
+        if self.waiting:
+            self.look()
+        if self.world.rank == 0:
+            os.fsync(self.file.fileno())
 
     def seconds(self):
         return self.seconds_before + time.monotonic() - self.began
@@ -521,23 +530,29 @@ def open_tracker(kind, run):
                          for name, value in line.items() if not isinstance(value, str)]
 
 
-def write_config(run, cfg, world, state, how):
-    """config.json: the settings, and of each start how, where and with which versions."""
+def write_config(run, cfg, corpus, world, state, how):
+    """config.json: the settings, what the corpus was, and of each start how, where and with which versions."""
     path = run / 'config.json'
     starts = read_json(path).get('starts', []) if path.exists() else []
-    git = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=Path(__file__).parent, capture_output=True, text=True)
+    revision = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
+    git = shutil.which('git') and subprocess.run(revision, cwd=Path(__file__).parent, capture_output=True, text=True)
     versions = {name: importlib.metadata.version(name) for name in ('torch', 'numpy', 'tiktoken', 'safetensors')}
     starts.append({'step': state['step'], 'how': how, 'processes': world.size,
                    'threads': torch.get_num_threads(), 'device': world.device.type, 'dtype': world.dtype,
-                   'git': git.stdout.strip() or None, 'python': sys.version.split()[0], 'versions': versions})
-    write_json(path, dataclasses.asdict(cfg) | {'starts': starts})
+                   'git': git and git.stdout.strip(), 'python': sys.version.split()[0], 'versions': versions})
+    about = {name: corpus.meta[name] for name in ('fingerprint', 'tokenizer', 'tokens', 'unigram_loss')}
+    write_json(path, dataclasses.asdict(cfg) | {'corpus_meta': about, 'starts': starts})
 
 
-# ----------------------------------------------------------------------------------------------------- training
+# ------------------------------------------------------------------------------------------------ training
 
-def to_tensors(batch, pin):
+def to_tensors(batch, device):
+    """The batch as tensors, pinned if a GPU is to read them. Runs in the loader's thread."""
     tensors = {name: torch.from_numpy(getattr(batch, name)) for name in ('tokens', 'targets', 'at')}
-    return dataclasses.replace(batch, **{name: t.pin_memory() if pin else t for name, t in tensors.items()})
+    if device.type == 'cuda':
+        torch.cuda.set_device(device)  # a new thread is on the first GPU
+        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+    return dataclasses.replace(batch, **tensors)
 
 
 def forward(wrapped, batch, causal, world):
@@ -546,6 +561,14 @@ def forward(wrapped, batch, causal, world):
                            for x in (batch.tokens, batch.targets, batch.at))
     with world.autocast():
         return wrapped(tokens, batch.lengths, targets, causal, at)[0]
+
+
+def synchronise(wrapped, now):
+    """Whether the next backward pass shares gradients with the other processes: at a step's last micro-batch."""
+    if isinstance(wrapped, DistributedDataParallel):
+        wrapped.require_backward_grad_sync = now  # what no_sync() sets
+    elif isinstance(wrapped, FSDPModule):
+        wrapped.set_requires_gradient_sync(now)
 
 
 def train_step(wrapped, optimizer, batches, count, step, cfg, world):
@@ -557,10 +580,9 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     causal = objective(cfg.phases, step) == 'clm'
     loss_sum = torch.zeros((), device=world.device)
     for k, batch in enumerate(batches):
-        accumulates = isinstance(wrapped, DistributedDataParallel) and k < len(batches) - 1
-        with wrapped.no_sync() if accumulates else contextlib.nullcontext():
-            loss = forward(wrapped, batch, causal, world)
-            (loss * (world.size / max(1, count))).backward()   # DDP and FSDP average over processes
+        synchronise(wrapped, k == len(batches) - 1)
+        loss = forward(wrapped, batch, causal, world)
+        (loss * (world.size / max(1, count))).backward()   # DDP and FSDP average over processes
         loss_sum += loss.detach()
     norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), cfg.grad_clip)
     for group in optimizer.param_groups:
@@ -572,13 +594,16 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
 
 @torch.no_grad()
 def validate(wrapped, corpus, cfg, world):
-    """{'val_clm_loss', 'val_mlm_loss'}: nats per target of held-out rows, the same rows and masks for every run."""
+    """{'val_clm_loss', 'val_mlm_loss'}: nats per target of the corpus's held-out rows, masked at the run's ratio.
+
+    The same rows, cuts and masks each time and for every seed; a 20 % mask is within the 40 % one.
+    """
     losses = {}
     kinds = {'clm', 'mlm', *(kind for kind, _ in cfg.phases)}
     for kind in (kind for kind in OBJECTIVES if kind in kinds):
         loss_sum, count = torch.zeros((), device=world.device), 0
         for batch in validation_batches(corpus, kind, cfg, world.rank, world.size):
-            loss_sum += forward(wrapped, to_tensors(batch, pin=False), kind == 'clm', world)
+            loss_sum += forward(wrapped, to_tensors(batch, world.device), kind == 'clm', world)
             count += len(batch.at)
         losses[f'val_{kind}_loss'] = world.sum_tensor(loss_sum).item() / max(1, world.sum([count])[0])
     if isinstance(wrapped, FSDPModule):
@@ -609,7 +634,9 @@ def open_corpus(cfg):
 
 def train(cfg, tracker=''):
     """The whole run, or what is left of it."""
-    with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop:
+    with contextlib.ExitStack() as stack:
+        world = stack.enter_context(processes(cfg.device, cfg.dtype))
+        stop = stack.enter_context(stop_signals())
         check_rows(cfg, world.size)
         corpus = open_corpus(cfg)
         run = Path(cfg.out) / cfg.name
@@ -617,31 +644,33 @@ def train(cfg, tracker=''):
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
         if world.rank == 0:
             run.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(run))
             for path in run.glob('.*.tmp'):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            write_config(run, cfg, world, state, how)
-            print(f'{run}: {how}; {sum(p.numel() for p in model.parameters()):,} parameters, steps of '
-                  f'{cfg.rows_per_step * cfg.context:,} tokens, {world.size} x {world.device.type}, {world.dtype}')
+            write_config(run, cfg, corpus, world, state, how)
+            print(f'{run}: {how}; {sum(p.numel() for p in model.parameters()):,} parameters, '
+                  f'{cfg.rows_per_step * cfg.context:,} tokens a step, {world.size} x {world.device.type}, {world.dtype}')
         world.barrier()
-        log, first, total = Log(run, cfg, world, state, send), state['step'], cfg.total_steps
-        loader = Loader(corpus, cfg, first, total, world.rank, world.size,
-                        convert=lambda batch: to_tensors(batch, pin=world.device.type == 'cuda'))
-        done = first
-        for step, data in enumerate(loader, first):
+        log = Log(run, cfg, world, state, send)
+        done, total = state['step'], cfg.total_steps
+        loader = Loader(corpus, cfg, done, total, world.rank, world.size,
+                        convert=lambda batch: to_tensors(batch, world.device))
+        stack.enter_context(contextlib.closing(loader))
+
+        def due(every):
+            return done == total or every and done % every == 0
+
+        for step, data in enumerate(loader, done):
             count, stopping, rows = world.sum([data.num_targets, int(bool(stop)), data.rows])
             log.add(step, count, *train_step(wrapped, optimizer, data.batches, count, step, cfg, world))
             done = step + 1
-
-            def due(every):
-                return done == total or every and done % every == 0
             validating = cfg.val_rows and due(cfg.val_every)
             if validating or due(cfg.log_every):
                 line = log.line(done, rows)
                 log.write(line | (validate(wrapped, corpus, cfg, world) if validating else {}))
                 log.mark(done)
             if stopping or due(cfg.save_every) or done in cfg.save_at:
-                if log.waiting:
-                    log.look()  # nothing is saved behind a step that was not finite
+                log.settle()
                 state = {'step': done, 'seconds': log.seconds(), 'recent': log.recent, 'processes': world.size,
                          'fixed': fixed(cfg, corpus, world), 'settings': dataclasses.asdict(cfg)}
                 save_checkpoint(run / str(done), model, optimizer, state, corpus.folder, world)
@@ -650,12 +679,11 @@ def train(cfg, tracker=''):
                 log.mark(done)
             if stopping:
                 break
-        loader.close()
         if world.rank == 0:
             print(f'{run}: {"done" if done == total else "stopped"} at step {done:,}')
 
 
-# ------------------------------------------------------------------------------------------------------ dry run
+# ------------------------------------------------------------------------------------------------- dry run
 
 def flops_per_token(cfg, kind):
     """Floating-point operations of forward and backward for a token: 3 (2 P + 2 r V d + 4 L d m).
@@ -674,7 +702,7 @@ def flops_per_token(cfg, kind):
     return 3 * (2 * matrices + 2 * targets * V * d + 4 * L * d * attended / (2 if kind == 'clm' else 1))
 
 
-def memory_gib(cfg, world_size, weights, head):
+def memory_gib(cfg, world_size, weights):
     """{what: GiB} of one GPU, estimated: fp32 weights, gradients and two moments; bf16 copies; activations kept."""
     micro = rows_at_once(cfg, world_size) * cfg.context
     d, f, kv = cfg.hidden_size, cfg.intermediate_size, cfg.num_key_value_heads / cfg.num_attention_heads
@@ -682,9 +710,11 @@ def memory_gib(cfg, world_size, weights, head):
     # width d (each casts its own), q, k, v and attention's output, the gate, up, their product, down_proj's input
     layer = 8 * d + 10 * d + 4 * d * (1 + kv) + 8 * f
     activations = 4 * d * cfg.num_hidden_layers + layer if cfg.recompute else layer * cfg.num_hidden_layers
-    largest = head + (weights - head) / cfg.num_hidden_layers  # what FSDP has whole at a time, about
-    found = {'ddp': 18 * weights, 'fsdp': 16 * weights / world_size + 6 * largest,
-             'activations': micro * activations, 'logits': 10 * min(2048, micro) * cfg.vocab_size}
+    ends = cfg.vocab_size * d * (1 if cfg.tie_word_embeddings else 2)  # embedding and head: FSDP has them whole
+    chunk = 10 * min(2048, micro) * cfg.vocab_size + 8 * cfg.vocab_size * d  # logits; the head's gradient, twice
+    gradients = 4 * weights if cfg.rows_per_step // world_size > micro // cfg.context else 0  # whole till the last
+    found = {'ddp': 18 * weights, 'fsdp': 16 * weights / world_size + 8 * ends + gradients,
+             'activations': micro * activations, 'loss': chunk}
     return {name: value / 2 ** 30 for name, value in found.items()}
 
 
@@ -706,7 +736,7 @@ def dry_run(cfg, world_size, peak=989e12, utilisation=0.4):
     rows = cfg.first_row + cfg.total_steps * cfg.rows_per_step
     epochs = rows / max(1, meta['tokens'] // cfg.context) if meta else None
     gigabytes = (meta['tokens'] if meta else rows * cfg.context) * (2 if cfg.vocab_size <= 2 ** 16 else 4) / 1e9
-    memory, kept = memory_gib(cfg, world_size, weights, head), len({*cfg.save_at, cfg.total_steps}) + cfg.keep
+    memory, kept = memory_gib(cfg, world_size, weights), len({*cfg.save_at, cfg.total_steps}) + cfg.keep
     print(f"""\
 run         {cfg.name}: {", then ".join(f"{steps:,} steps of {kind}" for kind, steps in cfg.phases)}
 parameters  {weights - head:,} with the input embedding and without the output head (as "610M" counts)
@@ -720,7 +750,7 @@ time        {hours:,.1f} GPU-hours at an assumed {utilisation:.0%} of {peak / 1e
 rows        {cfg.rows_per_step:,} a step, {cfg.rows_per_step // world_size} a process
             {rows_at_once(cfg, world_size)} at once
 memory      of a GPU, about, for weights, gradients, AdamW {memory["ddp"]:.1f} GiB (ddp) or {memory["fsdp"]:.1f} (fsdp)
-            {memory["activations"]:.1f} GiB for activations, {memory["logits"]:.1f} for a chunk of logits
+            {memory["activations"]:.1f} GiB for activations, {memory["loss"]:.1f} for the loss
 disk        {12 * weights / 1e9:.1f} GB a checkpoint, {kept} at the end: {12 * weights * kept / 1e9:,.0f} GB""")
     if epochs and epochs > 1:
         print(f'warning: the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')

@@ -83,6 +83,9 @@ def test_special_tokens_in_text_are_characters():
     (lambda spec: spec['model']['merges'].reverse(), 'order of merges'),
     (lambda spec: spec['model']['merges'].pop(500), 'not what its merges make'),
     (lambda spec: spec['added_tokens'].pop(1), 'eos'),
+    (lambda spec: spec['added_tokens'].append({'id': 4096, 'content': '    ', 'special': False}), 'occurs in ordinary text'),
+    (lambda spec: spec['added_tokens'][2].update(id=500), 'share an id'),
+    (lambda spec: spec.pop('model'), 'not a tokenizer'),
 ])
 def test_a_tokenizer_that_tiktoken_cannot_reproduce_is_refused(tmp_path, change, part):
     spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
@@ -105,6 +108,44 @@ def test_a_missing_mask_token_is_added(tmp_path):
     for text in sample_texts(300):
         plain = text.replace('<|', '<_')
         assert ours.encode(plain).tolist() == gpt2.encode(plain).ids
+
+
+@pytest.mark.parametrize('pattern', [  # of tiktoken's gpt2 and cl100k_base, whose vocabularies would be downloads
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"])
+def test_tiktokens_patterns_survive_the_export(pattern, tmp_path):
+    from tokenizers import Tokenizer
+    docs = data.load_tokenizer(DOCS_TOKENIZER)
+    ours = data.Tokenizer(pattern, docs.ranks, docs.specials, docs.roles)
+    ours.save(tmp_path)
+    theirs = Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
+    for text in sample_texts(1000) + ['1234567 12 1', 'a1234b']:
+        plain = text.replace('<|', '<_')
+        assert ours.encode(plain).tolist() == theirs.encode(plain).ids
+
+
+def test_ids_beyond_two_bytes_without_a_real_vocabulary(tmp_path):
+    """256 bytes and all pairs of them: 65,792 tokens."""
+    ranks = {bytes([a]): a for a in range(256)} | {bytes([a, b]): 256 + 256 * a + b for a in range(256) for b in range(256)}
+    wide = data.Tokenizer(data.BYTELEVEL_PATTERN, ranks, {'<|endoftext|>': 65_792}, {'eos': '<|endoftext|>'})
+    (tmp_path / 'wide').mkdir()
+    wide.save(tmp_path / 'wide')
+    texts = [f'zzz ÿÿ {k} 東京' for k in range(50)]
+    data.prepare(small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'out', tokenizer=str(tmp_path / 'wide')))
+    ids = stream(tmp_path / 'out')
+    assert ids.dtype == np.uint32 and ids.max() == 65_792
+    pieces = np.split(ids, np.flatnonzero(ids == 65_792) + 1)[:-1]
+    assert [wide.decode(piece[:-1]) for piece in pieces] == [text for text in texts if not data.held_out(text, 100)]
+
+
+def test_making_the_vocabulary_again(tmp_path):
+    folder = tmp_path / 'texts'
+    folder.mkdir()
+    (folder / 'a.txt').write_text(' '.join(f'word{k % 50} and some more text' for k in range(2000)))
+    result = run_script('data.py', 'configs/corpora/folder.py', f'--path={folder}', f'--tokenizer={tmp_path}/new', '--train_tokenizer=300')
+    assert result.returncode == 0, result.stderr
+    made = data.load_tokenizer(str(tmp_path / 'new'))
+    assert made.vocab_size == 300 and made.ids == {'bos': 297, 'eos': 298, 'pad': 298, 'mask': 299}
 
 
 # -------------------------------------------------------------------------------------------------------- corpora
@@ -138,6 +179,21 @@ def test_ids_above_65535_round_trip(tmp_path):
     assert ids.dtype == np.uint32 and (ids > 65_535).sum() > 9 and ids.max() == 128_001
     tokenizer = data.load_tokenizer(str(tmp_path / 'out'))
     assert tokenizer.decode(ids[:np.flatnonzero(ids == 128_001)[0]]) == text
+
+
+def test_a_limit_of_tokens_stays_where_it_is(tmp_path, monkeypatch):
+    """Also if death comes between the last shard and the note that the part is done."""
+    path = jsonl(tmp_path / 'a.jsonl', [f'text number {k} ' * 9 for k in range(5000)])
+    limited = dict(max_tokens=30_000, shard_tokens=10_000, threads=1)
+    data.prepare(small(path, tmp_path / 'whole', **limited))
+    with monkeypatch.context() as patched:
+        patched.setattr(data.PartWriter, 'finish', lambda self: self.flush() or exec('raise KeyboardInterrupt'))
+        with pytest.raises(KeyboardInterrupt):
+            data.prepare(small(path, tmp_path / 'killed', **limited))
+    data.prepare(small(path, tmp_path / 'killed', **limited))
+    whole, killed = (data.Corpus(tmp_path / name).meta for name in ('whole', 'killed'))
+    assert 30_000 <= whole['tokens'] + whole['val_tokens'] < 60_000
+    assert [whole[name] for name in ('tokens', 'documents', 'val_tokens')] == [killed[name] for name in ('tokens', 'documents', 'val_tokens')]
 
 
 def test_parquet_parts_join_to_the_same_documents(tmp_path):
@@ -291,6 +347,23 @@ def test_damaged_corpora_are_named(tmp_path):
 
 # ----------------------------------------------------------------------------------------------- the law of a batch
 
+def test_the_law_of_a_batch_is_what_it_was(tmp_path, settings):
+    """Runs that are compared, resumed or branched across versions of this code need the same rows, cuts and masks.
+
+    The numbers come from a second writing of the law, in Python's own integers.
+    """
+    tokens = (np.arange(6400) * 7919 % 4000).astype(np.uint16)
+    np.save(tmp_path / 'tokens_00000.npy', tokens)
+    data.write_json(tmp_path / 'meta.json', {'vocab_size': 4096, 'special_ids': [4093, 4094, 4095], 'mask_token_id': 4095,
+                                             'tokens': 6400, 'shards': [{'name': 'tokens_00000.npy', 'tokens': 6400}], 'val_shards': []})
+    some = loader(tmp_path, settings(phases=(('mlm', 99),), seed=3, rows_per_step=4, micro_rows=0))
+    assert [row for step in (0, 24, 25) for row in some.rows(step)] == [
+        (0, 83), (1, 96), (2, 12), (3, 57), (96, 67), (97, 30), (98, 10), (99, 84), (100, 82), (101, 53), (102, 58), (103, 50)]
+    step = some.step(7)
+    assert (step.batches[0].lengths, step.batches[0].at[:12].tolist(), step.num_targets, step.rows) == (
+        [46, 18, 40, 24, 20, 44, 12, 52], [1, 3, 4, 5, 11, 12, 14, 16, 17, 21, 22, 23], 108, 50301537313994)
+
+
 @pytest.mark.parametrize('n', [1, 2, 3, 4, 5, 16, 17, 97, 1000, 4097])
 def test_permute_is_a_bijection(n):
     for epoch in range(3):
@@ -362,7 +435,7 @@ def test_masks(corpus, settings):
     batch = {ratio: data.make_batch(source, 'train', rows, 0, 'mlm', settings(mask_ratio=ratio))[0] for ratio in (0.2, 0.4)}
     clm, _ = data.make_batch(source, 'train', rows, 0, 'clm', settings())
     special = np.isin(clm.tokens, source.meta['special_ids'])
-    assert special.any()
+    assert special.any() and (clm.targets == source.meta['eos_token_id']).any()  # eos is a target of CLM, not of MLM
     for ratio, found in batch.items():
         masked = found.targets != data.NO_TARGET
         n = (~special).sum()

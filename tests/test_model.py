@@ -71,6 +71,8 @@ def test_transformers_opens_our_folder_and_we_open_its(tie, tmp_path):
     from transformers import AutoModelForMaskedLM
     model, a = make(tie_word_embeddings=tie, rope_theta=250_000.0), tokens(1500)
     model.save(tmp_path / 'ours')
+    config = json.loads((tmp_path / 'ours' / 'config.json').read_text())
+    assert config['rope_theta'] == config['rope_parameters']['rope_theta'] == 250_000  # transformers 4 and 5 read one each
     theirs, info = AutoModelForMaskedLM.from_pretrained(tmp_path / 'ours', output_loading_info=True)
     assert type(theirs).__name__ == 'EuroBertForMaskedLM'
     assert not any(info.values()), info
