@@ -1,6 +1,8 @@
 # `make demo`: the study in miniature on a laptop. `make test`: everything, on the CPU, without network.
 PYTHON ?= python3
 RUN = .venv/bin/python
+# Waiting threads sleep: where others use the cores too, small models train seven times faster than with spinning ones.
+export OMP_WAIT_POLICY = passive
 TEXTS = "axis : int or <|mask|> of ints, optional" "The number of <|mask|> in the array." "Compute the <|mask|> deviation along the specified axis."
 
 demo: .venv/installed
