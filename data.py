@@ -772,6 +772,9 @@ def what_was_made(cfg):
 def prepare_part(cfg, tokenizer, part, parts):
     """Tokenise one part into its own folder, or what is left of it."""
     begun = {'settings': what_was_made(cfg), 'tokenizer': tokenizer.fingerprint()}
+    if cfg.source == 'folder':  # a position means something only among the same files
+        files = [[str(file), file.stat().st_size] for file in folder_files(cfg.path)]
+        begun['files'] = hashlib.sha256(json.dumps(files).encode()).hexdigest()
     dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
     writer = PartWriter(Path(cfg.out) / part_name(part, parts), begun, dtype)
     if writer.state['done']:
@@ -821,7 +824,7 @@ class PartWriter:
         if (folder / 'progress.json').exists():
             self.state = read_json(folder / 'progress.json')
             if {name: self.state[name] for name in begun} != begun:
-                raise ValueError(f'{folder} was begun with other settings: remove it, or take another --out')
+                raise ValueError(f'{folder} was begun with other settings or files: remove it, or take another --out')
         counts = ('documents', 'tokens', 'val_documents', 'val_tokens')
         self.documents, self.tokens = (sum(shard[a] + shard[b] for shard in self.state['shards'])
                                        for a, b in (counts[::2], counts[1::2]))
@@ -902,7 +905,11 @@ def join(cfg, tokenizer, parts):
                     written = part / f'{prefix}_{number:05d}.npy'
                     if written.exists():
                         written.rename(folder / name)
+                    elif not (folder / name).exists():
+                        raise ValueError(f'{written}: missing; remove {part} to prepare that part again')
     if not meta['tokens']:
+        for part in folders:
+            shutil.rmtree(part)
         raise ValueError(f'{cfg.path or cfg.source}: no training text there')
     hashes = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
     meta['fingerprint'] = hashlib.sha256(''.join(hashes).encode()).hexdigest()
@@ -987,6 +994,8 @@ def read_json(path):
 
 def train_tokenizer(cfg, vocab_size):
     """Learn a byte-level BPE vocabulary from the corpus's training texts and write it where `tokenizer` points."""
+    if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
+        raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
     from tokenizers import Regex, Tokenizer as Trained, models, pre_tokenizers, trainers
     trained = Trained(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Sequence([

@@ -10,6 +10,7 @@ The module tree bears Hugging Face's names: a saved folder is what transformers'
 import hashlib
 import inspect
 import json
+import re
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -289,10 +290,15 @@ def newest_checkpoint(folder):
     folder = Path(folder)
     if (folder / 'model.safetensors').exists():
         return folder
-    steps = [path for path in folder.glob('*') if path.name.isdigit() and (path / 'model.safetensors').exists()]
+    steps = [step for step in saved_steps(folder) if (folder / str(step) / 'model.safetensors').exists()]
     if not steps:
         raise ValueError(f'{folder}: no checkpoint there (no model.safetensors)')
-    return max(steps, key=lambda path: int(path.name))
+    return folder / str(steps[-1])
+
+
+def saved_steps(run):
+    """The steps that a run's folder has checkpoints of, rising."""
+    return sorted(int(path.name) for path in run.glob('*') if re.fullmatch('0|[1-9][0-9]*', path.name) and path.is_dir())
 
 
 def read_sizes(folder):

@@ -197,6 +197,7 @@ def processes(device='auto', dtype='auto'):
         yield World(rank, size, torch.device(device), dtype)
     finally:
         if size > 1:
+            time.sleep(0.5)  # gloo's thread needs the GIL, which the teardown holds, to drop its last work: else a deadlock
             dist.destroy_process_group()
 
 
@@ -301,13 +302,9 @@ def save_checkpoint(folder, model, optimizer, state, tokenizer_folder, world):
     world.barrier()
 
 
-def saved_steps(run):
-    return sorted(int(path.name) for path in run.glob('*') if path.name.isdigit() and path.is_dir())
-
-
 def prune(run, cfg):
     """Remove all but the newest `keep` checkpoints; those of save_at and of the last step stay."""
-    for step in [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)][:-cfg.keep]:
+    for step in [step for step in architecture.saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)][:-cfg.keep]:
         (run / str(step)).rename(run / f'.{step}.tmp')
         shutil.rmtree(run / f'.{step}.tmp')
 
@@ -319,8 +316,8 @@ def read_state(folder, world):
         raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from takes weights')
     state = read_json(path)
     wanted = {'step', 'seconds', 'recent', 'fixed', 'settings', 'sha256'}
-    if not isinstance(state, dict) or not wanted <= state.keys():
-        raise ValueError(f'{path}: not the state of a run')
+    if not isinstance(state, dict) or not wanted <= state.keys() or folder.name != str(state['step']):
+        raise ValueError(f'{path}: not the state of a run, or not of the step its folder is named after')
     for name, digest in state['sha256'].items() if world.rank == 0 else ():
         if not (folder / name).exists() or sha256(folder / name) != digest:
             raise ValueError(f'{folder / name}: missing, cut short or changed since it was written (its sha256 '
@@ -384,7 +381,7 @@ def find_origin(cfg, corpus, world):
     """
     run, ours = Path(cfg.out) / cfg.name, fixed(cfg, corpus, world)
     fresh = {'step': 0, 'seconds': 0.0, 'recent': []}
-    if steps := saved_steps(run):
+    if steps := architecture.saved_steps(run):
         folder = run / str(steps[-1])
         state = read_state(folder, world)
         refuse_differences(f'the checkpoint {folder}', state['fixed'], ours, ours,
@@ -462,7 +459,7 @@ class Log:
         for (step, count, _, _), loss_sum, norm in zip(self.waiting, sums, norms):
             loss = loss_sum / max(1, count)
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                row, good = self.cfg.first_row + step * self.cfg.rows_per_step, saved_steps(self.run)
+                row, good = self.cfg.first_row + step * self.cfg.rows_per_step, architecture.saved_steps(self.run)
                 raise FloatingPointError(
                     f'step {step + 1}: loss {loss}, gradient norm {norm}, on rows {row:,} to '
                     f'{row + self.cfg.rows_per_step - 1:,}; the last good checkpoint is '
@@ -626,6 +623,9 @@ def open_corpus(cfg):
     if corpus.meta['vocab_size'] != cfg.vocab_size:
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {corpus.meta["vocab_size"]}, this run '
                          f'{cfg.vocab_size}: it was written with another tokenizer')
+    for name in ('tokenizer.json', 'tokenizer_config.json'):  # go into every checkpoint
+        if not (corpus.folder / name).exists():
+            raise ValueError(f'{corpus.folder / name}: missing; prepare the corpus again')
     if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
         raise ValueError(f'corpus {cfg.corpus} holds out {corpus.meta["val_tokens"]:,} tokens, less than one row of '
                          f'{cfg.context}: prepare it with a larger val_permille, or take --val_rows=0')

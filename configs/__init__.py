@@ -37,7 +37,7 @@ def read(path, is_base=False):
         name = statement.targets[0].id
         try:
             value = ast.literal_eval(statement.value)
-        except ValueError:
+        except (ValueError, TypeError, MemoryError, RecursionError):
             raise ValueError(f'{where}: `{source}` is not a literal value (nothing is computed in a config)') from None
         if name == 'base':
             if number > 0:
@@ -105,13 +105,13 @@ def from_text(name, text, kind):
         return text
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ValueError(f'--{name}: {text!r} is not a value of type {kind.__name__}') from None
 
 
 def checked(name, value, kind, where):
     """`value`, if it is of type `kind` (an int will do for a float), else a ValueError."""
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 2 ** 1000:
         return float(value)
     if type(value) is not kind:
         raise ValueError(f'{where}: {name} takes {kind.__name__}, not {type(value).__name__} {value!r}')
@@ -135,7 +135,7 @@ def run(main):
     """Call main(): a ValueError, the user's mistake, is one line and exit code 2 (`python -X dev` shows where from)."""
     try:
         main()
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         if sys.flags.dev_mode:
             raise
         print('error: ' + ' '.join(str(error).split()), file=sys.stderr)

@@ -203,7 +203,7 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, mo
     with pytest.raises(KeyboardInterrupt):
         pretrain.train(cfg)
     monkeypatch.undo()
-    assert pretrain.saved_steps(run_of(cfg)) == [8 if place == 'prune' else 4]
+    assert architecture.saved_steps(run_of(cfg)) == [8 if place == 'prune' else 4]
     pretrain.train(cfg)
     assert log_lines(run_of(cfg)) == log_lines(run_of(cfg).with_name('whole'))
     assert weights(run_of(cfg) / '12') == weights(run_of(cfg).with_name('whole') / '12')

@@ -1,5 +1,6 @@
 # The embedded corpus: the English documentation of numpy, scipy, torch and pandas, about 16 M characters. No download.
 # Its content changes with the packages' versions; nothing may depend on it exactly.
 source = "docs"
-tokenizer = "configs/corpora/docs"   # byte-level BPE, 4,096 ids; made by: python data.py configs/corpora/docs.py --train_tokenizer=4096
+# byte-level BPE, 4,096 ids, made by: python data.py configs/corpora/docs.py --train_tokenizer=4096 --tokenizer=FOLDER
+tokenizer = "configs/corpora/docs"
 out = "corpora/docs"
