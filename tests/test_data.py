@@ -196,6 +196,19 @@ def test_a_limit_of_tokens_stays_where_it_is(tmp_path, monkeypatch):
     assert [whole[name] for name in ('tokens', 'documents', 'val_tokens')] == [killed[name] for name in ('tokens', 'documents', 'val_tokens')]
 
 
+def test_other_files_than_a_preparation_began_with_are_refused(tmp_path, monkeypatch):
+    (tmp_path / 'texts').mkdir()
+    jsonl(tmp_path / 'texts' / 'b.jsonl', [f'text number {k} ' * 9 for k in range(2000)])
+    cfg = small(tmp_path / 'texts', tmp_path / 'out', shard_tokens=10_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(data.PartWriter, 'finish', lambda self: exec('raise KeyboardInterrupt'))
+        with pytest.raises(KeyboardInterrupt):
+            data.prepare(cfg)
+    jsonl(tmp_path / 'texts' / 'a.jsonl', ['sorts before'])
+    with pytest.raises(ValueError, match='begun with other settings or files'):
+        data.prepare(cfg)
+
+
 def test_parquet_parts_join_to_the_same_documents(tmp_path):
     """FineWeb-Edu's schema on small local files, prepared whole and in three parts."""
     import pyarrow
