@@ -869,8 +869,11 @@ def encode_chunks(texts, tokenizer, threads):
     def encode(chunk):
         found = [], []
         for text, held in chunk:
-            if text:
-                found[held].append(np.concatenate([tokenizer.encode(text), eos]))
+            try:
+                if text:
+                    found[held].append(np.concatenate([tokenizer.encode(text), eos]))
+            except ValueError as error:  # tiktoken's regular expressions give up at about a million spaces in a row
+                raise ValueError(f'the document of {len(text):,} characters that begins {text[:40]!r}: {error}') from None
         return found
 
     threads = threads or os.cpu_count()

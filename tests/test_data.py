@@ -307,6 +307,7 @@ def test_docs_are_held_out_by_file():
     (lambda folder: (folder / 'a.parquet').write_bytes(b'PAR1 cut short'), ('not a whole parquet file',)),
     (lambda folder: (folder / 'notes.md').write_text('x'), ('no .txt, .jsonl or .parquet',)),
     (lambda folder: (folder / 'a.txt').write_text(''), ('no training text',)),
+    (lambda folder: (folder / 'a.txt').write_text(' ' * 1_500_000), ('the document of 1,500,000 characters',)),
 ])
 def test_bad_sources_get_one_line_and_no_corpus(tmp_path, make, parts):
     (tmp_path / 'texts').mkdir()
