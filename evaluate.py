@@ -1,22 +1,817 @@
-"""What the runs came to, as tables. Needs no torch.
+"""Predictions -> scores -> intervals -> tables and figures. Needs no torch.
 
-    python evaluate.py losses out/tiny-clm out/tiny-mlm40 out/tiny-clm-mlm40    # held-out losses of pretraining
+    python evaluate.py table                        # all of predictions/ and results/: mean, 95 % interval, n, seeds
+    python evaluate.py table --protocol=paper       # the paper's numbers: its selection, its F1, its intervals
+    python evaluate.py table --protocol=paper --published           # with the paper's own tables beside
+    python evaluate.py table --runs=runs.csv --protocol=paper       # from raw run scores: model, task, dataset, lr, seed, validation, test
+    python evaluate.py compare tiny-mlm40 tiny-clm-mlm40            # paired tests of the second against the first
+    python evaluate.py figure share                 # figures/share.png; also bars, ratio, steps, flops, lr, cpt
+    python evaluate.py figure switch out/tiny-clm out/tiny-clm-mlm40    # loss and gradient norm through phases
+    python evaluate.py losses out/tiny-clm out/tiny-mlm40           # held-out losses of pretraining
+
+Each command first turns new predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0/ into results/ of the same layout:
+`results.json` in the format of the paper's authors, `standard.json` with the field's standard scores and counts.
 """
+import collections
+import csv
+import dataclasses
+import functools
+import gzip
+import hashlib
 import itertools
 import json
+import math
+import re
 import statistics
+import string
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 import configs
+
+
+@dataclass(frozen=True)
+class Settings:
+    predictions: str = 'predictions'  # folder that finetune.py writes
+    results: str = 'results'        # folder of scores, ours or the authors'
+    runs: str = ''                  # a .csv of raw run scores instead of both
+    protocol: str = 'standard'      # or paper: the authors' scores, learning rate chosen per seed, 1.96 s / sqrt(seeds)
+    models: tuple = ()              # only these, in this order
+    datasets: tuple = ()            # only these
+    published: bool = False         # the paper's numbers beside ours
+    format: str = 'text'            # of a table: text, markdown, csv
+    resamples: int = 10_000         # of the bootstrap
+    seed: int = 0                   # of the bootstrap
+    out: str = 'figures'            # folder of figures
+
+    def __post_init__(self):
+        for name, options in (('protocol', ('standard', 'paper')), ('format', ('text', 'markdown', 'csv'))):
+            if getattr(self, name) not in options:
+                raise ValueError(f'{name} is one of {", ".join(options)}, not {getattr(self, name)!r}')
+        for name in ('models', 'datasets'):  # ("a") is a string to Python: one name is a list of one
+            if not all(isinstance(item, str) for item in getattr(self, name)):
+                raise ValueError(f'{name} is a tuple of names, not {getattr(self, name)!r}')
+        if self.resamples < 100:
+            raise ValueError(f'resamples must be at least 100, not {self.resamples}')
+
+
+TASKS = ('SC', 'TC', 'QA', 'IR')
+PAPER = Path(__file__).parent / 'configs/paper'  # its tables, and its models with phases, tokens and FLOPs
+PUBLISHED = {'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI',  # the authors' folder: the paper's word
+             'conll2003_en': 'CoNLL', 'ontonotes': 'OntoNotes', 'uner_en': 'UNER', 'squad': 'SQuAD',
+             'squad_v2': 'SQuAD-v2', 'record': 'ReCoRD', 'msmarco': 'MS MARCO', 'nq': 'NQ', 'mldr_en': 'MLDR'}
+
+
+# ------------------------------------------------------------------------------------------ scores: entities
+
+def entities(tags, scheme='conlleval'):
+    """{(type, start, end)} of a sentence's tags; end is exclusive.
+
+    scheme  conlleval: by the rules of the CoNLL-2000 script, which read IOB1 and IOB2 alike (seqeval's default);
+            IOB2: an entity begins with B- and nothing else (seqeval's mode='strict'); IOB1: B- only where an entity
+            touches one of its own type, and otherwise I-.
+    Raises ValueError for a tag that is neither O nor B-... nor I-....
+    """
+    found, kind, start, before = set(), None, 0, 'O'
+    for i, tag in enumerate([*tags, 'O']):
+        prefix, _, this = tag.partition('-')
+        if tag != 'O' and (prefix not in ('B', 'I') or not this):
+            raise ValueError(f'tag {tag!r} is neither O nor B-TYPE nor I-TYPE')
+        continues = prefix == 'I' and this == kind
+        begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues,
+                  'IOB2': prefix == 'B',
+                  'IOB1': prefix == 'B' and before[2:] == this or prefix == 'I' and not continues}[scheme]
+        if kind is not None and not continues:
+            found.add((kind, start, i))
+            kind = None
+        if begins:
+            kind, start = this, i
+        before = tag
+    return found
+
+
+def entity_counts(gold, pred, scheme='conlleval'):
+    """(correct, predicted, gold) entities of one sentence."""
+    gold, pred = entities(gold, scheme), entities(pred, scheme)
+    return len(gold & pred), len(pred), len(gold)
+
+
+def f1(correct, predicted, gold):
+    return 2 * correct / (predicted + gold) if predicted + gold else 0.0
+
+
+def macro_f1(golds, preds):
+    """Mean F1 over all labels that occur in either list; scikit-learn's f1_score(average='macro', zero_division=0)."""
+    correct, predicted, gold = (collections.Counter(labels) for labels in (
+        (g for g, p in zip(golds, preds) if g == p), preds, golds))
+    return statistics.fmean(f1(correct[label], predicted[label], gold[label]) for label in predicted | gold)
+
+
+# ------------------------------------------------------------------------------------------- scores: answers
+
+def normalise(answer):
+    """As SQuAD's script: lower case, without punctuation, articles and superfluous spaces."""
+    answer = ''.join(character for character in answer.lower() if character not in string.punctuation)
+    return ' '.join(re.sub(r'\b(a|an|the)\b', ' ', answer).split())
+
+
+def exact_match(pred, gold):
+    return float(normalise(pred) == normalise(gold))
+
+
+def token_f1(pred, gold):
+    """F1 of two bags of words; where either is empty, whether both are."""
+    pred, gold = normalise(pred).split(), normalise(gold).split()
+    if not pred or not gold:
+        return float(pred == gold)
+    return f1(sum((collections.Counter(pred) & collections.Counter(gold)).values()), len(pred), len(gold))
+
+
+def best(score, pred, golds):
+    """The best score over the gold answers; a question without any has the empty answer, as in SQuAD v2.
+
+    Like the official script, golds that normalise to nothing are left out unless all do.
+    """
+    return max(score(pred, gold) for gold in [gold for gold in golds if normalise(gold)] or [''])
+
+
+# ------------------------------------------------------------------------------------------ scores: rankings
+
+def ndcg(grades, docs, k=10):
+    """NDCG@k as trec_eval computes it: gain = grade, discount = log2(rank + 1), the ideal over all judged documents.
+
+    grades  {document: grade}; 0 and below are no gain. docs: ids, best first; ties are in the caller's order.
+    """
+    gains = [max(0, grades.get(doc, 0)) for doc in docs[:k]]
+    ideal = sorted((max(0, grade) for grade in grades.values()), reverse=True)[:k]
+    perfect = sum(gain / math.log2(i + 2) for i, gain in enumerate(ideal))
+    return sum(gain / math.log2(i + 2) for i, gain in enumerate(gains)) / perfect if perfect else 0.0
+
+
+def ndcg_of_ties(grades, docs, scores, k=10):
+    """NDCG@k as scikit-learn's ndcg_score and the paper's numbers: documents of equal score share their mean gain.
+
+    docs must hold every document whose score is that of the k-th.
+    """
+    gained, rank = 0.0, 0
+    for _, group in itertools.groupby(zip(scores, docs), key=lambda item: item[0]):
+        gains = [max(0, grades.get(doc, 0)) for _, doc in group]
+        discounts = sum(1 / math.log2(i + 2) for i in range(rank, min(k, rank + len(gains))))
+        gained += statistics.fmean(gains) * discounts
+        rank += len(gains)
+    ideal = sorted((max(0, grade) for grade in grades.values()), reverse=True)[:k]
+    perfect = sum(gain / math.log2(i + 2) for i, gain in enumerate(ideal))
+    return gained / perfect if perfect else 0.0
+
+
+# -------------------------------------------------------------------------------------- scores of a whole run
+
+def paper_scores(task, rows):
+    """The authors' score of each instance; their score of a run is the mean."""
+    if task == 'SC':
+        return [float(row['pred'] == row['gold']) for row in rows]
+    if task == 'TC':  # over word labels, "O" included, sentence by sentence
+        return [macro_f1(row['gold'], row['pred']) for row in rows]
+    if task == 'QA':
+        return [best(token_f1, row['pred'], row['golds']) for row in rows]
+    relevant = [{doc: 1 for doc, grade in row['gold'].items() if grade >= 1} for row in rows]
+    return [ndcg_of_ties(grades, row['docs'], row['scores']) for grades, row in zip(relevant, rows)]
+
+
+def standard_scores(task, rows, scheme='IOB2'):
+    """(name, numerators, denominators, {name: score}) of a run's instances.
+
+    The score is sum(numerators) / sum(denominators): of counts, so that it can be resampled. The dict has other
+    scores of the whole run: percentages but for the counts of entities or questions.
+    """
+    ones = [1.0] * len(rows)
+    if task == 'SC':
+        right = [float(row['pred'] == row['gold']) for row in rows]
+        return 'accuracy', right, ones, {'macro F1': macro_f1(*([row[x] for row in rows] for x in ('gold', 'pred')))}
+    if task == 'TC':
+        counts = np.array([entity_counts(row['gold'], row['pred']) for row in rows])
+        correct, predicted, gold = counts.sum(0).tolist()
+        strict = np.sum([entity_counts(row['gold'], row['pred'], scheme) for row in rows], 0).tolist()
+        return ('entity F1', (2.0 * counts[:, 0]).tolist(), (counts[:, 1] + counts[:, 2]).astype(float).tolist(),
+                {'precision': correct / predicted if predicted else 0.0, 'recall': correct / gold if gold else 0.0,
+                 f'strict {scheme} F1': f1(*strict), 'entities': gold})
+    if task == 'QA':
+        scores = [best(token_f1, row['pred'], row['golds']) for row in rows]
+        exact = [best(exact_match, row['pred'], row['golds']) for row in rows]
+        others = {'exact': statistics.fmean(exact)}
+        for name, wanted in (('HasAns', True), ('NoAns', False)):
+            at = [i for i, row in enumerate(rows) if bool(row['golds']) == wanted]
+            if at and len(at) < len(rows):
+                others |= {f'{name} exact': statistics.fmean(exact[i] for i in at),
+                           f'{name} F1': statistics.fmean(scores[i] for i in at), f'{name} questions': len(at)}
+        return 'F1', scores, ones, others
+    scores = [ndcg(row['gold'], row['docs']) for row in rows]
+    binary = [ndcg({doc: int(grade >= 1) for doc, grade in row['gold'].items()}, row['docs']) for row in rows]
+    return 'NDCG@10', scores, ones, {'binary NDCG@10': statistics.fmean(binary)}
+
+
+def read_rows(path, task):
+    """The instances of a predictions file; ValueError if it is damaged or not of the task's form."""
+    wanted = {'SC': ('id', 'gold', 'pred'), 'TC': ('id', 'gold', 'pred'), 'QA': ('id', 'golds', 'pred'),
+              'IR': ('id', 'gold', 'docs', 'scores')}[task]
+    try:
+        with gzip.open(path, 'rt', encoding='utf-8') as file:
+            rows = [json.loads(line) for line in file]
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f'{path}: missing or damaged: {error}') from None
+    if not rows:
+        raise ValueError(f'{path}: holds no instance')
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not all(name in row for name in wanted):
+            raise ValueError(f'{path}: line {number} is not an object with {", ".join(wanted)}')
+        if task == 'TC' and len(row['gold']) != len(row['pred']):
+            raise ValueError(f'{path}: line {number} has {len(row["gold"])} gold tags and {len(row["pred"])} predicted')
+    return rows
+
+
+def score_run(source, target, task):
+    """predictions of one run -> results.json (the authors' format) and standard.json; nothing if they are up to date."""
+    try:
+        about = json.loads((source / 'run.json').read_text(encoding='utf-8'))
+    except (OSError, ValueError) as error:
+        raise ValueError(f'{source / "run.json"}: missing or damaged: {error}') from None
+    digest = hashlib.sha256((source / 'run.json').read_bytes()).hexdigest()
+    written = target / 'standard.json'
+    if written.exists() and json.loads(written.read_text(encoding='utf-8')).get('run') == digest:
+        return
+    paper, standard = {}, {'run': digest} | {name: about.get(name) for name in ('weights', 'kind', 'pretraining')}
+    for split in ('validation', 'test'):
+        rows = read_rows(source / f'{split}.jsonl.gz', task)
+        try:
+            scores = paper_scores(task, rows)
+            name, numerators, denominators, others = standard_scores(task, rows, about.get('scheme') or 'IOB2')
+        except ValueError as error:
+            raise ValueError(f'{source / split}.jsonl.gz: {error}') from None
+        paper[split] = {'score': statistics.fmean(scores), 'scores_i': scores}
+        standard['name'] = name
+        standard[split] = {'score': ratio(numerators, denominators), 'numerators': numerators,
+                           'denominators': denominators, 'others': others, 'ids': [str(row['id']) for row in rows]}
+    target.mkdir(parents=True, exist_ok=True)
+    for path, content in ((target / 'results.json', paper), (written, standard)):
+        temporary = path.with_name(f'.{path.name}.tmp')
+        temporary.write_text(json.dumps(content), encoding='utf-8')
+        temporary.rename(path)
+
+
+def score_predictions(cfg, problems):
+    """Score every run of the predictions that is new; what cannot be is added to `problems`."""
+    for run in sorted(Path(cfg.predictions).glob('*/*/*/*/run.json')):
+        model, task, dataset, name = run.parent.relative_to(cfg.predictions).parts
+        if task not in TASKS or name.startswith('.'):
+            continue
+        try:
+            trained_on = json.loads(run.read_text(encoding='utf-8')).get('trained_on') or ''
+            folder = f'{trained_on}_{name}' if trained_on else name
+            score_run(run.parent, Path(cfg.results) / model / task / dataset / folder, task)
+        except ValueError as error:
+            problems.append(str(error))
+
+
+# ------------------------------------------------------------------------------------------------------ runs
+
+@dataclass(frozen=True)
+class Run:
+    """One fine-tuning: its scores as fractions; None where a file does not say."""
+    model: str
+    task: str
+    dataset: str
+    lr: float
+    seed: int
+    validation: float
+    test: float
+    detail: object = None   # of the standard protocol: {'numerators', 'denominators', 'others', 'ids'} on test
+    metric: str = ''
+    weights: str = ''
+    kind: str = ''
+    pretraining: object = None
+
+
+def read_csv_runs(path):
+    """Runs from a table of raw scores. Empty cells are unknown."""
+    def number(text):
+        return float(text) if text else None
+    try:
+        with open(path, newline='', encoding='utf-8') as file:
+            rows = list(csv.DictReader(file))
+        return [Run(row['model'], row['task'], row['dataset'], float(row['lr']), int(row['seed']),
+                    number(row['validation']), number(row['test'])) for row in rows]
+    except OSError as error:
+        raise ValueError(f'{path}: {error.strerror}') from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise ValueError(f'{path}: not a table of runs (model,task,dataset,lr,seed,validation,test): {error}') from None
+
+
+def read_results(cfg, problems):
+    """Runs from a folder of results; a damaged one is added to `problems`."""
+    runs = []
+    for path in sorted(Path(cfg.results).glob('*/*/*/*/results.json')):
+        model, task, dataset, name, _ = path.relative_to(cfg.results).parts
+        match = re.fullmatch(r'(?:\w+_)?lr([\d.]+e[-+]?\d+)_sd(\d+)', name)
+        if task not in TASKS or not match or cfg.models and model not in cfg.models or \
+                cfg.datasets and dataset not in cfg.datasets:
+            continue
+        detail = {}
+        try:
+            content = json.loads(path.read_text(encoding='utf-8'))
+            validation, test = content['validation']['score'], content['test']['score']
+            about = {}
+            if path.with_name('standard.json').exists():
+                about = json.loads(path.with_name('standard.json').read_text(encoding='utf-8'))
+                detail = about['test']
+            if cfg.protocol == 'standard':
+                if not about:
+                    raise ValueError('has no standard.json: the authors\' format alone serves --protocol=paper')
+                validation, test = about['validation']['score'], about['test']['score']
+            runs.append(Run(model, task, dataset, float(match[1]), int(match[2]), validation, test, detail,
+                            about.get('name', ''), about.get('weights') or '', about.get('kind') or '',
+                            about.get('pretraining')))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problems.append(f'{path}: {error!r}' if isinstance(error, (KeyError, TypeError)) else f'{path}: {error}')
+    return runs
+
+
+def read_runs(cfg):
+    """(runs, problems in words): from --runs, or from predictions and results. What is missing of a grid is a problem."""
+    problems = []
+    if cfg.runs:
+        runs = [run for run in read_csv_runs(cfg.runs) if (not cfg.models or run.model in cfg.models)
+                and (not cfg.datasets or run.dataset in cfg.datasets)]
+    else:
+        score_predictions(cfg, problems)
+        runs = read_results(cfg, problems)
+        for key, group in grouped(runs, 'model', 'task', 'dataset').items():
+            found = {(run.lr, run.seed) for run in group}
+            grid = itertools.product(sorted({lr for lr, _ in found}), sorted({seed for _, seed in found}))
+            missing = [f'lr{lr:.0e}_sd{seed}' for lr, seed in grid if (lr, seed) not in found]
+            if missing:
+                problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
+    if not runs:
+        raise ValueError('\n'.join([f'{cfg.runs or cfg.results}: no runs there'] + problems))
+    return runs, problems
+
+
+def grouped(items, *names):
+    """{(attribute, ...): [items]} in the order of first appearance."""
+    groups = {}
+    for item in items:
+        groups.setdefault(tuple(getattr(item, name) for name in names), []).append(item)
+    return groups
+
+
+# ------------------------------------------------------------------------------------- selection and intervals
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on a dataset."""
+    mean: float
+    low: float
+    high: float
+    scores: dict            # {seed: test score}
+    n: int                  # instances; 0 where unknown
+    lrs: tuple              # that validation chose
+    metric: str = ''
+    draws: object = None    # of the bootstrap
+    runs: tuple = ()
+
+
+def choose_per_seed(runs):
+    """The paper's selection: of each seed the run with the best validation score. A seed's only run needs none."""
+    chosen = {}
+    for (seed,), group in grouped(sorted(runs, key=lambda run: (run.seed, run.lr)), 'seed').items():
+        known = [run for run in group if run.validation is not None]
+        tested = [run for run in group if run.test is not None]
+        run = max(known, key=lambda run: run.validation) if known else tested[0] if len(tested) == 1 else None
+        if run is None or run.test is None:
+            raise ValueError(f'{group[0].model} {group[0].dataset} seed {seed}: the test score of the run that validation '
+                             'would choose is not there')
+        chosen[seed] = run
+    return chosen
+
+
+def choose_one(runs):
+    """The learning rate with the best mean validation score, of those that have most seeds: {seed: run}."""
+    by_lr = grouped(sorted(runs, key=lambda run: run.lr), 'lr')
+    most = max(map(len, by_lr.values()))
+    means = {lr: statistics.fmean(run.validation for run in group) if len(by_lr) > 1 else 0.0
+             for lr, group in by_lr.items() if len(group) == most}
+    return {run.seed: run for run in by_lr[max(means, key=means.get)]}
+
+
+def paper_interval(scores):
+    """(mean, half of the interval): 1.96 s / sqrt(n), s with n - 1; none for one score."""
+    mean = statistics.fmean(scores)
+    return mean, 1.96 * statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else math.nan
+
+
+def ratio(numerators, denominators):
+    total = float(np.sum(denominators))
+    return float(np.sum(numerators)) / total if total else 0.0
+
+
+def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
+    """(resamples, S): S scores of resampled instances, the same instances for all S.
+
+    numerators, denominators  (N,) or (S, N); a score is sum / sum, or the mean where there are no denominators.
+    A few hundred resamples at once: 9 MiB for 3,000 instances.
+    """
+    numerators = np.atleast_2d(np.asarray(numerators, float)).T                      # (N, S)
+    denominators = None if denominators is None else np.atleast_2d(np.asarray(denominators, float)).T
+    N, S = numerators.shape
+    random = np.random.default_rng(seed)
+    size, found = max(1, min(256, 2_000_000 // N)), np.empty((resamples, S))
+    for start in range(0, resamples, size):
+        part = found[start:start + size]
+        at = random.integers(0, N, (len(part), N), dtype=np.int32)
+        if S == 1 and denominators is None:
+            part[:, 0] = numerators[:, 0].take(at).mean(1)
+            continue
+        offset = np.arange(len(part), dtype=np.int32)[:, None] * N
+        times = np.bincount((at + offset).ravel(), minlength=at.size).reshape(at.shape).astype(float)
+        part[:] = times @ numerators
+        below = float(N) if denominators is None else times @ denominators
+        part[:] = np.divide(part, below, out=np.zeros_like(part), where=np.asarray(below) > 0)
+    return found
+
+
+def draws_of(runs, resamples, seed):
+    """Draws of the mean score over seeds, (resamples,).
+
+    Instances are resampled. The scatter between seeds comes in as Student's t with as many degrees of freedom as it
+    has, because resampling three or five seeds would understate it: intervals said to hold 95 % then hold 8x %.
+    """
+    counts = [np.array([run.detail[name] for run in runs]) for name in ('numerators', 'denominators')]
+    plain = counts[1].min() == counts[1].max() == 1
+    draws = bootstrap(counts[0], None if plain else counts[1], resamples, seed).mean(1)
+    if len(runs) > 1:
+        error = statistics.stdev(run.test for run in runs) / math.sqrt(len(runs))
+        random = np.random.default_rng([seed, *(run.seed for run in runs)])
+        draws = draws + error * random.standard_t(len(runs) - 1, resamples)
+    return draws
+
+
+def interval(draws):
+    """95 %, by percentiles."""
+    return tuple(np.percentile(draws, [2.5, 97.5]).tolist())
+
+
+def make_cell(runs, cfg):
+    """What a table says of one model on one dataset, under the protocol."""
+    if cfg.protocol == 'paper':
+        chosen = choose_per_seed(runs)
+        scores = {seed: run.test for seed, run in chosen.items()}
+        mean, half = paper_interval(list(scores.values()))
+        low, high, draws, metric = mean - half, mean + half, None, 'score'
+    else:
+        chosen = choose_one(runs)
+        scores = {seed: run.test for seed, run in chosen.items()}
+        ids = [tuple(run.detail['ids']) for run in chosen.values()]
+        if len(set(ids)) > 1:
+            raise ValueError(f'{runs[0].model} {runs[0].dataset}: its runs were tested on different instances')
+        draws = draws_of(list(chosen.values()), cfg.resamples, cfg.seed)
+        mean, metric = statistics.fmean(scores.values()), runs[0].metric
+        low, high = interval(draws)
+    n = len((next(iter(chosen.values())).detail or {}).get('ids', ()))
+    lrs = tuple(sorted({run.lr for run in chosen.values()}))
+    return Cell(mean, low, high, scores, n, lrs, metric, draws, tuple(chosen.values()))
+
+
+def average(cells, protocol):
+    """The Cell of several datasets' mean: per seed, then as one dataset (the paper); or of the bootstrap's draws."""
+    seeds = set.intersection(*(set(cell.scores) for cell in cells))
+    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(seeds)}
+    if protocol == 'paper':
+        if not scores:
+            raise ValueError('no seed has all datasets')
+        mean, half = paper_interval(list(scores.values()))
+        return Cell(mean, mean - half, mean + half, scores, 0, ())
+    draws = np.mean([cell.draws for cell in cells], 0)
+    return Cell(statistics.fmean(cell.mean for cell in cells), *interval(draws), scores, 0, (), draws=draws)
+
+
+def all_cells(runs, cfg, problems):
+    """{(model, task, dataset): Cell}, and of each model's task the 'Average' where it has several datasets."""
+    order = {name: k for k, name in enumerate(cfg.models)}
+    runs = sorted(runs, key=lambda run: (order.get(run.model, len(order)), TASKS.index(run.task)))
+    cells = {}
+    for key, group in grouped(runs, 'model', 'task', 'dataset').items():
+        try:
+            cells[key] = make_cell(group, cfg)
+        except ValueError as error:
+            problems.append(str(error))
+    datasets = {task: {key[2] for key in cells if key[1] == task} for task in TASKS}
+    for model, task in {key[:2]: None for key in cells}:
+        mine = {key[2]: cell for key, cell in cells.items() if key[:2] == (model, task)}
+        if len(mine) > 1 and set(mine) == datasets[task]:
+            cells[model, task, 'Average'] = average(list(mine.values()), cfg.protocol)
+    return cells
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+
+@functools.cache
+def published_numbers():
+    """{(model, task, the paper's word for the dataset): (mean, half of the interval)} of the paper's appendix C."""
+    with open(PAPER / 'tables.csv', newline='', encoding='utf-8') as file:
+        return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
+                for row in csv.DictReader(file)}
+
+
+def cell_text(cell, protocol):
+    if protocol == 'paper':
+        return f'{100 * cell.mean:.2f} ({100 * (cell.high - cell.mean):.2f})' if len(cell.scores) > 1 else \
+            f'{100 * cell.mean:.2f} (one seed)'
+    return f'{100 * cell.mean:.1f} [{100 * cell.low:.1f}, {100 * cell.high:.1f}]'
+
+
+def table(cfg):
+    """Print a table for each kind of task: a row a model, a column a dataset. The exit code: 1 if runs are missing."""
+    runs, problems = read_runs(cfg)
+    cells = all_cells(runs, cfg, problems)
+    if cfg.format == 'csv':
+        writer = csv.writer(sys.stdout, lineterminator='\n')
+        writer.writerow(('model', 'task', 'dataset', 'metric', 'mean', 'low', 'high', 'n', 'seeds', 'lr', 'weights',
+                         'protocol', *(('published', 'published_ci95') if cfg.published else ())))
+        for (model, task, dataset), cell in cells.items():
+            said = published_numbers().get((model, task, PUBLISHED.get(dataset, dataset)), ('', ''))
+            writer.writerow((model, task, dataset, cell.metric, *(f'{100 * x:.4f}' for x in (cell.mean, cell.low, cell.high)),
+                             cell.n or '', len(cell.scores), '|'.join(f'{lr:.0e}' for lr in cell.lrs),
+                             '|'.join(sorted({run.weights for run in cell.runs if run.weights})), cfg.protocol,
+                             *(said if cfg.published else ())))
+    else:
+        for task in TASKS:
+            if any(key[1] == task for key in cells):
+                print_table(task, {key: cell for key, cell in cells.items() if key[1] == task}, cfg)
+        print(explain(cfg))
+    return report(problems)
+
+
+def print_table(task, cells, cfg):
+    models, datasets = ({key[k]: None for key in cells} for k in (0, 2))
+    datasets = [name for name in datasets if name != 'Average'] + [name for name in datasets if name == 'Average']
+    heads = []
+    for dataset in datasets:
+        mine = [cell for key, cell in cells.items() if key[2] == dataset]
+        counts = sorted({cell.n for cell in mine if cell.n})
+        n = f', n={"/".join(f"{n:,}" for n in counts)}' if counts else ''
+        heads.append(f'{dataset} ({mine[0].metric}{n})' if mine[0].metric else dataset)
+    rows = [[task, 'seeds', 'lr', *heads]]
+    for model in models:
+        mine = {key[2]: cell for key, cell in cells.items() if key[0] == model}
+        plain = [cell for name, cell in mine.items() if name != 'Average']
+        lrs = sorted({lr for cell in plain for lr in cell.lrs if lr})
+        kinds = {run.kind for cell in plain for run in cell.runs} - {'', 'fine-tuned'}
+        weights = {run.weights for cell in plain for run in cell.runs} - {'', 'fp32'}
+        notes = ', '.join(sorted(kinds | weights))
+        row = [f'{model} ({notes})' if notes else model, '/'.join(sorted({str(len(cell.scores)) for cell in plain})),
+               f'{min(lrs):.0e}' + (f'..{max(lrs):.0e}' if len(lrs) > 1 else '') if lrs else '-']
+        for dataset in datasets:
+            text = cell_text(mine[dataset], cfg.protocol) if dataset in mine else '-'
+            if cfg.published:
+                said = published_numbers().get((model, task, PUBLISHED.get(dataset, dataset)))
+                text += f' / {said[0]:.2f} ({said[1]:.2f})' if said else ' / -'
+            row.append(text)
+        rows.append(row)
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    if cfg.format == 'markdown':
+        rows.insert(1, ['-' * width for width in widths])
+        print('\n'.join('| ' + ' | '.join(text.ljust(width) for text, width in zip(row, widths)) + ' |' for row in rows))
+    else:
+        print('\n'.join('  '.join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows))
+    print()
+
+
+def explain(cfg):
+    """What the numbers of a table are."""
+    words = ('Protocol "paper": the learning rate of each seed by its own validation score; mean of the seeds and, in '
+             'parentheses, 1.96 s / sqrt(seeds).\nTC is the mean over sentences of a macro F1 over word labels, "O" '
+             'included: not comparable with entity F1. Instances do not enter the interval.'
+             if cfg.protocol == 'paper' else
+             'Mean over seeds at the learning rate of the best mean validation score; 95 % interval over test instances '
+             '(bootstrap) and seeds (t).\nOne seed shows only the instances\' share. Intervals are of each model alone: '
+             '`compare` tests differences.')
+    return words + ('\nBehind the stroke: the paper\'s appendix C.' if cfg.published else '')
+
+
+def report(problems):
+    for problem in problems:
+        print(f'warning: {problem}', file=sys.stderr)
+    return 1 if problems else 0
+
+
+def compare(cfg, first, second):
+    """Paired bootstrap tests: second - first on the same test instances, per dataset. The exit code."""
+    runs, problems = read_runs(dataclasses.replace(cfg, models=(first, second), protocol='standard'))
+    cells = all_cells(runs, dataclasses.replace(cfg, protocol='standard'), problems)
+    shared = [key[1:] for key in cells if key[0] == first and key[2] != 'Average' and (second, *key[1:]) in cells]
+    if not shared:
+        raise ValueError(f'{first} and {second} have no dataset in common')
+    print(f'{second} - {first}, in points; p is two-sided')
+    for task, dataset in shared:
+        a, b = cells[first, task, dataset], cells[second, task, dataset]
+        if a.runs[0].detail['ids'] != b.runs[0].detail['ids']:
+            problems.append(f'{dataset}: the two models were tested on different instances')
+            continue
+        low, high, p = paired(a, b)
+        print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {100 * (b.mean - a.mean):+.1f} '
+              f'[{100 * low:+.1f}, {100 * high:+.1f}]   p = {p:.4f}   n = {a.n:,}, {len(a.scores)} and {len(b.scores)} seeds')
+    return report(problems)
+
+
+def paired(a, b):
+    """(low, high, p) of b - a. Both cells' draws resample the same instances, for their seed is the same."""
+    draws = b.draws - a.draws
+    smaller = min((draws <= 0).mean(), (draws >= 0).mean())
+    return *interval(draws), min(1.0, max(2 * smaller, 2 / (len(draws) + 1)))
+
+
+# --------------------------------------------------------------------------------------------------- figures
+
+@functools.cache
+def paper_models():
+    """{name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
+    with open(PAPER / 'models.csv', newline='', encoding='utf-8') as file:
+        return {row['model']: {'family': row['family'], 'phases': json.loads(row['phases']), 'mask_ratio': float(row['mask_ratio']),
+                               'step': int(row['step']), 'flops': float(row['flops']), 'continues': row['continues']}
+                for row in csv.DictReader(file)}
+
+
+def figure_points(cfg, problems):
+    """[(model, pretraining, task, mean, low, high)] in percent: the task averages, or its only dataset."""
+    if cfg.published:
+        return [(model, paper_models()[model], task, mean, mean - half, mean + half)
+                for (model, task, dataset), (mean, half) in published_numbers().items()
+                if dataset == 'Average' and (not cfg.models or model in cfg.models)]
+    runs, found = read_runs(cfg)
+    problems += found
+    pretraining = {run.model: run.pretraining for run in runs if run.pretraining}
+    cells = all_cells(runs, cfg, problems)
+    points = []
+    for (model, task, dataset), cell in cells.items():
+        if dataset == 'Average' or (model, task, 'Average') not in cells:
+            about = pretraining.get(model) or paper_models().get(model)
+            points.append((model, about, task, *(100 * x for x in (cell.mean, cell.low, cell.high))))
+    return points
+
+
+def share_of_clm(about):
+    """Of the steps done so far, in percent."""
+    steps, ends = 0, 0
+    for kind, count in about['phases']:
+        steps += min(count, max(0, about['step'] - ends)) if kind == 'clm' else 0
+        ends += count
+    return 100 * steps / about['step']
+
+
+def trained_with(about, ratio=True):
+    """A legend's words: family, then CLM, MLM 40 %, CLM then MLM 40 %."""
+    words = [kind.upper() + (f' {about["mask_ratio"]:.0%}' if ratio and kind != 'clm' else '') for kind, _ in about['phases']]
+    return f'{about.get("family", "")} {" then ".join(words)}'.strip()
+
+
+def finished(about):
+    return about['step'] == sum(steps for _, steps in about['phases'])
+
+
+# name: (x axis, logarithmic, what gives (line, x) of a model that belongs in it, else None). Continued models are in cpt.
+FIGURES = {
+    'ratio': ('masking ratio, %', False, lambda about: (f'{trained_with(about, ratio=False)}, {about["step"]:,} steps',
+              100 * about['mask_ratio']) if about['phases'][-1][0] != 'clm' and finished(about) else None),
+    'share': ('share of CLM, % of the steps', False, lambda about: (f'{about.get("family", "")} {about["step"]:,} steps, MLM '
+              f'{about["mask_ratio"]:.0%}'.strip(), share_of_clm(about)) if finished(about) else None),
+    'steps': ('pretraining steps', True, lambda about: (trained_with(about), about['step'])),
+    'flops': ('pretraining FLOPs', True, lambda about: (trained_with(about), about['flops'])),
+    'cpt': ('steps of continued pretraining', False, lambda about: (f'{about["continues"]}, then MLM', about['step'])),
+}
+
+
+def figure(cfg, kind, arguments):
+    """Write <out>/<kind>.png. The exit code."""
+    if kind not in (*FIGURES, 'bars', 'lr', 'switch'):
+        raise ValueError(f'figure is one of {", ".join((*FIGURES, "bars", "lr", "switch"))}, not {kind!r}')
+    import matplotlib
+    matplotlib.use('Agg')
+    import matplotlib.pyplot as plt
+    problems = []
+    if kind == 'switch':
+        drawn = draw_switch(plt, arguments)
+    elif kind == 'lr':
+        drawn = draw_lr(plt, cfg, problems)
+    else:
+        drawn = draw_points(plt, kind, figure_points(cfg, problems))
+    path = Path(cfg.out) / f'{kind}.png'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn.savefig(path, dpi=150, bbox_inches='tight')
+    print(path)
+    return report(problems)
+
+
+def axes_for(plt, tasks, height=3.2):
+    drawn, axes = plt.subplots(1, len(tasks), figsize=(3.6 * len(tasks), height), squeeze=False)
+    for ax, task in zip(axes[0], tasks):
+        ax.set_title(task)
+        ax.grid(alpha=0.3)
+    return drawn, dict(zip(tasks, axes[0]))
+
+
+def draw_points(plt, kind, points):
+    """A panel a task: a line for each family of models, or a bar a model; error bars are 95 % intervals."""
+    tasks = [task for task in TASKS if any(point[2] == task for point in points)]
+    models = {point[0] for point in points}
+    drawn, axes = axes_for(plt, tasks, max(3.2, 0.25 * len(models)) if kind == 'bars' else 3.2)
+    if kind == 'bars':
+        for model, about, task, mean, low, high in points:
+            axes[task].barh(model, mean, xerr=[[mean - low], [high - mean]], capsize=3, color='C0')
+            axes[task].set_xlabel('score, %')
+        for ax in axes.values():
+            ax.invert_yaxis()
+        for task in tasks[1:]:
+            axes[task].set_yticklabels([])
+        return drawn
+    label, logarithmic, place = FIGURES[kind]
+    lines = {}
+    for model, about, task, *values in points:
+        if about and bool(about.get('continues')) == (kind == 'cpt') and (where := place(about)):
+            lines.setdefault((task, where[0]), []).append((where[1], *values))
+    longer = {key: values for key, values in lines.items() if len({x for x, *_ in values}) > 1}
+    lines = longer or lines
+    if not lines:
+        raise ValueError(f'figure {kind}: none of these models has what it shows ({label})')
+    colours = {name: f'C{k % 10}' for k, name in enumerate(dict.fromkeys(name for _, name in lines))}
+    for (task, name), values in lines.items():
+        x, mean, low, high = map(np.array, zip(*sorted(values)))
+        axes[task].errorbar(x, mean, [mean - low, high - mean], marker='o', markersize=3, capsize=2, label=name,
+                            color=colours[name], linestyle='-' if len(x) > 1 else 'none')
+        axes[task].set_xlabel(label)
+        axes[task].set_xscale('log' if logarithmic else 'linear')
+    axes[tasks[0]].set_ylabel('score, %')
+    handles = {name: handle for ax in axes.values() for handle, name in zip(*ax.get_legend_handles_labels())}
+    drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1.0), ncol=min(4, len(handles)))
+    return drawn
+
+
+def draw_lr(plt, cfg, problems):
+    """Test score against the fine-tuning learning rate, mean and range of the seeds (the paper's figure 5)."""
+    runs, found = read_runs(cfg)
+    problems += found
+    runs = [run for run in runs if run.lr and run.test is not None]
+    if not runs:
+        raise ValueError('figure lr: no run has a learning rate')
+    tasks = [task for task in TASKS if any(run.task == task for run in runs)]
+    drawn, axes = axes_for(plt, tasks)
+    models = list(dict.fromkeys(run.model for run in runs))
+    for (model, task), group in grouped(runs, 'model', 'task').items():
+        by_seed = {}  # the datasets' mean, seed by seed
+        for (lr, seed), same in grouped(group, 'lr', 'seed').items():
+            by_seed.setdefault(lr, []).append(100 * statistics.fmean(run.test for run in same))
+        x = sorted(by_seed)
+        colour = f'C{models.index(model) % 10}'
+        axes[task].plot(x, [statistics.fmean(by_seed[lr]) for lr in x], marker='o', markersize=3, label=model, color=colour)
+        axes[task].fill_between(x, [min(by_seed[lr]) for lr in x], [max(by_seed[lr]) for lr in x], alpha=0.15, color=colour)
+        axes[task].set_xscale('log')
+        axes[task].set_xlabel('learning rate')
+    axes[tasks[0]].set_ylabel('test score, %')
+    axes[tasks[0]].legend(fontsize=7)
+    return drawn
+
+
+def draw_switch(plt, folders):
+    """Training loss and gradient norm against the step; a line in the plot where the objective changes (figure 12)."""
+    if not folders:
+        raise ValueError('figure switch takes folders of pretraining runs, as: figure switch out/tiny-clm-mlm40')
+    drawn, axes = plt.subplots(2, 1, figsize=(7, 5), sharex=True)
+    for k, folder in enumerate(folders):
+        config, lines = read_log(folder)
+        for ax, name in zip(axes, ('loss', 'grad_norm')):
+            ax.plot([line['step'] for line in lines], [line[name] for line in lines], color=f'C{k % 10}',
+                    label=config['name'], linewidth=1)
+        for step in itertools.accumulate(steps for _, steps in config['phases'][:-1]):
+            for ax in axes:
+                ax.axvline(step, color=f'C{k % 10}', linestyle=':', linewidth=1)
+    axes[0].set_ylabel('loss, nats per target')
+    axes[1].set_ylabel('gradient norm')
+    axes[1].set_xlabel('step')
+    axes[1].set_yscale('log')
+    axes[0].legend(fontsize=8)
+    return drawn
+
+
+# ---------------------------------------------------------------------------------------- pretraining's losses
 
 # what does not make two runs different experiments
 INCIDENTAL = ('name', 'phases', 'starts', 'branch_from', 'weights_from', 'micro_rows', 'log_every', 'val_every',
               'save_every', 'save_at', 'keep', 'parallel', 'device', 'compile', 'recompute', 'corpus', 'out')
 
 
-def read_run(folder):
-    """(config.json, lines of log.jsonl, the last line with a validation) of out/<name>."""
+def read_log(folder):
+    """(config.json, lines of log.jsonl) of out/<name>."""
     folder = Path(folder)
     try:
         config = json.loads((folder / 'config.json').read_text(encoding='utf-8'))
@@ -25,14 +820,24 @@ def read_run(folder):
         raise ValueError(f'{folder}: no pretraining run there (config.json and log.jsonl)') from None
     except ValueError as error:
         raise ValueError(f'{folder}: config.json or log.jsonl is damaged: {error}') from None
+    if not isinstance(config, dict) or 'corpus_meta' not in config or not lines:
+        raise ValueError(f'{folder}: has no log of a pretraining run yet')
+    return config, lines
+
+
+def read_run(folder):
+    """(config.json, lines of log.jsonl, the last line with a validation) of out/<name>."""
+    config, lines = read_log(folder)
     validated = [line for line in lines if 'val_clm_loss' in line]
-    if not isinstance(config, dict) or 'corpus_meta' not in config or not validated:
+    if not validated:
         raise ValueError(f'{folder}: has no validation yet')
     return config, lines, validated[-1]
 
 
 def losses(folders):
     """Print the last validation of each run in nats per target, beside that of token frequencies alone."""
+    if not folders:
+        raise ValueError('losses takes folders of pretraining runs, as: losses out/tiny-clm out/tiny-mlm40')
     runs = [read_run(folder) for folder in folders]
     print(f'{"run":<20} {"phases":<28} {"step":>7} {"tokens":>14} {"val clm":>8} {"val mlm":>8} {"tokens/s":>9}')
     for config, lines, last in runs:
@@ -45,10 +850,10 @@ def losses(folders):
             print(f'{"token frequencies":<72} {meta["unigram_loss"]:>8.3f} {meta["unigram_loss"]:>8.3f}')
         print(f'corpus fingerprint {meta["fingerprint"][:12]}')
     for mlm, both in itertools.permutations(runs, 2):
-        compare(mlm, both)
+        compare_losses(mlm, both)
 
 
-def compare(mlm, both):
+def compare_losses(mlm, both):
     """One sentence on MLM against CLM then MLM, if nothing else differs between the two runs."""
     def kinds(run):
         return [kind for kind, _ in run[0]['phases']]
@@ -65,10 +870,19 @@ def compare(mlm, both):
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] != 'losses':
-        print(__doc__.strip())
-        sys.exit(0 if '--help' in sys.argv else 2)
-    losses(sys.argv[2:])
+    words = list(itertools.takewhile(lambda word: not word.startswith('--'), sys.argv[1:]))
+    cfg, _ = configs.parse(Settings, sys.argv[1 + len(words):])
+    match words:
+        case ['table']:
+            sys.exit(table(cfg))
+        case ['compare', first, second]:
+            sys.exit(compare(cfg, first, second))
+        case ['figure', kind, *rest]:
+            sys.exit(figure(cfg, kind, rest))
+        case ['losses', *folders]:
+            losses(folders)
+        case _:
+            raise ValueError('the command is table, compare MODEL MODEL, figure KIND, or losses FOLDER ...; see --help')
 
 
 if __name__ == '__main__':
