@@ -1,0 +1,922 @@
+"""A task's files -> rows -> examples of tokens. Four kinds: SC (sequence classification), TC (token classification),
+QA (extractive question answering), IR (retrieval).
+
+    python tasks.py configs/tasks/docs_tc.py                 # look at a task: counts, what was lost, some rows
+    python tasks.py configs/tasks/sst2.py --data=datasets    # of a local copy (datasets/sst2/train.jsonl, ...)
+    python tasks.py configs/tasks/docs_ir.py --baseline      # what needs no model, as predictions beside the models'
+
+A task is a config of about ten lines; its own files are .jsonl, .csv, .tsv, .parquet, or .iob / .conll for TC.
+Nothing is dropped in silence: what truncation loses and labels that a rule maps are counted and printed, and a row that
+does not hold what its kind needs is an error that names it.
+"""
+import collections
+import csv
+import functools
+import gzip
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import random
+import re
+import shutil
+import string
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import configs
+from data import DOCS_PACKAGES, docs, load_tokenizer, read_json, sha256, sync
+
+KINDS = ('SC', 'TC', 'QA', 'IR')
+SPLITS = ('train', 'validation', 'test')
+
+
+@dataclass(frozen=True)
+class Task:
+    kind: str = ''                  # SC, TC, QA or IR
+    dataset: str = ''               # the name of its folder under predictions/<model>/<kind>/
+    source: str = ''                # a dataset of the Hugging Face hub, or docs (embedded)
+    subset: str = ''                # of a hub dataset, as sst2 of nyu-mll/glue
+    revision: str = ''              # of a hub dataset; refs/convert/parquet where the main one is a script
+    data: str = ''                  # a folder of local files, read instead of the hub
+    train: str = 'train'            # names of the splits or files
+    validation: str = 'validation'  # empty: hold_out of the training rows
+    test: str = 'test'
+    hold_out: float = 0.05          # as train_test_split(train_size=0.95, seed=42) of datasets draws them
+    # SC, QA
+    template: str = '{text}'        # of the row's columns; for QA it ends with {context}
+    # SC, TC
+    label: str = 'label'            # column of SC
+    words: str = 'tokens'           # columns of TC
+    tags: str = 'tags'
+    labels: tuple = ()              # all of them in the order of their numbers; empty: those of train, sorted
+    label_map: tuple = ()           # ((found, meant), ...): applied and counted
+    scheme: str = 'IOB2'            # of TC's tags, or IOB1: which strict F1 is computed
+    # QA
+    answers: str = 'answers'        # column: {"text": [...], "answer_start": [...]}, or [{"text", "start", "end"}, ...]
+    candidates: str = ''            # column of strings one of which is the answer, if there is one (ReCoRD's entities)
+    overlap: int = 128              # tokens that a window of a long context shares with the one before
+    # IR
+    query: str = 'Query: {text}'    # templates of the columns text and title
+    document: str = 'Document: {text}'
+    pair: tuple = ('Query: {query}', 'Document: {positive}')  # templates of the training pairs' columns
+    pairs: str = ''                 # a hub dataset of training pairs; empty: `train` of the source
+    qrels: str = ''                 # a hub dataset of judgements; empty: qrels/ of the source, or its positive_passages
+    trained_on: str = ''            # what the pairs are called, in the names of results
+    score_on: tuple = ()            # other tasks' configs on which the trained model is scored too
+    judged_only: bool = False       # the corpus is the documents judged in either split, as in the paper
+    drop_same_id: bool = False      # a query does not find the document of its own id
+    # all
+    tokenizer: str = 'configs/corpora/docs'  # for looking at a task; finetune.py takes the model's
+    max_length: int = 0             # tokens; 0: round(0.99 x the model's context), as the authors
+    cache: str = 'corpora/tasks'    # where the embedded tasks are kept, once extracted
+
+    def __post_init__(self):
+        for name, options in (('kind', KINDS), ('scheme', ('IOB1', 'IOB2'))):
+            if getattr(self, name) not in options:
+                raise ValueError(f'{name} is one of {", ".join(options)}, not {getattr(self, name)!r}')
+        if not re.fullmatch(r'[\w.-]+', self.dataset) or self.dataset.startswith('.'):
+            raise ValueError(f'dataset must be the name of a folder, not {self.dataset!r}')
+        if not (self.source or self.data):
+            raise ValueError('source is empty: name a hub dataset, or give --data=<folder of local files>')
+        if self.kind == 'QA' and not self.template.endswith('{context}'):
+            raise ValueError('template of a QA task must end with {context}')
+        if not 0 < self.hold_out < 1:
+            raise ValueError(f'hold_out must be between 0 and 1, not {self.hold_out}')
+        for name, low in (('overlap', 0), ('max_length', 0)):
+            if getattr(self, name) < low:
+                raise ValueError(f'{name} must be at least {low}, not {getattr(self, name)}')
+        if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in self.label_map):
+            raise ValueError(f'label_map is ((found, meant), ...), not {self.label_map!r}')
+
+
+# ------------------------------------------------------------------------------------------------ files, hub
+
+def read_table(task, source, split, subset=''):
+    """(rows as dicts, {column: label names} if the file says): of a local folder or of the hub."""
+    if task.data:
+        return read_files(local_files(Path(task.data), source, subset, split))
+    return read_hub(source, subset, split, task.revision)
+
+
+def local_files(folder, source, subset, split):
+    """The files of a split: <split>.<kind>, or parquet shards as on the hub. `folder` may hold many datasets' folders."""
+    name = source.split('/')[-1]
+    roots = [root for root in (folder / name, folder) if root.is_dir()][:1] if name else [folder]
+    places = [place for root in roots for place in (root / subset, root, root / 'data') if place.is_dir()]
+    for place in places:
+        for suffix in READERS:
+            if (place / f'{split}{suffix}').is_file():
+                return [place / f'{split}{suffix}']
+        if shards := sorted(place.glob(f'{split}-*.parquet')) or sorted((place / split).glob('*.parquet')):
+            return shards
+    raise ValueError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet'
+                     f'{f" in {name} or {subset}" if name or subset else ""} there')
+
+
+def read_files(paths):
+    rows, names = [], {}
+    for path in paths:
+        if not path.stat().st_size:
+            raise ValueError(f'{path}: is empty')
+        try:
+            found, labels = READERS[path.suffix](path)
+        except UnicodeDecodeError as error:
+            raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
+        rows += found
+        names |= labels
+    if not rows:
+        raise ValueError(f'{paths[0]}: holds no row')
+    return rows, names
+
+
+def read_jsonl(path):
+    rows = []
+    with path.open(encoding='utf-8-sig') as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    rows.append(json.loads(line))
+                except ValueError:
+                    raise ValueError(f'{path}:{number}: not valid JSON') from None
+                if not isinstance(rows[-1], dict):
+                    raise ValueError(f'{path}:{number}: not an object of columns')
+    return rows, {}
+
+
+def read_csv(path):
+    csv.field_size_limit(2 ** 30)
+    with path.open(encoding='utf-8-sig', newline='') as file:
+        rows = list(csv.DictReader(file, delimiter='\t' if path.suffix == '.tsv' else ','))
+    for number, row in enumerate(rows, 1):
+        if None in row or None in row.values():
+            raise ValueError(f'{path}: row {number} has not as many fields as the header')
+    return rows, {}
+
+
+def read_parquet(path):
+    import pyarrow
+    import pyarrow.parquet
+    try:
+        found = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
+    about = json.loads((found.schema.metadata or {}).get(b'huggingface', b'{}'))
+    return found.to_pylist(), label_names(about.get('info', {}).get('features', {}))
+
+
+def read_iob(path):
+    """CoNLL's columns: a word a line, its tag in the last column, an empty line behind a sentence."""
+    rows, words, tags = [], [], []
+    with path.open(encoding='utf-8-sig') as file:
+        for number, line in enumerate([*file, '\n'], 1):
+            fields = line.split()
+            if not fields or fields[0] == '-DOCSTART-':
+                if words:
+                    rows.append({'tokens': words, 'tags': tags})
+                words, tags = [], []
+            elif len(fields) < 2:
+                raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r}')
+            else:
+                words.append(fields[0])
+                tags.append(fields[-1])
+    return rows, {}
+
+
+READERS = {'.jsonl': read_jsonl, '.csv': read_csv, '.tsv': read_csv, '.parquet': read_parquet, '.iob': read_iob,
+           '.conll': read_iob}
+
+
+def label_names(features):
+    """{column: [names]} of the class labels among a dataset's features, alone or in lists."""
+    found = {}
+    for column, feature in features.items() if isinstance(features, dict) else ():
+        while isinstance(feature, dict) and 'feature' in feature:
+            feature = feature['feature']
+        if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
+            found[column] = feature['names']
+    return found
+
+
+def read_hub(source, subset, split, revision):
+    import datasets
+    if revision == 'refs/convert/parquet':  # has no list of its files
+        options = {'data_files': {split: f'{subset or "default"}/{split}/*.parquet'}}
+    else:
+        options = {'name': subset or None}
+    try:
+        dataset = datasets.load_dataset(source, split=split, revision=revision or None, **options)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ValueError(f'cannot read {split} of {source} {subset}: {error}; --data=<folder> reads a local copy') from None
+    return list(dataset), label_names(dataset.features.to_dict())
+
+
+# ------------------------------------------------------------------------------------------------------ rows
+
+def load(task):
+    """({split: rows}, labels) of a task, checked. Rows of a kind are dicts of
+
+    SC  id, text, label        TC  id, words, tags        QA  id, question, context, answers [(text, start)], candidates
+    IR  train: query, positive; validation and test: id, query, grades {document: grade}; and 'corpus': {document: text}
+    """
+    if task.kind == 'IR':
+        return load_retrieval(task), ()
+    names = {split: name for split, name in zip(SPLITS, (task.train, task.validation, task.test)) if name}
+    tables = docs_task(task) if embedded(task) else {
+        split: read_table(task, task.source, name, task.subset) for split, name in names.items()}
+    if not task.validation:
+        rows, names = tables['train']
+        kept, held = train_test_split(len(rows), task.hold_out)
+        tables['train'], tables['validation'] = ([rows[i] for i in kept], names), ([rows[i] for i in held], names)
+    column = {'SC': task.label, 'TC': task.tags, 'QA': ''}[task.kind]
+    names = next((names[column] for _, names in tables.values() if column in names), None)
+    labels = task.labels or tuple(names or ()) or infer_labels(task, tables['train'][0], column)
+    if names and list(names) != list(labels):
+        raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(names)}; the task says {", ".join(labels)}')
+    make = {'SC': classification_row, 'TC': tagging_row, 'QA': question_row}[task.kind]
+    mapped = collections.Counter()
+    rows = {split: [make(task, row, f'{task.dataset} {split} row {number}', labels, mapped)
+                    | {'id': str(row.get('id', row.get('idx', number)))} for number, row in enumerate(tables[split][0])]
+            for split in SPLITS}
+    for (found, meant), count in mapped.items():
+        print(f'{task.dataset}: {count:,} labels {found!r} read as {meant!r}', file=sys.stderr)
+    return rows, labels
+
+
+def embedded(task):
+    return task.source == 'docs' and not task.data
+
+
+def train_test_split(n, share, seed=42):
+    """(kept, held): indices as Dataset.train_test_split(train_size=1 - share, seed=seed) of `datasets` draws them."""
+    held = n - math.floor((1 - share) * n)
+    order = np.random.default_rng(seed).permutation(n)
+    if not 0 < held < n:
+        raise ValueError(f'hold_out {share} of {n} rows leaves nothing on one side')
+    return order[held:].tolist(), order[:held].tolist()
+
+
+def get(row, column, where, kind=str):
+    if column not in row:
+        raise ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row))}')
+    if not isinstance(row[column], kind):
+        raise ValueError(f'{where}: column {column!r} holds {str(row[column])[:40]!r} where {kind.__name__} was expected')
+    return row[column]
+
+
+def fill(template, row, where):
+    """A template with the row's columns in it."""
+    try:
+        return template.format_map({name: '' if value is None else value for name, value in row.items()})
+    except KeyError as error:
+        raise ValueError(f'{where}: has no column {error.args[0]!r}, but {", ".join(map(str, row))}') from None
+
+
+def infer_labels(task, rows, column):
+    if task.kind == 'QA':
+        return ()
+    found = {label for number, row in enumerate(rows)
+             for label in ([row.get(column)] if task.kind == 'SC' else get(row, column, f'{task.dataset} row {number}', list))}
+    if not all(isinstance(label, str) for label in found):
+        raise ValueError(f'{task.dataset}: column {column!r} holds {sorted(map(str, found))[:3]}, not names: '
+                         'give `labels` in the order of their numbers')
+    return tuple(sorted({dict(task.label_map).get(label, label) for label in found}, key=lambda label: (label != 'O', label)))
+
+
+def label_of(value, task, labels, mapped, where):
+    """The name of a label given as a name or as a number."""
+    if isinstance(value, str) and value in dict(task.label_map):
+        mapped[value, dict(task.label_map)[value]] += 1
+        value = dict(task.label_map)[value]
+    if isinstance(value, str) and value.isdigit() and value not in labels:  # of a .csv
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(labels):
+        return labels[value]
+    if isinstance(value, str) and value in labels:
+        return value
+    raise ValueError(f'{where}: label {value!r} is none of {", ".join(labels)} (0 to {len(labels) - 1}); '
+                     'label_map can say what it means')
+
+
+def classification_row(task, row, where, labels, mapped):
+    if task.label not in row:
+        raise ValueError(f'{where}: has no column {task.label!r}, but {", ".join(map(str, row))}')
+    return {'text': fill(task.template, row, where), 'label': label_of(row[task.label], task, labels, mapped, where),
+            'fields': [str(row[name]) for _, name, _, _ in string.Formatter().parse(task.template) if name]}
+
+
+def tagging_row(task, row, where, labels, mapped):
+    words, tags = get(row, task.words, where, list), get(row, task.tags, where, list)
+    if len(words) != len(tags):
+        raise ValueError(f'{where}: has {len(words)} words and {len(tags)} tags')
+    tags = [label_of(tag, task, labels, mapped, where) for tag in tags]
+    for tag in tags:
+        if tag != 'O' and not re.match('[BI]-.', tag):
+            raise ValueError(f'{where}: tag {tag!r} is neither O nor B-TYPE nor I-TYPE')
+    return {'words': [str(word) for word in words], 'tags': tags}
+
+
+def question_row(task, row, where, labels, mapped):
+    """`answers` are (text, start) in characters of the context; none: the question has no answer there."""
+    context = get(row, 'context', where)
+    found = row.get(task.answers)
+    if isinstance(found, dict) and {'text', 'answer_start'} <= found.keys():  # SQuAD
+        answers = list(zip(found['text'], found['answer_start']))
+    elif isinstance(found, list) and all(isinstance(one, dict) and {'text', 'start'} <= one.keys() for one in found):
+        answers = [(one['text'], one['start']) for one in found]
+        for one in found:  # ReCoRD's `end` is the last character's index, not the one behind it
+            if 'end' in one and context[one['start']:one['end'] + 1] != one['text']:
+                raise ValueError(f'{where}: {one["text"]!r} is not characters {one["start"]} to {one["end"]} of its context')
+    else:
+        raise ValueError(f'{where}: column {task.answers!r} has neither text and answer_start nor a list of text, start, end')
+    for text, start in answers:
+        if not text or not isinstance(start, int) or context[start:start + len(text)] != text:
+            raise ValueError(f'{where}: answer {text!r} is not at character {start} of its context')
+    candidates = get(row, task.candidates, where, list) if task.candidates else []
+    candidates = [one['text'] if isinstance(one, dict) else one for one in candidates]
+    return {'question': fill(task.template.removesuffix('{context}'), row, where), 'context': context,
+            'answers': answers, 'candidates': sorted(set(candidates))}
+
+
+def load_retrieval(task):
+    """{'train': pairs, 'validation': queries, 'test': queries, 'corpus': {id: text}}."""
+    if embedded(task):
+        return docs_task(task)
+    train, _ = read_table(task, task.pairs or task.source, task.train)
+    pairs = [make_pair(task, row, f'{task.pairs or task.dataset} {task.train} row {number}') for number, row in enumerate(train)]
+    corpus_rows = read_table(task, task.source, 'corpus', 'corpus')[0]
+    query_rows = read_table(task, task.source, 'queries', 'queries')[0] if has_queries(task) else []
+    queries = {str(row['_id']): fill(task.query, row, f'{task.dataset} queries') for row in query_rows}
+    grades = {}
+    for split, name in (('validation', task.validation), ('test', task.test)):
+        grades[split] = {}
+        for number, row in enumerate(judgements(task, name or task.test)):
+            where = f'{task.dataset} {split} judgement {number}'
+            if 'positive_passages' in row:
+                query = str(row.get('query_id'))
+                queries[query] = fill(task.query, {'text': get(row, 'query', where)}, where)
+                grades[split].setdefault(query, {}).update({str(one['docid']): 1 for one in row['positive_passages']})
+            else:
+                query, document, grade = (row.get(column) for column in ('query-id', 'corpus-id', 'score'))
+                try:
+                    grades[split].setdefault(str(query), {})[str(document)] = int(grade)
+                except (TypeError, ValueError):
+                    raise ValueError(f'{where}: has no query-id, corpus-id and score, but {row}') from None
+    if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
+        order = sorted(grades['test'])
+        random.Random(42).shuffle(order)
+        half = round(0.5 * len(order))
+        grades = {'validation': {query: grades['test'][query] for query in order[:half]},
+                  'test': {query: grades['test'][query] for query in sorted(order[half:])}}
+    return retrieval_sets(task, pairs, corpus_rows, queries, grades)
+
+
+def make_pair(task, row, where):
+    return dict(zip(('query', 'positive'), (fill(template, row, where) for template in task.pair)))
+
+
+def has_queries(task):
+    """Whether queries have a file of their own (BEIR) rather than standing beside their passages (MLDR)."""
+    if not task.data:
+        return bool(task.qrels)
+    try:
+        return bool(local_files(Path(task.data), task.source, 'queries', 'queries'))
+    except ValueError:
+        return False
+
+
+def judgements(task, split):
+    if task.qrels:
+        return read_table(task, task.qrels, split)[0]
+    if task.data and has_queries(task):
+        return read_files(local_files(Path(task.data), task.source, 'qrels', split))[0]
+    return read_table(task, task.source, split)[0]
+
+
+def retrieval_sets(task, pairs, corpus_rows, queries, grades):
+    """Checked: every judged id is there; queries without a relevant document are left out, and counted."""
+    corpus = {str(row['_id'] if '_id' in row else row['docid']):
+              fill(task.document, {'title': '', **row}, f'{task.dataset} corpus') for row in corpus_rows}
+    judged = {document for split in grades.values() for found in split.values() for document in found}
+    lost = judged - corpus.keys()
+    if lost:
+        raise ValueError(f'{task.dataset}: {len(lost)} judged documents are not in the corpus, as {sorted(lost)[0]!r}')
+    if task.judged_only:
+        corpus = {document: text for document, text in corpus.items() if document in judged}
+    sets = {'train': pairs, 'corpus': corpus}
+    for split, found in grades.items():
+        unknown = found.keys() - queries.keys()
+        if unknown:
+            raise ValueError(f'{task.dataset} {split}: {len(unknown)} judged queries are not there, as {sorted(unknown)[0]!r}')
+        sets[split] = [{'id': query, 'query': queries[query], 'grades': given} for query, given in found.items()
+                       if max(given.values(), default=0) >= 1]
+        if len(sets[split]) < len(found):
+            print(f'{task.dataset} {split}: {len(found) - len(sets[split])} of {len(found)} queries have no relevant document '
+                  'and are left out', file=sys.stderr)
+        if not sets[split]:
+            raise ValueError(f'{task.dataset} {split}: no query has a relevant document')
+    return sets
+
+
+# ------------------------------------------------------------------------------------------ the embedded tasks
+#
+# Made of the docstrings of `data.docs`: labels come from what authors wrote, splits by file, nothing is downloaded.
+
+def docs_task(task):
+    """{split: (rows, {})} of an embedded task, or load_retrieval's sets; extracted once, then read from the cache."""
+    versions = [f'{name} {importlib.metadata.version(name)}' for name in DOCS_PACKAGES]
+    key = hashlib.sha256('\n'.join(versions).encode() + Path(__file__).read_bytes()).hexdigest()[:12]
+    folder = Path(task.cache) / f'docs-{key}'
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix='.docs-'))
+        print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
+        for name, splits in docs_tasks(docs()).items():
+            (temporary / name).mkdir()
+            for split, rows in splits.items():
+                with open(temporary / name / f'{split}.jsonl', 'w', encoding='utf-8') as file:
+                    file.writelines(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
+        try:
+            temporary.rename(folder)
+        except OSError:  # another process was faster
+            shutil.rmtree(temporary)
+    if not (folder / task.dataset).is_dir():
+        raise ValueError(f'dataset: the embedded tasks are {", ".join(sorted(path.name for path in folder.iterdir()))}, '
+                         f'not {task.dataset!r}')
+    tables = {path.stem: read_jsonl(path) for path in sorted((folder / task.dataset).glob('*.jsonl'))}
+    if task.kind != 'IR':
+        return tables
+    tables = {name: rows for name, (rows, _) in tables.items()}
+    pairs = [make_pair(task, row, 'docs') for row in tables['train']]
+    queries = {row['id']: task.query.format(text=row['query']) for split in ('validation', 'test') for row in tables[split]}
+    grades = {split: {row['id']: {row['id']: 1} for row in tables[split]} for split in ('validation', 'test')}
+    corpus = [{'_id': row['id'], 'text': row['positive']} for split in ('validation', 'test') for row in tables[split]]
+    return retrieval_sets(task, pairs, corpus, queries, grades)
+
+
+def docs_tasks(documents):
+    """{'docs_sc' | 'docs_tc' | 'docs_qa' | 'docs_ir': {split: rows}} of [(split, file, docstring)]."""
+    pairs, sentences, questions = [], [], []
+    for split, file, text in documents:
+        parts = paragraphs(text)
+        if pair := summary_and_detail(parts):
+            pairs.append((split, file, *pair))
+        sentences += [(split, file, *found) for part in parts if is_prose(part) for found in marked_sentences(part)]
+        questions += [(split, file, parameters) for parameters in [parameter_block(text)] if len(parameters) > 1]
+    counts = collections.Counter(half for _, _, *pair in pairs for half in pair)
+    pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # what occurs twice is boilerplate
+    made = {'docs_sc': docs_sc(pairs), 'docs_ir': [(split, {'query': query, 'positive': positive}, positive)
+                                                  for split, _, query, positive in pairs],
+            'docs_tc': [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, _, words, tags in sentences],
+            'docs_qa': docs_qa(questions)}
+    return {name: without_copies(rows) for name, rows in made.items()}
+
+
+def without_copies(rows):
+    """{split: rows with ids}, of (split, row, text): each text once; held-out texts mostly made of training ones go."""
+    def shingles(text):
+        words = text.split()
+        return {hash(tuple(words[k:k + 8])) for k in range(max(1, len(words) - 7))}
+    seen = set().union(*(shingles(text) for split, _, text in rows if split == 'train'))
+    kept, texts = {split: [] for split in SPLITS}, set()
+    for split, row, text in rows:
+        mine = shingles(text)
+        if json.dumps(row) in texts or split != 'train' and len(mine & seen) > len(mine) / 2:
+            continue
+        texts.add(json.dumps(row))
+        kept[split].append({'id': f'{split}-{len(kept[split])}'} | row)
+    return kept
+
+
+def paragraphs(text):
+    return [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text) if part.strip()]
+
+
+def is_prose(lines):
+    """Sentences at the left margin: no list, table, directive, signature, heading or section."""
+    text = ' '.join(lines)
+    letters = sum(character.isalpha() or character == ' ' for character in text)
+    return (not any(re.match(r'[\s.\-*+|>#=@$!]|\W+$', line) for line in lines) and '->' not in text
+            and not re.match(r'[\w.]*\(|\w+ ?: |:\w+|\d+[.)]|See ', lines[0]) and letters > 0.75 * len(text)
+            and len(text.split()) > 4)
+
+
+def plain(lines):
+    """A paragraph as text without markup."""
+    text = ' '.join(line.strip() for line in lines)
+    text = re.sub(r':[\w:]+:`~?([^`<]*?)(?: <[^`]*>)?`', r'\1', text)
+    return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
+
+
+def summary_and_detail(parts):
+    """(first paragraph, of 5 to 30 words; second paragraph of prose, at least 12 words, cut at 60) or None.
+
+    A pair that shares a name (torch.add, n_samples, DataFrame) would be found by that alone: None.
+    """
+    prose = [part for part in parts if is_prose(part)][:2]
+    if len(prose) < 2 or prose[0] is not parts[0]:
+        return None
+    first, second = (plain(part).split() for part in prose)
+    names = [{word.strip('.,:;()\'"') for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)} for words in (first, second)]
+    if not 5 <= len(first) <= 30 or len(second) < 12 or names[0] & names[1]:
+        return None
+    return ' '.join(first), ' '.join(second[:60])
+
+
+def docs_sc(pairs):
+    """Does this detail belong to this summary? In every second couple of docstrings of a file the details are swapped.
+
+    So each text occurs once, and no detail alone tells the label. A file's odd last one has no other, and is left out.
+    """
+    by_file = {}
+    for pair in pairs:
+        by_file.setdefault(pair[1], []).append(pair)
+    rows = []
+    for file, found in by_file.items():
+        for k, (split, _, summary, detail) in enumerate(found[:len(found) // 2 * 2]):
+            swapped = hashlib.md5(f'{file} {k // 2}'.encode()).digest()[0] % 2
+            detail = found[k ^ 1][3] if swapped else detail
+            rows.append((split, {'summary': summary, 'detail': detail, 'label': ('same', 'other')[swapped]}, f'{summary} {detail}'))
+    return rows
+
+
+ROLE = r':[\w:]+:`~?(?P<role>[^`<]+?)(?: <[^`]*>)?`'
+MARKED = re.compile(ROLE + r'|``(?P<code>[^`]+)``|`(?P<name>[^`<]+)`_?|(?<![\w*])\*(?P<italic>\w[^*\s]*)\*(?![\w*])')
+
+
+def marked_sentences(lines):
+    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code; the marks become BIO tags and go.
+
+    Words are cut from the text without marks, by one rule for all, so that punctuation does not tell where marks were.
+    """
+    found = []
+    for sentence in re.split(r'(?<=[.!?]) +(?=[A-Z`*:])', ' '.join(line.strip() for line in lines)):
+        text, entity, at = '', [], 0  # of each character the number of the mark it was in, 0 for none
+        for number, match in enumerate(MARKED.finditer(sentence), 1):
+            marked = next(group for group in match.groups() if group is not None)
+            for part, mark in ((sentence[at:match.start()], 0), (marked, number)):
+                text += part
+                entity += [mark] * len(part)
+            at = match.end()
+        text, entity = text + sentence[at:], entity + [0] * len(sentence[at:])
+        words, tags, before = [], [], 0
+        for match in re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text):
+            mark = entity[match.start()]
+            words.append(match[0])
+            tags.append('O' if not mark else 'I-CODE' if mark == before else 'B-CODE')
+            before = mark
+        # what is left of markup would tell the label
+        if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', text):
+            found.append((words, tags))
+    return found
+
+
+def parameter_block(text):
+    """[(name, type, description)] of the section Parameters of a numpydoc docstring."""
+    match = re.search(r'^Parameters\n-{4,}\n(.*?)(?=\n\S[^\n]*\n-{3,}\n|\Z)', text, re.MULTILINE | re.DOTALL)
+    found = []
+    for line in match[1].splitlines() if match else ():
+        head = re.fullmatch(r'(\w+) ?: (\S.*)', line)
+        if head:
+            found.append([head[1], re.split(r', optional|, default|\. Default|; optional', head[2])[0].strip(' ,'), ''])
+        elif found and line.startswith(' '):
+            found[-1][2] += ' ' + line.strip()
+        elif line.strip():
+            return []
+    return [(name, kind, plain([about]).strip()) for name, kind, about in found
+            if 1 <= len(kind.split()) <= 8 and '`' not in kind]
+
+
+def docs_qa(questions):
+    """What is the type of NAME? The context names each parameter, its type and its description, in prose.
+
+    A quarter of the questions asks for a parameter of another docstring in the file, and has no answer.
+    """
+    names = {}
+    for _, file, block in questions:
+        names.setdefault(file, []).extend(name for name, _, _ in block)
+    rows = []
+    for split, file, block in questions:
+        context, starts = '', []
+        for name, kind, about in block:
+            sentence = re.split(r'(?<=[.]) ', about)[0][:200]
+            context += f'{name} is {kind}. '
+            starts.append(len(context) - len(kind) - 2)
+            context += f'{sentence} ' if sentence else ''
+        others = [other for other in names[file] if not re.search(rf'\b{re.escape(other)}\b', context)]
+        draw = random.Random(context)
+        for k in draw.sample(range(len(block)), min(4, len(block))):
+            name, answers = block[k][0], {'text': [block[k][1]], 'answer_start': [starts[k]]}
+            if draw.random() < 0.25 and others:
+                name, answers = draw.choice(others), {'text': [], 'answer_start': []}
+            rows.append((split, {'question': f'What is the type of {name}?', 'context': context.strip(), 'answers': answers},
+                         context))
+    return rows
+
+
+# -------------------------------------------------------------------------------------------------- examples
+
+class Example(NamedTuple):
+    """A text as the model reads it. Arrays are as long as `tokens`, which end with eos."""
+    tokens: np.ndarray      # (n,) int64
+    targets: np.ndarray     # SC (1,): the label; TC, QA (n,): a label at each token, -100 where there is none
+    row: int                # index of the row it was made of
+    words: np.ndarray       # TC: the word of each token, -1 for none. QA: (n, 2) first and last + 1 character in the context
+
+
+class Lost(NamedTuple):
+    """What truncation took from a split, for people to read."""
+    texts: int = 0          # that were cut
+    words: int = 0          # of TC, which count as "O"
+    entities: int = 0       # of TC, gold ones with a word beyond the cut
+    windows: int = 0        # of QA, beyond the first of each context
+    answers: int = 0        # of QA, gold ones that no window holds whole
+
+
+def examples(task, rows, labels, tokenizer, max_length):
+    """([Example], Lost) of the rows of a split, in their order."""
+    make = {'SC': classification_examples, 'TC': tagging_examples, 'QA': question_examples}[task.kind]
+    made, lost = make(task, rows, {label: k for k, label in enumerate(labels)}, tokenizer, max_length)
+    return made, Lost(**{name: int(value) for name, value in lost.items()})
+
+
+def end(tokens, tokenizer, max_length):
+    """At most max_length - 1 tokens, then eos."""
+    return np.append(tokens[:max_length - 1], tokenizer.ids['eos']).astype(np.int64)
+
+
+def classification_examples(task, rows, number, tokenizer, max_length):
+    made, cut = [], 0
+    for k, row in enumerate(rows):
+        tokens = tokenizer.encode(row['text'])
+        cut += len(tokens) >= max_length
+        made.append(Example(end(tokens, tokenizer, max_length), np.array([number[row['label']]]), k, None))
+    return made, {'texts': cut}
+
+
+def spans(tokens, tokenizer):
+    """(n, 2): the bytes [first, last + 1) that each token stands for."""
+    ends = np.cumsum([len(tokenizer.encoding.decode_single_token_bytes(int(token))) for token in tokens], dtype=np.int64)
+    return np.stack([np.append(0, ends[:-1]), ends], 1) if len(tokens) else np.zeros((0, 2), np.int64)
+
+
+def tagging_examples(task, rows, number, tokenizer, max_length):
+    """Words are joined by one space; a token belongs to the word of its first byte that is no space."""
+    made, lost = [], collections.Counter()
+    for k, row in enumerate(rows):
+        text = ' '.join(row['words'])
+        content = text.encode('utf-8', 'replace')
+        tokens = tokenizer.encode(text)
+        owner = np.full(len(content) + 1, -1)
+        place = 0
+        for w, word in enumerate(row['words']):
+            length = len(word.encode('utf-8', 'replace'))
+            owner[place:place + length] = w
+            place += length + 1
+        word_of = []
+        for first, last in spans(tokens, tokenizer).tolist():
+            own = owner[first:last]
+            word_of.append(int(own[own >= 0][0]) if (own >= 0).any() and content[first:last].strip() else -1)
+        kept = word_of[:max_length - 1]
+        reached = max(kept, default=-1) + 1 if len(kept) == len(word_of) else complete(word_of, len(kept))
+        if len(kept) < len(word_of):
+            lost['texts'] += 1
+            lost['words'] += len(row['words']) - reached
+            lost['entities'] += sum(tag.startswith('B-') for tag in row['tags'][reached:])
+        tags = [number[row['tags'][w]] if w >= 0 else -100 for w in kept]
+        made.append(Example(end(tokens, tokenizer, max_length), np.array([*tags, -100]), k, np.array([*kept, -1])))
+    return made, lost
+
+
+def complete(word_of, kept):
+    """How many words have a token among the first `kept`."""
+    return max(word_of[:kept], default=-1) + 1
+
+
+def question_examples(task, rows, number, tokenizer, max_length):
+    """A window or more of each context, behind the question; target 1 on the tokens of the (first) answer."""
+    made, lost = [], collections.Counter()
+    for k, row in enumerate(rows):
+        question, context = tokenizer.encode(row['question']), row['context']
+        question = question[:max(0, max_length // 2 - 1)]
+        tokens = tokenizer.encode(context)
+        characters = character_spans(tokens, tokenizer, context)
+        answer = row['answers'][0] if row['answers'] else ('', 0)
+        inside = (characters[:, 0] < answer[1] + len(answer[0])) & (characters[:, 1] > answer[1])
+        room = max_length - len(question) - 1
+        step = max(1, room - min(task.overlap, room // 2))
+        starts = [0]
+        while starts[-1] + room < len(tokens):
+            starts.append(starts[-1] + step)
+        whole = False
+        for start in starts:
+            part = slice(start, start + room)
+            before = np.full(len(question), -100)
+            whole |= bool(inside.any()) and inside[part].sum() == inside.sum()
+            made.append(Example(np.concatenate([question, tokens[part], [tokenizer.ids['eos']]]).astype(np.int64),
+                                np.concatenate([before, inside[part], [-100]]).astype(np.int64), k,
+                                np.concatenate([np.tile(-1, (len(question), 2)), characters[part], [[-1, -1]]])))
+        lost['texts'] += len(starts) > 1
+        lost['windows'] += len(starts) - 1
+        lost['answers'] += bool(row['answers']) and not whole
+    return made, lost
+
+
+def character_spans(tokens, tokenizer, text):
+    """(n, 2): the characters [first, last + 1) of each token, without the white space around them."""
+    found = spans(tokens, tokenizer)
+    lengths = [len(character.encode('utf-8', 'replace')) for character in text]
+    character_of = np.append(np.repeat(np.arange(len(text)), lengths), len(text))  # of each byte
+    result = np.empty((len(tokens), 2), np.int64)
+    for k, (first, last) in enumerate(found.tolist()):
+        a, b = int(character_of[first]), int(character_of[last - 1]) + 1
+        while a < b and text[a].isspace():
+            a += 1
+        while b > a and text[b - 1].isspace():
+            b -= 1
+        result[k] = a, b
+    return result
+
+
+# ----------------------------------------------------------------------------------------------- predictions
+
+def write_run(folder, about, rows):
+    """predictions/<model>/<TASK>/<dataset>/<run>/: {split: rows} as .jsonl.gz and run.json; complete or not at all."""
+    temporary = folder.with_name(f'.{folder.name}.{os.getpid()}.tmp')
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for split, found in rows.items():
+        with open(temporary / f'{split}.jsonl.gz', 'wb') as raw, \
+                gzip.GzipFile(filename='', mode='wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
+            file.writelines((json.dumps(row, ensure_ascii=False) + '\n').encode('utf-8', 'replace') for row in found)
+    about = about | {'sha256': {f'{split}.jsonl.gz': sha256(temporary / f'{split}.jsonl.gz') for split in rows}}
+    (temporary / 'run.json').write_text(json.dumps(about, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+    for path in temporary.iterdir():
+        sync(path)
+    if folder.exists():
+        shutil.rmtree(folder)
+    temporary.rename(folder)
+    sync(folder.parent)
+
+
+def fingerprint(rows):
+    """sha256 over a task's rows: which data a score is of."""
+    digest = hashlib.sha256()
+    for split in sorted(rows):
+        found = rows[split]
+        for item in found.items() if isinstance(found, dict) else found:
+            digest.update(json.dumps(item, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------- baselines
+
+def baseline(task, rows, labels):
+    """(name, {split: predictions}) of a simple method that learns from train and reads no pretrained model."""
+    make = {'SC': overlap_or_bayes, 'TC': word_lookup, 'QA': frequent_answer, 'IR': bm25}[task.kind]
+    name, predict = make(rows)
+    return name, {split: [predict(row) for row in rows[split]] for split in ('validation', 'test')}
+
+
+def terms(text):
+    return re.findall(r'\w+', text.lower())
+
+
+def overlap_or_bayes(rows):
+    """Two fields: the share of the first's words that the second has, cut where train is split best; else naive Bayes."""
+    train = rows['train']
+    if all(len(row['fields']) == 2 for row in train):
+        def share(row):
+            first, second = map(set, map(terms, row['fields']))
+            return len(first & second) / max(1, len(first))
+        shares, golds = np.array([share(row) for row in train]), np.array([row['label'] for row in train])
+        names = sorted(set(golds))
+        options = [(np.mean(np.where(shares > cut, high, low) == golds), cut, low, high)
+                   for cut in np.unique(shares.round(2)) for low in names for high in names]
+        _, cut, low, high = max(options)
+        return 'word-overlap', lambda row: {'id': row['id'], 'gold': row['label'], 'pred': str(high if share(row) > cut else low)}
+    counts = collections.defaultdict(collections.Counter)
+    for row in train:
+        counts[row['label']].update(terms(row['text']))
+    classes = collections.Counter(row['label'] for row in train)
+    size = len(set().union(*counts.values()))
+    totals = {label: sum(found.values()) + size for label, found in counts.items()}
+
+    def predict(row):
+        words = terms(row['text'])
+        scores = {label: math.log(classes[label]) + sum(math.log((counts[label][word] + 1) / totals[label]) for word in words)
+                  for label in sorted(classes)}
+        return {'id': row['id'], 'gold': row['label'], 'pred': max(scores, key=scores.get)}
+    return 'naive-bayes', predict
+
+
+def word_lookup(rows):
+    """The most frequent tag of a word in train, or of its shape if train does not have it."""
+    def shape(word):
+        return re.sub(r'(.)\1+', r'\1', re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word))))
+    words, shapes = collections.defaultdict(collections.Counter), collections.defaultdict(collections.Counter)
+    for row in rows['train']:
+        for word, tag in zip(row['words'], row['tags']):
+            words[word][tag] += 1
+            shapes[shape(word)][tag] += 1
+
+    def predict(row):
+        found = [words.get(word) or shapes.get(shape(word)) or {'O': 1} for word in row['words']]
+        return {'id': row['id'], 'gold': row['tags'], 'pred': [max(sorted(tags), key=tags.get) for tags in found]}
+    return 'word-lookup', predict
+
+
+def frequent_answer(rows):
+    """Of train's answers that occur in the context, the most frequent; none if there is none."""
+    counts = collections.Counter(text for row in rows['train'] for text, _ in row['answers'])
+    known = sorted(counts, key=lambda text: (-counts[text], text))[:5_000]
+    return 'frequent-answer', lambda row: {'id': row['id'], 'golds': [text for text, _ in row['answers']],
+                                           'pred': next((text for text in known if text in row['context']), '')}
+
+
+def bm25(rows, k1=0.9, b=0.4):
+    """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
+    corpus = rows['corpus']
+    ids = sorted(corpus, reverse=True)  # so that a stable sort leaves ties with the greater id first, as trec_eval
+    postings, lengths = collections.defaultdict(list), np.empty(len(ids))
+    for k, document in enumerate(ids):
+        found = collections.Counter(terms(corpus[document]))
+        lengths[k] = sum(found.values())
+        for term, count in found.items():
+            postings[term].append((k, count))
+    norm = k1 * (1 - b + b * lengths / max(1e-9, lengths.mean()))
+
+    def predict(row):
+        scores = np.zeros(len(ids))
+        for term in terms(row['query']):
+            if term in postings:
+                at, counts = map(np.array, zip(*postings[term]))
+                idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
+                scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
+        return ranking(row, ids, scores)
+    return 'BM25', predict
+
+
+def ranking(row, ids, scores, drop_same_id=False):
+    """The predictions of a query: its ten best documents and those of the tenth's score, ties by id as trec_eval has them.
+
+    ids are sorted from the greatest down, so that among equal scores the first is the greatest. scores: (documents,)
+    """
+    scores = np.asarray(scores, np.float64).round(6)
+    if drop_same_id:
+        scores = np.where([document == row['id'] for document in ids], -np.inf, scores)
+    k = min(10, len(ids))
+    tenth = np.partition(scores, len(scores) - k)[len(scores) - k]
+    at = np.flatnonzero(scores >= tenth)
+    at = at[np.argsort(-scores[at], kind='stable')]
+    at = at[np.isfinite(scores[at])]
+    return {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in at], 'scores': scores[at].tolist()}
+
+
+# ---------------------------------------------------------------------------------------------------- main
+
+def look(task):
+    """Print what a task holds: rows, labels, lengths, what truncation loses, and two rows."""
+    rows, labels = load(task)
+    tokenizer = load_tokenizer(task.tokenizer)
+    max_length = task.max_length or round(0.99 * 2048)
+    print(f'{task.dataset} ({task.kind}), data {fingerprint(rows)[:12]}; lengths in tokens of {task.tokenizer}, at most {max_length}')
+    for split in SPLITS:
+        found = rows[split]
+        if task.kind == 'IR':
+            texts = [row['query'] for row in found] if split != 'train' else [row['positive'] for row in found]
+            lengths, lost = [len(tokenizer.encode(text)) + 1 for text in texts[:2000]], ''
+        else:
+            made, counted = examples(task, found, labels, tokenizer, max_length)
+            lengths = [len(example.tokens) for example in made]
+            lost = ''.join(f', {count:,} {name}' for name, count in counted._asdict().items() if count)
+            lost = f'; lost or split by length{lost[1:]}' if lost else ''
+        print(f'  {split:<11} {len(found):>8,} rows, median length {np.median(lengths):.0f}, longest {max(lengths):,}{lost}')
+    if task.kind == 'IR':
+        print(f'  {"corpus":<11} {len(rows["corpus"]):>8,} documents')
+    for label, count in collections.Counter(label for row in rows['train'] for label in (
+            [row['label']] if task.kind == 'SC' else row['tags'] if task.kind == 'TC' else [])).most_common():
+        print(f'  label {label:<16} {count:>10,} in train')
+    for row in rows['train'][:2]:
+        print('  ' + json.dumps(row, ensure_ascii=False)[:600])
+
+
+def main():
+    task, actions = configs.parse(Task, sys.argv[1:], baseline=False, predictions='predictions')
+    if not actions['baseline']:
+        return look(task)
+    rows, labels = load(task)
+    name, found = baseline(task, rows, labels)
+    folder = Path(actions['predictions']) / name / task.kind / task.dataset / 'lr0e+00_sd0'
+    write_run(folder, {'kind': 'baseline', 'scheme': task.scheme, 'data': fingerprint(rows)}, found)
+    print(f'{folder}: written')
+
+
+if __name__ == '__main__':
+    configs.run(main)
