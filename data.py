@@ -10,16 +10,12 @@ A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each fol
 (held-out documents), the tokenizer, and `meta.json`. The same command again continues where it stopped.
 The batch of a step is a pure function of the settings and the step (`Loader`); nothing here knows the model.
 """
-import ast
 import base64
 import contextlib
 import dataclasses
 import hashlib
-import importlib.util
-import inspect
 import itertools
 import json
-import multiprocessing
 import os
 import queue
 import re
@@ -36,6 +32,7 @@ import numpy as np
 import tiktoken
 
 import configs
+import docs
 
 
 @dataclass(frozen=True)
@@ -527,7 +524,6 @@ def byte_alphabet():
 # A source is a generator of chunks (texts, position, done): texts is a list of (text, held out), position is what to
 # give the source to go on behind the chunk, done is the share of the input read by then (None where unknown).
 
-DOCS_PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')  # on every machine once the requirements are installed
 CHUNK = 256                                            # documents; fewer if they are long
 CHUNK_CHARACTERS = 4_000_000
 
@@ -563,69 +559,10 @@ def chunks(items):
 
 
 def docs_source(position):
-    texts = [(text, split) for split, _, text in docs() if split != 'test']
+    texts = [(text, split) for split, _, text in docs.documents() if split != 'test']
     start = position or 0
     return chunks((text, split == 'validation', k + 1, (k + 1) / len(texts))
                   for k, (text, split) in enumerate(texts) if k >= start)
-
-
-def docs():
-    """[(split, file, docstring)]: the English that numpy, scipy, torch and pandas are documented in, sorted by file.
-
-    Held out by file, since near-copies share one: md5 of its path modulo 10 is 0 for test, 1 for validation.
-    A text that occurs twice is kept once, in test rather than in validation rather than in train.
-    """
-    files = []
-    for package in DOCS_PACKAGES:
-        spec = importlib.util.find_spec(package)
-        if spec is None:
-            raise ValueError(f'the docs corpus reads the package {package}, which is not installed')
-        root = Path(spec.origin).parent
-        files += sorted((path.relative_to(root.parent).as_posix(), str(path)) for path in root.rglob('*.py'))
-    with multiprocessing.Pool() as pool:
-        found = pool.map(docstrings, [path for _, path in files], chunksize=32)
-    order = {'test': 0, 'validation': 1, 'train': 2}
-    kept = {}
-    for split, name, texts in sorted(((split_of(name), name, texts) for (name, _), texts in zip(files, found)),
-                                     key=lambda item: (order[item[0]], item[1])):
-        for text in texts:
-            kept.setdefault(text, (split, name))
-    return sorted(((split, name, text) for text, (split, name) in kept.items()), key=lambda item: item[1])
-
-
-def split_of(name):
-    place = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
-    return {0: 'test', 1: 'validation'}.get(place, 'train')
-
-
-def docstrings(path):
-    """The docstrings of a Python file, and the strings it gives to add_docstr and add_newdoc."""
-    try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (SyntaxError, ValueError):  # some packages ship templates and deliberately broken files
-        return []
-    texts = []
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            texts.append(ast.get_docstring(node) or '')
-        elif isinstance(node, ast.Call):
-            name = getattr(node.func, 'attr', getattr(node.func, 'id', ''))
-            if 'add_docstr' in name or 'add_newdoc' in name:
-                parts = [part.value for argument in node.args for part in ast.walk(argument)
-                         if isinstance(part, ast.Constant) and isinstance(part.value, str) and ' ' in part.value]
-                texts.append('\n'.join(inspect.cleandoc(part) for part in parts))
-    texts = [without_doctests(text) for text in texts]
-    return [text for text in texts if text]
-
-
-def without_doctests(text):
-    """The text less its `>>>` blocks, each of which ends with an empty line."""
-    kept, inside = [], False
-    for line in text.splitlines():
-        inside = line.lstrip().startswith('>>>') or inside and line.strip() != ''
-        if not inside:
-            kept.append(line)
-    return re.sub(r'\n{3,}', '\n\n', '\n'.join(kept)).strip()
 
 
 def folder_files(path):

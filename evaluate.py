@@ -261,6 +261,11 @@ def score_run(source, target, task):
         temporary.rename(path)
 
 
+def run_name(lr, seed):
+    """A run's folder, as the authors name theirs: lr1e-04_sd0; lr0.00015_sd0 for what one digit does not say."""
+    return f'lr{lr:.0e}_sd{seed}' if float(f'{lr:.0e}') == lr else f'lr{lr}_sd{seed}'
+
+
 def score_predictions(cfg, problems):
     """Score every run of the predictions that is new; what cannot be is added to `problems`."""
     for run in sorted(Path(cfg.predictions).glob('*/*/*/*/run.json')):
@@ -314,7 +319,7 @@ def read_results(cfg, problems):
     runs = []
     for path in sorted(Path(cfg.results).glob('*/*/*/*/results.json')):
         model, task, dataset, name, _ = path.relative_to(cfg.results).parts
-        match = re.fullmatch(r'(?:\w+_)?lr([\d.]+e[-+]?\d+)_sd(\d+)', name)
+        match = re.fullmatch(r'(?:\w+_)?lr([\d.]+(?:e[-+]?\d+)?)_sd(\d+)', name)
         if task not in TASKS or not match or cfg.models and model not in cfg.models or \
                 cfg.datasets and dataset not in cfg.datasets:
             continue
@@ -350,7 +355,7 @@ def read_runs(cfg):
         for key, group in grouped(runs, 'model', 'task', 'dataset').items():
             found = {(run.lr, run.seed) for run in group}
             grid = itertools.product(sorted({lr for lr, _ in found}), sorted({seed for _, seed in found}))
-            missing = [f'lr{lr:.0e}_sd{seed}' for lr, seed in grid if (lr, seed) not in found]
+            missing = [run_name(lr, seed) for lr, seed in grid if (lr, seed) not in found]
             if missing:
                 problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
     if not runs:

@@ -270,14 +270,14 @@ def initial_weight(name, shape, seed):
 
 # ------------------------------------------------------------------------------------------- load and save
 
-def save(sizes, tensors, folder):
-    """Write a Hugging Face EuroBERT folder: config.json and model.safetensors of {name: tensor}."""
+def save(sizes, tensors, folder, **more):
+    """Write a Hugging Face EuroBERT folder: config.json, with `more` in it, and model.safetensors of {name: tensor}."""
     config = asdict(sizes) | {
         'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'head_dim': sizes.head_dim,
         'hidden_act': 'silu', 'initializer_range': 0.02, 'attention_bias': False, 'mlp_bias': False,
         'attention_dropout': 0.0, 'classifier_pooling': 'mean', 'dtype': 'float32', 'torch_dtype': 'float32',
         'rope_scaling': None,  # transformers 4 reads this and rope_theta, transformers 5 the next line
-        'rope_parameters': {'rope_type': 'default', 'rope_theta': sizes.rope_theta}}
+        'rope_parameters': {'rope_type': 'default', 'rope_theta': sizes.rope_theta}} | more
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / 'config.json').write_text(json.dumps(config, indent=1) + '\n', encoding='utf-8')

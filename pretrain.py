@@ -169,17 +169,14 @@ class World:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bf16')
 
 
-@contextlib.contextmanager
-def processes(device='auto', dtype='auto'):
-    """The World this process is part of: torchrun's, or alone."""
-    rank, size, local_rank = (int(os.environ.get(name, default)) for name, default in
-                              (('RANK', 0), ('WORLD_SIZE', 1), ('LOCAL_RANK', 0)))
+def pick_device(device='auto', dtype='auto', processes=1):
+    """(torch.device, bf16 or fp32) of this process, LOCAL_RANK among those of its machine."""
     available = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available(), 'cpu': True}
     if device == 'auto':
-        device = next(name for name, there in available.items() if there and (name != 'mps' or size == 1))
+        device = next(name for name, there in available.items() if there and (name != 'mps' or processes == 1))
     if not available[device]:
         raise ValueError(f'device {device}: torch finds none here; take --device=cpu, or leave --device out')
-    if device == 'mps' and size > 1:
+    if device == 'mps' and processes > 1:
         raise ValueError('device mps: serves one process; take --device=cpu for several')
     has_bf16 = device == 'cpu' or device == 'cuda' and torch.cuda.is_bf16_supported(including_emulation=False)
     if dtype == 'auto':
@@ -187,14 +184,22 @@ def processes(device='auto', dtype='auto'):
     if dtype == 'bf16' and not has_bf16:
         raise ValueError(f'dtype bf16: this {device} has no bf16 arithmetic; take --dtype=fp32')
     if device == 'cuda':
-        torch.cuda.set_device(local_rank)
-        device = f'cuda:{local_rank}'
+        device = f'cuda:{os.environ.get("LOCAL_RANK", 0)}'
+        torch.cuda.set_device(device)
         if dtype == 'bf16':
             torch.set_float32_matmul_precision('high')  # TF32 for what autocast leaves in fp32
+    return torch.device(device), dtype
+
+
+@contextlib.contextmanager
+def processes(device='auto', dtype='auto'):
+    """The World this process is part of: torchrun's, or alone."""
+    rank, size = int(os.environ.get('RANK', 0)), int(os.environ.get('WORLD_SIZE', 1))
+    device, dtype = pick_device(device, dtype, size)
     if size > 1:
-        dist.init_process_group('cpu:gloo,cuda:nccl' if device.startswith('cuda') else 'gloo')
+        dist.init_process_group('cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo')
     try:
-        yield World(rank, size, torch.device(device), dtype)
+        yield World(rank, size, device, dtype)
     finally:
         if size > 1:
             time.sleep(0.5)  # gloo's thread needs the GIL, which the teardown holds, to drop its last work: else a deadlock
@@ -428,6 +433,13 @@ def start(cfg, corpus, world):
 
 # ----------------------------------------------------------------------------------------------------- log
 
+def duration(seconds):
+    """2h05m or 3m12s."""
+    if seconds >= 3600:
+        return f'{seconds // 3600:.0f}h{seconds // 60 % 60:02.0f}m'
+    return f'{seconds // 60:.0f}m{seconds % 60 // 1:02.0f}s'
+
+
 class Log:
     """log.jsonl, the console and a tracker. The losses of steps wait on the device until a line is due."""
 
@@ -498,9 +510,7 @@ class Log:
 
     def readable(self, line):
         done, total = line['step'], self.cfg.total_steps
-        left = (time.monotonic() - self.began) / (done - self.first) * (total - done)
-        left = (f'{left // 3600:.0f}h{left // 60 % 60:02.0f}m' if left >= 3600 else
-                f'{left // 60:.0f}m{left % 60 // 1:02.0f}s')
+        left = duration((time.monotonic() - self.began) / (done - self.first) * (total - done))
         val = ''.join(f'  {name.removesuffix("_loss").replace("_", " ")} {value:.4f}'
                       for name, value in line.items() if name.startswith('val_'))
         return (f'{done:>7,}/{total:,}  {line["phase"]:<4}  loss {line["loss"]:.4f}  lr {line["lr"]:.2e}  '

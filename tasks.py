@@ -11,7 +11,6 @@ does not hold what its kind needs is an error that names it.
 """
 import collections
 import csv
-import functools
 import gzip
 import hashlib
 import importlib.metadata
@@ -31,7 +30,8 @@ from typing import NamedTuple
 import numpy as np
 
 import configs
-from data import DOCS_PACKAGES, docs, load_tokenizer, read_json, sha256, sync
+import docs
+from data import load_tokenizer, sha256, sync
 
 KINDS = ('SC', 'TC', 'QA', 'IR')
 SPLITS = ('train', 'validation', 'test')
@@ -430,14 +430,14 @@ def retrieval_sets(task, pairs, corpus_rows, queries, grades):
 
 def docs_task(task):
     """{split: (rows, {})} of an embedded task, or load_retrieval's sets; extracted once, then read from the cache."""
-    versions = [f'{name} {importlib.metadata.version(name)}' for name in DOCS_PACKAGES]
-    key = hashlib.sha256('\n'.join(versions).encode() + Path(__file__).read_bytes()).hexdigest()[:12]
+    versions = [f'{name} {importlib.metadata.version(name)}' for name in docs.PACKAGES]
+    key = hashlib.sha256('\n'.join(versions).encode() + Path(docs.__file__).read_bytes()).hexdigest()[:12]
     folder = Path(task.cache) / f'docs-{key}'
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix='.docs-'))
         print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
-        for name, splits in docs_tasks(docs()).items():
+        for name, splits in docs.tasks(docs.documents()).items():
             (temporary / name).mkdir()
             for split, rows in splits.items():
                 with open(temporary / name / f'{split}.jsonl', 'w', encoding='utf-8') as file:
@@ -458,166 +458,6 @@ def docs_task(task):
     grades = {split: {row['id']: {row['id']: 1} for row in tables[split]} for split in ('validation', 'test')}
     corpus = [{'_id': row['id'], 'text': row['positive']} for split in ('validation', 'test') for row in tables[split]]
     return retrieval_sets(task, pairs, corpus, queries, grades)
-
-
-def docs_tasks(documents):
-    """{'docs_sc' | 'docs_tc' | 'docs_qa' | 'docs_ir': {split: rows}} of [(split, file, docstring)]."""
-    pairs, sentences, questions = [], [], []
-    for split, file, text in documents:
-        parts = paragraphs(text)
-        if pair := summary_and_detail(parts):
-            pairs.append((split, file, *pair))
-        sentences += [(split, file, *found) for part in parts if is_prose(part) for found in marked_sentences(part)]
-        questions += [(split, file, parameters) for parameters in [parameter_block(text)] if len(parameters) > 1]
-    counts = collections.Counter(half for _, _, *pair in pairs for half in pair)
-    pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # what occurs twice is boilerplate
-    made = {'docs_sc': docs_sc(pairs), 'docs_ir': [(split, {'query': query, 'positive': positive}, positive)
-                                                  for split, _, query, positive in pairs],
-            'docs_tc': [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, _, words, tags in sentences],
-            'docs_qa': docs_qa(questions)}
-    return {name: without_copies(rows) for name, rows in made.items()}
-
-
-def without_copies(rows):
-    """{split: rows with ids}, of (split, row, text): each text once; held-out texts mostly made of training ones go."""
-    def shingles(text):
-        words = text.split()
-        return {hash(tuple(words[k:k + 8])) for k in range(max(1, len(words) - 7))}
-    seen = set().union(*(shingles(text) for split, _, text in rows if split == 'train'))
-    kept, texts = {split: [] for split in SPLITS}, set()
-    for split, row, text in rows:
-        mine = shingles(text)
-        if json.dumps(row) in texts or split != 'train' and len(mine & seen) > len(mine) / 2:
-            continue
-        texts.add(json.dumps(row))
-        kept[split].append({'id': f'{split}-{len(kept[split])}'} | row)
-    return kept
-
-
-def paragraphs(text):
-    return [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text) if part.strip()]
-
-
-def is_prose(lines):
-    """Sentences at the left margin: no list, table, directive, signature, heading or section."""
-    text = ' '.join(lines)
-    letters = sum(character.isalpha() or character == ' ' for character in text)
-    return (not any(re.match(r'[\s.\-*+|>#=@$!]|\W+$', line) for line in lines) and '->' not in text
-            and not re.match(r'[\w.]*\(|\w+ ?: |:\w+|\d+[.)]|See ', lines[0]) and letters > 0.75 * len(text)
-            and len(text.split()) > 4)
-
-
-def plain(lines):
-    """A paragraph as text without markup."""
-    text = ' '.join(line.strip() for line in lines)
-    text = re.sub(r':[\w:]+:`~?([^`<]*?)(?: <[^`]*>)?`', r'\1', text)
-    return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
-
-
-def summary_and_detail(parts):
-    """(first paragraph, of 5 to 30 words; second paragraph of prose, at least 12 words, cut at 60) or None.
-
-    A pair that shares a name (torch.add, n_samples, DataFrame) would be found by that alone: None.
-    """
-    prose = [part for part in parts if is_prose(part)][:2]
-    if len(prose) < 2 or prose[0] is not parts[0]:
-        return None
-    first, second = (plain(part).split() for part in prose)
-    names = [{word.strip('.,:;()\'"') for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)} for words in (first, second)]
-    if not 5 <= len(first) <= 30 or len(second) < 12 or names[0] & names[1]:
-        return None
-    return ' '.join(first), ' '.join(second[:60])
-
-
-def docs_sc(pairs):
-    """Does this detail belong to this summary? In every second couple of docstrings of a file the details are swapped.
-
-    So each text occurs once, and no detail alone tells the label. A file's odd last one has no other, and is left out.
-    """
-    by_file = {}
-    for pair in pairs:
-        by_file.setdefault(pair[1], []).append(pair)
-    rows = []
-    for file, found in by_file.items():
-        for k, (split, _, summary, detail) in enumerate(found[:len(found) // 2 * 2]):
-            swapped = hashlib.md5(f'{file} {k // 2}'.encode()).digest()[0] % 2
-            detail = found[k ^ 1][3] if swapped else detail
-            rows.append((split, {'summary': summary, 'detail': detail, 'label': ('same', 'other')[swapped]}, f'{summary} {detail}'))
-    return rows
-
-
-ROLE = r':[\w:]+:`~?(?P<role>[^`<]+?)(?: <[^`]*>)?`'
-MARKED = re.compile(ROLE + r'|``(?P<code>[^`]+)``|`(?P<name>[^`<]+)`_?|(?<![\w*])\*(?P<italic>\w[^*\s]*)\*(?![\w*])')
-
-
-def marked_sentences(lines):
-    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code; the marks become BIO tags and go.
-
-    Words are cut from the text without marks, by one rule for all, so that punctuation does not tell where marks were.
-    """
-    found = []
-    for sentence in re.split(r'(?<=[.!?]) +(?=[A-Z`*:])', ' '.join(line.strip() for line in lines)):
-        text, entity, at = '', [], 0  # of each character the number of the mark it was in, 0 for none
-        for number, match in enumerate(MARKED.finditer(sentence), 1):
-            marked = next(group for group in match.groups() if group is not None)
-            for part, mark in ((sentence[at:match.start()], 0), (marked, number)):
-                text += part
-                entity += [mark] * len(part)
-            at = match.end()
-        text, entity = text + sentence[at:], entity + [0] * len(sentence[at:])
-        words, tags, before = [], [], 0
-        for match in re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text):
-            mark = entity[match.start()]
-            words.append(match[0])
-            tags.append('O' if not mark else 'I-CODE' if mark == before else 'B-CODE')
-            before = mark
-        # what is left of markup would tell the label
-        if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', text):
-            found.append((words, tags))
-    return found
-
-
-def parameter_block(text):
-    """[(name, type, description)] of the section Parameters of a numpydoc docstring."""
-    match = re.search(r'^Parameters\n-{4,}\n(.*?)(?=\n\S[^\n]*\n-{3,}\n|\Z)', text, re.MULTILINE | re.DOTALL)
-    found = []
-    for line in match[1].splitlines() if match else ():
-        head = re.fullmatch(r'(\w+) ?: (\S.*)', line)
-        if head:
-            found.append([head[1], re.split(r', optional|, default|\. Default|; optional', head[2])[0].strip(' ,'), ''])
-        elif found and line.startswith(' '):
-            found[-1][2] += ' ' + line.strip()
-        elif line.strip():
-            return []
-    return [(name, kind, plain([about]).strip()) for name, kind, about in found
-            if 1 <= len(kind.split()) <= 8 and '`' not in kind]
-
-
-def docs_qa(questions):
-    """What is the type of NAME? The context names each parameter, its type and its description, in prose.
-
-    A quarter of the questions asks for a parameter of another docstring in the file, and has no answer.
-    """
-    names = {}
-    for _, file, block in questions:
-        names.setdefault(file, []).extend(name for name, _, _ in block)
-    rows = []
-    for split, file, block in questions:
-        context, starts = '', []
-        for name, kind, about in block:
-            sentence = re.split(r'(?<=[.]) ', about)[0][:200]
-            context += f'{name} is {kind}. '
-            starts.append(len(context) - len(kind) - 2)
-            context += f'{sentence} ' if sentence else ''
-        others = [other for other in names[file] if not re.search(rf'\b{re.escape(other)}\b', context)]
-        draw = random.Random(context)
-        for k in draw.sample(range(len(block)), min(4, len(block))):
-            name, answers = block[k][0], {'text': [block[k][1]], 'answer_start': [starts[k]]}
-            if draw.random() < 0.25 and others:
-                name, answers = draw.choice(others), {'text': [], 'answer_start': []}
-            rows.append((split, {'question': f'What is the type of {name}?', 'context': context.strip(), 'answers': answers},
-                         context))
-    return rows
 
 
 # -------------------------------------------------------------------------------------------------- examples
@@ -746,8 +586,8 @@ def character_spans(tokens, tokenizer, text):
 
 # ----------------------------------------------------------------------------------------------- predictions
 
-def write_run(folder, about, rows):
-    """predictions/<model>/<TASK>/<dataset>/<run>/: {split: rows} as .jsonl.gz and run.json; complete or not at all."""
+def write_run(folder, about, rows, log=()):
+    """predictions/<model>/<TASK>/<dataset>/<run>/: {split: rows} as .jsonl.gz, run.json, log.jsonl; whole or not at all."""
     temporary = folder.with_name(f'.{folder.name}.{os.getpid()}.tmp')
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -756,6 +596,7 @@ def write_run(folder, about, rows):
                 gzip.GzipFile(filename='', mode='wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
             file.writelines((json.dumps(row, ensure_ascii=False) + '\n').encode('utf-8', 'replace') for row in found)
     about = about | {'sha256': {f'{split}.jsonl.gz': sha256(temporary / f'{split}.jsonl.gz') for split in rows}}
+    (temporary / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in log), encoding='utf-8')
     (temporary / 'run.json').write_text(json.dumps(about, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
     for path in temporary.iterdir():
         sync(path)

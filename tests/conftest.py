@@ -15,6 +15,7 @@ os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}  # threads of smal
 os.chdir(ROOT)
 
 import data      # noqa: E402
+import docs      # noqa: E402
 import pretrain  # noqa: E402
 
 
@@ -34,7 +35,7 @@ def texts():
     """A few hundred documents of English: the docstrings of some of numpy's files."""
     root = Path(importlib.util.find_spec('numpy').origin).parent
     files = ['_core/_add_newdocs.py', 'lib/_function_base_impl.py', 'linalg/_linalg.py', '_core/fromnumeric.py']
-    return [text for file in files for text in data.docstrings(root / file)]
+    return [text for file in files for text in docs.docstrings(root / file)]
 
 
 @pytest.fixture(scope='session')

@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 import data
+import docs
 from conftest import ROOT, SHARED, one_line_error, run_script
 
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
@@ -288,7 +289,7 @@ def test_killed_preparation_goes_on_to_the_same_corpus(tmp_path, kind):
 
 
 def test_docs_are_held_out_by_file():
-    documents = data.docs()
+    documents = docs.documents()
     by_split = {split: {(file, text) for s, file, text in documents if s == split} for split in ('train', 'validation', 'test')}
     assert sum(len(text) for _, _, text in documents) > 8_000_000
     files = [{file for file, _ in found} for found in by_split.values()]
