@@ -25,6 +25,7 @@ import re
 import statistics
 import string
 import sys
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -446,20 +447,27 @@ def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
     return found
 
 
-def draws_of(runs, resamples, seed):
-    """Draws of the mean score over seeds, (resamples,).
-
-    Instances are resampled. The scatter between seeds comes in as Student's t with as many degrees of freedom as it
-    has, because resampling three or five seeds would understate it: intervals said to hold 95 % then hold 8x %.
-    """
+def instance_draws(runs, resamples, seed):
+    """(resamples,): the mean over seeds of resampled instances, the same ones for every model on a dataset."""
     counts = [np.array([run.detail[name] for run in runs]) for name in ('numerators', 'denominators')]
     plain = counts[1].min() == counts[1].max() == 1
-    draws = bootstrap(counts[0], None if plain else counts[1], resamples, seed).mean(1)
-    if len(runs) > 1:
-        error = statistics.stdev(run.test for run in runs) / math.sqrt(len(runs))
-        random = np.random.default_rng([seed, *(run.seed for run in runs)])
-        draws = draws + error * random.standard_t(len(runs) - 1, resamples)
-    return draws
+    return bootstrap(counts[0], None if plain else counts[1], resamples, (seed, key_of(runs[0].dataset))).mean(1)
+
+
+def seed_draws(scores, resamples, key):
+    """(resamples,): how far the mean of a few seeds may be off, as Student's t with as many degrees of freedom as they have.
+
+    Resampling three or five seeds would understate their scatter: intervals said to hold 95 % then hold 80 to 88 %.
+    One seed does not say.
+    """
+    if len(scores) < 2:
+        return np.zeros(resamples)
+    error = statistics.stdev(scores) / math.sqrt(len(scores))
+    return error * np.random.default_rng(key).standard_t(len(scores) - 1, resamples)
+
+
+def key_of(text):
+    return zlib.crc32(text.encode())
 
 
 def interval(draws):
@@ -480,7 +488,8 @@ def make_cell(runs, cfg):
         ids = [tuple(run.detail['ids']) for run in chosen.values()]
         if len(set(ids)) > 1:
             raise ValueError(f'{runs[0].model} {runs[0].dataset}: its runs were tested on different instances')
-        draws = draws_of(list(chosen.values()), cfg.resamples, cfg.seed)
+        draws = instance_draws(list(chosen.values()), cfg.resamples, cfg.seed) + seed_draws(
+            list(scores.values()), cfg.resamples, (cfg.seed, key_of(runs[0].dataset), key_of(runs[0].model)))
         mean, metric = statistics.fmean(scores.values()), runs[0].metric
         low, high = interval(draws)
     n = len((next(iter(chosen.values())).detail or {}).get('ids', ()))
@@ -624,15 +633,23 @@ def compare(cfg, first, second):
         if a.runs[0].detail['ids'] != b.runs[0].detail['ids']:
             problems.append(f'{dataset}: the two models were tested on different instances')
             continue
-        low, high, p = paired(a, b)
+        low, high, p = paired(a, b, cfg)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {100 * (b.mean - a.mean):+.1f} '
               f'[{100 * low:+.1f}, {100 * high:+.1f}]   p = {p:.4f}   n = {a.n:,}, {len(a.scores)} and {len(b.scores)} seeds')
     return report(problems)
 
 
-def paired(a, b):
-    """(low, high, p) of b - a. Both cells' draws resample the same instances, for their seed is the same."""
-    draws = b.draws - a.draws
+def paired(a, b, cfg):
+    """(low, high, p) of b - a, on the same resampled instances, and seed by seed where both have the same seeds.
+
+    A seed fixes the order of the data and the head's weights, so two models' runs of one seed go up and down together.
+    """
+    draws = instance_draws(b.runs, cfg.resamples, cfg.seed) - instance_draws(a.runs, cfg.resamples, cfg.seed)
+    if a.scores.keys() == b.scores.keys():
+        draws += seed_draws([b.scores[seed] - a.scores[seed] for seed in a.scores], cfg.resamples, (cfg.seed, 1))
+    else:
+        for k, cell in enumerate((a, b)):
+            draws += seed_draws(list(cell.scores.values()), cfg.resamples, (cfg.seed, 2 + k))
     smaller = min((draws <= 0).mean(), (draws >= 0).mean())
     return *interval(draws), min(1.0, max(2 * smaller, 2 / (len(draws) + 1)))
 

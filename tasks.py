@@ -236,12 +236,13 @@ def load(task):
         tables['train'], tables['validation'] = ([rows[i] for i in kept], names), ([rows[i] for i in held], names)
     column = {'SC': task.label, 'TC': task.tags, 'QA': ''}[task.kind]
     names = next((names[column] for _, names in tables.values() if column in names), None)
-    labels = task.labels or tuple(names or ()) or infer_labels(task, tables['train'][0], column)
-    if names and list(names) != list(labels):
-        raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(names)}; the task says {", ".join(labels)}')
+    known = tuple(dict.fromkeys(dict(task.label_map).get(name, name) for name in names or ()))
+    if known and task.labels and known != task.labels:
+        raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(known)}; the task says {", ".join(task.labels)}')
+    labels = task.labels or known or infer_labels(task, tables['train'][0], column)
     make = {'SC': classification_row, 'TC': tagging_row, 'QA': question_row}[task.kind]
     mapped = collections.Counter()
-    rows = {split: [make(task, row, f'{task.dataset} {split} row {number}', labels, mapped)
+    rows = {split: [make(task, row, f'{task.dataset} {split} row {number}', (labels, names or labels), mapped)
                     | {'id': str(row.get('id', row.get('idx', number)))} for number, row in enumerate(tables[split][0])]
             for split in SPLITS}
     for (found, meant), count in mapped.items():
@@ -290,18 +291,19 @@ def infer_labels(task, rows, column):
 
 
 def label_of(value, task, labels, mapped, where):
-    """The name of a label given as a name or as a number."""
+    """The name of a label given as a name or as a number; labels = (all of them, those that numbers stand for)."""
+    known, numbered = labels
+    if isinstance(value, str) and value.isdigit() and value not in known:  # of a .csv
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(numbered):
+        value = numbered[value]
     if isinstance(value, str) and value in dict(task.label_map):
         mapped[value, dict(task.label_map)[value]] += 1
         value = dict(task.label_map)[value]
-    if isinstance(value, str) and value.isdigit() and value not in labels:  # of a .csv
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(labels):
-        return labels[value]
-    if isinstance(value, str) and value in labels:
-        return value
-    raise ValueError(f'{where}: label {value!r} is none of {", ".join(labels)} (0 to {len(labels) - 1}); '
-                     'label_map can say what it means')
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f'{where}: label {value!r} is none of {", ".join(known)} (0 to {len(numbered) - 1}); '
+                         'label_map can say what it means')
+    return value
 
 
 def classification_row(task, row, where, labels, mapped):

@@ -1,0 +1,11 @@
+# Your own classification: a folder with train, validation and test as .csv, .tsv, .jsonl or .parquet.
+#   python tasks.py configs/tasks/example_sc.py --data=my_reviews            # look first
+#   python finetune.py configs/tasks/example_sc.py --data=my_reviews --model=out/tiny-mlm40 --grid
+kind = "SC"
+dataset = "reviews"                 # names the folder of its predictions
+data = "my_reviews"
+template = "{title}\n{text}"        # columns in braces; two of them are a pair
+label = "label"
+labels = ("bad", "good")            # their order is that of numbers in the file; without this line: those of train, sorted
+validation = ""                     # no such file: hold out ...
+hold_out = 0.1                      # ... a tenth of train

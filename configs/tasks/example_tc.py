@@ -1,0 +1,7 @@
+# Your own named entities: train.iob, validation.iob, test.iob (a word a line, its tag in the last column, an empty line
+# between sentences), or .jsonl / .parquet with a list of words and a list of tags.
+kind = "TC"
+dataset = "entities"
+data = "my_entities"
+scheme = "IOB2"                     # or IOB1; decides which strict F1 stands beside the usual one
+label_map = (("B-MISC", "O"), ("I-MISC", "O"))  # what is found, what it is read as; counted

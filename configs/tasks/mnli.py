@@ -1,0 +1,10 @@
+# MultiNLI (GLUE), matched; splits as in sst2.py. The authors call it mnli_m; mismatched is --dataset=mnli_mm
+# --test=validation_mismatched.
+kind = "SC"
+dataset = "mnli_m"
+source = "nyu-mll/glue"
+subset = "mnli"
+template = "Premise: {premise}\nHypothesis: {hypothesis}"
+labels = ("entailment", "neutral", "contradiction")
+validation = ""
+test = "validation_matched"
