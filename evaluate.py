@@ -86,7 +86,8 @@ def entities(tags, scheme='conlleval'):
                   'IOB2': prefix == 'B',
                   'IOB1': prefix == 'B' and before[2:] == this or prefix == 'I' and not continues}[scheme]
         if kind is not None and not continues:
-            found.add((kind, start, i))
+            if not (scheme == 'IOB1' and before[0] == prefix == 'B' and this != kind):  # no end, to seqeval's IOB1
+                found.add((kind, start, i))
             kind = None
         if begins:
             kind, start = this, i
@@ -221,7 +222,7 @@ def read_rows(path, task):
     try:
         with gzip.open(path, 'rt', encoding='utf-8') as file:
             rows = [json.loads(line) for line in file]
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ValueError(f'{path}: missing or damaged: {error}') from None
     if not rows:
         raise ValueError(f'{path}: holds no instance')
@@ -233,15 +234,21 @@ def read_rows(path, task):
     return rows
 
 
-def score_run(source, target, task):
-    """predictions of one run -> results.json (the authors' format) and standard.json; nothing if they are up to date."""
+def read_json(path):
     try:
-        about = json.loads((source / 'run.json').read_text(encoding='utf-8'))
+        return json.loads(path.read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
-        raise ValueError(f'{source / "run.json"}: missing or damaged: {error}') from None
+        raise ValueError(f'{path}: missing or damaged: {error}') from None
+
+
+def score_run(source, results, model, task, dataset):
+    """predictions of one run -> results.json (the authors' format) and standard.json; nothing if they are up to date."""
+    about = read_json(source / 'run.json')
+    trained_on = about.get('trained_on')
+    target = results / model / task / dataset / (f'{trained_on}_{source.name}' if trained_on else source.name)
     digest = hashlib.sha256((source / 'run.json').read_bytes()).hexdigest()
     written = target / 'standard.json'
-    if written.exists() and json.loads(written.read_text(encoding='utf-8')).get('run') == digest:
+    if written.exists() and read_json(written).get('run') == digest:
         return
     paper, standard = {}, {'run': digest} | {name: about.get(name) for name in ('weights', 'kind', 'pretraining')}
     for split in ('validation', 'test'):
@@ -274,9 +281,7 @@ def score_predictions(cfg, problems):
         if task not in TASKS or name.startswith('.'):
             continue
         try:
-            trained_on = json.loads(run.read_text(encoding='utf-8')).get('trained_on') or ''
-            folder = f'{trained_on}_{name}' if trained_on else name
-            score_run(run.parent, Path(cfg.results) / model / task / dataset / folder, task)
+            score_run(run.parent, Path(cfg.results), model, task, dataset)
         except ValueError as error:
             problems.append(str(error))
 
@@ -326,11 +331,11 @@ def read_results(cfg, problems):
             continue
         detail = {}
         try:
-            content = json.loads(path.read_text(encoding='utf-8'))
+            content = read_json(path)
             validation, test = content['validation']['score'], content['test']['score']
             about = {}
             if path.with_name('standard.json').exists():
-                about = json.loads(path.with_name('standard.json').read_text(encoding='utf-8'))
+                about = read_json(path.with_name('standard.json'))
                 detail = about['test']
             if cfg.protocol == 'standard':
                 if not about:

@@ -1,0 +1,397 @@
+"""Scores against the libraries and scripts that define them, intervals against scipy and simulation, the paper's own cells."""
+import gzip
+import json
+import random
+import shlex
+import shutil
+import time
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+import pytrec_eval
+import scipy.stats
+import seqeval.metrics
+import seqeval.scheme
+import sklearn.metrics
+
+import configs
+import evaluate
+import pretrain
+from conftest import ROOT, one_line_error, run_script
+
+LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
+
+
+def sentences(count, seed, longest=8):
+    draw = random.Random(seed)
+    return [[draw.choice(LABELS) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+
+
+# ------------------------------------------------------------------------------------------------- entities
+
+@pytest.mark.parametrize('scheme', ['conlleval', 'IOB2', 'IOB1'])
+def test_entities_equal_seqeval(scheme):
+    """Thousands of random tag sequences, legal or not."""
+    strict = {'IOB1': seqeval.scheme.IOB1, 'IOB2': seqeval.scheme.IOB2}
+    for tags in sentences(6_000, 1):
+        if scheme == 'conlleval':
+            theirs = {(kind, start, end + 1) for kind, start, end in seqeval.metrics.sequence_labeling.get_entities(tags)}
+        else:
+            theirs = {(entity.tag, entity.start, entity.end) for entity in seqeval.scheme.Tokens(tags, strict[scheme]).entities}
+        assert evaluate.entities(tags, scheme) == theirs, tags
+
+
+@pytest.mark.parametrize('scheme', ['conlleval', 'IOB2', 'IOB1'])
+def test_entity_f1_equals_seqeval(scheme):
+    options = {} if scheme == 'conlleval' else {'mode': 'strict', 'scheme': getattr(seqeval.scheme, scheme)}
+    for seed in range(60):
+        golds = sentences(20, seed)
+        draw = random.Random(-seed)
+        preds = [[tag if draw.random() < 0.6 else draw.choice(LABELS) for tag in tags] for tags in golds]
+        counts = np.sum([evaluate.entity_counts(*pair, scheme) for pair in zip(golds, preds)], 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            theirs = seqeval.metrics.f1_score(golds, preds, **options)
+        assert evaluate.f1(*counts) == pytest.approx(theirs, abs=1e-12)
+
+
+@pytest.mark.parametrize('tags, chunks', [  # worked by hand from the rules of the CoNLL-2000 script
+    (['I-PER', 'I-PER', 'O'], {('PER', 0, 2)}),                        # IOB1: I- begins after O
+    (['I-PER', 'B-PER'], {('PER', 0, 1), ('PER', 1, 2)}),              # IOB1: B- where two of a type touch
+    (['B-PER', 'B-PER'], {('PER', 0, 1), ('PER', 1, 2)}),
+    (['B-PER', 'I-LOC'], {('PER', 0, 1), ('LOC', 1, 2)}),              # another type ends the one and begins the next
+    (['B-LOC', 'I-LOC', 'O', 'I-LOC'], {('LOC', 0, 2), ('LOC', 3, 4)}),
+    (['O', 'O'], set()),
+])
+def test_conlleval_rules(tags, chunks):
+    assert evaluate.entities(tags) == chunks
+
+
+def test_bad_tags_are_named():
+    for tag in ('X-PER', 'B', 'B-', 'E-LOC'):
+        with pytest.raises(ValueError, match='neither O'):
+            evaluate.entities(['O', tag])
+
+
+def test_macro_f1_and_accuracy_equal_sklearn():
+    draw = random.Random(2)
+    for _ in range(3_000):
+        n = draw.randint(1, 12)
+        golds, preds = ([draw.choice('abcO') for _ in range(n)] for _ in range(2))
+        assert evaluate.macro_f1(golds, preds) == pytest.approx(
+            sklearn.metrics.f1_score(golds, preds, average='macro', zero_division=0), abs=1e-12)
+        rows = [{'id': 0, 'gold': gold, 'pred': pred} for gold, pred in zip(golds, preds)]
+        name, numerators, denominators, others = evaluate.standard_scores('SC', rows)
+        assert evaluate.ratio(numerators, denominators) == pytest.approx(sklearn.metrics.accuracy_score(golds, preds))
+
+
+# -------------------------------------------------------------------------------------------------- answers
+
+WORDS = ['the', 'a', 'The', 'cat', 'cat,', 'Cat!', 'sat', '42', 'An', "it's", '  ', 'é', '—', '.', 'mat']
+
+
+def test_answers_equal_torchmetrics_squad():
+    """Its squad is the v1.1 script; thousands of random answers with articles, punctuation, case, and nothing at all."""
+    from torchmetrics.functional.text.squad import _compute_exact_match_score, _compute_f1_score, _metric_max_over_ground_truths
+    draw = random.Random(3)
+    for _ in range(5_000):
+        pred, *golds = (' '.join(draw.choices(WORDS, k=draw.randint(1, 4))) for _ in range(draw.randint(2, 4)))
+        golds = [gold for gold in golds if evaluate.normalise(gold)] or ['cat']
+        if not evaluate.normalise(pred):
+            continue  # v1.1 has no empty answers; v2's rule is tested below
+        for ours, theirs in ((evaluate.token_f1, _compute_f1_score), (evaluate.exact_match, _compute_exact_match_score)):
+            assert evaluate.best(ours, pred, golds) == pytest.approx(float(_metric_max_over_ground_truths(theirs, pred, golds)))
+
+
+@pytest.mark.parametrize('pred, golds, exact, f1', [  # by the definitions of the official scripts, worked by hand
+    ('the Cat sat', ['cat sat.'], 1, 1),
+    ('cat sat', ['the cat', 'sat mat'], 0, 2 / 3),          # the cat is "cat": 2 x 1 / (2 + 1)
+    ('cat cat', ['cat'], 0, 2 / 3),                         # counted as often as both have it
+    ('', [], 1, 1), ('cat', [], 0, 0), ('', ['cat'], 0, 0),
+    ('the', [], 1, 1),                                      # nothing is left of an article
+    ('', ['the', 'cat'], 0, 0), ('', ['the'], 1, 1),        # golds that normalise to nothing count only alone
+])
+def test_squad_v2_by_hand(pred, golds, exact, f1):
+    assert evaluate.best(evaluate.exact_match, pred, golds) == exact
+    assert evaluate.best(evaluate.token_f1, pred, golds) == pytest.approx(f1)
+
+
+def test_answered_and_unanswered_questions_are_scored_apart():
+    rows = [{'id': 0, 'golds': ['cat'], 'pred': 'cat'}, {'id': 1, 'golds': ['cat sat'], 'pred': 'cat'},
+            {'id': 2, 'golds': [], 'pred': ''}, {'id': 3, 'golds': [], 'pred': 'mat'}, {'id': 4, 'golds': [], 'pred': ''}]
+    name, numerators, denominators, others = evaluate.standard_scores('QA', rows)
+    assert evaluate.ratio(numerators, denominators) == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
+    assert others == {'exact': 3 / 5, 'HasAns exact': 1 / 2, 'HasAns F1': pytest.approx(5 / 6), 'HasAns questions': 2,
+                      'NoAns exact': 2 / 3, 'NoAns F1': 2 / 3, 'NoAns questions': 3}
+
+
+# ------------------------------------------------------------------------------------------------- rankings
+
+def rankings(count, seed, graded):
+    """(grades, {document: score}) with many ties, unjudged documents and relevant ones that are not found."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        documents = [f'd{k}' for k in range(draw.randint(1, 30))]
+        grades = {document: draw.randint(0, 3 if graded else 1) for document in draw.sample(documents, draw.randint(1, len(documents)))}
+        grades['d0'] = 1
+        yield grades, {document: draw.choice([0.1, 0.2, 0.3, 0.7, draw.random()]) for document in documents}
+
+
+def ranked(grades, scores):
+    from tasks import ranking
+    ids = sorted(scores, reverse=True)
+    return ranking({'id': 'q', 'grades': grades}, ids, np.array([scores[document] for document in ids]))
+
+
+@pytest.mark.parametrize('graded', [False, True])
+def test_ndcg_equals_trec_eval(graded):
+    for grades, scores in rankings(2_000, 4, graded):
+        scores = {document: round(score, 6) for document, score in scores.items()}
+        theirs = pytrec_eval.RelevanceEvaluator({'q': grades}, {'ndcg_cut.10'}).evaluate({'q': scores})['q']['ndcg_cut_10']
+        row = ranked(grades, scores)
+        assert evaluate.ndcg(grades, row['docs']) == pytest.approx(theirs, abs=1e-9)
+
+
+def test_the_papers_ndcg_equals_sklearn():
+    """Which averages over ties, also those that the tenth rank cuts through."""
+    for grades, scores in rankings(2_000, 5, graded=True):
+        if len(scores) < 2:
+            continue
+        scores = {document: round(score, 6) for document, score in scores.items()}
+        order = sorted(scores)
+        row = ranked(grades, scores)
+        theirs = sklearn.metrics.ndcg_score([[grades.get(d, 0) for d in order]], [[scores[d] for d in order]], k=10)
+        assert evaluate.ndcg_of_ties(grades, row['docs'], row['scores']) == pytest.approx(theirs, abs=1e-9)
+
+
+def test_ties_do_not_make_a_perfect_score():
+    grades = {'d3': 1}
+    row = ranked(grades, {f'd{k}': 0.5 for k in range(9)})
+    assert evaluate.ndcg(grades, row['docs']) == pytest.approx(1 / np.log2(7))         # d8 first, d3 is sixth
+    assert evaluate.ndcg_of_ties(grades, row['docs'], row['scores']) < 0.6
+
+
+# ------------------------------------------------------------------------------------------------ intervals
+
+def test_bootstrap_equals_scipy():
+    random_ = np.random.default_rng(6)
+    for scores in (random_.random(200), (random_.random(300) < 0.8).astype(float), random_.lognormal(size=150)):
+        theirs = scipy.stats.bootstrap((scores,), np.mean, n_resamples=40_000, method='percentile', rng=1).confidence_interval
+        ours = evaluate.interval(evaluate.bootstrap(scores, resamples=40_000)[:, 0])
+        assert ours == pytest.approx(tuple(theirs), abs=0.02 * (theirs.high - theirs.low) + 1.01 / len(scores) * (scores.max() == 1))
+
+
+def test_bootstrap_of_a_ratio_equals_scipy():
+    """Micro F1: the ratio of two sums over instances that are resampled together."""
+    random_ = np.random.default_rng(7)
+    below = random_.integers(0, 6, 250).astype(float)
+    above = np.floor(below * random_.random(250))
+    theirs = scipy.stats.bootstrap((above, below), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, n_resamples=20_000,
+                                   method='percentile', rng=1).confidence_interval
+    ours = evaluate.interval(evaluate.bootstrap(above, below, resamples=20_000)[:, 0])
+    assert ours == pytest.approx(tuple(theirs), abs=0.03 * (theirs.high - theirs.low))
+    both = evaluate.bootstrap([above, above], [below, below], resamples=500)
+    assert np.array_equal(both[:, 0], both[:, 1])  # the same instances for all seeds
+
+
+def test_bootstrap_is_fast_and_small():
+    scores = np.random.default_rng(8).random(3_000)
+    evaluate.bootstrap(scores, resamples=300)
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        evaluate.bootstrap(scores)
+        times.append(time.perf_counter() - began)
+    tracemalloc.start()
+    evaluate.bootstrap(scores)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 * 2 ** 20
+    assert min(times) < 1.5  # 0.2 s on an idle core; the machine may be busy
+
+
+@pytest.mark.parametrize('seeds', [1, 3, 5])
+def test_intervals_hold_what_they_say(seeds):
+    """Scores with a spread over instances, over seeds, and of both together; the truth is that of all of these."""
+    random_ = np.random.default_rng(9)
+    held, trials, n = 0, 600, 60
+    for trial in range(trials):
+        hard = random_.normal(0, 0.2, n)                                          # what instances have in common in all seeds
+        luck = random_.normal(0, 0.03, (seeds, 1)) if seeds > 1 else np.zeros((1, 1))
+        scores = 0.6 + hard + luck + random_.normal(0, 0.05, (seeds, n))
+        runs = [evaluate.Run('m', 'SC', f'd{trial}', 1e-4, seed, 0.0, float(scores[seed].mean()),
+                             {'numerators': scores[seed], 'denominators': np.ones(n)}) for seed in range(seeds)]
+        draws = evaluate.instance_draws(runs, 1_000, trial) + evaluate.seed_draws([run.test for run in runs], 1_000, trial)
+        low, high = evaluate.interval(draws)
+        held += low <= 0.6 <= high
+    assert 0.93 <= held / trials <= 0.975, held / trials
+
+
+def test_paired_test_under_the_null_and_not():
+    random_ = np.random.default_rng(10)
+
+    def cell(model, shift, hard):
+        scores = {seed: hard + shift + random_.normal(0, 0.1, len(hard)) + random_.normal(0, 0.01) for seed in range(5)}
+        runs = tuple(evaluate.Run(model, 'SC', 'd', 1e-4, seed, 0.0, float(found.mean()), {
+            'numerators': found, 'denominators': np.ones(len(hard)), 'ids': range(len(hard))}) for seed, found in scores.items())
+        means = {run.seed: run.test for run in runs}
+        return evaluate.Cell(np.mean(list(means.values())), 0, 0, means, len(hard), (), runs=runs)
+    cfg = evaluate.Settings(resamples=1_000)
+    p_values = []
+    for _ in range(200):
+        hard = random_.normal(0.5, 0.3, 80)
+        p_values.append(evaluate.paired(cell('a', 0, hard), cell('b', 0, hard), cfg)[2])
+    assert np.mean(np.array(p_values) < 0.05) < 0.09
+    hard = random_.normal(0.5, 0.3, 80)
+    low, high, p = evaluate.paired(cell('a', 0, hard), cell('b', 0.1, hard), cfg)
+    assert 0 < low < 0.1 < high and p < 0.01 or low > 0
+
+
+# ------------------------------------------------------------------------------------------ the paper's cells
+
+def test_the_papers_cells_from_its_own_runs():
+    cfg = evaluate.Settings(runs=str(ROOT / 'tests/authors_runs.csv'), protocol='paper')
+    runs, _ = evaluate.read_runs(cfg)
+    problems = []
+    cells = evaluate.all_cells(runs, cfg, problems)
+    said = {key: evaluate.cell_text(cell, 'paper') for key, cell in cells.items()}
+    assert said == {('210m-clm-42k', 'SC', 'sst2'): '90.00 (0.30)', ('210m-clm-42k', 'SC', 'qqp'): '83.84 (0.27)',
+                    ('210m-clm-42k', 'SC', 'mnli'): '74.56 (0.16)', ('210m-clm-42k', 'SC', 'Average'): '82.80 (0.02)',
+                    ('610m-clm-42k', 'TC', 'uner_en'): '93.12 (0.29)'}
+    assert not problems
+    for (model, task, dataset), text in said.items():
+        mean, half = evaluate.published_numbers()[model, task, evaluate.PUBLISHED.get(dataset, dataset)]
+        assert text == f'{mean:.2f} ({half:.2f})'
+
+
+def test_the_tables_averages_are_those_of_their_columns():
+    numbers = evaluate.published_numbers()
+    for (model, task, dataset), (mean, _) in numbers.items():
+        if dataset == 'Average':
+            others = [value for key, (value, _) in numbers.items() if key[:2] == (model, task) and key[2] != 'Average']
+            assert len(others) == 3 and np.mean(others) == pytest.approx(mean, abs=0.011)
+
+
+def test_the_list_of_the_papers_models():
+    """configs/paper/models.csv is what configs/paper_runs.txt and pretrain's count of operations say."""
+    runs = {}
+    for line in (ROOT / 'configs/paper_runs.txt').read_text().splitlines():
+        if line and not line.startswith('#'):
+            cfg, _ = configs.parse(pretrain.Settings, shlex.split(line))
+            runs[cfg.name] = cfg
+
+    def flops(cfg, steps):
+        total = 0.0
+        for kind, count in cfg.phases:
+            total += min(count, steps) * cfg.rows_per_step * cfg.context * pretrain.flops_per_token(cfg, kind)
+            steps -= min(count, steps)
+        return total
+    models = evaluate.paper_models()
+    assert len(models) == 50 and runs.keys() < models.keys()
+    assert {key[0] for key in evaluate.published_numbers()} < models.keys()
+    for name, about in models.items():
+        cfg = runs.get(name) or runs[name.rpartition('-')[0]]
+        assert about['phases'] == json.loads(json.dumps(cfg.phases)) and about['mask_ratio'] == cfg.mask_ratio
+        parent = {'CLM': '610m-clm-42k', 'MLM': '610m-mlm40-42k', '': ''}[about['continues']]
+        before = flops(runs[parent], 42_000) if parent else 0.0
+        assert about['flops'] == pytest.approx(before + flops(cfg, about['step']), rel=1e-4)
+        assert about['step'] == (cfg.total_steps if name in runs else int(name.rpartition('-')[2]))
+
+
+# ----------------------------------------------------------------------------------------- folders, commands
+
+def write_predictions(folder, rows, about=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ('validation', 'test'):
+        with gzip.open(folder / f'{split}.jsonl.gz', 'wt') as file:
+            file.writelines(json.dumps(row) + '\n' for row in rows)
+    (folder / 'run.json').write_text(json.dumps({'kind': 'fine-tuned', 'weights': 'fp32'} | (about or {})))
+
+
+@pytest.fixture
+def predictions(tmp_path):
+    """Two models x two learning rates x three seeds on one task."""
+    draw = random.Random(11)
+    for model, skill in (('good', 0.9), ('poor', 0.6)):
+        for lr in ('1e-04', '1e-03'):
+            for seed in range(3):
+                rows = [{'id': k, 'gold': 'yes', 'pred': 'yes' if draw.random() < skill - (lr == '1e-03') * 0.2 else 'no'}
+                        for k in range(200)]
+                write_predictions(tmp_path / 'predictions' / model / 'SC' / 'toy' / f'lr{lr}_sd{seed}', rows)
+    return tmp_path
+
+
+def options(folder, *more):
+    return [f'--predictions={folder}/predictions', f'--results={folder}/results', f'--out={folder}/figures', '--resamples=500', *more]
+
+
+def test_results_have_the_authors_format(predictions):
+    result = run_script('evaluate.py', 'table', *options(predictions))
+    assert result.returncode == 0 and not result.stderr
+    found = json.loads((predictions / 'results/good/SC/toy/lr1e-04_sd0/results.json').read_text())
+    assert set(found) == {'validation', 'test'} and set(found['test']) == {'score', 'scores_i'}
+    assert found['test']['score'] == pytest.approx(np.mean(found['test']['scores_i'])) and len(found['test']['scores_i']) == 200
+    good, poor = (line for line in result.stdout.splitlines() if line.startswith(('good', 'poor')))
+    assert '1e-04' in good and 'n=200' in result.stdout and float(good.split()[3]) > 80 > float(poor.split()[3])
+
+
+def test_results_of_retrieval_name_what_was_trained_on(tmp_path):
+    row = {'id': 'q', 'gold': {'d1': 1}, 'docs': ['d1', 'd2'], 'scores': [0.5, 0.5]}
+    write_predictions(tmp_path / 'predictions/m/IR/nq/lr1e-04_sd0', [row], {'trained_on': 'msmarco_pairs'})
+    assert run_script('evaluate.py', 'table', *options(tmp_path)).returncode == 0
+    found = json.loads((tmp_path / 'results/m/IR/nq/msmarco_pairs_lr1e-04_sd0/results.json').read_text())
+    assert found['test']['score'] == pytest.approx((1 + 1 / np.log2(3)) / 2)  # of a tie the mean, as in the paper
+
+
+def test_missing_and_damaged_runs_are_named_and_the_rest_goes_on(predictions):
+    folder = predictions / 'predictions/good/SC/toy'
+    shutil.rmtree(folder / 'lr1e-04_sd1')
+    (folder / 'lr1e-03_sd2/test.jsonl.gz').write_bytes((folder / 'lr1e-03_sd2/test.jsonl.gz').read_bytes()[:40])
+    (predictions / 'predictions/poor/SC/toy/lr1e-03_sd0/run.json').write_text('{"kind": ')
+    result = run_script('evaluate.py', 'table', *options(predictions))
+    assert result.returncode == 1 and 'Traceback' not in result.stderr
+    assert 'good/SC/toy: missing' in result.stderr and 'lr1e-04_sd1' in result.stderr
+    assert 'lr1e-03_sd2/test.jsonl.gz: missing or damaged' in result.stderr and 'lr1e-03_sd0/run.json' in result.stderr
+    assert result.stdout.count('\ngood') + result.stdout.count('\npoor') == 2
+
+
+def test_tables_compare_and_figures(predictions):
+    shown = run_script('evaluate.py', 'table', *options(predictions, '--format=csv'))
+    lines = shown.stdout.splitlines()
+    assert lines[0].startswith('model,task,dataset,metric,mean,low,high,n,seeds,lr') and len(lines) == 3
+    assert run_script('evaluate.py', 'table', *options(predictions, '--format=markdown')).stdout.startswith('| SC')
+    paper = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper'))
+    assert 'macro F1 over word labels' in paper.stdout and '(' in paper.stdout
+    compared = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions))
+    assert compared.returncode == 0 and 'SC toy' in compared.stdout and '+' in compared.stdout
+    for kind in ('bars', 'lr'):
+        assert run_script('evaluate.py', 'figure', kind, *options(predictions)).returncode == 0
+        assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
+    for kind in evaluate.FIGURES:
+        assert run_script('evaluate.py', 'figure', kind, '--published', f'--out={predictions}/figures').returncode == 0
+        assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
+
+
+@pytest.mark.parametrize('words, parts', [
+    ([], ('the command is',)), (['tabel'], ('the command is',)), (['table', '--protocol=papr'], ('protocol is one of',)),
+    (['table', '--results=nowhere', '--predictions=nowhere'], ('nowhere: no runs there',)),
+    (['table', '--runs=nowhere.csv'], ('nowhere.csv',)), (['table', '--runs=README.md'], ('not a table of runs',)),
+    (['figure', 'pie'], ('figure is one of',)), (['figure', 'switch'], ('takes folders',)),
+    (['compare', 'a', 'b', '--results=nowhere', '--predictions=nowhere'], ('no runs there',)),
+    (['losses'], ('takes folders',)), (['losses', 'nowhere'], ('no pretraining run',)),
+])
+def test_bad_commands_get_one_line(words, parts):
+    one_line_error(run_script('evaluate.py', *words), *parts)
+
+
+def test_a_run_that_validation_would_choose_must_have_a_test_score(tmp_path):
+    (tmp_path / 'runs.csv').write_text('model,task,dataset,lr,seed,validation,test\nm,SC,d,1e-04,0,0.9,\nm,SC,d,1e-05,0,0.8,0.7\n')
+    result = run_script('evaluate.py', 'table', f'--runs={tmp_path}/runs.csv', '--protocol=paper')
+    assert result.returncode == 1 and 'is not there' in result.stderr
+
+
+def test_evaluate_imports_no_torch():
+    code = "import sys, evaluate; sys.exit(any(name in sys.modules for name in ('torch', 'scipy', 'matplotlib', 'datasets')))"
+    assert run_script('-c', code).returncode == 0
