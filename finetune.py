@@ -47,7 +47,6 @@ class Settings(tasks.Task):
     seed: int = 0                   # of the head's weights and the order of the data
     lrs: tuple = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4)  # of --grid
     seeds: tuple = (0, 1, 2, 3, 4)  # of --grid
-    steps: int = 1_000              # at most, and at most one epoch; 0: one epoch
     batch_size: int = 32
     warmup: float = 0.1             # share of the steps, then linear decay to 0
     weight_decay: float = 0.1       # on matrices only
@@ -56,7 +55,6 @@ class Settings(tasks.Task):
     eps: float = 1e-5
     grad_clip: float = 1.0
     weights: str = 'fp32'           # or bf16, weights and moments, as the authors: small updates are rounded away
-    qa_head: str = 'tag'            # answer tokens tagged, as the authors; span: start and end
     scale: float = 20.0             # of the cosines in InfoNCE
     # what may change between one start and the next
     tokens_at_once: int = 16_384    # in a pass; a batch is computed in several (IR: a training batch in one)
@@ -68,11 +66,11 @@ class Settings(tasks.Task):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, options in (('weights', ('fp32', 'bf16')), ('qa_head', ('tag', 'span')),
+        for name, options in (('weights', ('fp32', 'bf16')),
                               ('device', ('auto', 'cpu', 'cuda', 'mps')), ('dtype', ('auto', 'fp32', 'bf16'))):
             if getattr(self, name) not in options:
                 raise ValueError(f'{name} is one of {", ".join(options)}, not {getattr(self, name)!r}')
-        for name, low in (('batch_size', 1), ('steps', 0), ('tokens_at_once', 1), ('lr', 0), ('seed', 0), ('warmup', 0)):
+        for name, low in (('batch_size', 1), ('tokens_at_once', 1), ('lr', 0), ('seed', 0), ('warmup', 0)):
             if not low <= getattr(self, name) < math.inf:
                 raise ValueError(f'{name} must be at least {low}, not {getattr(self, name)}')
         if not self.model:

@@ -62,6 +62,7 @@ class Task:
     answers: str = 'answers'        # column: {"text": [...], "answer_start": [...]}, or [{"text", "start", "end"}, ...]
     candidates: str = ''            # column of strings one of which is the answer, if there is one (ReCoRD's entities)
     overlap: int = 128              # tokens that a window of a long context shares with the one before
+    qa_head: str = 'tag'            # answer tokens are tagged, as the authors do; span: start and end
     # IR
     query: str = 'Query: {text}'    # templates of the columns text and title
     document: str = 'Document: {text}'
@@ -73,12 +74,13 @@ class Task:
     judged_only: bool = False       # the corpus is the documents judged in either split, as in the paper
     drop_same_id: bool = False      # a query does not find the document of its own id
     # all
+    steps: int = 1_000              # of fine-tuning, at most, and at most one epoch; 0: one epoch (paper, section 2)
     tokenizer: str = 'configs/corpora/docs'  # for looking at a task; finetune.py takes the model's
     max_length: int = 0             # tokens; 0: round(0.99 x the model's context), as the authors
     cache: str = 'corpora/tasks'    # where the embedded tasks are kept, once extracted
 
     def __post_init__(self):
-        for name, options in (('kind', KINDS), ('scheme', ('IOB1', 'IOB2'))):
+        for name, options in (('kind', KINDS), ('scheme', ('IOB1', 'IOB2')), ('qa_head', ('tag', 'span'))):
             if getattr(self, name) not in options:
                 raise ValueError(f'{name} is one of {", ".join(options)}, not {getattr(self, name)!r}')
         if not re.fullmatch(r'[\w.-]+', self.dataset) or self.dataset.startswith('.'):
@@ -89,7 +91,7 @@ class Task:
             raise ValueError('template of a QA task must end with {context}')
         if not 0 < self.hold_out < 1:
             raise ValueError(f'hold_out must be between 0 and 1, not {self.hold_out}')
-        for name, low in (('overlap', 0), ('max_length', 0)):
+        for name, low in (('overlap', 0), ('max_length', 0), ('steps', 0)):
             if getattr(self, name) < low:
                 raise ValueError(f'{name} must be at least {low}, not {getattr(self, name)}')
         if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in self.label_map):
@@ -109,7 +111,8 @@ def local_files(folder, source, subset, split):
     """The files of a split: <split>.<kind>, or parquet shards as on the hub. `folder` may hold many datasets' folders."""
     name = source.split('/')[-1]
     roots = [root for root in (folder / name, folder) if root.is_dir()][:1] if name else [folder]
-    places = [place for root in roots for place in (root / subset, root, root / 'data') if place.is_dir()]
+    places = [place for root in roots for place in (root / subset, root, root / 'data', root / 'default', root / 'plain_text')
+              if place.is_dir()]
     for place in places:
         for suffix in READERS:
             if (place / f'{split}{suffix}').is_file():
@@ -117,7 +120,7 @@ def local_files(folder, source, subset, split):
         if shards := sorted(place.glob(f'{split}-*.parquet')) or sorted((place / split).glob('*.parquet')):
             return shards
     raise ValueError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet'
-                     f'{f" in {name} or {subset}" if name or subset else ""} there')
+                     f'{f" for {name} {subset}".rstrip() if name else ""} there')
 
 
 def read_files(paths):

@@ -1,0 +1,421 @@
+"""The twelve tasks on files of their true schema, the alignment of every gold answer and entity, bad input, the embedded tasks."""
+import collections
+import dataclasses
+import json
+import random
+
+import datasets
+import numpy as np
+import pytest
+
+import configs
+import data
+import docs
+import tasks
+from conftest import ROOT, SHARED, one_line_error, run_script
+
+TOKENIZER = data.load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+REAL = SHARED / 'realdata'
+LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
+
+
+def task(name, **changes):
+    """A task's config, as tasks.py reads it; finetune's own settings in it are left out."""
+    found = {key: value for key, (value, _) in configs.read(ROOT / 'configs/tasks' / f'{name}.py').items()}
+    names = {field.name for field in dataclasses.fields(tasks.Task)}
+    return tasks.Task(**{key: value for key, value in (found | changes).items() if key in names})
+
+
+def jsonl(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+
+
+# ---------------------------------------------------------------------------------------- the twelve, by schema
+
+def names(*labels):
+    return datasets.ClassLabel(names=list(labels))
+
+
+TEXT, NUMBER = datasets.Value('string'), datasets.Value('int32')
+SQUAD = {'id': TEXT, 'title': TEXT, 'context': TEXT, 'question': TEXT,
+         'answers': {'text': datasets.List(TEXT), 'answer_start': datasets.List(NUMBER)}}
+SQUAD_ROW = {'id': 'x1', 'title': 'T', 'context': 'It is 42 m high.', 'question': 'How high?', 'answers': {'text': ['42 m'], 'answer_start': [6]}}
+EMPTY_ROW = SQUAD_ROW | {'id': 'x2', 'answers': {'text': [], 'answer_start': []}}
+CONLL = ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG', 'B-LOC', 'I-LOC', 'B-MISC', 'I-MISC')
+SCHEMAS = {  # config: (files below the folder {path: split's rows}, features, a row)
+    'sst2': ('glue/sst2/{}-00000-of-00001.parquet', ('train', 'validation'), {'sentence': TEXT, 'label': names('negative', 'positive'), 'idx': NUMBER},
+             {'sentence': 'a fine film ', 'label': 1, 'idx': 7}),
+    'qqp': ('glue/qqp/{}-00000-of-00001.parquet', ('train', 'validation'),
+            {'question1': TEXT, 'question2': TEXT, 'label': names('not_duplicate', 'duplicate'), 'idx': NUMBER},
+            {'question1': 'Why?', 'question2': 'Why so?', 'label': 1, 'idx': 7}),
+    'mnli': ('glue/mnli/{}-00000-of-00001.parquet', ('train', 'validation_matched'),
+             {'premise': TEXT, 'hypothesis': TEXT, 'label': names('entailment', 'neutral', 'contradiction'), 'idx': NUMBER},
+             {'premise': 'It rains.', 'hypothesis': 'It is dry.', 'label': 2, 'idx': 7}),
+    'conll2003': ('conll2003-en/data/{}-00000-of-00001.parquet', tasks.SPLITS, {'words': datasets.List(TEXT), 'ner': datasets.List(names(*CONLL))},
+                  {'words': ['EU', 'rejects', 'German', 'call'], 'ner': [3, 0, 7, 0]}),
+    'ontonotes': ('ontonotes5/default/{}/0000.parquet', tasks.SPLITS, {'tokens': datasets.List(TEXT), 'tags': datasets.List(names('O', 'B-DATE', 'I-DATE', 'B-GPE'))},
+                  {'tokens': ['In', 'May', '1999', ',', 'Rome'], 'tags': [0, 1, 2, 0, 3]}),
+    'uner': ('uner_en/{}.jsonl', tasks.SPLITS, None,
+             {'idx': 'a-1', 'text': 'Al Gore', 'tokens': ['Al', 'Gore', 'x', 'y'], 'ner_tags': ['B-PER', 'I-PER', 'B-OTH', 'B-O'], 'annotator': ['z']}),
+    'squad': ('squad/plain_text/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, SQUAD_ROW),
+    'squad_v2': ('squad_v2/squad_v2/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, EMPTY_ROW),
+    'record': ('record/data/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, SQUAD_ROW),
+}
+
+
+@pytest.mark.parametrize('name', SCHEMAS)
+def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
+    pattern, splits, features, row = SCHEMAS[name]
+    for split in splits:
+        path = tmp_path / pattern.format(split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if features is None:
+            jsonl(path, [row] * 40)
+        else:
+            table = datasets.Dataset.from_dict({key: [row[key]] * 40 for key in row}, features=datasets.Features(features))
+            table.to_parquet(path)
+    subset = {'squad': 'plain_text', 'squad_v2': 'squad_v2', 'ontonotes': 'default'}.get(name, task(name).subset)
+    rows, labels = tasks.load(task(name, data=str(tmp_path), subset=subset))
+    assert {split: len(found) for split, found in rows.items()} == (
+        {'train': 38, 'validation': 2, 'test': 40} if task(name).validation == '' else {'train': 40, 'validation': 40, 'test': 40})
+    first = rows['test'][0]
+    if name == 'sst2':
+        assert (first['text'], first['label'], first['id']) == ('a fine film ', 'positive', '7')
+    if name == 'qqp':
+        assert (first['text'], first['label']) == ('Question 1: Why?\nQuestion 2: Why so?', 'duplicate')
+    if name == 'mnli':
+        assert (first['text'], first['label']) == ('Premise: It rains.\nHypothesis: It is dry.', 'contradiction')
+    if name == 'conll2003':
+        assert first['tags'] == ['B-ORG', 'O', 'B-MISC', 'O'] and labels == CONLL
+    if name == 'ontonotes':
+        assert first['tags'] == ['O', 'B-DATE', 'I-DATE', 'O', 'B-GPE'] and labels == ('O', 'B-DATE', 'I-DATE', 'B-GPE')
+    if name == 'uner':
+        assert first['tags'] == ['B-PER', 'I-PER', 'O', 'O'] and labels == ('O', 'B-PER', 'I-PER') and first['id'] == 'a-1'
+        assert "120 labels 'B-OTH' read as 'O'" in capsys.readouterr().err
+    if name in ('squad', 'record'):
+        assert first['answers'] == [('42 m', 6)] and first['question'] == 'How high?\n'
+    if name == 'squad_v2':
+        assert first['answers'] == []
+
+
+def beir(folder, name, graded=False):
+    """BEIR's two hub repositories, converted to parquet: three documents, one of them unjudged, and three queries."""
+    def parquet(path, rows):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        datasets.Dataset.from_list(rows).to_parquet(path)
+    parquet(folder / f'{name}/corpus/corpus/0000.parquet', [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)])
+    parquet(folder / f'{name}/queries/queries/0000.parquet', [{'_id': f'q{k}', 'title': '', 'text': f'what {k}'} for k in range(3)])
+    found = [{'query-id': 'q0', 'corpus-id': 'd0', 'score': 2}, {'query-id': 'q1', 'corpus-id': 'd1', 'score': 1}, {'query-id': 'q2', 'corpus-id': 'd1', 'score': 0}]
+    for split in ('validation', 'test'):
+        parquet(folder / f'{name}-qrels/default/{split}/0000.parquet', found)
+    parquet(folder / 'msmarco-pairs/data/train-00000-of-00001.parquet', [{'query': 'why', 'positive': 'because'}] * 3)
+
+
+def test_a_local_copy_of_msmarco_and_nq(tmp_path, capsys):
+    beir(tmp_path, 'msmarco')
+    rows, _ = tasks.load(task('msmarco', data=str(tmp_path)))
+    assert rows['train'][0] == {'query': 'Query: why', 'positive': 'Document: because'}
+    assert rows['corpus'] == {'d0': 'Document: text 0', 'd1': 'Document: text 1'}          # judged ones alone
+    assert rows['test'] == [{'id': 'q0', 'query': 'Query: what 0', 'grades': {'d0': 2}}, {'id': 'q1', 'query': 'Query: what 1', 'grades': {'d1': 1}}]
+    assert '1 of 3 queries have no relevant document' in capsys.readouterr().err
+    beir(tmp_path, 'nq')
+    rows, _ = tasks.load(task('nq', data=str(tmp_path)))
+    assert rows['corpus']['d1'] == 'Document: T1. text 1'
+    assert len(rows['validation']) + len(rows['test']) == 2 and not {row['id'] for row in rows['validation']} & {row['id'] for row in rows['test']}
+
+
+def test_a_local_copy_of_mldr(tmp_path):
+    beir(tmp_path, 'msmarco')
+    jsonl(tmp_path / 'mldr-en/corpus.jsonl', [{'docid': 'd0', 'text': 'long ' * 50}, {'docid': 'd1', 'text': 'other'}, {'docid': 'd2', 'text': 'never judged'}])
+    for split in ('dev', 'test'):
+        jsonl(tmp_path / f'mldr-en/{split}.jsonl', [{'query_id': f'q-{split}', 'query': 'what', 'positive_passages': [{'docid': 'd0', 'text': 'long'}],
+                                                    'negative_passages': [{'docid': 'd1', 'text': 'other'}]}])
+    rows, _ = tasks.load(task('mldr', data=str(tmp_path)))
+    assert rows['validation'] == [{'id': 'q-dev', 'query': 'Query: what', 'grades': {'d0': 1}}] and list(rows['corpus']) == ['d0']
+
+
+def test_hub_reading_goes_through_datasets(tmp_path):
+    """A folder in the hub's parquet layout stands for the hub; a missing one is one line that names --data."""
+    table = datasets.Dataset.from_dict({'tokens': [['In', 'May']], 'tags': [[0, 1]]}, features=datasets.Features(
+        {'tokens': datasets.List(TEXT), 'tags': datasets.List(names('O', 'B-DATE'))}))
+    (tmp_path / 'ontonotes5/default/train').mkdir(parents=True)
+    table.to_parquet(tmp_path / 'ontonotes5/default/train/0000.parquet')
+    rows, labels = tasks.read_hub(str(tmp_path / 'ontonotes5'), '', 'train', 'refs/convert/parquet')
+    assert rows == [{'tokens': ['In', 'May'], 'tags': [0, 1]}] and labels == {'tags': ['O', 'B-DATE']}
+    one_line_error(run_script('tasks.py', 'configs/tasks/sst2.py'), 'nyu-mll/glue', '--data=')
+
+
+def test_holding_out_equals_datasets():
+    for n in (20, 101, 67_349):
+        theirs = datasets.Dataset.from_dict({'k': range(n)}).train_test_split(train_size=0.95, seed=42)
+        kept, held = tasks.train_test_split(n, 0.05)
+        assert kept == theirs['train']['k'][:] and held == theirs['test']['k'][:]
+
+
+def test_every_config_parses_for_both_scripts():
+    import finetune
+    paths = sorted((ROOT / 'configs/tasks').glob('*.py'))
+    assert len(paths) == 20
+    for path in paths:
+        configs.parse(finetune.Settings, [str(path), '--model=x'])
+    assert {task(name).dataset for name in ('sst2', 'qqp', 'mnli', 'conll2003', 'ontonotes', 'uner', 'squad', 'squad_v2', 'record',
+                                            'msmarco', 'nq', 'mldr')} <= set(__import__('evaluate').PUBLISHED)
+
+
+# --------------------------------------------------------------------------------------------------- alignment
+
+def tokenizers():
+    return [TOKENIZER] + ([data.load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
+
+
+STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567', 'e\u0301', '\u00a0x', 'ﬁ', 'Ünïcödé123', '—', '""']
+
+
+def check_tagging(rows, labels, tokenizer):
+    made, lost = tasks.examples(task('docs_tc'), rows, labels, tokenizer, 4_000)
+    assert not any(lost)
+    for row, example in zip(rows, made):
+        for kind, start, end in __import__('evaluate').entities(row['tags']):
+            at = np.flatnonzero((example.words >= start) & (example.words < end))
+            assert np.array_equal(at, np.arange(at[0], at[-1] + 1)) or not (np.diff(at) > 2).any()
+            text = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
+            assert text.strip() == ' '.join(row['words'][start:end]).strip(), (text, row['words'][start:end])
+        own = example.words >= 0
+        assert [labels[k] for k in example.targets[own]] == [row['tags'][w] for w in example.words[own]]
+
+
+def check_questions(rows, tokenizer):
+    """(answers, those that begin or end inside a token): the tokens of an answer hold its text, and nothing of a further token."""
+    made, lost = tasks.examples(task('docs_qa'), rows, (), tokenizer, 1 << 20)
+    answers = inside = 0
+    for row, example in zip(rows, made):
+        at = np.flatnonzero(example.targets == 1)
+        if not row['answers']:
+            assert not len(at)
+            continue
+        answers += 1
+        text, start = row['answers'][0]
+        first, last = example.words[at[0], 0], example.words[at[-1], 1]
+        found = row['context'][first:last]
+        assert text.strip() in found and found.strip() in tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
+        inside += found.strip() != text.strip()
+        for k in (at[0], at[-1]):  # both ends are needed
+            assert example.words[k, 0] < start + len(text) and example.words[k, 1] > start
+    return answers, inside
+
+
+@pytest.mark.parametrize('tokenizer', tokenizers())
+def test_strange_words_align(tokenizer):
+    draw = random.Random(1)
+    rows = []
+    for k in range(300):
+        words = [word for _ in range(draw.randint(1, 12)) for word in [draw.choice(STRANGE + ['plain', 'words'])]]
+        tags, inside = [], False
+        for _ in words:
+            tags.append(draw.choice(['O', 'B-X', 'I-X'] if inside else ['O', 'B-X']))
+            inside = tags[-1] != 'O'
+        rows.append({'id': str(k), 'words': words, 'tags': tags})
+    check_tagging(rows, ('O', 'B-X', 'I-X'), tokenizer)
+    rows = []
+    for k in range(300):
+        words = draw.choices(STRANGE, k=10)
+        context, start = ' '.join(words), len(' '.join(words[:4])) + 1
+        rows.append({'id': str(k), 'question': 'What?\n', 'context': context, 'answers': [(' '.join(words[4:6]), start)], 'candidates': []})
+    check_questions(rows, tokenizer)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason='no shared data')
+@pytest.mark.parametrize('tokenizer', tokenizers())
+def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
+    rows, labels = tasks.load(task('uner', data=str(REAL / 'uner_en'), tags='tags'))
+    for split in tasks.SPLITS:
+        check_tagging(rows[split], labels, tokenizer)
+    assert sum(tag.startswith('B-') for row in rows['test'] for tag in row['tags']) == 449 + 322 + 317
+    rows, _ = tasks.load(task('squad', data=str(REAL / 'squad_dev'), validation='validation', test='test'))
+    answers, inside = (sum(both) for both in zip(*(check_questions(rows[split], tokenizer) for split in tasks.SPLITS)))
+    assert answers == 7_721 + 1_156 + 1_693
+    assert inside < 0.06 * answers  # "(Reich" or "1960s": the rest of a token comes along
+    print(answers, inside)
+
+
+def test_truncation_is_counted():
+    rows = [{'id': '0', 'words': ['word'] * 30, 'tags': ['O'] * 20 + ['B-CODE', 'O'] * 5}]
+    made, lost = tasks.examples(task('docs_tc'), rows, ('O', 'B-CODE'), TOKENIZER, 11)
+    assert len(made[0].tokens) == 11 and made[0].tokens[-1] == TOKENIZER.ids['eos']
+    kept = made[0].words.max() + 1
+    assert lost == tasks.Lost(texts=1, words=30 - kept, entities=5)
+    rows = [{'id': '0', 'text': 'word ' * 50, 'label': 'a'}, {'id': '1', 'text': '', 'label': 'a'}]
+    made, lost = tasks.examples(task('docs_sc'), rows, ('a',), TOKENIZER, 20)
+    assert [len(example.tokens) for example in made] == [20, 1] and lost.texts == 1
+
+
+def test_windows_cover_the_context_and_lost_answers_are_counted():
+    words = [f'w{k}' for k in range(200)]
+    context = ' '.join(words)
+    rows = [{'id': str(k), 'question': 'Which?\n', 'context': context, 'answers': [(word, context.index(word + ' '))], 'candidates': []}
+            for k, word in enumerate(words[:190:7])]
+    rows.append({'id': 'long', 'question': 'Which?\n', 'context': context, 'answers': [(' '.join(words[20:120]), context.index('w20 '))], 'candidates': []})
+    made, lost = tasks.examples(task('docs_qa', overlap=16), rows, (), TOKENIZER, 64)
+    assert lost.answers == 1 and lost.texts == len(rows) and lost.windows == len(made) - len(rows)
+    for k, row in enumerate(rows[:-1]):
+        windows = [example for example in made if example.row == k]
+        assert all(len(window.tokens) <= 64 for window in windows)
+        assert {int(c) for window in windows for a, b in window.words[window.words[:, 0] >= 0] for c in range(a, b)} >= set(
+            range(len(context))) - {i for i, c in enumerate(context) if c == ' '}
+        text, start = row['answers'][0]
+        assert any((window.targets == 1).any() and context[window.words[window.targets == 1][0, 0]:window.words[window.targets == 1][-1, 1]] == text
+                   for window in windows)
+
+
+def test_answers_with_an_inclusive_end():
+    row = {'context': 'It is 42 m high.', 'question': 'How?', 'answers': [{'text': '42 m', 'start': 6, 'end': 9}]}
+    made = tasks.question_row(task('record'), row, 'row 0', ((), ()), collections.Counter())
+    assert made['answers'] == [('42 m', 6)]
+    with pytest.raises(ValueError, match='not characters 6 to 10'):
+        tasks.question_row(task('record'), row | {'answers': [{'text': '42 m', 'start': 6, 'end': 10}]}, 'row 0', ((), ()), collections.Counter())
+
+
+# --------------------------------------------------------------------------------------------------- bad input
+
+GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'}, {'text': 'poor', 'title': 'y', 'label': 'bad'}],
+        'tc': [{'tokens': ['Rome', 'fell'], 'tags': ['B-LOC', 'O']}],
+        'qa': [{'question': 'Who?', 'context': 'It was me.', 'answers': {'text': ['me'], 'answer_start': [7]}}]}
+
+
+@pytest.mark.parametrize('kind, bad, parts', [
+    ('sc', {'text': 'x', 'title': 'x', 'label': 'great'}, ("train row 2: label 'great' is none of bad, good",)),
+    ('sc', {'text': 'x', 'title': 'x', 'label': 5}, ('train row 2: label 5',)),
+    ('sc', {'text': 'x', 'title': 'x', 'label': -1}, ('train row 2: label -1',)),
+    ('sc', {'text': 'x', 'title': 'x', 'label': None}, ('train row 2: label None',)),
+    ('sc', {'text': 'x', 'label': 'good'}, ("train row 2: has no column 'title'", 'text, label')),
+    ('sc', {'text': 'x', 'title': 'x'}, ("no column 'label'",)),
+    ('tc', {'tokens': ['a'], 'tags': ['B-LOC', 'O']}, ('1 words and 2 tags',)),
+    ('tc', {'tokens': ['a'], 'tags': 'O'}, ("column 'tags' holds 'O' where list",)),
+    ('tc', {'tokens': ['a'], 'tags': ['Location']}, ("tag 'Location' is neither O nor B-TYPE",)),
+    ('qa', {'question': 'Who?', 'context': 'It was me.', 'answers': {'text': ['you'], 'answer_start': [7]}}, ("answer 'you' is not at character 7",)),
+    ('qa', {'question': 'Who?', 'context': 'It was me.', 'answers': 'me'}, ("column 'answers' has neither",)),
+    ('qa', {'question': 'Who?', 'answers': {'text': [], 'answer_start': []}}, ("no column 'context'",)),
+])
+def test_bad_rows_are_named(tmp_path, kind, bad, parts):
+    for split in tasks.SPLITS:
+        jsonl(tmp_path / f'{split}.jsonl', GOOD[kind] * 2 if split != 'train' else (GOOD[kind] * 2)[:2] + [bad] + GOOD[kind])
+    result = run_script('tasks.py', f'configs/tasks/example_{kind}.py', f'--data={tmp_path}', *(['--validation=validation'] if kind == 'sc' else []))
+    one_line_error(result, *parts)
+
+
+@pytest.mark.parametrize('make, parts', [
+    (lambda folder: None, ('no train{.jsonl',)),
+    (lambda folder: (folder / 'train.jsonl').write_text(''), ('train.jsonl: is empty',)),
+    (lambda folder: (folder / 'train.jsonl').write_text('{"text": \n'), ('train.jsonl:1: not valid JSON',)),
+    (lambda folder: (folder / 'train.jsonl').write_text('[1]\n'), ('train.jsonl:1: not an object',)),
+    (lambda folder: (folder / 'train.jsonl').write_bytes(b'{"text": "\xff"}\n'), ('invalid UTF-8',)),
+    (lambda folder: (folder / 'train.parquet').write_bytes(b'PAR1'), ('not a whole parquet',)),
+    (lambda folder: (folder / 'train.csv').write_text('title,text,label\na,b\n'), ('row 1 has not as many fields',)),
+    (lambda folder: (folder / 'train.csv').write_text('title,text,label\n'), ('holds no row',)),
+])
+def test_bad_files_are_named(tmp_path, make, parts):
+    make(tmp_path)
+    one_line_error(run_script('tasks.py', 'configs/tasks/example_sc.py', f'--data={tmp_path}'), *parts)
+
+
+def test_a_word_without_a_tag_is_named_by_its_line(tmp_path):
+    (tmp_path / 'train.iob').write_text('Rome B-LOC\nfell\n')
+    one_line_error(run_script('tasks.py', 'configs/tasks/example_tc.py', f'--data={tmp_path}'), 'train.iob:2: has a word but no tag')
+
+
+def test_iob_and_csv_files(tmp_path):
+    for split in tasks.SPLITS:
+        (tmp_path / 'iob').mkdir(exist_ok=True)
+        (tmp_path / 'iob' / f'{split}.iob').write_text('-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n')
+        (tmp_path / f'{split}.csv').write_text('title,text,label\n"a, b",plain,1\nc,"two\nlines",bad\n')
+    rows, labels = tasks.load(task('example_tc', data=str(tmp_path / 'iob')))
+    assert rows['test'][0]['words'] == ['Rome', 'fell'] and len(rows['test']) == 2 and labels == ('O', 'B-LOC')
+    rows, _ = tasks.load(task('example_sc', data=str(tmp_path), validation='validation'))
+    assert [(row['text'], row['label']) for row in rows['test']] == [('a, b\nplain', 'good'), ('c\ntwo\nlines', 'bad')]
+
+
+def test_labels_in_another_order_are_refused(tmp_path):
+    features = datasets.Features({'sentence': TEXT, 'label': names('positive', 'negative')})
+    for split in ('train', 'validation'):
+        datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40}, features=features).to_parquet(tmp_path / f'{split}-0.parquet')
+    one_line_error(run_script('tasks.py', 'configs/tasks/sst2.py', f'--data={tmp_path}'), 'orders its labels positive, negative')
+
+
+@pytest.mark.parametrize('change, parts', [
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'nowhere', 'score': 1}]), ('1 judged documents are not in the corpus',)),
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'who', 'corpus-id': 'd', 'score': 1}]), ('1 judged queries are not there',)),
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 0}]), ('no query has a relevant document',)),
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query': 'q'}]), ('has no query-id',)),
+    (lambda folder: jsonl(folder / 'train.jsonl', [{'query': 'q'}]), ("no column 'positive'",)),
+])
+def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
+    jsonl(tmp_path / 'corpus.jsonl', [{'_id': 'd', 'title': '', 'text': 'x'}])
+    jsonl(tmp_path / 'queries.jsonl', [{'_id': 'q', 'text': 'x'}])
+    jsonl(tmp_path / 'train.jsonl', [{'query': 'q', 'positive': 'p'}])
+    for split in ('validation', 'test'):
+        jsonl(tmp_path / f'qrels/{split}.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 1}])
+    change(tmp_path)
+    one_line_error(run_script('tasks.py', 'configs/tasks/example_ir.py', f'--data={tmp_path}'), *parts)
+
+
+# ------------------------------------------------------------------------------------------ the embedded tasks
+
+@pytest.fixture(scope='module')
+def embedded():
+    return docs.tasks(docs.documents())
+
+
+def test_embedded_tasks_have_enough_and_no_leak(embedded):
+    least = {'docs_sc': (2_000, 300, 200), 'docs_tc': (6_000, 800, 500), 'docs_qa': (4_000, 600, 300), 'docs_ir': (2_500, 400, 250)}
+    for name, counts in least.items():
+        assert all(len(embedded[name][split]) >= count for split, count in zip(tasks.SPLITS, counts)), name
+    for split in tasks.SPLITS:
+        for row in embedded['docs_tc'][split]:      # no markup is left that would tell the label
+            assert len(row['tokens']) == len(row['tags']) and not {'`', '``', '*', '**'} & set(row['tokens'])
+        for row in embedded['docs_ir'][split]:      # no identifier that both halves share
+            halves = [{word.strip('.,:;()') for word in row[side].split() if '_' in word} for side in ('query', 'positive')]
+            assert not halves[0] & halves[1]
+        for row in embedded['docs_qa'][split]:
+            for text, start in zip(row['answers']['text'], row['answers']['answer_start']):
+                assert row['context'][start:start + len(text)] == text
+    for name in ('docs_sc', 'docs_ir'):             # no boilerplate: a text occurs once
+        texts = collections.Counter(row[side] for split in tasks.SPLITS for row in embedded[name][split]
+                                    for side in (('summary', 'detail') if name == 'docs_sc' else ('query', 'positive')))
+        assert max(texts.values()) == 1
+    shares = collections.Counter(row['label'] for row in embedded['docs_sc']['train'])
+    assert 0.4 < shares['same'] / shares.total() < 0.6
+    empty = np.mean([not row['answers']['text'] for row in embedded['docs_qa']['train']])
+    assert 0.15 < empty < 0.35
+    # punctuation beside marked words is cut off as everywhere else, and so tells nothing: as many O-commas behind CODE as elsewhere
+    for row in embedded['docs_tc']['train'][:2_000]:
+        assert all(word.isalnum() or len(word) == 1 or '.' in word or '_' in word for word in row['tokens'])
+
+
+def test_an_embedded_task_by_hand():
+    lines = ['Return the ``axis`` of `numpy.array`, see :func:`~torch.add` and *out* now, please.']
+    (words, tags), = docs.marked_sentences(lines)
+    assert ' '.join(words) == 'Return the axis of numpy.array , see torch.add and out now , please .'
+    assert [word for word, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add', 'out']
+    text = 'Do it.\n\nParameters\n----------\nx : (N,) array_like, optional\n    The input. More.\naxis : int\n    Which.\n\nReturns\n-------\ny : int\n'
+    assert docs.parameter_block(text) == [('x', '(N,) array_like', 'The input. More.'), ('axis', 'int', 'Which.')]
+
+
+def test_baselines_beat_the_floor(embedded, tmp_path):
+    """Of half the training rows, to be quick."""
+    for name in ('docs_sc', 'docs_tc', 'docs_qa', 'docs_ir'):
+        cache = tmp_path / 'cache'
+        found = task(name, cache=str(cache))
+        folder = cache / 'x' / name
+        folder.mkdir(parents=True)
+    result = {}
+    for kind, name in (('SC', 'docs_sc'), ('TC', 'docs_tc')):
+        rows = {split: embedded[name][split][:1_500] for split in tasks.SPLITS}
+        cfg, counted = task(name), collections.Counter()
+        make = {'SC': tasks.classification_row, 'TC': tasks.tagging_row}[kind]
+        labels = cfg.labels, cfg.labels
+        rows = {split: [make(cfg, row, 'x', labels, counted) | {'id': row['id']} for row in found] for split, found in rows.items()}
+        _, predictions = tasks.baseline(cfg, rows, cfg.labels)
+        _, numerators, denominators, _ = __import__('evaluate').standard_scores(kind, predictions['test'])
+        result[name] = __import__('evaluate').ratio(numerators, denominators)
+    assert result['docs_sc'] > 0.53 and result['docs_tc'] > 0.35
