@@ -34,7 +34,7 @@ import evaluate
 import model as architecture
 import pretrain
 import tasks
-from data import load_tokenizer, read_json
+from data import load_tokenizer, read_json, sha256
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def mean_pool(x, lengths):
 
 
 def pretrained(cfg):
-    """(model on the CPU in fp32, tokenizer, its name, what it was pretrained with or None)."""
+    """(model on the CPU in fp32, tokenizer, its name, {'checkpoint': sha256 of its weights, 'pretraining': of ours})."""
     folder = architecture.newest_checkpoint(cfg.model)
     tokenizer = load_tokenizer(str(folder))
     if cfg.untrained:
@@ -129,12 +129,13 @@ def pretrained(cfg):
         with torch.no_grad():
             for name, p in found.named_parameters():
                 p.copy_(architecture.initial_weight(name, p.shape, seed=0))
-        return found.model, tokenizer, cfg.name or 'untrained', None
+        return found.model, tokenizer, cfg.name or 'untrained', {'checkpoint': 'none', 'pretraining': None}
     found = architecture.load(folder)
     about = pretraining(folder, sum(p.numel() for p in found.model.parameters()))
+    digest = sha256(folder / 'model.safetensors')
     run = folder.parent.name if folder.name.isdigit() else folder.name
     done = not about or about['step'] == sum(steps for _, steps in about['phases'])
-    return found.model, tokenizer, cfg.name or (run if done else f'{run}-{folder.name}'), about
+    return found.model, tokenizer, cfg.name or (run if done else f'{run}-{folder.name}'), {'checkpoint': digest, 'pretraining': about}
 
 
 def pretraining(folder, parameters):
@@ -165,7 +166,7 @@ class Work(NamedTuple):
     base: nn.Module      # pretrained, on the CPU
     tokenizer: object
     name: str            # of the model
-    about: dict          # its pretraining
+    about: dict          # its pretraining, and the sha256 of its weights
     labels: tuple
     max_length: int
     rows: dict           # {split: rows}; IR: those of the first set
@@ -197,8 +198,9 @@ def prepare(cfg):
             train = [example for example in train if (example.targets == 1).any()]  # SQuAD v1.1: no window without answer
     else:
         for path in cfg.score_on:
-            other, _ = configs.parse(tasks.Task, [path, *([f'--data={cfg.data}'] if cfg.data else [])])
-            sets[other.dataset] = other, tasks.load(other)
+            other, _ = configs.parse(tasks.Task, [path])
+            other = dataclasses.replace(other, data=other.data or cfg.data)
+            sets[other.dataset] = other, tasks.load(other)[0]
         texts = {text: None for _, found in sets.values() for text in (
             *found['corpus'].values(), *(row['query'] for split in ('validation', 'test') for row in found[split]))}
         cut = 0
@@ -227,7 +229,7 @@ def about_run(work, lr, seed, dataset, kind='fine-tuned'):
     settings |= {'lr': lr, 'seed': seed, 'max_length': work.max_length, 'dtype': work.world.dtype}
     return json.loads(json.dumps({
         'settings': settings, 'kind': kind, 'weights': work.cfg.weights, 'labels': work.labels, 'scheme': work.cfg.scheme,
-        'trained_on': work.cfg.trained_on, 'pretraining': work.about, 'data': work.fingerprints[dataset]}))
+        'trained_on': work.cfg.trained_on, **work.about, 'data': work.fingerprints[dataset]}))
 
 
 def is_done(work, lr, seed):
@@ -580,7 +582,7 @@ def grid(cfg, part, parts):
             error_file.write_text(f'{type(error).__name__}: {error}\n', encoding='utf-8')
         computed += 1
         left = (time.monotonic() - began) / computed * sum(not one for one in done[k + 1:]) / int(os.environ.get('WORLD_SIZE', 1))
-        print(f'{label}: {told}; {pretrain.duration(left)} left', flush=True)
+        print(f'{label}: {told}; {pretrain.duration(left)} left\n', end='', flush=True)  # one write: processes share the terminal
     if not computed:
         print(f'{work.name} {cfg.dataset}: all {sum(done)} runs of {len(runs)} were done')
     return 1 if failed else 0

@@ -184,7 +184,7 @@ def pick_device(device='auto', dtype='auto', processes=1):
     if dtype == 'bf16' and not has_bf16:
         raise ValueError(f'dtype bf16: this {device} has no bf16 arithmetic; take --dtype=fp32')
     if device == 'cuda':
-        device = f'cuda:{os.environ.get("LOCAL_RANK", 0)}'
+        device = f'cuda:{int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()}'  # runs of a grid may share one
         torch.cuda.set_device(device)
         if dtype == 'bf16':
             torch.set_float32_matmul_precision('high')  # TF32 for what autocast leaves in fp32

@@ -1,0 +1,459 @@
+"""Fine-tuning: heads against transformers, the loss by hand, packing that changes nothing, grids that survive anything."""
+import dataclasses
+import gzip
+import json
+import math
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import data
+import evaluate
+import finetune
+import model as architecture
+import tasks
+from conftest import ROOT, one_line_error, run_script
+
+TOKENIZER = data.load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+
+
+@pytest.fixture(scope='session')
+def checkpoint(tmp_path_factory):
+    """A small model with random weights, as a checkpoint's folder."""
+    folder = tmp_path_factory.mktemp('model') / 'random'
+    sizes = architecture.Sizes(vocab_size=4_096, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                               num_key_value_heads=2, max_position_embeddings=128, rope_theta=10_000.0, rms_norm_eps=1e-5,
+                               tie_word_embeddings=False, **{f'{role}_token_id': i for role, i in TOKENIZER.ids.items()})
+    model = architecture.Model(sizes)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(architecture.initial_weight(name, p.shape, seed=1))
+    model.save(folder)
+    TOKENIZER.save(folder)
+    return folder
+
+
+def jsonl(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+
+
+@pytest.fixture(scope='session')
+def toy(tmp_path_factory):
+    """{kind: command line} of four tasks that a word decides."""
+    draw = random.Random(0)
+    folder = tmp_path_factory.mktemp('toy')
+    filler = 'array axis return value input shape index type number list of the a is in'.split()
+    colours, cities = ('red', 'blue'), ('Rome', 'Paris', 'Oslo')
+
+    def sentence(*words):
+        found = draw.choices(filler, k=draw.randint(3, 20))
+        for word in words:
+            found.insert(draw.randint(0, len(found)), word)
+        return found
+    for split, count in (('train', 160), ('validation', 40), ('test', 40)):
+        rows = {'SC': [], 'TC': [], 'QA': []}
+        for k in range(count):
+            colour, city = draw.choice(colours), draw.choice(cities)
+            rows['SC'].append({'id': k, 'text': ' '.join(sentence(colour)), 'label': colour})
+            words = sentence(city)
+            rows['TC'].append({'id': k, 'tokens': words, 'tags': ['B-LOC' if word == city else 'O' for word in words]})
+            context = ' '.join(words)
+            there = {'text': [city], 'answer_start': [context.index(city)]} if k % 4 else {'text': [], 'answer_start': []}
+            rows['QA'].append({'id': str(k), 'question': 'Which city?', 'context': context if k % 4 else ' '.join(sentence()), 'answers': there})
+        for kind, found in rows.items():
+            jsonl(folder / kind / f'{split}.jsonl', found)
+    words = [f'{a} {b} {c}' for a in filler[:6] for b in filler[6:10] for c in ('Rome', 'Oslo')]
+    triples = [' '.join(draw.choices(filler, k=3)) for _ in range(600)]
+    jsonl(folder / 'IR/train.jsonl', [{'query': text, 'positive': f'about {text} and more'} for text in triples])
+    jsonl(folder / 'IR/corpus.jsonl', [{'_id': f'd{k}', 'title': '', 'text': f'about {text} and more'} for k, text in enumerate(words)])
+    jsonl(folder / 'IR/queries.jsonl', [{'_id': f'q{k}', 'text': text} for k, text in enumerate(words)])
+    for split, chosen in (('validation', range(0, 24)), ('test', range(24, 48))):
+        jsonl(folder / f'IR/qrels/{split}.jsonl', [{'query-id': f'q{k}', 'corpus-id': f'd{k}', 'score': 1} for k in chosen])
+    return {kind: [f'--kind={kind}', '--dataset=toy', f'--data={folder / kind}', '--steps=30', '--lr=3e-3', '--device=cpu'] +
+            (['--template={question} {context}'] if kind == 'QA' else []) for kind in tasks.KINDS}
+
+
+def merge(words, *more):
+    """A command line in which what comes later wins."""
+    return list({word.split('=')[0]: word for word in (*words, *more)}.values())
+
+
+def settings(toy, checkpoint, kind, tmp_path, **changes):
+    import configs
+    words = merge(toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/predictions')
+    cfg, _ = configs.parse(finetune.Settings, [word for word in words if word[2:].split('=')[0] not in changes])
+    return dataclasses.replace(cfg, **changes)
+
+
+def read(folder):
+    """{file: content} of all predictions below a folder."""
+    return {str(path.relative_to(folder)): gzip.open(path).read() if path.suffix == '.gz' else path.read_text()
+            for path in sorted(Path(folder).rglob('*')) if path.is_file() and path.name != 'log.jsonl'}
+
+
+# -------------------------------------------------------------------------------------- heads, losses, gradients
+
+@pytest.mark.parametrize('kind', ['SC', 'TC'])
+def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
+    """Our packed batch against transformers' padded one: logits, loss and the update of one AdamW step."""
+    import transformers
+    cfg = settings(toy, checkpoint, kind, tmp_path, steps=1, warmup=0.0, grad_clip=1.0)
+    work = finetune.prepare(cfg)
+    encoder = finetune.build(work, seed=3)
+    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+    auto = {'SC': transformers.AutoModelForSequenceClassification, 'TC': transformers.AutoModelForTokenClassification}[kind]
+    theirs, about = auto.from_pretrained(tmp_path / 'saved', output_loading_info=True)
+    assert not about['missing_keys'] and not about['unexpected_keys']
+    assert theirs.config.id2label == dict(enumerate(work.labels))
+    theirs.model.embed_tokens.padding_idx = None  # pad is eos, which is to learn
+    order = np.random.default_rng([3, 1]).permutation(len(work.train))[:32]
+    batch = [work.train[i] for i in order]
+    longest = max(len(example.tokens) for example in batch)
+    tokens, mask = np.zeros((32, longest), np.int64), np.zeros((32, longest), np.int64)
+    targets = np.full((32, longest), -100)
+    for k, example in enumerate(batch):
+        tokens[k, :len(example.tokens)], mask[k, :len(example.tokens)] = example.tokens, 1
+        if kind == 'TC':
+            targets[k, :len(example.tokens)] = example.targets
+    labels = torch.tensor(targets if kind == 'TC' else [example.targets[0] for example in batch])
+    out = theirs(input_ids=torch.tensor(tokens), attention_mask=torch.tensor(mask), labels=labels)
+    ours = finetune.apply(encoder, [example.tokens for example in batch], work.world)
+    wanted = out.logits if kind == 'SC' else out.logits[torch.tensor(mask).bool()]
+    assert torch.allclose(ours, wanted, atol=1e-5)
+    trained, log = finetune.fit(work, cfg.lr, 3)
+    assert log[0]['loss'] == pytest.approx(out.loss.item(), abs=1e-5)
+    out.loss.backward()
+    assert log[0]['grad_norm'] == pytest.approx(float(torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)), rel=1e-4)
+    torch.optim.AdamW([{'params': [p for p in theirs.parameters() if p.ndim >= 2], 'weight_decay': 0.1},
+                       {'params': [p for p in theirs.parameters() if p.ndim < 2], 'weight_decay': 0.0}],
+                      lr=cfg.lr, betas=(0.9, 0.95), eps=1e-5).step()
+    after = dict(theirs.named_parameters())
+    for name, p in trained.named_parameters():
+        assert torch.allclose(p, after[name], atol=2e-5), name
+
+
+def test_span_loss_by_hand():
+    """Two windows: softmax over the context's tokens and position 0, which stands for no answer."""
+    def example(targets, words):
+        return tasks.Example(np.zeros(len(targets), np.int64), np.array(targets), 0, np.array([[w, w] for w in words]))
+    output = torch.tensor([[1., 0.], [9., 9.], [2., 1.], [0., 3.], [5., 5.], [1., 2.], [9., 9.], [0., 0.]])
+    batch = [example([-100, -100, 1, 1, -100], [-1, -1, 0, 1, -1]), example([-100, -100, 0], [-1, -1, 0])]
+    starts = [F.log_softmax(torch.tensor([1., 2., 0.]), 0), F.log_softmax(torch.tensor([1., 0.]), 0)]
+    ends = [F.log_softmax(torch.tensor([0., 1., 3.]), 0), F.log_softmax(torch.tensor([2., 0.]), 0)]
+    by_hand = -(starts[0][1] + ends[0][2] + starts[1][0] + ends[1][0]) / 2
+    assert finetune.sum_of_losses(output, batch, 'QA', 'span').item() == pytest.approx(by_hand.item(), abs=1e-6)
+
+
+def test_contrastive_loss_by_hand(checkpoint, toy, tmp_path):
+    work = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
+    encoder = finetune.build(work, 0)
+    pairs = work.train[:6]
+    queries, documents = (F.normalize(torch.stack([work_mean(encoder, pair[side]) for pair in pairs]), dim=1) for side in (0, 1))
+    logits = 20 * queries.double() @ documents.double().T
+    free = np.zeros((6, 6), bool)
+    loss, negatives = finetune.contrastive_loss(encoder, pairs, free, 20.0, work.world)
+    assert loss.item() == pytest.approx(-logits.log_softmax(1).diagonal().mean().item(), abs=1e-5) and negatives == 5
+    excluded = free.copy()
+    excluded[0, 3] = excluded[3, 0] = True
+    by_hand = [-(logits[i, i] - torch.logsumexp(logits[i][~torch.tensor(excluded[i])], 0)) for i in range(6)]
+    loss, negatives = finetune.contrastive_loss(encoder, pairs, excluded, 20.0, work.world)
+    assert loss.item() == pytest.approx(float(sum(by_hand) / 6), abs=1e-5) and negatives == pytest.approx(5 - 2 / 6)
+    order = [3, 1, 5, 0, 2, 4]
+    shuffled, _ = finetune.contrastive_loss(encoder, [pairs[i] for i in order], excluded[np.ix_(order, order)], 20.0, work.world)
+    assert shuffled.item() == pytest.approx(loss.item(), abs=1e-5)
+
+
+def work_mean(encoder, tokens):
+    with torch.no_grad():
+        return encoder.model(torch.tensor(tokens), [len(tokens)], causal=False).mean(0)
+
+
+def test_known_positives_are_no_negatives():
+    rows = [{'query': 'a', 'positive': 'x'}, {'query': 'a', 'positive': 'y'}, {'query': 'b', 'positive': 'x'}, {'query': 'c', 'positive': 'z'}]
+    excluded = finetune.known_positives(rows)([0, 1, 2, 3])
+    assert excluded.tolist() == [[False, True, True, False], [True, False, True, False], [True, False, False, False], [False] * 4]
+
+
+def test_the_encoder_sees_both_sides_and_empty_texts_are_finite(checkpoint, toy, tmp_path):
+    work = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
+    encoder = finetune.build(work, 0)
+    a = torch.arange(10, 20)
+    b = a.clone()
+    b[-1] = 99
+    first, second = (encoder.model(tokens, [10], causal=False)[0] for tokens in (a, b))
+    assert not torch.equal(first, second)
+    alone = finetune.apply(encoder, [tasks.end(TOKENIZER.encode(''), TOKENIZER, 20)], work.world)
+    assert torch.isfinite(alone).all() and alone.norm().item() == pytest.approx(1, abs=1e-5)
+
+
+def test_schedule_is_the_papers():
+    cfg = finetune.Settings(kind='SC', dataset='d', source='x', model='m')
+    schedule = finetune.make_schedule(cfg, 1e-4, 10 ** 6)
+    assert (schedule.total_steps, schedule.warmup_steps) == (1_000, 100)
+    from pretrain import lr_at
+    assert [lr_at(step, schedule) for step in (0, 99, 100, 550, 999)] == pytest.approx([1e-6, 1e-4, 1e-4, 5e-5, 1e-4 / 900])
+    assert finetune.make_schedule(dataclasses.replace(cfg, steps=0), 1e-4, 14_041).total_steps == 439  # CoNLL-2003
+    assert finetune.make_schedule(cfg, 1e-4, 100).total_steps == 4                                     # an epoch
+
+
+def test_bf16_weights_lose_small_updates(checkpoint, toy, tmp_path):
+    """What the authors' bf16 training does at small learning rates, and why fp32 is the default here."""
+    unchanged = {}
+    for weights in ('fp32', 'bf16'):
+        work = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, weights=weights, lr=1e-5, steps=5))
+        before, (after, _) = finetune.build(work, 0), finetune.fit(work, 1e-5, 0)
+        pairs = [(p, q) for (name, p), q in zip(before.named_parameters(), after.parameters()) if 'proj' in name]
+        unchanged[weights] = np.mean([(p == q).float().mean().item() for p, q in pairs])
+    assert unchanged['bf16'] > 0.5 and unchanged['fp32'] < 0.05, unchanged
+
+
+# ------------------------------------------------------------------------------------------ packing, predicting
+
+def test_passes_hold_each_once():
+    draw = random.Random(0)
+    for _ in range(200):
+        lengths = [draw.randint(1, 50) for _ in range(draw.randint(1, 40))]
+        found = finetune.passes(lengths, 60)
+        assert [k for part in found for k in part] == list(range(len(lengths)))
+        assert all(sum(lengths[k] for k in part) <= 60 for part in found)
+    assert finetune.passes([100, 5], 60) == [[0], [1]]
+
+
+@pytest.mark.parametrize('kind', tasks.KINDS)
+def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path):
+    found = []
+    for budget in (40, 700, 16_384):
+        work = finetune.prepare(settings(toy, checkpoint, kind, tmp_path, tokens_at_once=budget if kind != 'IR' else 16_384, steps=10))
+        encoder, log = finetune.fit(work, 3e-3, 0)
+        work = work._replace(cfg=dataclasses.replace(work.cfg, tokens_at_once=budget))
+        rows = finetune.predict(work, encoder, 'toy')
+        found.append(([line['loss'] for line in log], evaluate.standard_scores(kind, rows['test'])[1:3], len(rows['test'])))
+    for losses, scores, count in found[1:]:
+        assert losses == pytest.approx(found[0][0], abs=2e-4) and count == found[0][2]
+        assert np.allclose(scores[0], found[0][1][0])
+
+
+def test_a_words_label_is_its_tokens_majority():
+    row = {'words': ['a', 'b', 'c', 'cut']}
+    example = tasks.Example(None, None, 0, np.array([0, 0, 0, 1, 1, -1, 2, -1]))
+    labels = ('O', 'B-X', 'I-X')
+    assert finetune.tags_of(row, example, np.array([1, 2, 2, 2, 1, 0, 1, 2]), labels) == ['I-X', 'B-X', 'B-X', 'O']
+
+
+def test_the_best_run_and_span_by_hand():
+    words = np.array([[-1, -1], [0, 2], [3, 5], [6, 8], [9, 11], [12, 14], [-1, -1]])
+    example = tasks.Example(None, None, 0, words)
+    odds = np.array([9, 1.0, -1, 0.6, 0.7, -2, 9])
+    assert finetune.best_run(example, np.stack([0 * odds, odds], 1)) == (pytest.approx(1.3), 6, 11)
+    assert finetune.best_run(example, np.stack([0 * odds, -abs(odds)], 1)) == (0.0, 0, 0)
+    logits = np.array([[1, 1], [0, 5], [4, 0], [0, 0], [0, 3], [0, 0], [9, 9.]])
+    assert finetune.best_span(example, logits) == (4 + 3 - 2, 3, 11)                # not 4 + 5: its end is before its start
+    logits[0] = 5
+    assert finetune.best_span(example, logits) == (0.0, 0, 0)
+    assert finetune.best_span(example, logits, never_empty=True)[1:] == (3, 11)
+    logits[2, 0] = 0
+    assert finetune.best_span(example, logits, never_empty=True, longest=1)[1:] == (0, 2)
+    row = {'context': 'ab cd ef gh ij', 'candidates': ['gh', 'cd', 'absent']}
+    odds = np.array([9, 1.0, -1, 0.6, -0.5, -2, 9])
+    assert finetune.answer_of(row, [(example, np.stack([0 * odds, odds], 1))], 'tag', False) == 'gh'
+
+
+@pytest.mark.parametrize('kind', tasks.KINDS)
+def test_a_word_that_decides_is_learnt(kind, toy, checkpoint, tmp_path):
+    """Every head learns, from the command line; qa_head=span too."""
+    for more in ([], ['--qa_head=span', '--name=span']) if kind == 'QA' else ([],):
+        result = run_script('finetune.py', *merge(toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--steps=0',
+                                                   '--lr=1e-2', '--batch_size=4', *more))
+        assert result.returncode == 0, result.stderr
+        score = float(result.stdout.split(' validation ')[1].split(';')[0].split()[-1])
+        assert score > {'SC': 80, 'TC': 80, 'QA': 60, 'IR': 60}[kind], result.stdout
+    rows = [json.loads(line) for line in gzip.open(tmp_path / f'p/random/{kind}/toy/lr1e-02_sd0/test.jsonl.gz')]
+    assert len(rows) == (24 if kind == 'IR' else 40)
+
+
+def test_a_ranking_leaves_out_the_querys_own_id_if_asked():
+    row = {'id': 'a', 'grades': {'b': 1}}
+    assert tasks.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]))['docs'] == ['a', 'b', 'c']
+    assert tasks.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]), drop_same_id=True)['docs'] == ['b', 'c']
+
+
+def test_retrieval_is_trained_once_and_scored_on_every_set(toy, checkpoint, tmp_path):
+    folder = toy['IR'][2].removeprefix('--data=')
+    (tmp_path / 'other.py').write_text(f'kind = "IR"\ndataset = "other"\ndata = {folder!r}\n')
+    result = run_script('finetune.py', *merge(toy['IR'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--steps=2',
+                                               '--trained_on=pairs', f"--score_on=('{tmp_path}/other.py',)"))
+    assert result.returncode == 0, result.stderr
+    both = [read(tmp_path / f'p/random/IR/{name}') for name in ('toy', 'other')]
+    assert both[0]['lr3e-03_sd0/test.jsonl.gz'] == both[1]['lr3e-03_sd0/test.jsonl.gz']
+
+
+# --------------------------------------------------------------------------------------------------------- grid
+
+GRID = ['--grid', '--lrs=(1e-3, 3e-3)', '--seeds=(0, 1, 2)', '--steps=12']
+
+
+def test_a_grid_killed_at_random_equals_the_sequential_one(toy, checkpoint, tmp_path):
+    options = merge(toy['TC'], f'--model={checkpoint}', *GRID)
+    whole = run_script('finetune.py', *options, f'--predictions={tmp_path}/whole')
+    assert whole.returncode == 0, whole.stderr
+    launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', 'finetune.py', *options,
+                f'--predictions={tmp_path}/killed']
+    draw, kills = random.Random(5), 0
+    for _ in range(2):
+        process = subprocess.Popen(launcher, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        wanted, deadline = draw.randint(1, 3) + kills, time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline and \
+                len(list(Path(f'{tmp_path}/killed').glob('*/*/*/*/run.json'))) < wanted:
+            time.sleep(0.01)
+        time.sleep(draw.random() * 0.1)
+        kills += process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert kills
+    rest = subprocess.run(launcher, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert rest.returncode == 0, rest.stderr
+    before, after = read(tmp_path / 'whole'), read(tmp_path / 'killed')
+    assert len([name for name in before if name.endswith('run.json')]) == 6
+    assert {name: content for name, content in after.items() if '.tmp' not in name} == before
+    again = run_script('finetune.py', *options, f'--predictions={tmp_path}/whole')
+    assert again.returncode == 0 and 'all 6 runs of 6 were done' in again.stdout
+
+
+def test_each_run_of_a_grid_is_computed_once(toy, checkpoint, tmp_path):
+    launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', 'finetune.py', *toy['SC'],
+                f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--grid', '--lrs=(1e-3, 3e-3)', '--seeds=(0, 1, 2)']
+    result = subprocess.run(launcher, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    told = [line.split(':')[0] for line in result.stdout.splitlines() if ' of 6)' in line]
+    assert len(told) == len(set(told)) == 6
+
+
+def test_parts_of_a_grid_make_the_whole(toy, checkpoint, tmp_path):
+    for part in range(3):
+        assert run_script('finetune.py', *toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', *GRID[:3], f'--part={part}', '--parts=3').returncode == 0
+    assert len(list(Path(f'{tmp_path}/p').glob('*/*/*/*/run.json'))) == 6
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={checkpoint}', '--grid', '--part=3', '--parts=3'), '--part counts from 0')
+
+
+def test_a_run_that_fails_is_recorded_and_the_others_go_on(toy, checkpoint, tmp_path):
+    options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--grid', '--seeds=(0,)']
+    result = run_script('finetune.py', *options, '--lrs=(1e-3, 1e30)')
+    assert result.returncode == 1 and 'failed: step' in result.stdout
+    folder = tmp_path / 'p/random/SC/toy'
+    assert (folder / 'lr1e-03_sd0/run.json').exists() and 'FloatingPointError' in (folder / 'lr1e+30_sd0.error.txt').read_text()
+
+
+def test_other_settings_or_data_are_refused(toy, checkpoint, tmp_path):
+    options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p']
+    assert run_script('finetune.py', *options).returncode == 0
+    assert 'already done' in run_script('finetune.py', *options).stdout
+    one_line_error(run_script('finetune.py', *options, '--batch_size=8'), 'batch_size = 32, this run has 8')
+
+
+# ------------------------------------------------------------------------------------------ probe, floor, export
+
+def test_probe_reads_frozen_features(toy, checkpoint, tmp_path):
+    for kind in ('SC', 'TC', 'IR'):
+        result = run_script('finetune.py', *toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--probe')
+        assert result.returncode == 0, result.stderr
+        about = json.loads((tmp_path / f'p/random-probe/{kind}/toy/lr0e+00_sd0/run.json').read_text())
+        assert about['kind'] == 'probe'
+        if kind != 'IR':
+            assert float(result.stdout.split(' test ')[1].split('(')[0].split()[-1]) > 60, result.stdout
+    one_line_error(run_script('finetune.py', *toy['QA'], f'--model={checkpoint}', '--probe'), 'QA has no probe')
+
+
+def test_the_floor_is_named_and_retrieval_models_open(toy, checkpoint, tmp_path):
+    import transformers
+    options = [f'--model={ROOT / checkpoint}', f'--predictions={tmp_path}/p', '--steps=2']
+    result = run_script('finetune.py', *merge(toy['IR'], *options, '--untrained'))
+    assert result.returncode == 0 and (tmp_path / 'p/untrained/IR/toy').exists()
+    work = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
+    encoder = finetune.build(work, 0)
+    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+    theirs, about = transformers.AutoModel.from_pretrained(tmp_path / 'saved', output_loading_info=True)
+    assert not about['missing_keys'] and not about['unexpected_keys']
+    tokens = work.train[0][0]
+    hidden = theirs(torch.tensor(tokens)[None]).last_hidden_state[0].mean(0)
+    assert torch.allclose(F.normalize(hidden, dim=0), finetune.apply(encoder, [tokens], work.world)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize('more, parts', [
+    (['--model='], ('model is empty',)), (['--model=nowhere'], ('nowhere: no checkpoint',)), (['--weights=fp16'], ('weights is one of',)),
+    (['--max_length=900'], ('max_length 900: the model reads at most 128',)), (['--kind=XX'], ('kind is one of',)),
+    (['--lrs=(1,)', '--grid'], ('lrs is a tuple of floats',)), (['--batch_size=0'], ('batch_size must be',)), (['--sed=1'], ("nearest is 'seed'",)),
+])
+def test_bad_settings_get_one_line(more, parts, toy, checkpoint):
+    one_line_error(run_script('finetune.py', *merge(toy['SC'], f'--model={checkpoint}', *more)), *parts)
+
+
+@pytest.mark.slow
+def test_ragged_inference_is_twice_as_fast_as_padding(tmp_path, capsys):
+    """Short sentences: packed rows sorted by length, against transformers on padded batches of 32 in random order."""
+    import transformers
+    sizes = architecture.Sizes(vocab_size=4_096, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=4,
+                               num_key_value_heads=2, max_position_embeddings=512, rope_theta=10_000.0, rms_norm_eps=1e-5,
+                               tie_word_embeddings=True, **{f'{role}_token_id': i for role, i in TOKENIZER.ids.items()})
+    model = architecture.Model(sizes)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(architecture.initial_weight(name, p.shape, seed=1))
+    model.save(tmp_path)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    encoder = finetune.Encoder(sizes, 'IR', 0)
+    encoder.model = model.model
+    random_ = np.random.default_rng(0)
+    texts = [random_.integers(0, 4_000, length) for length in np.clip(random_.lognormal(2.9, 0.75, 512).astype(int), 3, 250)]
+    cfg = finetune.Settings(kind='IR', dataset='d', source='x', model='m')
+    world = finetune.pretrain.World(0, 1, torch.device('cpu'), 'fp32')
+
+    def padded():
+        found = []
+        for start in range(0, len(texts), 32):
+            part = texts[start:start + 32]
+            tokens, mask = (torch.zeros(len(part), max(map(len, part)), dtype=torch.int64) for _ in range(2))
+            for k, text in enumerate(part):
+                tokens[k, :len(text)], mask[k, :len(text)] = torch.from_numpy(text), 1
+            with torch.no_grad():
+                hidden = theirs(input_ids=tokens, attention_mask=mask).last_hidden_state
+            found.append(F.normalize((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1))
+        return torch.cat(found).numpy()
+
+    def packed():
+        return np.stack(finetune.outputs(encoder, texts, cfg, world, per_token=False))
+    assert np.allclose(packed(), padded(), atol=1e-5)
+    ratios = []
+    for _ in range(7):
+        times = []
+        for run in (padded, packed):
+            began = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - began)
+        ratios.append(times[0] / times[1])
+    with capsys.disabled():
+        print(f'\nragged inference: {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})')
+    assert statistics.median(ratios) >= 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA')
+@pytest.mark.parametrize('kind', tasks.KINDS)
+@pytest.mark.parametrize('weights', ['fp32', 'bf16'])
+def test_every_kind_learns_on_cuda(kind, weights, toy, checkpoint, tmp_path):
+    cfg = settings(toy, checkpoint, kind, tmp_path, device='cuda', weights=weights, steps=0, lr=1e-2, batch_size=4)
+    work = finetune.prepare(cfg)
+    encoder, log = finetune.fit(work, 1e-2, 0)
+    assert math.isfinite(log[-1]['loss']) and log[-1]['loss'] < log[0]['loss']
+    name, numerators, denominators, _ = evaluate.standard_scores(kind, finetune.predict(work, encoder, 'toy')['test'])
+    assert evaluate.ratio(numerators, denominators) > 0.5
