@@ -200,7 +200,7 @@ def prepare(cfg):
         for path in cfg.score_on:
             other, _ = configs.parse(tasks.Task, [path])
             other = dataclasses.replace(other, data=other.data or cfg.data)
-            sets[other.dataset] = other, tasks.load(other)[0]
+            sets[other.dataset] = other, tasks.load(other, training=False)[0]
         texts = {text: None for _, found in sets.values() for text in (
             *found['corpus'].values(), *(row['query'] for split in ('validation', 'test') for row in found[split]))}
         cut = 0

@@ -222,14 +222,15 @@ def read_hub(source, subset, split, revision):
 
 # ------------------------------------------------------------------------------------------------------ rows
 
-def load(task):
-    """({split: rows}, labels) of a task, checked. Rows of a kind are dicts of
+def load(task, training=True):
+    """({split: rows}, labels) of a task, checked; a retrieval set that is only scored needs no training pairs. Rows are
+
 
     SC  id, text, label        TC  id, words, tags        QA  id, question, context, answers [(text, start)], candidates
     IR  train: query, positive; validation and test: id, query, grades {document: grade}; and 'corpus': {document: text}
     """
     if task.kind == 'IR':
-        return load_retrieval(task), ()
+        return load_retrieval(task, training), ()
     names = {split: name for split, name in zip(SPLITS, (task.train, task.validation, task.test)) if name}
     tables = docs_task(task) if embedded(task) else {
         split: read_table(task, task.source, name, task.subset) for split, name in names.items()}
@@ -349,11 +350,11 @@ def question_row(task, row, where, labels, mapped):
             'answers': answers, 'candidates': sorted(set(candidates))}
 
 
-def load_retrieval(task):
+def load_retrieval(task, training):
     """{'train': pairs, 'validation': queries, 'test': queries, 'corpus': {id: text}}."""
     if embedded(task):
         return docs_task(task)
-    train, _ = read_table(task, task.pairs or task.source, task.train)
+    train = read_table(task, task.pairs or task.source, task.train)[0] if training else []
     pairs = [make_pair(task, row, f'{task.pairs or task.dataset} {task.train} row {number}') for number, row in enumerate(train)]
     corpus_rows = read_table(task, task.source, 'corpus', 'corpus')[0]
     query_rows = read_table(task, task.source, 'queries', 'queries')[0] if has_queries(task) else []
