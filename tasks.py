@@ -120,7 +120,7 @@ def local_files(folder, source, subset, split):
         if shards := sorted(place.glob(f'{split}-*.parquet')) or sorted((place / split).glob('*.parquet')):
             return shards
     raise ValueError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet'
-                     f'{f" for {name} {subset}".rstrip() if name else ""} there')
+                     f'{f" for {name} {subset}".rstrip() if name or subset else ""} there')
 
 
 def read_files(paths):

@@ -5,7 +5,10 @@ import subprocess
 
 import configs
 import data
+import evaluate
+import finetune
 import pretrain
+import tasks
 from conftest import ROOT
 
 COMMANDS = [line.strip() for line in (ROOT / 'README.md').read_text().splitlines() if re.match(r'    (\.venv/bin/|make |sed |git )', line)]
@@ -18,13 +21,19 @@ def test_commands_are_bash_and_parse():
     parsed = 0
     for command in COMMANDS:
         words = shlex.split(command.replace('$HEAD', 'head'), comments=True)
-        for script, cls, actions in (('data.py', data.Settings, dict(part=-1, parts=1, verify=False, train_tokenizer=0)),
-                                     ('pretrain.py', pretrain.Settings, dict(dry_run=False, world_size=1, tracker=''))):
+        for script, cls, actions in (
+                ('data.py', data.Settings, dict(part=-1, parts=1, verify=False, train_tokenizer=0)),
+                ('pretrain.py', pretrain.Settings, dict(dry_run=False, world_size=1, tracker='')),
+                ('tasks.py', tasks.Task, dict(baseline=False, predictions='')),
+                ('finetune.py', finetune.Settings, dict(grid=False, part=0, parts=1, probe=False)),
+                ('evaluate.py', evaluate.Settings, {})):
             rest = words[words.index(script) + 1:] if script in words else []
+            if script == 'evaluate.py':  # its commands take names
+                rest = [word for word in rest if word.startswith('--')]
             if rest and rest != ['--help']:
                 configs.parse(cls, rest, **actions)
                 parsed += 1
-    assert parsed > 10
+    assert parsed > 16
 
 
 def test_the_line_of_the_table_that_the_readme_names():
