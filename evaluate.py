@@ -274,9 +274,17 @@ def run_name(lr, seed):
     return f'lr{lr:.0e}_sd{seed}' if float(f'{lr:.0e}') == lr else f'lr{lr}_sd{seed}'
 
 
+def progress(paths, label):
+    """The paths, with a bar and the time left if it takes more than two seconds and somebody is watching."""
+    if len(paths) < 100:
+        return paths
+    from tqdm import tqdm
+    return tqdm(paths, desc=label, delay=2, disable=None, leave=False)
+
+
 def score_predictions(cfg, problems):
     """Score every run of the predictions that is new; what cannot be is added to `problems`."""
-    for run in sorted(Path(cfg.predictions).glob('*/*/*/*/run.json')):
+    for run in progress(sorted(Path(cfg.predictions).glob('*/*/*/*/run.json')), 'scoring'):
         model, task, dataset, name = run.parent.relative_to(cfg.predictions).parts
         if task not in TASKS or name.startswith('.'):
             continue
@@ -322,8 +330,8 @@ def read_csv_runs(path):
 
 def read_results(cfg, problems):
     """Runs from a folder of results; a damaged one is added to `problems`."""
-    runs = []
-    for path in sorted(Path(cfg.results).glob('*/*/*/*/results.json')):
+    runs, of_authors = [], 0
+    for path in progress(sorted(Path(cfg.results).glob('*/*/*/*/results.json')), 'reading'):
         model, task, dataset, name, _ = path.relative_to(cfg.results).parts
         match = re.fullmatch(r'(?:\w+_)?lr([\d.]+(?:e[-+]?\d+)?)_sd(\d+)', name)
         if task not in TASKS or not match or cfg.models and model not in cfg.models or \
@@ -339,13 +347,16 @@ def read_results(cfg, problems):
                 detail = about['test']
             if cfg.protocol == 'standard':
                 if not about:
-                    raise ValueError('has no standard.json: the authors\' format alone serves --protocol=paper')
+                    of_authors += 1
+                    continue
                 validation, test = about['validation']['score'], about['test']['score']
             runs.append(Run(model, task, dataset, float(match[1]), int(match[2]), validation, test, detail,
                             about.get('name', ''), about.get('weights') or '', about.get('kind') or '',
                             about.get('pretraining')))
         except (OSError, ValueError, KeyError, TypeError) as error:
             problems.append(f'{path}: {error!r}' if isinstance(error, (KeyError, TypeError)) else f'{path}: {error}')
+    if of_authors:
+        problems.append(f'{cfg.results}: {of_authors:,} runs have results.json alone, which serves --protocol=paper')
     return runs
 
 

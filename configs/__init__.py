@@ -121,7 +121,8 @@ def checked(name, value, kind, where):
 def describe(cls, actions):
     """--help: the script's docstring, then each setting with its default and the comment it has in the source."""
     lines = [inspect.getmodule(cls).__doc__.strip(), '', f'settings of {cls.__name__} (config file or --name=value):']
-    comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', inspect.getsource(cls), re.MULTILINE))
+    source = ''.join(inspect.getsource(base) for base in cls.__mro__ if dataclasses.is_dataclass(base))
+    comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
     for field in dataclasses.fields(cls):
         default = '' if field.default is dataclasses.MISSING else repr(field.default)
         lines.append(f'  --{field.name:<24} {field.type.__name__:<6} {default:<18} {comments.get(field.name, "")}'.rstrip())

@@ -4,6 +4,7 @@ import pytest
 
 import configs
 import data
+import finetune
 import pretrain
 from conftest import ROOT, one_line_error, run_script
 
@@ -97,8 +98,8 @@ def test_flat_phases_are_one_phase():
 def test_torchrun_passes_every_setting_on():
     """torchrun's parser reads options behind the script's name too, and refuses what begins one of its own."""
     from torch.distributed.run import get_args_parser
-    actions = ['dry_run', 'world_size', 'tracker', 'grid', 'part', 'parts', 'verify']
-    for name in [field.name for cls in (data.Settings, pretrain.Settings) for field in fields(cls)] + actions:
+    actions = ['dry_run', 'world_size', 'tracker', 'grid', 'part', 'parts', 'verify', 'probe']
+    for name in [field.name for cls in (data.Settings, pretrain.Settings, finetune.Settings) for field in fields(cls)] + actions:
         for argument in (f'--{name}', f'--{name}=1'):
             assert get_args_parser().parse_args(['pretrain.py', argument]).training_script_args == [argument]
     with pytest.raises(SystemExit):  # what the loop above would catch

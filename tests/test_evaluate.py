@@ -374,6 +374,25 @@ def test_tables_compare_and_figures(predictions):
         assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
 
 
+def test_the_switch_figure_draws_a_pretraining_log(tmp_path):
+    run = tmp_path / 'run'
+    run.mkdir()
+    (run / 'config.json').write_text(json.dumps({'name': 'run', 'phases': [['clm', 5], ['mlm', 5]], 'corpus_meta': {}}))
+    (run / 'log.jsonl').write_text(''.join(json.dumps({'step': s, 'loss': 5.0 + (s > 5), 'grad_norm': 0.5}) + '\n' for s in range(1, 11)))
+    assert run_script('evaluate.py', 'figure', 'switch', run, f'--out={tmp_path}').returncode == 0
+    assert (tmp_path / 'switch.png').stat().st_size > 5_000
+
+
+def test_the_authors_results_alone_serve_their_protocol(predictions):
+    run_script('evaluate.py', 'table', *options(predictions))
+    for path in (predictions / 'results').rglob('standard.json'):
+        path.unlink()
+    shutil.rmtree(predictions / 'predictions')
+    paper = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper'))
+    assert paper.returncode == 0 and paper.stdout.count('(') > 2
+    one_line_error(run_script('evaluate.py', 'table', *options(predictions)), '12 runs have results.json alone')
+
+
 @pytest.mark.parametrize('words, parts', [
     ([], ('the command is',)), (['tabel'], ('the command is',)), (['table', '--protocol=papr'], ('protocol is one of',)),
     (['table', '--results=nowhere', '--predictions=nowhere'], ('nowhere: no runs there',)),
