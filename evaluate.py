@@ -3,13 +3,13 @@
     python evaluate.py table                        # all of predictions/ and results/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper       # the paper's numbers: its selection, its F1, its intervals
     python evaluate.py table --protocol=paper --published           # with the paper's own tables beside
-    python evaluate.py table --runs=runs.csv --protocol=paper       # from raw run scores: model, task, dataset, lr, seed, validation, test
+    python evaluate.py table --runs=runs.csv --protocol=paper       # from model,task,dataset,lr,seed,validation,test
     python evaluate.py compare tiny-mlm40 tiny-clm-mlm40            # paired tests of the second against the first
     python evaluate.py figure share                 # figures/share.png; also bars, ratio, steps, flops, lr, cpt
     python evaluate.py figure switch out/tiny-clm out/tiny-clm-mlm40    # loss and gradient norm through phases
     python evaluate.py losses out/tiny-clm out/tiny-mlm40           # held-out losses of pretraining
 
-Each command first turns new predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0/ into results/ of the same layout:
+What reads results first turns new predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0/ into results/ of the same layout:
 `results.json` in the format of the paper's authors, `standard.json` with the field's standard scores and counts.
 """
 import collections
@@ -21,6 +21,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import re
 import statistics
 import string
@@ -55,11 +56,14 @@ class Settings:
         for name in ('models', 'datasets'):  # ("a") is a string to Python: one name is a list of one
             if not all(isinstance(item, str) for item in getattr(self, name)):
                 raise ValueError(f'{name} is a tuple of names, not {getattr(self, name)!r}')
+        if self.seed < 0:
+            raise ValueError(f'seed must be at least 0, not {self.seed}')
         if self.resamples < 100:
             raise ValueError(f'resamples must be at least 100, not {self.resamples}')
 
 
 TASKS = ('SC', 'TC', 'QA', 'IR')
+SCORES = 1  # a new number has everything scored again
 PAPER = Path(__file__).parent / 'configs/paper'  # its tables, and its models with phases, tokens and FLOPs
 PUBLISHED = {'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI',  # the authors' folder: the paper's word
              'conll2003_en': 'CoNLL', 'ontonotes': 'OntoNotes', 'uner_en': 'UNER', 'squad': 'SQuAD',
@@ -109,7 +113,7 @@ def macro_f1(golds, preds):
     """Mean F1 over all labels that occur in either list; scikit-learn's f1_score(average='macro', zero_division=0)."""
     correct, predicted, gold = (collections.Counter(labels) for labels in (
         (g for g, p in zip(golds, preds) if g == p), preds, golds))
-    return statistics.fmean(f1(correct[label], predicted[label], gold[label]) for label in predicted | gold)
+    return statistics.fmean(f1(correct[label], predicted[label], gold[label]) for label in predicted | gold or [''])
 
 
 # ------------------------------------------------------------------------------------------- scores: answers
@@ -231,6 +235,11 @@ def read_rows(path, task):
             raise ValueError(f'{path}: line {number} is not an object with {", ".join(wanted)}')
         if task == 'TC' and len(row['gold']) != len(row['pred']):
             raise ValueError(f'{path}: line {number} has {len(row["gold"])} gold tags and {len(row["pred"])} predicted')
+        if task == 'QA' and not (isinstance(row['golds'], list) and isinstance(row['pred'], str)):
+            raise ValueError(f'{path}: line {number}: golds is a list of texts, pred a text')
+        if task == 'IR' and (len(row['docs']) != len(row['scores']) or len(set(row['docs'])) < len(row['docs'])
+                             or any(not a >= b for a, b in zip(row['scores'], row['scores'][1:]))):
+            raise ValueError(f'{path}: line {number}: docs are different documents, best first, with a score each')
     return rows
 
 
@@ -241,16 +250,32 @@ def read_json(path):
         raise ValueError(f'{path}: missing or damaged: {error}') from None
 
 
+def up_to_date(path, digest=None):
+    """Whether a file of results can be read, and is that of this digest."""
+    try:
+        return path.exists() and (digest is None or read_json(path)['run'] == digest) and bool(read_json(path))
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
 def score_run(source, results, model, task, dataset):
     """predictions of one run -> results.json (the authors' format) and standard.json; nothing if they are up to date."""
     about = read_json(source / 'run.json')
+    if not isinstance(about, dict) or about.get('scheme') not in (None, 'IOB1', 'IOB2') or \
+            not re.fullmatch(r'\w*', str(about.get('trained_on') or '')):
+        raise ValueError(f'{source / "run.json"}: not what finetune.py writes')
     trained_on = about.get('trained_on')
     target = results / model / task / dataset / (f'{trained_on}_{source.name}' if trained_on else source.name)
-    digest = hashlib.sha256((source / 'run.json').read_bytes()).hexdigest()
+    digest = hashlib.sha256((source / 'run.json').read_bytes()).hexdigest() + f' scores {SCORES}'
     written = target / 'standard.json'
-    if written.exists() and read_json(written).get('run') == digest:
+    if up_to_date(written, digest) and up_to_date(target / 'results.json'):
         return
-    paper, standard = {}, {'run': digest} | {name: about.get(name) for name in ('weights', 'kind', 'pretraining')}
+    for name, wanted in about.get('sha256', {}).items():
+        if (source / name).exists() and hashlib.sha256((source / name).read_bytes()).hexdigest() != wanted:
+            raise ValueError(f'{source / name}: missing or damaged: its sha256 is not the one in run.json')
+    same = {name: value for name, value in about.get('settings', {}).items() if name not in ('lr', 'seed')}
+    paper, standard = {}, {'run': digest, 'settings': same} | {
+        name: about.get(name) for name in ('weights', 'kind', 'pretraining', 'data')}
     for split in ('validation', 'test'):
         rows = read_rows(source / f'{split}.jsonl.gz', task)
         try:
@@ -264,7 +289,7 @@ def score_run(source, results, model, task, dataset):
                            'denominators': denominators, 'others': others, 'ids': [str(row['id']) for row in rows]}
     target.mkdir(parents=True, exist_ok=True)
     for path, content in ((target / 'results.json', paper), (written, standard)):
-        temporary = path.with_name(f'.{path.name}.tmp')
+        temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
         temporary.write_text(json.dumps(content), encoding='utf-8')
         temporary.rename(path)
 
@@ -283,22 +308,30 @@ def progress(paths, label):
 
 
 def score_predictions(cfg, problems):
-    """Score every run of the predictions that is new; what cannot be is added to `problems`."""
-    for run in progress(sorted(Path(cfg.predictions).glob('*/*/*/*/run.json')), 'scoring'):
-        model, task, dataset, name = run.parent.relative_to(cfg.predictions).parts
-        if task not in TASKS or name.startswith('.'):
+    """Score every run of the predictions that is new; what cannot be, or failed, is added to `problems`."""
+    for run in progress(sorted(Path(cfg.predictions).glob('*/*/*/lr*')), 'scoring'):
+        model, task, dataset, name = run.relative_to(cfg.predictions).parts
+        if cfg.models and model not in cfg.models or cfg.datasets and dataset not in cfg.datasets:
+            continue
+        if name.endswith('.error.txt'):
+            words = run.read_text(encoding='utf-8').strip().splitlines() or ['']
+            problems.append(f'{run.parent}: {name.removesuffix(".error.txt")} failed: {words[-1]}')
             continue
         try:
-            score_run(run.parent, Path(cfg.results), model, task, dataset)
+            if task not in TASKS:
+                raise ValueError(f'{run}: {task} is no task; there are {", ".join(TASKS)}')
+            score_run(run, Path(cfg.results), model, task, dataset)
         except ValueError as error:
             problems.append(str(error))
+        except (TypeError, KeyError, AttributeError, IndexError, OSError) as error:
+            problems.append(f'{run}: cannot be scored: {error!r}')
 
 
 # ------------------------------------------------------------------------------------------------------ runs
 
 @dataclass(frozen=True)
 class Run:
-    """One fine-tuning: its scores as fractions; None where a file does not say."""
+    """One fine-tuning: its scores, as fractions of 1; None where a file does not say."""
     model: str
     task: str
     dataset: str
@@ -309,17 +342,24 @@ class Run:
     detail: object = None   # of the standard protocol: {'numerators', 'denominators', 'others', 'ids'} on test
     metric: str = ''
     weights: str = ''
-    kind: str = ''
+    kind: str = ''          # fine-tuned, baseline or probe
     pretraining: object = None
+    data: str = ''          # sha256 of the rows it was tested on
+    settings: object = None  # of fine-tuning, less learning rate and seed
 
 
 def read_csv_runs(path):
     """Runs from a table of raw scores. Empty cells are unknown."""
     def number(text):
+        if text and not math.isfinite(float(text)):
+            raise ValueError(f'{text} is no score')
         return float(text) if text else None
     try:
         with open(path, newline='', encoding='utf-8') as file:
             rows = list(csv.DictReader(file))
+        for row in rows:
+            if row['task'] not in TASKS:
+                raise ValueError(f'{row["task"]!r} is no task')
         return [Run(row['model'], row['task'], row['dataset'], float(row['lr']), int(row['seed']),
                     number(row['validation']), number(row['test'])) for row in rows]
     except OSError as error:
@@ -329,40 +369,54 @@ def read_csv_runs(path):
 
 
 def read_results(cfg, problems):
-    """Runs from a folder of results; a damaged one is added to `problems`."""
+    """Runs from a folder of results; what cannot be read, or has lost its predictions, is added to `problems`."""
     runs, of_authors = [], 0
     for path in progress(sorted(Path(cfg.results).glob('*/*/*/*/results.json')), 'reading'):
         model, task, dataset, name, _ = path.relative_to(cfg.results).parts
-        match = re.fullmatch(r'(?:\w+_)?lr([\d.]+(?:e[-+]?\d+)?)_sd(\d+)', name)
-        if task not in TASKS or not match or cfg.models and model not in cfg.models or \
-                cfg.datasets and dataset not in cfg.datasets:
+        if task not in TASKS or cfg.models and model not in cfg.models or cfg.datasets and dataset not in cfg.datasets:
             continue
-        detail = {}
         try:
-            content = read_json(path)
-            validation, test = content['validation']['score'], content['test']['score']
-            about = {}
-            if path.with_name('standard.json').exists():
-                about = read_json(path.with_name('standard.json'))
-                detail = about['test']
-            if cfg.protocol == 'standard':
-                if not about:
-                    of_authors += 1
-                    continue
-                validation, test = about['validation']['score'], about['test']['score']
-            runs.append(Run(model, task, dataset, float(match[1]), int(match[2]), validation, test, detail,
-                            about.get('name', ''), about.get('weights') or '', about.get('kind') or '',
-                            about.get('pretraining')))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problems.append(f'{path}: {error!r}' if isinstance(error, (KeyError, TypeError)) else f'{path}: {error}')
+            run = read_result(path, model, task, dataset, name, cfg)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        source = Path(cfg.predictions) / model / task / dataset
+        if run is None:
+            of_authors += 1
+        elif 'numerators' in run.detail and source.is_dir() and not (source / run_name(run.lr, run.seed)).is_dir():
+            problems.append(f'{path.parent}: its predictions are gone from {source}; left out')
+        else:
+            runs.append(run)
     if of_authors:
         problems.append(f'{cfg.results}: {of_authors:,} runs have results.json alone, which serves --protocol=paper')
     return runs
 
 
+def read_result(path, model, task, dataset, name, cfg):
+    """The Run of a results.json and, if there is one, the standard.json beside it; None where that is needed and absent."""
+    match = re.fullmatch(r'(?:.+_)?lr([\d.]+(?:e[-+]?\d+)?)_sd(\d+)', name)
+    if not match:
+        raise ValueError(f'{path.parent}: not the name of a run, as lr1e-04_sd0 or msmarco_pairs_lr1e-04_sd0')
+    content, about = read_json(path), {}
+    if path.with_name('standard.json').exists():
+        about = read_json(path.with_name('standard.json'))
+    elif cfg.protocol == 'standard':
+        return None
+    try:
+        scores = about if cfg.protocol == 'standard' else content
+        return Run(model, task, dataset, float(match[1]), int(match[2]), scores['validation']['score'], scores['test']['score'],
+                   about.get('test') or {'ids': range(len(content['test']['scores_i']))}, about.get('name', ''),
+                   about.get('weights') or '', about.get('kind') or '', about.get('pretraining'), about.get('data') or '',
+                   about.get('settings'))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f'{path}: not of the form {{"validation": {{"score", "scores_i"}}, "test": ...}}: {error!r}') from None
+
+
 def read_runs(cfg):
     """(runs, problems in words): from --runs, or from predictions and results. What is missing of a grid is a problem."""
     problems = []
+    if cfg.runs and cfg.protocol != 'paper':
+        raise ValueError('runs: raw scores have no instances to resample; take --protocol=paper')
     if cfg.runs:
         runs = [run for run in read_csv_runs(cfg.runs) if (not cfg.models or run.model in cfg.models)
                 and (not cfg.datasets or run.dataset in cfg.datasets)]
@@ -375,6 +429,10 @@ def read_runs(cfg):
             missing = [run_name(lr, seed) for lr, seed in grid if (lr, seed) not in found]
             if missing:
                 problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
+    for name in ('model', 'dataset'):
+        absent = set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}
+        if absent:
+            problems.append(f'{name}s: there is no {", ".join(sorted(absent))}')
     if not runs:
         raise ValueError('\n'.join([f'{cfg.runs or cfg.results}: no runs there'] + problems))
     return runs, problems
@@ -392,12 +450,12 @@ def grouped(items, *names):
 
 @dataclass(frozen=True)
 class Cell:
-    """A model on a dataset."""
+    """A model on a dataset; scores and interval as fractions of 1."""
     mean: float
     low: float
     high: float
     scores: dict            # {seed: test score}
-    n: int                  # instances; 0 where unknown
+    n: int                  # instances; 0 where unknown, and of an average
     lrs: tuple              # that validation chose
     metric: str = ''
     draws: object = None    # of the bootstrap
@@ -405,7 +463,10 @@ class Cell:
 
 
 def choose_per_seed(runs):
-    """The paper's selection: of each seed the run with the best validation score. A seed's only run needs none."""
+    """The paper's selection: of each seed the run with the best validation score, of equals the smaller learning rate.
+
+    A seed's only run needs no validation score. ValueError where the chosen run's test score is not known.
+    """
     chosen = {}
     for (seed,), group in grouped(sorted(runs, key=lambda run: (run.seed, run.lr)), 'seed').items():
         known = [run for run in group if run.validation is not None]
@@ -419,7 +480,10 @@ def choose_per_seed(runs):
 
 
 def choose_one(runs):
-    """The learning rate with the best mean validation score, of those that have most seeds: {seed: run}."""
+    """{seed: run} of the learning rate with the best mean validation score, of those that have most seeds.
+
+    Of equals the smaller learning rate.
+    """
     by_lr = grouped(sorted(runs, key=lambda run: run.lr), 'lr')
     most = max(map(len, by_lr.values()))
     means = {lr: statistics.fmean(run.validation for run in group) if len(by_lr) > 1 else 0.0
@@ -492,25 +556,28 @@ def interval(draws):
 
 
 def make_cell(runs, cfg):
-    """What a table says of one model on one dataset, under the protocol."""
+    """The Cell of one model's runs on one dataset. ValueError where they are not seeds and learning rates of one experiment."""
+    where = f'{runs[0].model} {runs[0].dataset}'
+    twice = [key for key, count in collections.Counter((run.lr, run.seed) for run in runs).items() if count > 1]
+    if twice:
+        raise ValueError(f'{where}: two runs are {run_name(*twice[0])}')
+    if len({run.data for run in runs}) > 1 or len({run.kind for run in runs}) > 1:
+        raise ValueError(f'{where}: its runs are of different data or kinds')
+    for run in runs:
+        differing = [name for name in run.settings or () if run.settings[name] != (runs[0].settings or {}).get(name)]
+        if differing:
+            raise ValueError(f'{where}: its runs differ in {", ".join(differing)}: score them in folders of their own')
+    chosen = choose_per_seed(runs) if cfg.protocol == 'paper' else choose_one(runs)
+    scores = {seed: run.test for seed, run in chosen.items()}
+    chosen = tuple(chosen.values())
+    lrs = tuple(sorted({run.lr for run in chosen}))
+    n = len((chosen[0].detail or {}).get('ids', ()))
     if cfg.protocol == 'paper':
-        chosen = choose_per_seed(runs)
-        scores = {seed: run.test for seed, run in chosen.items()}
         mean, half = paper_interval(list(scores.values()))
-        low, high, draws, metric = mean - half, mean + half, None, 'score'
-    else:
-        chosen = choose_one(runs)
-        scores = {seed: run.test for seed, run in chosen.items()}
-        ids = [tuple(run.detail['ids']) for run in chosen.values()]
-        if len(set(ids)) > 1:
-            raise ValueError(f'{runs[0].model} {runs[0].dataset}: its runs were tested on different instances')
-        draws = instance_draws(list(chosen.values()), cfg.resamples, cfg.seed) + seed_draws(
-            list(scores.values()), cfg.resamples, (cfg.seed, key_of(runs[0].dataset), key_of(runs[0].model)))
-        mean, metric = statistics.fmean(scores.values()), runs[0].metric
-        low, high = interval(draws)
-    n = len((next(iter(chosen.values())).detail or {}).get('ids', ()))
-    lrs = tuple(sorted({run.lr for run in chosen.values()}))
-    return Cell(mean, low, high, scores, n, lrs, metric, draws, tuple(chosen.values()))
+        return Cell(mean, mean - half, mean + half, scores, n, lrs, 'score', None, chosen)
+    draws = instance_draws(chosen, cfg.resamples, cfg.seed) + seed_draws(
+        list(scores.values()), cfg.resamples, (cfg.seed, key_of(runs[0].dataset), key_of(runs[0].model)))
+    return Cell(statistics.fmean(scores.values()), *interval(draws), scores, n, lrs, runs[0].metric, draws, chosen)
 
 
 def average(cells, protocol):
@@ -529,14 +596,17 @@ def average(cells, protocol):
 def all_cells(runs, cfg, problems):
     """{(model, task, dataset): Cell}, and of each model's task the 'Average' where it has several datasets."""
     order = {name: k for k, name in enumerate(cfg.models)}
-    runs = sorted(runs, key=lambda run: (order.get(run.model, len(order)), TASKS.index(run.task)))
+    runs = sorted(runs, key=lambda run: (order.get(run.model, len(order)), run.kind == 'baseline', run.model != 'untrained',
+                                         TASKS.index(run.task)))
     cells = {}
     for key, group in grouped(runs, 'model', 'task', 'dataset').items():
         try:
             cells[key] = make_cell(group, cfg)
         except ValueError as error:
             problems.append(str(error))
-    datasets = {task: {key[2] for key in cells if key[1] == task} for task in TASKS}
+        except (TypeError, KeyError, AttributeError) as error:
+            problems.append(f'{"/".join(key)}: its results are damaged, remove them: {error!r}')
+    datasets = {task: {key[2] for key in cells if key[1] == task} for task in TASKS}  # an average is over all of these
     for model, task in {key[:2]: None for key in cells}:
         mine = {key[2]: cell for key, cell in cells.items() if key[:2] == (model, task)}
         if len(mine) > 1 and set(mine) == datasets[task]:
@@ -548,10 +618,22 @@ def all_cells(runs, cfg, problems):
 
 @functools.cache
 def published_numbers():
-    """{(model, task, the paper's word for the dataset): (mean, half of the interval)} of the paper's appendix C."""
+    """Percent: {(model, task, the paper's word for the dataset): (mean, half of the interval)} of the paper's appendix C."""
     with open(PAPER / 'tables.csv', newline='', encoding='utf-8') as file:
         return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
                 for row in csv.DictReader(file)}
+
+
+def published(model, task, dataset, datasets):
+    """(mean, half of the interval) in percent, or None; of an average only where it is over the paper's three datasets."""
+    if dataset == 'Average' and {PUBLISHED.get(name) for name in datasets} != {
+            key[2] for key in published_numbers() if key[:2] == (model, task) and key[2] != 'Average'}:
+        return None
+    return published_numbers().get((model, task, PUBLISHED.get(dataset, dataset)))
+
+
+def lr_text(lr):
+    return run_name(lr, 0)[2:-4]
 
 
 def cell_text(cell, protocol):
@@ -567,13 +649,14 @@ def table(cfg):
     cells = all_cells(runs, cfg, problems)
     if cfg.format == 'csv':
         writer = csv.writer(sys.stdout, lineterminator='\n')
-        writer.writerow(('model', 'task', 'dataset', 'metric', 'mean', 'low', 'high', 'n', 'seeds', 'lr', 'weights',
+        writer.writerow(('model', 'task', 'dataset', 'metric', 'mean', 'low', 'high', 'n', 'seeds', 'lr', 'weights', 'data',
                          'protocol', *(('published', 'published_ci95') if cfg.published else ())))
         for (model, task, dataset), cell in cells.items():
-            said = published_numbers().get((model, task, PUBLISHED.get(dataset, dataset)), ('', ''))
+            said = published(model, task, dataset, {key[2] for key in cells if key[:2] == (model, task)} - {'Average'}) or ('', '')
             writer.writerow((model, task, dataset, cell.metric, *(f'{100 * x:.4f}' for x in (cell.mean, cell.low, cell.high)),
-                             cell.n or '', len(cell.scores), '|'.join(f'{lr:.0e}' for lr in cell.lrs),
-                             '|'.join(sorted({run.weights for run in cell.runs if run.weights})), cfg.protocol,
+                             cell.n or '', len(cell.scores), '|'.join(lr_text(lr) for lr in cell.lrs),
+                             '|'.join(sorted({run.weights for run in cell.runs if run.weights})),
+                             '|'.join(sorted({run.data[:12] for run in cell.runs})), cfg.protocol,
                              *(said if cfg.published else ())))
     else:
         for task in TASKS:
@@ -584,6 +667,7 @@ def table(cfg):
 
 
 def print_table(task, cells, cfg):
+    """Print {(model, task, dataset): Cell} of one kind of task."""
     models, datasets = ({key[k]: None for key in cells} for k in (0, 2))
     datasets = [name for name in datasets if name != 'Average'] + [name for name in datasets if name == 'Average']
     heads = []
@@ -591,6 +675,8 @@ def print_table(task, cells, cfg):
         mine = [cell for key, cell in cells.items() if key[2] == dataset]
         counts = sorted({cell.n for cell in mine if cell.n})
         n = f', n={"/".join(f"{n:,}" for n in counts)}' if counts else ''
+        data = sorted({run.data[:8] for cell in mine for run in cell.runs if run.data})
+        n += f', data {"/".join(data)}' if data else ''
         heads.append(f'{dataset} ({mine[0].metric}{n})' if mine[0].metric else dataset)
     rows = [[task, 'seeds', 'lr', *heads]]
     for model in models:
@@ -601,11 +687,11 @@ def print_table(task, cells, cfg):
         weights = {run.weights for cell in plain for run in cell.runs} - {'', 'fp32'}
         notes = ', '.join(sorted(kinds | weights))
         row = [f'{model} ({notes})' if notes else model, '/'.join(sorted({str(len(cell.scores)) for cell in plain})),
-               f'{min(lrs):.0e}' + (f'..{max(lrs):.0e}' if len(lrs) > 1 else '') if lrs else '-']
+               '..'.join(lr_text(lr) for lr in sorted({lrs[0], lrs[-1]})) if lrs else '-']
         for dataset in datasets:
             text = cell_text(mine[dataset], cfg.protocol) if dataset in mine else '-'
             if cfg.published:
-                said = published_numbers().get((model, task, PUBLISHED.get(dataset, dataset)))
+                said = published(model, task, dataset, [name for name in mine if name != 'Average'])
                 text += f' / {said[0]:.2f} ({said[1]:.2f})' if said else ' / -'
             row.append(text)
         rows.append(row)
@@ -646,8 +732,8 @@ def compare(cfg, first, second):
     print(f'{second} - {first}, in points; p is two-sided')
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
-        if a.runs[0].detail['ids'] != b.runs[0].detail['ids']:
-            problems.append(f'{dataset}: the two models were tested on different instances')
+        if a.runs[0].detail['ids'] != b.runs[0].detail['ids'] or a.runs[0].data != b.runs[0].data:
+            problems.append(f'{dataset}: the two models were tested on different data')
             continue
         low, high, p = paired(a, b, cfg)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {100 * (b.mean - a.mean):+.1f} '
@@ -718,12 +804,19 @@ def finished(about):
     return about['step'] == sum(steps for _, steps in about['phases'])
 
 
-# name: (x axis, logarithmic, what gives (line, x) of a model that belongs in it, else None). Continued models are in cpt.
-FIGURES = {
-    'ratio': ('masking ratio, %', False, lambda about: (f'{trained_with(about, ratio=False)}, {about["step"]:,} steps',
-              100 * about['mask_ratio']) if about['phases'][-1][0] != 'clm' and finished(about) else None),
-    'share': ('share of CLM, % of the steps', False, lambda about: (f'{about.get("family", "")} {about["step"]:,} steps, MLM '
-              f'{about["mask_ratio"]:.0%}'.strip(), share_of_clm(about)) if finished(about) else None),
+def ratio_point(about):
+    if about['phases'][-1][0] != 'clm' and finished(about):
+        return f'{trained_with(about, ratio=False)}, {about["step"]:,} steps', 100 * about['mask_ratio']
+
+
+def share_point(about):
+    if finished(about):
+        return f'{about.get("family", "")} {about["step"]:,} steps, MLM {about["mask_ratio"]:.0%}'.strip(), share_of_clm(about)
+
+
+FIGURES = {  # name: (x axis, logarithmic, (line, x) of a model's pretraining, or None); continued models are in cpt alone
+    'ratio': ('masking ratio, %', False, ratio_point),
+    'share': ('share of CLM, % of the steps', False, share_point),
     'steps': ('pretraining steps', True, lambda about: (trained_with(about), about['step'])),
     'flops': ('pretraining FLOPs', True, lambda about: (trained_with(about), about['flops'])),
     'cpt': ('steps of continued pretraining', False, lambda about: (f'{about["continues"]}, then MLM', about['step'])),
@@ -732,6 +825,8 @@ FIGURES = {
 
 def figure(cfg, kind, arguments):
     """Write <out>/<kind>.png. The exit code."""
+    if cfg.published and kind in ('lr', 'switch'):
+        raise ValueError(f'figure {kind}: the paper publishes no numbers for it; leave --published out')
     if kind not in (*FIGURES, 'bars', 'lr', 'switch'):
         raise ValueError(f'figure is one of {", ".join((*FIGURES, "bars", "lr", "switch"))}, not {kind!r}')
     import matplotlib
@@ -800,6 +895,10 @@ def draw_lr(plt, cfg, problems):
     runs, found = read_runs(cfg)
     problems += found
     runs = [run for run in runs if run.lr and run.test is not None]
+    for name in ('model', 'dataset'):
+        absent = set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}
+        if absent:
+            problems.append(f'{name}s: there is no {", ".join(sorted(absent))}')
     if not runs:
         raise ValueError('figure lr: no run has a learning rate')
     tasks = [task for task in TASKS if any(run.task == task for run in runs)]

@@ -12,13 +12,16 @@ bidirectional. The same command again does what is missing. Writes predictions/<
 """
 import collections
 import dataclasses
+import datetime
 import json
 import math
 import os
+import re
 import shutil
 import statistics
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -70,18 +73,30 @@ class Settings(tasks.Task):
                               ('device', ('auto', 'cpu', 'cuda', 'mps')), ('dtype', ('auto', 'fp32', 'bf16'))):
             if getattr(self, name) not in options:
                 raise ValueError(f'{name} is one of {", ".join(options)}, not {getattr(self, name)!r}')
-        for name, low in (('batch_size', 1), ('tokens_at_once', 1), ('lr', 0), ('seed', 0), ('warmup', 0)):
-            if not low <= getattr(self, name) < math.inf:
-                raise ValueError(f'{name} must be at least {low}, not {getattr(self, name)}')
+        for name, low, high in (('batch_size', 1, math.inf), ('tokens_at_once', 1, math.inf), ('lr', 0, math.inf),
+                                ('seed', 0, 2 ** 63), ('warmup', 0, 1), ('grad_clip', 1e-9, math.inf), ('weight_decay', 0, math.inf),
+                                ('beta1', 0, 1), ('beta2', 0, 1), ('eps', 0, math.inf), ('scale', 1e-9, math.inf)):
+            if not low <= getattr(self, name) <= high or getattr(self, name) == math.inf:
+                wanted = f'at least {low}' if high == math.inf else f'from {low} to {high}'
+                raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)}')
+        if self.tokenizer != tasks.Task.tokenizer:
+            raise ValueError('tokenizer is the model\'s; leave it out')
+        if self.name and (not re.fullmatch(r'[\w.-]+', self.name) or self.name.startswith('.')):
+            raise ValueError(f'name must be that of a folder, not {self.name!r}')
         if not self.model:
             raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
         for name, kind in (('lrs', float), ('seeds', int)):
-            if not getattr(self, name) or not all(type(value) is kind for value in getattr(self, name)):
-                raise ValueError(f'{name} is a tuple of {kind.__name__}s, not {getattr(self, name)!r}')
+            values = getattr(self, name)
+            if not values or not all(type(value) is kind and 0 <= value < math.inf for value in values) or len(set(values)) < len(values):
+                raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, as ({kind(1)},), not {values!r}')
 
 
-INCIDENTAL = ('model', 'name', 'lrs', 'seeds', 'tokens_at_once', 'recompute', 'device', 'save_model', 'predictions', 'tokenizer',
-              'data', 'cache', 'score_on')  # may differ between two starts of a grid; the data's fingerprint may not
+# may differ between two starts of a grid
+INCIDENTAL = ('model', 'untrained', 'name', 'lrs', 'seeds', 'tokens_at_once', 'recompute', 'device', 'save_model', 'predictions',
+              'tokenizer', 'data', 'cache', 'score_on')
+# decide the rows, whose sha256 is compared instead
+TASK_ONLY = ('dataset', 'source', 'subset', 'revision', 'train', 'validation', 'test', 'hold_out', 'template', 'label', 'words', 'tags',
+             'labels', 'label_map', 'scheme', 'answers', 'candidates', 'query', 'document', 'pair', 'pairs', 'qrels', 'judged_only')
 
 
 # ----------------------------------------------------------------------------------------------------- model
@@ -119,9 +134,13 @@ def mean_pool(x, lengths):
 
 
 def pretrained(cfg):
-    """(model on the CPU in fp32, tokenizer, its name, {'checkpoint': sha256 of its weights, 'pretraining': of ours})."""
+    """(transformer on the CPU in fp32, tokenizer, name, what run.json says of them).
+
+    ValueError for a folder without a checkpoint, or of another architecture.
+    """
     folder = architecture.newest_checkpoint(cfg.model)
     tokenizer = load_tokenizer(str(folder))
+    about = {'tokenizer': tokenizer.fingerprint(), 'sizes': dataclasses.asdict(architecture.read_sizes(folder))}
     if cfg.untrained:
         with torch.device('meta'):
             found = architecture.Model(architecture.read_sizes(folder))
@@ -129,13 +148,13 @@ def pretrained(cfg):
         with torch.no_grad():
             for name, p in found.named_parameters():
                 p.copy_(architecture.initial_weight(name, p.shape, seed=0))
-        return found.model, tokenizer, cfg.name or 'untrained', {'checkpoint': 'none', 'pretraining': None}
+        return found.model, tokenizer, cfg.name or 'untrained', about | {'checkpoint': 'none', 'pretraining': None}
     found = architecture.load(folder)
-    about = pretraining(folder, sum(p.numel() for p in found.model.parameters()))
-    digest = sha256(folder / 'model.safetensors')
+    past = pretraining(folder, sum(p.numel() for p in found.model.parameters()))
+    about |= {'checkpoint': sha256(folder / 'model.safetensors'), 'pretraining': past}
     run = folder.parent.name if folder.name.isdigit() else folder.name
-    done = not about or about['step'] == sum(steps for _, steps in about['phases'])
-    return found.model, tokenizer, cfg.name or (run if done else f'{run}-{folder.name}'), {'checkpoint': digest, 'pretraining': about}
+    done = not past or past['step'] == sum(steps for _, steps in past['phases'])
+    return found.model, tokenizer, cfg.name or (run if done else f'{run}-{folder.name}'), about
 
 
 def pretraining(folder, parameters):
@@ -143,17 +162,19 @@ def pretraining(folder, parameters):
     if not (folder / 'state.json').exists():
         return None
     state = read_json(folder / 'state.json')
-    settings = {name: tuple(map(tuple, value)) if name == 'phases' else tuple(value) if isinstance(value, list) else value
-                for name, value in state['settings'].items()}
-    run = pretrain.Settings(**settings)
-    left, flops = state['step'], 0.0
+    try:
+        settings = {name: tuple(map(tuple, value)) if name == 'phases' else tuple(value) if isinstance(value, list) else value
+                    for name, value in state['settings'].items()}
+        run, left = pretrain.Settings(**settings), int(state['step'])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f'{folder / "state.json"}: not the state of a pretraining run: {error!r}') from None
+    flops = 0.0
     for kind, steps in run.phases:
         flops += min(steps, left) * run.rows_per_step * run.context * pretrain.flops_per_token(run, kind)
         left -= min(steps, left)
     size = f'{parameters / 1e9:.1f}B' if parameters >= 1e9 else f'{parameters / 1e6:.0f}M' if parameters >= 1e7 else \
         f'{parameters / 1e6:.1f}M'
     return {'family': size, 'phases': run.phases, 'mask_ratio': run.mask_ratio, 'step': state['step'], 'flops': flops,
-            'tokens': state['step'] * run.rows_per_step * run.context,
             'continues': Path(run.weights_from).name if run.weights_from else ''}
 
 
@@ -166,14 +187,14 @@ class Work(NamedTuple):
     base: nn.Module      # pretrained, on the CPU
     tokenizer: object
     name: str            # of the model
-    about: dict          # its pretraining, and the sha256 of its weights
+    about: dict          # its sizes, tokenizer, pretraining, and the sha256 of its weights
     labels: tuple
     max_length: int
     rows: dict           # {split: rows}; IR: those of the first set
     train: list          # of Examples; IR: of pairs of token arrays
     sets: dict           # {dataset: (Task, rows)} to be scored; IR may have several
     encoded: dict        # {dataset: {split: Examples}}; IR: {text: tokens}
-    fingerprints: dict   # {dataset: sha256 of its rows}
+    fingerprints: dict   # {dataset: sha256 of what it is scored on, 'train': of what is trained on}
 
 
 def prepare(cfg):
@@ -182,44 +203,62 @@ def prepare(cfg):
     base, tokenizer, name, about = pretrained(cfg)
     max_length = cfg.max_length or round(0.99 * base.sizes.max_position_embeddings)
     if not 2 <= max_length <= base.sizes.max_position_embeddings:
-        raise ValueError(f'max_length {max_length}: the model reads at most {base.sizes.max_position_embeddings} tokens')
+        raise ValueError(f'max_length {max_length}: the model reads 2 to {base.sizes.max_position_embeddings} tokens')
     rows, labels = tasks.load(cfg)
     sets = {cfg.dataset: (cfg, rows)}
-    encode = tokenizer.encode
-    if cfg.kind != 'IR':
-        made = {}
-        for split in tasks.SPLITS:
-            made[split], lost = tasks.examples(cfg, rows[split], labels, tokenizer, max_length)
-            if any(lost):
-                words = ', '.join(f'{count:,} {what}' for what, count in lost._asdict().items() if count)
-                print(f'{cfg.dataset} {split}: cut at {max_length} tokens: {words}', file=sys.stderr)
-        train, encoded = made['train'], {cfg.dataset: made}
-        if cfg.kind == 'QA' and cfg.qa_head == 'span' and all(row['answers'] for row in rows['train']):
-            train = [example for example in train if (example.targets == 1).any()]  # SQuAD v1.1: no window without answer
-    else:
+    if cfg.kind == 'IR':
         for path in cfg.score_on:
             other, _ = configs.parse(tasks.Task, [path])
             other = dataclasses.replace(other, data=other.data or cfg.data)
+            if other.kind != 'IR' or other.dataset in sets:
+                raise ValueError(f'score_on {path}: {other.dataset} ({other.kind}) is no further retrieval set')
             sets[other.dataset] = other, tasks.load(other, training=False)[0]
-        texts = {text: None for _, found in sets.values() for text in (
-            *found['corpus'].values(), *(row['query'] for split in ('validation', 'test') for row in found[split]))}
-        cut = 0
-        for text in texts:
-            tokens = encode(text)
-            cut += len(tokens) >= max_length
-            texts[text] = tasks.end(tokens, tokenizer, max_length)
-        train = [tuple(tasks.end(encode(row[side]), tokenizer, max_length) for side in ('query', 'positive'))
-                 for row in rows['train']]
-        if cut:
-            print(f'{", ".join(sets)}: {cut:,} of {len(texts):,} texts are cut at {max_length} tokens', file=sys.stderr)
-        encoded = {dataset: texts for dataset in sets}
+        train, encoded = encode_retrieval(sets, rows['train'], tokenizer, max_length)
+    else:
+        train, encoded = encode_rows(cfg, rows, labels, tokenizer, max_length)
     if not train:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     return Work(cfg, pretrain.World(0, 1, device, dtype), base, tokenizer, name, about, labels, max_length, rows, train, sets,
-                encoded, {dataset: tasks.fingerprint(found) for dataset, (_, found) in sets.items()})
+                encoded, {dataset: tasks.fingerprint(found) for dataset, (_, found) in sets.items()}
+                | {'train': tasks.fingerprint(rows, ('train',))})
+
+
+def encode_rows(cfg, rows, labels, tokenizer, max_length):
+    """(training Examples, {dataset: {split: Examples}}) of SC, TC and QA."""
+    made = {}
+    for split in tasks.SPLITS:
+        made[split], lost = tasks.examples(cfg, rows[split], labels, tokenizer, max_length)
+        if any(lost):
+            words = ', '.join(f'{count:,} {what}' for what, count in lost._asdict().items() if count)
+            print(f'{cfg.dataset} {split}: cut at {max_length} tokens: {words}', file=sys.stderr)
+    train = made['train']
+    if cfg.kind == 'QA' and cfg.qa_head == 'span' and always_answered(rows['train']):
+        train = [example for example in train if (example.targets == 1).any()]  # SQuAD v1.1: no window without its answer
+    return train, {cfg.dataset: made}
+
+
+def always_answered(rows):
+    """Whether every question has an answer, as in SQuAD v1.1; then no empty answer is predicted by qa_head = "span"."""
+    return all(row['answers'] for row in rows)
+
+
+def encode_retrieval(sets, pairs, tokenizer, max_length):
+    """(training pairs of token arrays, {dataset: {text: tokens}}) of IR. Identical texts are encoded once."""
+    texts = {text: None for _, found in sets.values() for text in (
+        *found['corpus'].values(), *(row['query'] for split in ('validation', 'test') for row in found[split]))}
+    texts |= {row[side]: None for row in pairs for side in ('query', 'positive')}
+    cut = 0
+    for text in texts:
+        tokens = tokenizer.encode(text)
+        cut += len(tokens) >= max_length
+        texts[text] = tasks.end(tokens, tokenizer, max_length)
+    if cut:
+        print(f'{", ".join(sets)}: {cut:,} of {len(texts):,} texts are cut at {max_length} tokens', file=sys.stderr)
+    return [(texts[row['query']], texts[row['positive']]) for row in pairs], dict.fromkeys(sets, texts)
 
 
 def run_folder(work, dataset, lr, seed):
+    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
     return Path(work.cfg.predictions) / work.name / work.cfg.kind / dataset / evaluate.run_name(lr, seed)
 
 
@@ -227,25 +266,30 @@ def about_run(work, lr, seed, dataset, kind='fine-tuned'):
     """run.json: what fixes the numbers, so that a run is not taken for another."""
     settings = {name: value for name, value in dataclasses.asdict(work.cfg).items() if name not in INCIDENTAL}
     settings |= {'lr': lr, 'seed': seed, 'max_length': work.max_length, 'dtype': work.world.dtype}
+    settings = {name: value for name, value in settings.items() if name not in TASK_ONLY}  # which the data's sha256 covers
     return json.loads(json.dumps({
         'settings': settings, 'kind': kind, 'weights': work.cfg.weights, 'labels': work.labels, 'scheme': work.cfg.scheme,
-        'trained_on': work.cfg.trained_on, **work.about, 'data': work.fingerprints[dataset]}))
+        'trained_on': work.cfg.trained_on, **work.about, 'data': work.fingerprints[dataset],
+        'training_data': work.fingerprints['train']}))
 
 
 def is_done(work, lr, seed):
     """Whether a run's predictions are all there. ValueError if they are of other settings or data."""
     found = []
     for dataset in work.sets:
-        path = run_folder(work, dataset, lr, seed) / 'run.json'
-        found.append(path.exists())
+        folder = run_folder(work, dataset, lr, seed)
+        found.append((folder / 'run.json').exists())
         if found[-1]:
-            theirs, ours = read_json(path), about_run(work, lr, seed, dataset)
-            for old, new in ((theirs, ours), (theirs.get('settings', {}), ours['settings'])):
+            theirs, ours = read_json(folder / 'run.json'), about_run(work, lr, seed, dataset)
+            if not isinstance(theirs, dict) or not isinstance(theirs.get('settings'), dict):
+                raise ValueError(f'{folder / "run.json"}: damaged; remove {folder}')
+            for old, new in ((theirs, ours), (theirs['settings'], ours['settings'])):
                 for name in new:
                     if name != 'settings' and old.get(name) != new[name]:
-                        raise ValueError(f'{path}: was made with {name} = {str(old.get(name))[:60]}, this run has '
+                        raise ValueError(f'{folder / "run.json"}: was made with {name} = {str(old.get(name))[:60]}, this run has '
                                          f'{str(new[name])[:60]}; remove it, or take another --predictions or --name')
-    return all(found)
+            found[-1] = all((folder / f'{split}.jsonl.gz').exists() for split in ('validation', 'test'))
+    return all(found) and (not work.cfg.save_model or saved_folder(work, lr, seed).exists())
 
 
 # -------------------------------------------------------------------------------------------------- training
@@ -311,23 +355,19 @@ def sum_of_losses(output, batch, kind, qa_head):
         loss = 0
         for example, first, last in zip(batch, starts, starts[1:]):
             answer = np.flatnonzero(example.targets == 1)
-            logits = output[first:last].masked_fill(span_mask(example, output.device)[:, None], -math.inf)
-            at = torch.tensor([answer[0], answer[-1]] if len(answer) else [0, 0], device=output.device)
+            forbidden = torch.from_numpy(example.words[:, 0] < 0).to(output.device)
+            forbidden[-1] = False  # eos, which stands for no answer
+            logits = output[first:last].masked_fill(forbidden[:, None], -math.inf)
+            at = torch.tensor([answer[0], answer[-1]] if len(answer) else [len(logits) - 1] * 2, device=output.device)
             loss = loss + F.cross_entropy(logits.T, at, reduction='sum') / 2
         return loss
     targets = torch.from_numpy(np.concatenate([example.targets for example in batch])).to(output.device)
     return F.cross_entropy(output, targets, ignore_index=-100, reduction='sum')
 
 
-def span_mask(example, device):
-    """True where neither an answer nor its absence, which is position 0, can stand."""
-    forbidden = example.words[:, 0] < 0
-    forbidden[0] = False
-    return torch.from_numpy(forbidden).to(device)
-
-
-def num_targets(example, qa_head):
-    return 1 if qa_head == 'span' else int((example.targets != -100).sum())
+def num_targets(example, kind, qa_head):
+    """How many cross-entropies an Example adds: one, but for TC and tagged QA one a token."""
+    return 1 if kind == 'QA' and qa_head == 'span' else int((example.targets != -100).sum())
 
 
 def contrastive_loss(encoder, pairs, excluded, scale, world):
@@ -353,6 +393,20 @@ def known_positives(rows):
     return excluded
 
 
+def backward(work, encoder, batch):
+    """Gradients of the mean loss of a batch of Examples, a few at once; the loss, on the device."""
+    cfg, world = work.cfg, work.world
+    count = max(1, sum(num_targets(example, cfg.kind, cfg.qa_head) for example in batch))
+    total = torch.zeros((), device=world.device)
+    for part in passes([len(example.tokens) for example in batch], cfg.tokens_at_once):
+        part = [batch[k] for k in part]
+        output = apply(encoder, [example.tokens for example in part], world)
+        loss = sum_of_losses(output, part, cfg.kind, cfg.qa_head) / count
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
 def fit(work, lr, seed, say=lambda text: None):
     """(trained Encoder, log lines). FloatingPointError at the first step whose loss is not finite."""
     cfg, world = work.cfg, work.world
@@ -365,36 +419,38 @@ def fit(work, lr, seed, say=lambda text: None):
     encoder.train()
     for step in range(schedule.total_steps):
         indices = order[step * cfg.batch_size:(step + 1) * cfg.batch_size].tolist()
-        batch, line = [work.train[i] for i in indices], {'step': step + 1}
+        batch, line = [work.train[i] for i in indices], {'step': step + 1, 'lr': pretrain.lr_at(step, schedule)}
         if cfg.kind == 'IR':
             loss, line['negatives'] = contrastive_loss(encoder, batch, excluded(indices), cfg.scale, world)
             loss.backward()
-            loss = loss.detach()
         else:
-            count = max(1, sum(num_targets(example, cfg.qa_head if cfg.kind == 'QA' else '') for example in batch))
-            loss = torch.zeros((), device=world.device)
-            for part in passes([len(example.tokens) for example in batch], cfg.tokens_at_once):
-                part = [batch[k] for k in part]
-                share = sum_of_losses(apply(encoder, [example.tokens for example in part], world), part, cfg.kind,
-                                      cfg.qa_head) / count
-                share.backward()
-                loss += share.detach()
+            loss = backward(work, encoder, batch)
         norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip)
         for group in optimizer.param_groups:
-            group['lr'] = line['lr'] = pretrain.lr_at(step, schedule)
+            group['lr'] = line['lr']
         optimizer.step()
         optimizer.zero_grad()
-        waiting.append((line, loss, norm))
+        waiting.append((line, loss.detach(), norm))
         if (step + 1) % 20 == 0 or step + 1 == schedule.total_steps:
-            for (line, _, _), loss, norm in zip(waiting, *(torch.stack(values).tolist() for values in list(zip(*waiting))[1:])):
-                if not math.isfinite(loss) or not math.isfinite(norm):
-                    raise FloatingPointError(f'step {line["step"]}: loss {loss}, gradient norm {norm}')
-                log.append(line | {'loss': loss, 'grad_norm': norm})
+            log += look(waiting)
+            mean = statistics.fmean(line['loss'] for line in log[-len(waiting):])
             left = (time.monotonic() - began) / (step + 1) * (schedule.total_steps - step - 1)
-            say(f'step {step + 1:,}/{schedule.total_steps:,}  loss {statistics.fmean(line["loss"] for line in log[-len(waiting):]):.4f}'
-                f'  {pretrain.duration(left)} left')
+            say(f'step {step + 1:,}/{schedule.total_steps:,}  loss {mean:.4f}  {pretrain.duration(left)} left')
             waiting.clear()
+    if not all(torch.isfinite(p).all() for p in encoder.parameters()):
+        raise FloatingPointError('the last update left weights that are not finite')
     return encoder, log
+
+
+def look(waiting):
+    """The log lines of steps whose losses and norms stayed on the device till now. FloatingPointError if one is not finite."""
+    lines, losses, norms = zip(*waiting)
+    lines = [line | {'loss': loss, 'grad_norm': norm}
+             for line, loss, norm in zip(lines, torch.stack(losses).tolist(), torch.stack(norms).tolist())]
+    for line in lines:
+        if not math.isfinite(line['loss']) or not math.isfinite(line['grad_norm']):
+            raise FloatingPointError(f'step {line["step"]}: loss {line["loss"]}, gradient norm {line["grad_norm"]}')
+    return lines
 
 
 # ----------------------------------------------------------------------------------------------- predictions
@@ -433,7 +489,7 @@ def predict(work, encoder, dataset):
             found[split] = [{'id': row['id'], 'gold': row['tags'], 'pred': tags_of(row, example, logits.argmax(1), work.labels)}
                             for row, example, logits in zip(rows[split], made, arrays)]
         else:
-            never_empty = work.cfg.qa_head == 'span' and all(row['answers'] for row in work.rows['train'])
+            never_empty = always_answered(work.rows['train'])
             windows = collections.defaultdict(list)
             for example, logits in zip(made, arrays):
                 windows[example.row].append((example, logits))
@@ -452,16 +508,18 @@ def tags_of(row, example, token_labels, labels):
 
 
 def answer_of(row, windows, qa_head, never_empty):
-    """The text of the best span of any window, empty if that is the best."""
+    """The text of the best span of any window, empty if there is none; of equal spans the later one."""
     if row['candidates']:
-        best = best_candidate(row, windows, qa_head)
+        found = [best_candidate(row, example, logits, qa_head) for example, logits in windows]
+    elif qa_head == 'tag':
+        found = [best_run(example, logits) for example, logits in windows]
     else:
-        best = max((best_run if qa_head == 'tag' else best_span)(example, logits, never_empty) for example, logits in windows)
-    _, first, last = best
+        found = [best_span(example, logits, never_empty) for example, logits in windows]
+    _, first, last = max(found)
     return row['context'][first:last].strip()
 
 
-def best_run(example, logits, never_empty=False):
+def best_run(example, logits):
     """(sum of log-odds, first, last character + 1) of the best run of tokens tagged as answer; (0, 0, 0) for none."""
     odds = np.where(example.words[:, 0] >= 0, logits[:, 1] - logits[:, 0], -1.0)
     inside = np.concatenate([[False], odds > 0, [False]])
@@ -471,7 +529,7 @@ def best_run(example, logits, never_empty=False):
 
 
 def best_span(example, logits, never_empty=False, longest=30):
-    """(score over that of no answer, first, last character + 1) of the best start and end, at most `longest` tokens apart."""
+    """(score over that of no answer, first, last character + 1) of the best start and end, a span of at most `longest` tokens."""
     at = np.flatnonzero(example.words[:, 0] >= 0)
     if not len(at):
         return -math.inf if never_empty else 0.0, 0, 0
@@ -479,24 +537,23 @@ def best_span(example, logits, never_empty=False, longest=30):
     near = np.triu(np.ones_like(scores, bool)) & ~np.triu(np.ones_like(scores, bool), longest)
     scores = np.where(near, scores, -np.inf)
     a, b = np.unravel_index(scores.argmax(), scores.shape)
-    over = float(scores[a, b] - logits[0].sum())
+    over = float(scores[a, b] - logits[-1].sum())
     if over <= 0 and not never_empty:
         return 0.0, 0, 0
     return over, int(example.words[at[a], 0]), int(example.words[at[b], 1])
 
 
-def best_candidate(row, windows, qa_head):
-    """(score, first, last + 1) of the best occurrence of a candidate: mean log-odds of its tokens, or start + end."""
+def best_candidate(row, example, logits, qa_head):
+    """(score, first, last + 1) of a candidate's best occurrence whole in a window: mean log-odds, or start + end over no answer."""
     found = [(-math.inf, 0, 0)]
-    for example, logits in windows:
-        for text in row['candidates']:
-            first = row['context'].find(text)
-            while first >= 0:
-                at = np.flatnonzero((example.words[:, 0] < first + len(text)) & (example.words[:, 1] > first))
-                if len(at):
-                    score = (logits[at, 1] - logits[at, 0]).mean() if qa_head == 'tag' else logits[at[0], 0] + logits[at[-1], 1]
-                    found.append((float(score), first, first + len(text)))
-                first = row['context'].find(text, first + 1)
+    inside = example.words[:, 0] >= 0
+    for text in row['candidates']:
+        for match in re.finditer(rf'(?<!\w){re.escape(text)}(?!\w)', row['context']):
+            at = np.flatnonzero(inside & (example.words[:, 0] < match.end()) & (example.words[:, 1] > match.start()))
+            if len(at) and example.words[at[0], 0] <= match.start() and example.words[at[-1], 1] >= match.end():
+                over = logits[at[0], 0] + logits[at[-1], 1] - logits[-1].sum()
+                score = (logits[at, 1] - logits[at, 0]).mean() if qa_head == 'tag' else over
+                found.append((float(score), match.start(), match.end()))
     return max(found)
 
 
@@ -517,16 +574,19 @@ def do_run(work, lr, seed, say):
     """One fine-tuning: fit, predict every set, write. Returns what to tell."""
     began = time.monotonic()
     encoder, log = fit(work, lr, seed, say)
+    if work.cfg.save_model:
+        save_encoder(work, encoder, saved_folder(work, lr, seed))
     told = []
     for dataset, (task, _) in work.sets.items():
         found = predict(work, encoder, dataset)
-        folder = run_folder(work, dataset, lr, seed)
         name, numerators, denominators, _ = evaluate.standard_scores(work.cfg.kind, found['validation'], task.scheme)
         told.append(f'{dataset} validation {name} {100 * evaluate.ratio(numerators, denominators):.1f}')
-        tasks.write_run(folder, about_run(work, lr, seed, dataset), found, log)
-    if work.cfg.save_model:
-        save_encoder(work, encoder, Path('fine-tuned') / Path(*run_folder(work, work.cfg.dataset, lr, seed).parts[1:]))
+        tasks.write_run(run_folder(work, dataset, lr, seed), about_run(work, lr, seed, dataset), found, log)
     return f'{", ".join(told)}; loss {statistics.fmean(line["loss"] for line in log[-20:]):.4f}; {time.monotonic() - began:.0f} s'
+
+
+def saved_folder(work, lr, seed):
+    return Path('fine-tuned') / run_folder(work, work.cfg.dataset, lr, seed).relative_to(work.cfg.predictions)
 
 
 def save_encoder(work, encoder, folder):
@@ -555,7 +615,8 @@ def claim():
     """
     if 'TORCHELASTIC_RUN_ID' not in os.environ:
         return iter(range(10 ** 9)).__next__
-    store = dist.TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False)
+    store = dist.TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False,
+                          timeout=datetime.timedelta(seconds=60))
     key = f'grid/{os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)}'
     return lambda: store.add(key, 1) - 1
 
@@ -569,31 +630,33 @@ def grid(cfg, part, parts):
     done = [is_done(work, lr, seed) for lr, seed in runs]
     failed, computed, began, take = 0, 0, time.monotonic(), claim()
     while (k := take()) < len(runs):
-        (lr, seed), label = runs[k], f'{work.name} {cfg.dataset} {evaluate.run_name(*runs[k])} ({k + 1} of {len(runs)})'
-        error_file = run_folder(work, cfg.dataset, lr, seed).with_suffix('.error.txt')
-        if done[k]:
+        if done[k] or is_done(work, *runs[k]):  # by now, by another grid
             continue
+        folder = run_folder(work, cfg.dataset, *runs[k])
+        error_file = folder.with_name(f'{folder.name}.error.txt')
         try:
-            told = do_run(work, lr, seed, lambda text: None)
+            told = do_run(work, *runs[k], lambda text: None)
             error_file.unlink(missing_ok=True)
-        except (FloatingPointError, RuntimeError, ValueError, OSError) as error:
+        except Exception as error:  # whatever it is: recorded, and the others go on
             failed, told = failed + 1, f'failed: {error}'
             error_file.parent.mkdir(parents=True, exist_ok=True)
-            error_file.write_text(f'{type(error).__name__}: {error}\n', encoding='utf-8')
+            error_file.write_text(traceback.format_exc(), encoding='utf-8')
         computed += 1
         left = (time.monotonic() - began) / computed * sum(not one for one in done[k + 1:]) / int(os.environ.get('WORLD_SIZE', 1))
-        print(f'{label}: {told}; {pretrain.duration(left)} left\n', end='', flush=True)  # one write: processes share the terminal
+        print(f'{work.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {told}; {pretrain.duration(left)} left\n',
+              end='', flush=True)  # one write: processes share the terminal
     if not computed:
-        print(f'{work.name} {cfg.dataset}: all {sum(done)} runs of {len(runs)} were done')
+        print(f'{work.name} {cfg.dataset}: nothing to do, {sum(done)} of {len(runs)} runs were done')
     return 1 if failed else 0
 
 
 # ----------------------------------------------------------------------------------------------------- probe
 
 def probe(cfg):
-    """What a linear classifier reads off the frozen model: SC from mean-pooled tokens, TC from each word's. IR: its cosines.
+    """What a linear classifier reads off the frozen model: SC from its mean-pooled vector, TC from each token's. IR: cosines.
 
-    Ridge regression on one-hot labels, in closed form; the penalty is chosen on validation. No seed, no learning rate.
+    Ridge regression on one-hot labels, in closed form, of at most 5,000 texts; the penalty is chosen on validation.
+    No seed, no learning rate.
     """
     if cfg.kind == 'QA':
         raise ValueError('kind QA has no probe: a frozen model has not read the question into the context')
@@ -614,7 +677,8 @@ def probe(cfg):
               f'({time.monotonic() - began:.0f} s): {folder}')
 
 
-def probe_classes(work, encoder, most=20_000):
+def probe_classes(work, encoder, most=5_000):
+    """{'validation': rows, 'test': rows} of predictions by ridge regression on the encoder's outputs."""
     features, targets, found = {}, {}, {}
     word = work.cfg.kind == 'TC'
     for split in tasks.SPLITS:
@@ -650,6 +714,8 @@ def probe_classes(work, encoder, most=20_000):
 
 def main():
     cfg, actions = configs.parse(Settings, sys.argv[1:], grid=False, part=0, parts=1, probe=False)
+    if actions['probe'] and actions['grid'] or actions['parts'] != 1 and not actions['grid']:
+        raise ValueError('--probe stands alone, and --part and --parts go with --grid')
     if actions['probe']:
         probe(cfg)
     elif actions['grid']:

@@ -16,7 +16,6 @@ import hashlib
 import importlib.metadata
 import json
 import math
-import os
 import random
 import re
 import shutil
@@ -31,6 +30,7 @@ import numpy as np
 
 import configs
 import docs
+import evaluate
 from data import load_tokenizer, sha256, sync
 
 KINDS = ('SC', 'TC', 'QA', 'IR')
@@ -87,6 +87,13 @@ class Task:
             raise ValueError(f'dataset must be the name of a folder, not {self.dataset!r}')
         if not (self.source or self.data):
             raise ValueError('source is empty: name a hub dataset, or give --data=<folder of local files>')
+        for name in ('train', 'test'):
+            if not getattr(self, name):
+                raise ValueError(f'{name} is empty: name the split or file')
+        for name in ('labels', 'score_on'):
+            values = getattr(self, name)
+            if not all(isinstance(value, str) for value in values) or len(set(values)) < len(values):
+                raise ValueError(f'{name} is a tuple of different names, not {values!r}')
         if self.kind == 'QA' and not self.template.endswith('{context}'):
             raise ValueError('template of a QA task must end with {context}')
         if not 0 < self.hold_out < 1:
@@ -94,17 +101,41 @@ class Task:
         for name, low in (('overlap', 0), ('max_length', 0), ('steps', 0)):
             if getattr(self, name) < low:
                 raise ValueError(f'{name} must be at least {low}, not {getattr(self, name)}')
-        if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in self.label_map):
+        if not re.fullmatch(r'\w*', self.trained_on):
+            raise ValueError(f'trained_on must be letters, digits and _, not {self.trained_on!r}')
+        if len(self.pair) != 2:
+            raise ValueError(f'pair is two templates, of query and positive, not {self.pair!r}')
+        templates = {'SC': {'template': self.template}, 'TC': {}, 'QA': {'template': self.template}, 'IR': {
+            'query': self.query, 'document': self.document, 'pair': self.pair[0], 'pair ': self.pair[1]}}[self.kind]
+        for name, template in templates.items():
+            if not is_template(template):
+                raise ValueError(f'{name} must be text with columns in braces, as "Question: {{question}}", not {template!r}')
+        if self.kind == 'QA' and self.qa_head == 'span' and self.template == '{context}':
+            raise ValueError('template of a QA task needs a question before {context}')
+        if not all(isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in self.label_map):
             raise ValueError(f'label_map is ((found, meant), ...), not {self.label_map!r}')
+
+
+def is_template(template):
+    """Whether a text names at least one column in braces, and nothing but names."""
+    try:
+        parts = [part for part in string.Formatter().parse(template) if part[1] is not None]
+    except (ValueError, TypeError):
+        return False
+    return bool(parts) and all(re.fullmatch(r'\w+', name) and not spec and not conversion for _, name, spec, conversion in parts)
 
 
 # ------------------------------------------------------------------------------------------------ files, hub
 
-def read_table(task, source, split, subset=''):
-    """(rows as dicts, {column: label names} if the file says): of a local folder or of the hub."""
+def read_table(task, source, split, subset='', only=None):
+    """(rows as dicts, {column: label names} if the file says): of a local folder or of the hub.
+
+    only  (columns, ids): rows whose first of these columns is none of the ids are not read into memory
+    ValueError where there is no such file or dataset, or it is damaged.
+    """
     if task.data:
-        return read_files(local_files(Path(task.data), source, subset, split))
-    return read_hub(source, subset, split, task.revision)
+        return read_files(local_files(Path(task.data), source, subset, split), only)
+    return read_hub(source, subset, split, task.revision, only)
 
 
 def local_files(folder, source, subset, split):
@@ -123,7 +154,8 @@ def local_files(folder, source, subset, split):
                      f'{f" for {name} {subset}".rstrip() if name or subset else ""} there')
 
 
-def read_files(paths):
+def read_files(paths, only=None):
+    """(rows, {column: label names}) of a split's files, which must agree on the labels."""
     rows, names = [], {}
     for path in paths:
         if not path.stat().st_size:
@@ -132,11 +164,18 @@ def read_files(paths):
             found, labels = READERS[path.suffix](path)
         except UnicodeDecodeError as error:
             raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
-        rows += found
-        names |= labels
-    if not rows:
+        rows += found if only is None else [row for row in found if id_of(row, only[0]) in only[1]]
+        for column in labels:
+            if names.setdefault(column, labels[column]) != labels[column]:
+                raise ValueError(f'{path}: orders the labels of {column!r} otherwise than {paths[0].name}')
+    if not rows and only is None:
         raise ValueError(f'{paths[0]}: holds no row')
     return rows, names
+
+
+def id_of(row, columns):
+    """The row's id as a string: what stands in the first of these columns that it has."""
+    return next((str(row[column]) for column in columns if column in row), None)
 
 
 def read_jsonl(path):
@@ -146,7 +185,7 @@ def read_jsonl(path):
             if line.strip():
                 try:
                     rows.append(json.loads(line))
-                except ValueError:
+                except (ValueError, RecursionError):
                     raise ValueError(f'{path}:{number}: not valid JSON') from None
                 if not isinstance(rows[-1], dict):
                     raise ValueError(f'{path}:{number}: not an object of columns')
@@ -156,10 +195,18 @@ def read_jsonl(path):
 def read_csv(path):
     csv.field_size_limit(2 ** 30)
     with path.open(encoding='utf-8-sig', newline='') as file:
-        rows = list(csv.DictReader(file, delimiter='\t' if path.suffix == '.tsv' else ','))
-    for number, row in enumerate(rows, 1):
-        if None in row or None in row.values():
-            raise ValueError(f'{path}: row {number} has not as many fields as the header')
+        reader = csv.reader(file, delimiter='\t' if path.suffix == '.tsv' else ',', strict=True)
+        try:
+            header = next(reader)
+            if len(set(header)) < len(header):
+                raise ValueError(f'{path}: two columns of its header have one name')
+            rows = []
+            for fields in reader:
+                if fields and len(fields) != len(header):
+                    raise ValueError(f'{path}:{reader.line_num}: has {len(fields)} fields, the header {len(header)}')
+                rows += [dict(zip(header, fields))] if fields else []
+        except csv.Error as error:
+            raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open?)') from None
     return rows, {}
 
 
@@ -170,8 +217,11 @@ def read_parquet(path):
         found = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise ValueError(f'{path}: not a whole parquet file: {error}') from None
-    about = json.loads((found.schema.metadata or {}).get(b'huggingface', b'{}'))
-    return found.to_pylist(), label_names(about.get('info', {}).get('features', {}))
+    try:
+        about = json.loads((found.schema.metadata or {}).get(b'huggingface', b'{}'))
+        return found.to_pylist(), label_names(about.get('info', {}).get('features', {}))
+    except (ValueError, AttributeError, KeyError) as error:
+        raise ValueError(f'{path}: its description of features is damaged: {error!r}') from None
 
 
 def read_iob(path):
@@ -179,7 +229,8 @@ def read_iob(path):
     rows, words, tags = [], [], []
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate([*file, '\n'], 1):
-            fields = line.split()
+            fields = line.strip(' \t\r\n')
+            fields = re.split('[ \t]+', fields) if fields else []
             if not fields or fields[0] == '-DOCSTART-':
                 if words:
                     rows.append({'tokens': words, 'tags': tags})
@@ -207,7 +258,8 @@ def label_names(features):
     return found
 
 
-def read_hub(source, subset, split, revision):
+def read_hub(source, subset, split, revision, only=None):
+    """(rows, {column: label names}) of a dataset of the hub, through `datasets`."""
     import datasets
     if revision == 'refs/convert/parquet':  # has no list of its files
         options = {'data_files': {split: f'{subset or "default"}/{split}/*.parquet'}}
@@ -217,6 +269,9 @@ def read_hub(source, subset, split, revision):
         dataset = datasets.load_dataset(source, split=split, revision=revision or None, **options)
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(f'cannot read {split} of {source} {subset}: {error}; --data=<folder> reads a local copy') from None
+    if only is not None:
+        column = next(column for column in only[0] if column in dataset.column_names)
+        dataset = dataset.select([k for k, one in enumerate(dataset[column]) if str(one) in only[1]])
     return list(dataset), label_names(dataset.features.to_dict())
 
 
@@ -225,30 +280,43 @@ def read_hub(source, subset, split, revision):
 def load(task, training=True):
     """({split: rows}, labels) of a task, checked; a retrieval set that is only scored needs no training pairs. Rows are
 
-
-    SC  id, text, label        TC  id, words, tags        QA  id, question, context, answers [(text, start)], candidates
+    SC  id, text, label, fields   TC  id, words, tags   QA  id, question, context, answers [(text, start)], candidates
     IR  train: query, positive; validation and test: id, query, grades {document: grade}; and 'corpus': {document: text}
+
+    ValueError that names the row for what its kind needs and it does not hold.
     """
     if task.kind == 'IR':
         return load_retrieval(task, training), ()
-    names = {split: name for split, name in zip(SPLITS, (task.train, task.validation, task.test)) if name}
+    files = {split: name for split, name in zip(SPLITS, (task.train, task.validation, task.test)) if name}
     tables = docs_task(task) if embedded(task) else {
-        split: read_table(task, task.source, name, task.subset) for split, name in names.items()}
+        split: read_table(task, task.source, name, task.subset) for split, name in files.items()}
     if not task.validation:
         rows, names = tables['train']
         kept, held = train_test_split(len(rows), task.hold_out)
         tables['train'], tables['validation'] = ([rows[i] for i in kept], names), ([rows[i] for i in held], names)
     column = {'SC': task.label, 'TC': task.tags, 'QA': ''}[task.kind]
-    names = next((names[column] for _, names in tables.values() if column in names), None)
-    known = tuple(dict.fromkeys(dict(task.label_map).get(name, name) for name in names or ()))
+    numbered = {split: tuple(names[column]) for split, (_, names) in tables.items() if column in names}
+    if len(set(numbered.values())) > 1:
+        raise ValueError(f'{task.dataset}: the splits order their labels differently: {numbered}')
+    numbered = next(iter(numbered.values()), ())  # what numbers in the file stand for
+    known = tuple(dict.fromkeys(dict(task.label_map).get(name, name) for name in numbered))
     if known and task.labels and known != task.labels:
         raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(known)}; the task says {", ".join(task.labels)}')
     labels = task.labels or known or infer_labels(task, tables['train'][0], column)
     make = {'SC': classification_row, 'TC': tagging_row, 'QA': question_row}[task.kind]
     mapped = collections.Counter()
-    rows = {split: [make(task, row, f'{task.dataset} {split} row {number}', (labels, names or labels), mapped)
-                    | {'id': str(row.get('id', row.get('idx', number)))} for number, row in enumerate(tables[split][0])]
-            for split in SPLITS}
+    rows = {}
+    for split in SPLITS:
+        rows[split], seen = [], set()
+        for number, row in enumerate(tables[split][0]):
+            where = f'{task.dataset} {split} row {number}'
+            try:
+                made = make(task, row, where, (labels, numbered or labels), mapped)
+            except (TypeError, KeyError, AttributeError, IndexError) as error:
+                raise ValueError(f'{where}: not a row of {task.kind}: {error!r}') from None
+            name = whole(str(row.get('id', row.get('idx', number))))
+            rows[split].append(made | {'id': f'{name}#{number}' if name in seen else name})
+            seen.add(name)
     for (found, meant), count in mapped.items():
         print(f'{task.dataset}: {count:,} labels {found!r} read as {meant!r}', file=sys.stderr)
     return rows, labels
@@ -259,7 +327,7 @@ def embedded(task):
 
 
 def train_test_split(n, share, seed=42):
-    """(kept, held): indices as Dataset.train_test_split(train_size=1 - share, seed=seed) of `datasets` draws them."""
+    """(kept, held) of n rows, a share of them held: indices as Dataset.train_test_split(train_size=1 - share, seed=seed) of `datasets` draws them."""
     held = n - math.floor((1 - share) * n)
     order = np.random.default_rng(seed).permutation(n)
     if not 0 < held < n:
@@ -268,36 +336,45 @@ def train_test_split(n, share, seed=42):
 
 
 def get(row, column, where, kind=str):
+    """What a row has in a column; ValueError if it has no such column, or another type there."""
     if column not in row:
         raise ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row))}')
     if not isinstance(row[column], kind):
         raise ValueError(f'{where}: column {column!r} holds {str(row[column])[:40]!r} where {kind.__name__} was expected')
-    return row[column]
+    return whole(row[column]) if kind is str else row[column]
+
+
+def whole(text):
+    """A text without lone surrogates, which JSON can hold and UTF-8 cannot: each becomes U+FFFD, as in the tokenizer."""
+    return re.sub('[\ud800-\udfff]', '\ufffd', text)
 
 
 def fill(template, row, where):
     """A template with the row's columns in it."""
     try:
-        return template.format_map({name: '' if value is None else value for name, value in row.items()})
+        return whole(template.format_map({name: '' if value is None else value for name, value in row.items()}))
     except KeyError as error:
         raise ValueError(f'{where}: has no column {error.args[0]!r}, but {", ".join(map(str, row))}') from None
+    except (ValueError, IndexError, AttributeError) as error:
+        raise ValueError(f'{where}: {template!r} is not text with {{columns}}: {error}') from None
 
 
 def infer_labels(task, rows, column):
+    """The labels that occur in train, sorted, "O" first."""
     if task.kind == 'QA':
         return ()
-    found = {label for number, row in enumerate(rows)
-             for label in ([row.get(column)] if task.kind == 'SC' else get(row, column, f'{task.dataset} row {number}', list))}
-    if not all(isinstance(label, str) for label in found):
-        raise ValueError(f'{task.dataset}: column {column!r} holds {sorted(map(str, found))[:3]}, not names: '
-                         'give `labels` in the order of their numbers')
+    found = [label for number, row in enumerate(rows)
+             for label in ([row.get(column)] if task.kind == 'SC' else get(row, column, f'{task.dataset} row {number}', list))]
+    other = [label for label in found if not isinstance(label, str)]
+    if other:
+        raise ValueError(f'{task.dataset}: column {column!r} holds {other[0]!r}, not a name: give `labels` in the order of their numbers')
     return tuple(sorted({dict(task.label_map).get(label, label) for label in found}, key=lambda label: (label != 'O', label)))
 
 
 def label_of(value, task, labels, mapped, where):
     """The name of a label given as a name or as a number; labels = (all of them, those that numbers stand for)."""
     known, numbered = labels
-    if isinstance(value, str) and value.isdigit() and value not in known:  # of a .csv
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and value not in known:  # of a .csv
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(numbered):
         value = numbered[value]
@@ -319,20 +396,27 @@ def classification_row(task, row, where, labels, mapped):
 
 def tagging_row(task, row, where, labels, mapped):
     words, tags = get(row, task.words, where, list), get(row, task.tags, where, list)
+    if not words:
+        raise ValueError(f'{where}: has no word')
     if len(words) != len(tags):
         raise ValueError(f'{where}: has {len(words)} words and {len(tags)} tags')
     tags = [label_of(tag, task, labels, mapped, where) for tag in tags]
     for tag in tags:
         if tag != 'O' and not re.match('[BI]-.', tag):
             raise ValueError(f'{where}: tag {tag!r} is neither O nor B-TYPE nor I-TYPE')
-    return {'words': [str(word) for word in words], 'tags': tags}
+    for word in words:
+        if not isinstance(word, str):
+            raise ValueError(f'{where}: {word!r} is not a word')
+    return {'words': [whole(word) for word in words], 'tags': tags}
 
 
 def question_row(task, row, where, labels, mapped):
     """`answers` are (text, start) in characters of the context; none: the question has no answer there."""
     context = get(row, 'context', where)
     found = row.get(task.answers)
-    if isinstance(found, dict) and {'text', 'answer_start'} <= found.keys():  # SQuAD
+    if isinstance(found, dict) and isinstance(found.get('text'), list) and isinstance(found.get('answer_start'), list):  # SQuAD
+        if len(found['text']) != len(found['answer_start']):
+            raise ValueError(f'{where}: has {len(found["text"])} answers and {len(found["answer_start"])} starts')
         answers = list(zip(found['text'], found['answer_start']))
     elif isinstance(found, list) and all(isinstance(one, dict) and {'text', 'start'} <= one.keys() for one in found):
         answers = [(one['text'], one['start']) for one in found]
@@ -342,10 +426,13 @@ def question_row(task, row, where, labels, mapped):
     else:
         raise ValueError(f'{where}: column {task.answers!r} has neither text and answer_start nor a list of text, start, end')
     for text, start in answers:
-        if not text or not isinstance(start, int) or context[start:start + len(text)] != text:
+        if not isinstance(text, str) or not text.strip() or type(start) is not int or start < 0 or \
+                context[start:start + len(text)] != whole(text):
             raise ValueError(f'{where}: answer {text!r} is not at character {start} of its context')
     candidates = get(row, task.candidates, where, list) if task.candidates else []
     candidates = [one['text'] if isinstance(one, dict) else one for one in candidates]
+    if not all(isinstance(one, str) and one for one in candidates):
+        raise ValueError(f'{where}: column {task.candidates!r} is not a list of texts')
     return {'question': fill(task.template.removesuffix('{context}'), row, where), 'context': context,
             'answers': answers, 'candidates': sorted(set(candidates))}
 
@@ -356,34 +443,47 @@ def load_retrieval(task, training):
         return docs_task(task)
     train = read_table(task, task.pairs or task.source, task.train)[0] if training else []
     pairs = [make_pair(task, row, f'{task.pairs or task.dataset} {task.train} row {number}') for number, row in enumerate(train)]
-    corpus_rows = read_table(task, task.source, 'corpus', 'corpus')[0]
-    query_rows = read_table(task, task.source, 'queries', 'queries')[0] if has_queries(task) else []
-    queries = {str(row['_id']): fill(task.query, row, f'{task.dataset} queries') for row in query_rows}
-    grades = {}
-    for split, name in (('validation', task.validation), ('test', task.test)):
-        grades[split] = {}
-        for number, row in enumerate(judgements(task, name or task.test)):
-            where = f'{task.dataset} {split} judgement {number}'
-            if 'positive_passages' in row:
-                query = str(row.get('query_id'))
-                queries[query] = fill(task.query, {'text': get(row, 'query', where)}, where)
-                grades[split].setdefault(query, {}).update({str(one['docid']): 1 for one in row['positive_passages']})
-            else:
-                query, document, grade = (row.get(column) for column in ('query-id', 'corpus-id', 'score'))
-                try:
-                    grades[split].setdefault(str(query), {})[str(document)] = int(grade)
-                except (TypeError, ValueError):
-                    raise ValueError(f'{where}: has no query-id, corpus-id and score, but {row}') from None
-    if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
+    queries = {}
+    for number, row in enumerate(read_table(task, task.source, 'queries', 'queries')[0] if has_queries(task) else ()):
+        where = f'{task.dataset} queries row {number}'
+        add(queries, id_or_error(row, where), fill(task.query, row, where), where)
+    grades = {'test': judgements(task, task.test, queries)}
+    if task.validation:
+        grades['validation'] = judgements(task, task.validation, queries)
+    else:  # half of the test queries each; the authors drew theirs without a seed
         order = sorted(grades['test'])
         random.Random(42).shuffle(order)
-        half = round(0.5 * len(order))
-        grades = {'validation': {query: grades['test'][query] for query in order[:half]},
-                  'test': {query: grades['test'][query] for query in sorted(order[half:])}}
-    return retrieval_sets(task, pairs, corpus_rows, queries, grades)
+        half = set(order[:round(0.5 * len(order))])
+        grades['validation'] = {query: found for query, found in grades['test'].items() if query in half}
+        grades['test'] = {query: found for query, found in grades['test'].items() if query not in half}
+    judged = {document for split in grades.values() for found in split.values() for document in found}
+    corpus = {}
+    rows = read_table(task, task.source, 'corpus', 'corpus', only=(ID_COLUMNS, judged) if task.judged_only else None)[0]
+    for number, row in enumerate(rows):
+        where = f'{task.dataset} corpus row {number}'
+        add(corpus, id_or_error(row, where), fill(task.document, {'title': '', **row}, where), where)
+    return retrieval_sets(task, pairs, corpus, queries, {split: grades[split] for split in ('validation', 'test')})
+
+
+def add(found, key, value, where):
+    """found[key] = value; ValueError if it has another value already."""
+    if found.setdefault(key, value) != value:
+        raise ValueError(f'{where}: {key!r} occurs twice, with {str(found[key])[:40]!r} and {str(value)[:40]!r}')
+
+
+ID_COLUMNS = ('_id', 'docid')
+
+
+def id_or_error(row, where):
+    found = id_of(row, ID_COLUMNS)
+    if found is None:
+        raise ValueError(f'{where}: has no column "_id", but {", ".join(map(str, row))}')
+    return found
 
 
 def make_pair(task, row, where):
+    for column in ('query', 'positive'):
+        get(row, column, where)
     return dict(zip(('query', 'positive'), (fill(template, row, where) for template in task.pair)))
 
 
@@ -397,24 +497,38 @@ def has_queries(task):
         return False
 
 
-def judgements(task, split):
+def judgements(task, split, queries):
+    """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries are added to `queries`."""
     if task.qrels:
-        return read_table(task, task.qrels, split)[0]
-    if task.data and has_queries(task):
-        return read_files(local_files(Path(task.data), task.source, 'qrels', split))[0]
-    return read_table(task, task.source, split)[0]
+        rows = read_table(task, task.qrels, split)[0]
+    elif task.data and has_queries(task):
+        rows = read_files(local_files(Path(task.data), task.source, 'qrels', split))[0]
+    else:
+        rows = read_table(task, task.source, split)[0]
+    found = {}
+    for number, row in enumerate(rows):
+        where = f'{task.dataset} {split} judgement {number}'
+        try:
+            if 'positive_passages' in row:
+                query, graded = str(row['query_id']), {str(one['docid']): 1 for one in row['positive_passages']}
+                add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
+            else:
+                query, graded = str(row['query-id']), {str(row['corpus-id']): int(row['score'])}
+                if float(row['score']) != int(row['score']):
+                    raise ValueError(f'{where}: score {row["score"]!r} is not a whole number')
+        except (TypeError, KeyError, OverflowError) as error:
+            raise ValueError(f'{where}: has no query-id, corpus-id and score (or query_id and positive_passages): {error!r}') from None
+        for document, grade in graded.items():
+            add(found.setdefault(query, {}), document, grade, where)
+    return found
 
 
-def retrieval_sets(task, pairs, corpus_rows, queries, grades):
-    """Checked: every judged id is there; queries without a relevant document are left out, and counted."""
-    corpus = {str(row['_id'] if '_id' in row else row['docid']):
-              fill(task.document, {'title': '', **row}, f'{task.dataset} corpus') for row in corpus_rows}
+def retrieval_sets(task, pairs, corpus, queries, grades):
+    """load_retrieval's result, checked: every judged id is there; queries without a relevant document go, and are counted."""
     judged = {document for split in grades.values() for found in split.values() for document in found}
     lost = judged - corpus.keys()
     if lost:
         raise ValueError(f'{task.dataset}: {len(lost)} judged documents are not in the corpus, as {sorted(lost)[0]!r}')
-    if task.judged_only:
-        corpus = {document: text for document, text in corpus.items() if document in judged}
     sets = {'train': pairs, 'corpus': corpus}
     for split, found in grades.items():
         unknown = found.keys() - queries.keys()
@@ -432,7 +546,7 @@ def retrieval_sets(task, pairs, corpus_rows, queries, grades):
 
 # ------------------------------------------------------------------------------------------ the embedded tasks
 #
-# Made of the docstrings of `data.docs`: labels come from what authors wrote, splits by file, nothing is downloaded.
+# Made in docs.py of docstrings: labels are what authors wrote, splits are by file, nothing is downloaded.
 
 def docs_task(task):
     """{split: (rows, {})} of an embedded task, or load_retrieval's sets; extracted once, then read from the cache."""
@@ -462,7 +576,7 @@ def docs_task(task):
     pairs = [make_pair(task, row, 'docs') for row in tables['train']]
     queries = {row['id']: task.query.format(text=row['query']) for split in ('validation', 'test') for row in tables[split]}
     grades = {split: {row['id']: {row['id']: 1} for row in tables[split]} for split in ('validation', 'test')}
-    corpus = [{'_id': row['id'], 'text': row['positive']} for split in ('validation', 'test') for row in tables[split]]
+    corpus = {row['id']: task.document.format(text=row['positive'], title='') for split in ('validation', 'test') for row in tables[split]}
     return retrieval_sets(task, pairs, corpus, queries, grades)
 
 
@@ -481,6 +595,7 @@ class Lost(NamedTuple):
     texts: int = 0          # that were cut
     words: int = 0          # of TC, which count as "O"
     entities: int = 0       # of TC, gold ones with a word beyond the cut
+    questions: int = 0      # of QA, that were cut to half of the length
     windows: int = 0        # of QA, beyond the first of each context
     answers: int = 0        # of QA, gold ones that no window holds whole
 
@@ -530,26 +645,25 @@ def tagging_examples(task, rows, number, tokenizer, max_length):
             own = owner[first:last]
             word_of.append(int(own[own >= 0][0]) if (own >= 0).any() and content[first:last].strip() else -1)
         kept = word_of[:max_length - 1]
-        reached = max(kept, default=-1) + 1 if len(kept) == len(word_of) else complete(word_of, len(kept))
         if len(kept) < len(word_of):
+            reached = max(kept, default=-1) + 1
             lost['texts'] += 1
             lost['words'] += len(row['words']) - reached
-            lost['entities'] += sum(tag.startswith('B-') for tag in row['tags'][reached:])
+            lost['entities'] += sum(stop > reached for _, _, stop in evaluate.entities(row['tags']))
         tags = [number[row['tags'][w]] if w >= 0 else -100 for w in kept]
         made.append(Example(end(tokens, tokenizer, max_length), np.array([*tags, -100]), k, np.array([*kept, -1])))
     return made, lost
 
 
-def complete(word_of, kept):
-    """How many words have a token among the first `kept`."""
-    return max(word_of[:kept], default=-1) + 1
-
-
 def question_examples(task, rows, number, tokenizer, max_length):
-    """A window or more of each context, behind the question; target 1 on the tokens of the (first) answer."""
+    """A window or more of each context, behind the question; target 1 on the tokens of the (first) answer.
+
+    A window that holds only a part of it has that part tagged, but for qa_head = "span" no answer.
+    """
     made, lost = [], collections.Counter()
     for k, row in enumerate(rows):
         question, context = tokenizer.encode(row['question']), row['context']
+        lost['questions'] += len(question) >= max(1, max_length // 2)
         question = question[:max(0, max_length // 2 - 1)]
         tokens = tokenizer.encode(context)
         characters = character_spans(tokens, tokenizer, context)
@@ -560,17 +674,18 @@ def question_examples(task, rows, number, tokenizer, max_length):
         starts = [0]
         while starts[-1] + room < len(tokens):
             starts.append(starts[-1] + step)
-        whole = False
+        found = False
+        before = np.full(len(question), -100)
         for start in starts:
             part = slice(start, start + room)
-            before = np.full(len(question), -100)
-            whole |= bool(inside.any()) and inside[part].sum() == inside.sum()
+            complete = inside.any() and inside[part].sum() == inside.sum()
+            found |= bool(complete)
             made.append(Example(np.concatenate([question, tokens[part], [tokenizer.ids['eos']]]).astype(np.int64),
-                                np.concatenate([before, inside[part], [-100]]).astype(np.int64), k,
+                                np.concatenate([before, inside[part] & (complete or task.qa_head == 'tag'), [-100]]).astype(np.int64), k,
                                 np.concatenate([np.tile(-1, (len(question), 2)), characters[part], [[-1, -1]]])))
         lost['texts'] += len(starts) > 1
         lost['windows'] += len(starts) - 1
-        lost['answers'] += bool(row['answers']) and not whole
+        lost['answers'] += bool(row['answers']) and not found
     return made, lost
 
 
@@ -594,9 +709,9 @@ def character_spans(tokens, tokenizer, text):
 
 def write_run(folder, about, rows, log=()):
     """predictions/<model>/<TASK>/<dataset>/<run>/: {split: rows} as .jsonl.gz, run.json, log.jsonl; whole or not at all."""
-    temporary = folder.with_name(f'.{folder.name}.{os.getpid()}.tmp')
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f'.{folder.name}.', suffix='.tmp'))
+    temporary.chmod(0o755)
     for split, found in rows.items():
         with open(temporary / f'{split}.jsonl.gz', 'wb') as raw, \
                 gzip.GzipFile(filename='', mode='wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
@@ -606,18 +721,24 @@ def write_run(folder, about, rows, log=()):
     (temporary / 'run.json').write_text(json.dumps(about, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
     for path in temporary.iterdir():
         sync(path)
-    if folder.exists():
-        shutil.rmtree(folder)
-    temporary.rename(folder)
+    try:
+        if folder.exists():
+            folder.rename(temporary.with_name(f'{temporary.name}.old.tmp'))
+        temporary.rename(folder)
+    except OSError:  # another process wrote it at the same time
+        if not (folder / 'run.json').exists():
+            raise
     sync(folder.parent)
+    for left in folder.parent.glob(f'.{folder.name}.*.tmp'):  # of this process, or of one that was killed
+        shutil.rmtree(left, ignore_errors=True)
 
 
-def fingerprint(rows):
-    """sha256 over a task's rows: which data a score is of."""
+def fingerprint(rows, splits=('validation', 'test', 'corpus')):
+    """sha256 over what a score is of, or over ('train',)."""
     digest = hashlib.sha256()
-    for split in sorted(rows):
-        found = rows[split]
-        for item in found.items() if isinstance(found, dict) else found:
+    for split in splits:
+        found = rows.get(split, ())
+        for item in sorted(found.items()) if isinstance(found, dict) else found:
             digest.update(json.dumps(item, sort_keys=True).encode())
     return digest.hexdigest()
 
@@ -627,7 +748,7 @@ def fingerprint(rows):
 def baseline(task, rows, labels):
     """(name, {split: predictions}) of a simple method that learns from train and reads no pretrained model."""
     make = {'SC': overlap_or_bayes, 'TC': word_lookup, 'QA': frequent_answer, 'IR': bm25}[task.kind]
-    name, predict = make(rows)
+    name, predict = make(rows, task)
     return name, {split: [predict(row) for row in rows[split]] for split in ('validation', 'test')}
 
 
@@ -635,7 +756,7 @@ def terms(text):
     return re.findall(r'\w+', text.lower())
 
 
-def overlap_or_bayes(rows):
+def overlap_or_bayes(rows, task):
     """Two fields: the share of the first's words that the second has, cut where train is split best; else naive Bayes."""
     train = rows['train']
     if all(len(row['fields']) == 2 for row in train):
@@ -663,7 +784,7 @@ def overlap_or_bayes(rows):
     return 'naive-bayes', predict
 
 
-def word_lookup(rows):
+def word_lookup(rows, task):
     """The most frequent tag of a word in train, or of its shape if train does not have it."""
     def shape(word):
         return re.sub(r'(.)\1+', r'\1', re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word))))
@@ -679,7 +800,7 @@ def word_lookup(rows):
     return 'word-lookup', predict
 
 
-def frequent_answer(rows):
+def frequent_answer(rows, task):
     """Of train's answers that occur in the context, the most frequent; none if there is none."""
     counts = collections.Counter(text for row in rows['train'] for text, _ in row['answers'])
     known = sorted(counts, key=lambda text: (-counts[text], text))[:5_000]
@@ -687,7 +808,7 @@ def frequent_answer(rows):
                                            'pred': next((text for text in known if text in row['context']), '')}
 
 
-def bm25(rows, k1=0.9, b=0.4):
+def bm25(rows, task, k1=0.9, b=0.4):
     """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
     corpus = rows['corpus']
     ids = sorted(corpus, reverse=True)  # so that a stable sort leaves ties with the greater id first, as trec_eval
@@ -706,7 +827,7 @@ def bm25(rows, k1=0.9, b=0.4):
                 at, counts = map(np.array, zip(*postings[term]))
                 idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
                 scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
-        return ranking(row, ids, scores)
+        return ranking(row, ids, scores, task.drop_same_id)
     return 'BM25', predict
 
 

@@ -214,7 +214,7 @@ def test_bootstrap_is_fast_and_small():
 
 @pytest.mark.parametrize('seeds', [1, 3, 5])
 def test_intervals_hold_what_they_say(seeds):
-    """Scores with a spread over instances, over seeds, and of both together; the truth is that of all of these."""
+    """Scores with a spread over instances, over seeds (but for one seed, which cannot show it), and of both together."""
     random_ = np.random.default_rng(9)
     held, trials, n = 0, 600, 60
     for trial in range(trials):
@@ -243,10 +243,10 @@ def test_paired_test_under_the_null_and_not():
     for _ in range(200):
         hard = random_.normal(0.5, 0.3, 80)
         p_values.append(evaluate.paired(cell('a', 0, hard), cell('b', 0, hard), cfg)[2])
-    assert np.mean(np.array(p_values) < 0.05) < 0.09
+    assert np.mean(np.array(p_values) < 0.05) < 0.09 and 0.4 < np.median(p_values) < 0.7  # a little too careful
     hard = random_.normal(0.5, 0.3, 80)
     low, high, p = evaluate.paired(cell('a', 0, hard), cell('b', 0.1, hard), cfg)
-    assert 0 < low < 0.1 < high and p < 0.01 or low > 0
+    assert 0 < low < 0.1 < high and p < 0.01
 
 
 # ------------------------------------------------------------------------------------------ the paper's cells
@@ -396,7 +396,9 @@ def test_the_authors_results_alone_serve_their_protocol(predictions):
 @pytest.mark.parametrize('words, parts', [
     ([], ('the command is',)), (['tabel'], ('the command is',)), (['table', '--protocol=papr'], ('protocol is one of',)),
     (['table', '--results=nowhere', '--predictions=nowhere'], ('nowhere: no runs there',)),
-    (['table', '--runs=nowhere.csv'], ('nowhere.csv',)), (['table', '--runs=README.md'], ('not a table of runs',)),
+    (['table', '--runs=nowhere.csv', '--protocol=paper'], ('nowhere.csv',)),
+    (['table', '--runs=README.md', '--protocol=paper'], ('not a table of runs',)), (['table', '--runs=README.md'], ('take --protocol=paper',)),
+    (['figure', 'lr', '--published'], ('publishes no numbers',)),
     (['figure', 'pie'], ('figure is one of',)), (['figure', 'switch'], ('takes folders',)),
     (['compare', 'a', 'b', '--results=nowhere', '--predictions=nowhere'], ('no runs there',)),
     (['losses'], ('takes folders',)), (['losses', 'nowhere'], ('no pretraining run',)),
