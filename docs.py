@@ -1,5 +1,5 @@
 """The embedded data: the English that numpy, scipy, torch and pandas are documented in, on every machine once the
-requirements are installed, as a corpus (`documents`) and as four small tasks (`tasks`) whose labels are what authors wrote.
+requirements are installed, as a corpus (`documents`) and four small tasks (`tasks`) whose labels are what authors wrote.
 
 It changes with the packages' versions, so tables print a fingerprint, and nothing may depend on its exact content.
 """
@@ -142,7 +142,8 @@ def summary_and_detail(parts):
     if len(prose) < 2 or prose[0] is not parts[0]:
         return None
     first, second = (plain(part).split() for part in prose)
-    names = [{word.strip('.,:;()\'"') for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)} for words in (first, second)]
+    names = [{word.strip('.,:;()\'"') for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)}
+             for words in (first, second)]
     if not 5 <= len(first) <= 30 or len(second) < 12 or names[0] & names[1]:
         return None
     return ' '.join(first), ' '.join(second[:60])
@@ -161,7 +162,8 @@ def docs_sc(pairs):
         for k, (split, _, summary, detail) in enumerate(found[:len(found) // 2 * 2]):
             swapped = hashlib.md5(f'{file} {k // 2}'.encode()).digest()[0] % 2
             detail = found[k ^ 1][3] if swapped else detail
-            rows.append((split, {'summary': summary, 'detail': detail, 'label': ('same', 'other')[swapped]}, f'{summary} {detail}'))
+            row = {'summary': summary, 'detail': detail, 'label': ('same', 'other')[swapped]}
+            rows.append((split, row, f'{summary} {detail}'))
     return rows
 
 
@@ -234,6 +236,6 @@ def docs_qa(questions):
             name, answers = block[k][0], {'text': [block[k][1]], 'answer_start': [starts[k]]}
             if draw.random() < 0.25 and others:
                 name, answers = draw.choice(others), {'text': [], 'answer_start': []}
-            rows.append((split, {'question': f'What is the type of {name}?', 'context': context.strip(), 'answers': answers},
-                         context))
+            row = {'question': f'What is the type of {name}?', 'context': context.strip(), 'answers': answers}
+            rows.append((split, row, context))
     return rows

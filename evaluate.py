@@ -3,7 +3,7 @@
     python evaluate.py table                        # all of predictions/ and results/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper       # the paper's numbers: its selection, its F1, its intervals
     python evaluate.py table --protocol=paper --published           # with the paper's own tables beside
-    python evaluate.py table --runs=runs.csv --protocol=paper       # from model,task,dataset,lr,seed,validation,test
+    python evaluate.py table --runs=runs.csv --protocol=paper       # model,task,dataset,lr,seed,validation,test
     python evaluate.py compare tiny-mlm40 tiny-clm-mlm40            # paired tests of the second against the first
     python evaluate.py figure share                 # figures/share.png; also bars, ratio, steps, flops, lr, cpt
     python evaluate.py figure switch out/tiny-clm out/tiny-clm-mlm40    # loss and gradient norm through phases
@@ -196,7 +196,8 @@ def standard_scores(task, rows, scheme='IOB2'):
     ones = [1.0] * len(rows)
     if task == 'SC':
         right = [float(row['pred'] == row['gold']) for row in rows]
-        return 'accuracy', right, ones, {'macro F1': macro_f1(*([row[x] for row in rows] for x in ('gold', 'pred')))}
+        labels = ([row[name] for row in rows] for name in ('gold', 'pred'))
+        return 'accuracy', right, ones, {'macro F1': macro_f1(*labels)}
     if task == 'TC':
         counts = np.array([entity_counts(row['gold'], row['pred']) for row in rows])
         correct, predicted, gold = counts.sum(0).tolist()
@@ -409,7 +410,8 @@ def read_result(path, model, task, dataset, name, cfg):
                    about.get('weights') or '', about.get('kind') or '', about.get('pretraining'), about.get('data') or '',
                    about.get('settings'))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f'{path}: not of the form {{"validation": {{"score", "scores_i"}}, "test": ...}}: {error!r}') from None
+        raise ValueError(f'{path}: not of the form {{"validation": {{"score", "scores_i"}}, "test": ...}}: '
+                         f'{error!r}') from None
 
 
 def read_runs(cfg):
@@ -556,7 +558,7 @@ def interval(draws):
 
 
 def make_cell(runs, cfg):
-    """The Cell of one model's runs on one dataset. ValueError where they are not seeds and learning rates of one experiment."""
+    """The Cell of one model's runs on one dataset. ValueError where they are not of one experiment."""
     where = f'{runs[0].model} {runs[0].dataset}'
     twice = [key for key, count in collections.Counter((run.lr, run.seed) for run in runs).items() if count > 1]
     if twice:
@@ -618,7 +620,7 @@ def all_cells(runs, cfg, problems):
 
 @functools.cache
 def published_numbers():
-    """Percent: {(model, task, the paper's word for the dataset): (mean, half of the interval)} of the paper's appendix C."""
+    """{(model, task, the paper's word for the dataset): (mean, half of the interval)}, percent, of its appendix C."""
     with open(PAPER / 'tables.csv', newline='', encoding='utf-8') as file:
         return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
                 for row in csv.DictReader(file)}
@@ -652,8 +654,10 @@ def table(cfg):
         writer.writerow(('model', 'task', 'dataset', 'metric', 'mean', 'low', 'high', 'n', 'seeds', 'lr', 'weights', 'data',
                          'protocol', *(('published', 'published_ci95') if cfg.published else ())))
         for (model, task, dataset), cell in cells.items():
-            said = published(model, task, dataset, {key[2] for key in cells if key[:2] == (model, task)} - {'Average'}) or ('', '')
-            writer.writerow((model, task, dataset, cell.metric, *(f'{100 * x:.4f}' for x in (cell.mean, cell.low, cell.high)),
+            others = {key[2] for key in cells if key[:2] == (model, task)} - {'Average'}
+            said = published(model, task, dataset, others) or ('', '')
+            numbers = (f'{100 * x:.4f}' for x in (cell.mean, cell.low, cell.high))
+            writer.writerow((model, task, dataset, cell.metric, *numbers,
                              cell.n or '', len(cell.scores), '|'.join(lr_text(lr) for lr in cell.lrs),
                              '|'.join(sorted({run.weights for run in cell.runs if run.weights})),
                              '|'.join(sorted({run.data[:12] for run in cell.runs})), cfg.protocol,
@@ -698,9 +702,10 @@ def print_table(task, cells, cfg):
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     if cfg.format == 'markdown':
         rows.insert(1, ['-' * width for width in widths])
-        print('\n'.join('| ' + ' | '.join(text.ljust(width) for text, width in zip(row, widths)) + ' |' for row in rows))
+        lines = ['| ' + ' | '.join(text.ljust(width) for text, width in zip(row, widths)) + ' |' for row in rows]
     else:
-        print('\n'.join('  '.join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows))
+        lines = ['  '.join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]
+    print('\n'.join(lines))
     print()
 
 
@@ -737,7 +742,8 @@ def compare(cfg, first, second):
             continue
         low, high, p = paired(a, b, cfg)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {100 * (b.mean - a.mean):+.1f} '
-              f'[{100 * low:+.1f}, {100 * high:+.1f}]   p = {p:.4f}   n = {a.n:,}, {len(a.scores)} and {len(b.scores)} seeds')
+              f'[{100 * low:+.1f}, {100 * high:+.1f}]   p = {p:.4f}   n = {a.n:,}, '
+              f'{len(a.scores)} and {len(b.scores)} seeds')
     return report(problems)
 
 
@@ -762,8 +768,8 @@ def paired(a, b, cfg):
 def paper_models():
     """{name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
     with open(PAPER / 'models.csv', newline='', encoding='utf-8') as file:
-        return {row['model']: {'family': row['family'], 'phases': json.loads(row['phases']), 'mask_ratio': float(row['mask_ratio']),
-                               'step': int(row['step']), 'flops': float(row['flops']), 'continues': row['continues']}
+        return {row['model']: row | {'phases': json.loads(row['phases']), 'mask_ratio': float(row['mask_ratio']),
+                                     'step': int(row['step']), 'flops': float(row['flops'])}
                 for row in csv.DictReader(file)}
 
 
@@ -796,7 +802,8 @@ def share_of_clm(about):
 
 def trained_with(about, ratio=True):
     """A legend's words: family, then CLM, MLM 40 %, CLM then MLM 40 %."""
-    words = [kind.upper() + (f' {about["mask_ratio"]:.0%}' if ratio and kind != 'clm' else '') for kind, _ in about['phases']]
+    words = [kind.upper() + (f' {about["mask_ratio"]:.0%}' if ratio and kind != 'clm' else '')
+             for kind, _ in about['phases']]
     return f'{about.get("family", "")} {" then ".join(words)}'.strip()
 
 
@@ -811,7 +818,8 @@ def ratio_point(about):
 
 def share_point(about):
     if finished(about):
-        return f'{about.get("family", "")} {about["step"]:,} steps, MLM {about["mask_ratio"]:.0%}'.strip(), share_of_clm(about)
+        line = f'{about.get("family", "")} {about["step"]:,} steps, MLM {about["mask_ratio"]:.0%}'
+        return line.strip(), share_of_clm(about)
 
 
 FIGURES = {  # name: (x axis, logarithmic, (line, x) of a model's pretraining, or None); continued models are in cpt alone
@@ -910,8 +918,9 @@ def draw_lr(plt, cfg, problems):
             by_seed.setdefault(lr, []).append(100 * statistics.fmean(run.test for run in same))
         x = sorted(by_seed)
         colour = f'C{models.index(model) % 10}'
-        axes[task].plot(x, [statistics.fmean(by_seed[lr]) for lr in x], marker='o', markersize=3, label=model, color=colour)
-        axes[task].fill_between(x, [min(by_seed[lr]) for lr in x], [max(by_seed[lr]) for lr in x], alpha=0.15, color=colour)
+        low, mean, high = ([f(by_seed[lr]) for lr in x] for f in (min, statistics.fmean, max))
+        axes[task].plot(x, mean, marker='o', markersize=3, label=model, color=colour)
+        axes[task].fill_between(x, low, high, alpha=0.15, color=colour)
         axes[task].set_xscale('log')
         axes[task].set_xlabel('learning rate')
     axes[tasks[0]].set_ylabel('test score, %')

@@ -74,8 +74,9 @@ class Settings(tasks.Task):
             if getattr(self, name) not in options:
                 raise ValueError(f'{name} is one of {", ".join(options)}, not {getattr(self, name)!r}')
         for name, low, high in (('batch_size', 1, math.inf), ('tokens_at_once', 1, math.inf), ('lr', 0, math.inf),
-                                ('seed', 0, 2 ** 63), ('warmup', 0, 1), ('grad_clip', 1e-9, math.inf), ('weight_decay', 0, math.inf),
-                                ('beta1', 0, 1), ('beta2', 0, 1), ('eps', 0, math.inf), ('scale', 1e-9, math.inf)):
+                                ('grad_clip', 1e-9, math.inf), ('weight_decay', 0, math.inf), ('eps', 0, math.inf),
+                                ('scale', 1e-9, math.inf), ('seed', 0, 2 ** 63), ('warmup', 0, 1), ('beta1', 0, 1),
+                                ('beta2', 0, 1)):
             if not low <= getattr(self, name) <= high or getattr(self, name) == math.inf:
                 wanted = f'at least {low}' if high == math.inf else f'from {low} to {high}'
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)}')
@@ -87,16 +88,18 @@ class Settings(tasks.Task):
             raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
         for name, kind in (('lrs', float), ('seeds', int)):
             values = getattr(self, name)
-            if not values or not all(type(value) is kind and 0 <= value < math.inf for value in values) or len(set(values)) < len(values):
+            good = all(type(value) is kind and 0 <= value < math.inf for value in values)
+            if not values or not good or len(set(values)) < len(values):
                 raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, as ({kind(1)},), not {values!r}')
 
 
 # may differ between two starts of a grid
-INCIDENTAL = ('model', 'untrained', 'name', 'lrs', 'seeds', 'tokens_at_once', 'recompute', 'device', 'save_model', 'predictions',
-              'tokenizer', 'data', 'cache', 'score_on')
+INCIDENTAL = ('model', 'untrained', 'name', 'lrs', 'seeds', 'tokens_at_once', 'recompute', 'device', 'save_model',
+              'predictions', 'tokenizer', 'data', 'cache', 'score_on')
 # decide the rows, whose sha256 is compared instead
-TASK_ONLY = ('dataset', 'source', 'subset', 'revision', 'train', 'validation', 'test', 'hold_out', 'template', 'label', 'words', 'tags',
-             'labels', 'label_map', 'scheme', 'answers', 'candidates', 'query', 'document', 'pair', 'pairs', 'qrels', 'judged_only')
+TASK_ONLY = ('dataset', 'source', 'subset', 'revision', 'train', 'validation', 'test', 'hold_out', 'template', 'label',
+             'words', 'tags', 'labels', 'label_map', 'scheme', 'answers', 'candidates', 'query', 'document', 'pair', 'pairs',
+             'qrels', 'judged_only')
 
 
 # ----------------------------------------------------------------------------------------------------- model
@@ -163,8 +166,8 @@ def pretraining(folder, parameters):
         return None
     state = read_json(folder / 'state.json')
     try:
-        settings = {name: tuple(map(tuple, value)) if name == 'phases' else tuple(value) if isinstance(value, list) else value
-                    for name, value in state['settings'].items()}
+        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in state['settings'].items()}
+        settings['phases'] = tuple(map(tuple, settings['phases']))
         run, left = pretrain.Settings(**settings), int(state['step'])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f'{folder / "state.json"}: not the state of a pretraining run: {error!r}') from None
@@ -172,8 +175,8 @@ def pretraining(folder, parameters):
     for kind, steps in run.phases:
         flops += min(steps, left) * run.rows_per_step * run.context * pretrain.flops_per_token(run, kind)
         left -= min(steps, left)
-    size = f'{parameters / 1e9:.1f}B' if parameters >= 1e9 else f'{parameters / 1e6:.0f}M' if parameters >= 1e7 else \
-        f'{parameters / 1e6:.1f}M'
+    millions = parameters / 1e6
+    size = f'{millions / 1e3:.1f}B' if millions >= 1e3 else f'{millions:.0f}M' if millions >= 10 else f'{millions:.1f}M'
     return {'family': size, 'phases': run.phases, 'mask_ratio': run.mask_ratio, 'step': state['step'], 'flops': flops,
             'continues': Path(run.weights_from).name if run.weights_from else ''}
 
@@ -389,7 +392,8 @@ def known_positives(rows):
         positives[row['query']].add(row['positive'])
 
     def excluded(indices):
-        return np.array([[i != j and rows[j]['positive'] in positives[rows[i]['query']] for j in indices] for i in indices])
+        return np.array([[i != j and rows[j]['positive'] in positives[rows[i]['query']] for j in indices]
+                         for i in indices])
     return excluded
 
 
@@ -443,7 +447,7 @@ def fit(work, lr, seed, say=lambda text: None):
 
 
 def look(waiting):
-    """The log lines of steps whose losses and norms stayed on the device till now. FloatingPointError if one is not finite."""
+    """The log lines of steps whose losses and norms stayed on the device till now. FloatingPointError at one not finite."""
     lines, losses, norms = zip(*waiting)
     lines = [line | {'loss': loss, 'grad_norm': norm}
              for line, loss, norm in zip(lines, torch.stack(losses).tolist(), torch.stack(norms).tolist())]
@@ -494,7 +498,8 @@ def predict(work, encoder, dataset):
             for example, logits in zip(made, arrays):
                 windows[example.row].append((example, logits))
             found[split] = [{'id': row['id'], 'golds': [text for text, _ in row['answers']],
-                             'pred': answer_of(row, windows[k], work.cfg.qa_head, never_empty)} for k, row in enumerate(rows[split])]
+                             'pred': answer_of(row, windows[k], work.cfg.qa_head, never_empty)}
+                            for k, row in enumerate(rows[split])]
     return found
 
 
@@ -524,12 +529,13 @@ def best_run(example, logits):
     odds = np.where(example.words[:, 0] >= 0, logits[:, 1] - logits[:, 0], -1.0)
     inside = np.concatenate([[False], odds > 0, [False]])
     edges = np.flatnonzero(inside[1:] != inside[:-1])
-    found = [(float(odds[a:b].sum()), int(example.words[a, 0]), int(example.words[b - 1, 1])) for a, b in zip(edges[::2], edges[1::2])]
+    found = [(float(odds[a:b].sum()), int(example.words[a, 0]), int(example.words[b - 1, 1]))
+             for a, b in zip(edges[::2], edges[1::2])]
     return max(found, default=(0.0, 0, 0))
 
 
 def best_span(example, logits, never_empty=False, longest=30):
-    """(score over that of no answer, first, last character + 1) of the best start and end, a span of at most `longest` tokens."""
+    """(score over that of no answer, first, last character + 1) of the best span of at most `longest` tokens."""
     at = np.flatnonzero(example.words[:, 0] >= 0)
     if not len(at):
         return -math.inf if never_empty else 0.0, 0, 0
@@ -544,7 +550,10 @@ def best_span(example, logits, never_empty=False, longest=30):
 
 
 def best_candidate(row, example, logits, qa_head):
-    """(score, first, last + 1) of a candidate's best occurrence whole in a window: mean log-odds, or start + end over no answer."""
+    """(score, first, last + 1) of a candidate's best occurrence whole in a window.
+
+    The score is the mean log-odds of its tokens, or start + end over that of no answer.
+    """
     found = [(-math.inf, 0, 0)]
     inside = example.words[:, 0] >= 0
     for text in row['candidates']:
@@ -582,7 +591,8 @@ def do_run(work, lr, seed, say):
         name, numerators, denominators, _ = evaluate.standard_scores(work.cfg.kind, found['validation'], task.scheme)
         told.append(f'{dataset} validation {name} {100 * evaluate.ratio(numerators, denominators):.1f}')
         tasks.write_run(run_folder(work, dataset, lr, seed), about_run(work, lr, seed, dataset), found, log)
-    return f'{", ".join(told)}; loss {statistics.fmean(line["loss"] for line in log[-20:]):.4f}; {time.monotonic() - began:.0f} s'
+    loss = statistics.fmean(line['loss'] for line in log[-20:])
+    return f'{", ".join(told)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s'
 
 
 def saved_folder(work, lr, seed):
@@ -593,7 +603,7 @@ def save_encoder(work, encoder, folder):
     """A Hugging Face folder: EuroBertForSequenceClassification, ...TokenClassification, or EuroBertModel for retrieval."""
     names = {'SC': 'EuroBertForSequenceClassification', 'TC': 'EuroBertForTokenClassification',
              'QA': 'EuroBertForTokenClassification', 'IR': 'EuroBertModel'}
-    labels = work.labels if work.cfg.kind in ('SC', 'TC') else ('start', 'end') if work.cfg.qa_head == 'span' else ('O', 'ANSWER')
+    labels = work.labels or {'tag': ('O', 'ANSWER'), 'span': ('start', 'end')}[work.cfg.qa_head]
     more = {'architectures': [names[work.cfg.kind]]}
     tensors = {name: p.float() for name, p in encoder.named_parameters()}
     if work.cfg.kind == 'IR':
@@ -642,7 +652,8 @@ def grid(cfg, part, parts):
             error_file.parent.mkdir(parents=True, exist_ok=True)
             error_file.write_text(traceback.format_exc(), encoding='utf-8')
         computed += 1
-        left = (time.monotonic() - began) / computed * sum(not one for one in done[k + 1:]) / int(os.environ.get('WORLD_SIZE', 1))
+        rest = sum(not one for one in done[k + 1:]) / int(os.environ.get('WORLD_SIZE', 1))
+        left = (time.monotonic() - began) / computed * rest
         print(f'{work.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {told}; {pretrain.duration(left)} left\n',
               end='', flush=True)  # one write: processes share the terminal
     if not computed:
@@ -653,7 +664,7 @@ def grid(cfg, part, parts):
 # ----------------------------------------------------------------------------------------------------- probe
 
 def probe(cfg):
-    """What a linear classifier reads off the frozen model: SC from its mean-pooled vector, TC from each token's. IR: cosines.
+    """What a linear classifier reads off the frozen model: SC from the mean of its tokens, TC from each. IR: its cosines.
 
     Ridge regression on one-hot labels, in closed form, of at most 5,000 texts; the penalty is chosen on validation.
     No seed, no learning rate.
@@ -693,14 +704,17 @@ def probe_classes(work, encoder, most=5_000):
         features[split] = np.concatenate([state[keep] for state, keep in zip(states, kept)])
         targets[split] = np.concatenate([example.targets[keep] for example, keep in zip(made, kept)])
     mean, deviation = features['train'].mean(0), features['train'].std(0) + 1e-6
-    X = {split: np.append((x - mean) / deviation, np.ones((len(x), 1)), 1).astype(np.float64) for split, x in features.items()}
+    X = {split: np.append((x - mean) / deviation, np.ones((len(x), 1)), 1).astype(np.float64)
+         for split, x in features.items()}
     gram, onto = X['train'].T @ X['train'], X['train'].T @ np.eye(len(work.labels))[targets['train']]
-    weights = [np.linalg.solve(gram + penalty * len(X['train']) * np.eye(len(gram)), onto) for penalty in (1e-4, 1e-3, 1e-2, 1e-1)]
+    weights = [np.linalg.solve(gram + penalty * len(X['train']) * np.eye(len(gram)), onto)
+               for penalty in (1e-4, 1e-3, 1e-2, 1e-1)]
     best = max(weights, key=lambda W: np.mean((X['validation'] @ W).argmax(1) == targets['validation']))
     for split in ('validation', 'test'):
         labels, rows = (X[split] @ best).argmax(1), work.rows[split]
         if not word:
-            found[split] = [{'id': row['id'], 'gold': row['label'], 'pred': work.labels[k]} for row, k in zip(rows, labels.tolist())]
+            found[split] = [{'id': row['id'], 'gold': row['label'], 'pred': work.labels[k]}
+                            for row, k in zip(rows, labels.tolist())]
             continue
         made, start, found[split] = work.encoded[work.cfg.dataset][split], 0, []
         for row, example in zip(rows, made):

@@ -112,7 +112,7 @@ class Task:
                 raise ValueError(f'{name} must be text with columns in braces, as "Question: {{question}}", not {template!r}')
         if self.kind == 'QA' and self.qa_head == 'span' and self.template == '{context}':
             raise ValueError('template of a QA task needs a question before {context}')
-        if not all(isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in self.label_map):
+        if not all(isinstance(pair, tuple) and [type(name) for name in pair] == [str, str] for pair in self.label_map):
             raise ValueError(f'label_map is ((found, meant), ...), not {self.label_map!r}')
 
 
@@ -122,7 +122,8 @@ def is_template(template):
         parts = [part for part in string.Formatter().parse(template) if part[1] is not None]
     except (ValueError, TypeError):
         return False
-    return bool(parts) and all(re.fullmatch(r'\w+', name) and not spec and not conversion for _, name, spec, conversion in parts)
+    return bool(parts) and all(re.fullmatch(r'\w+', name) and not spec and not conversion
+                               for _, name, spec, conversion in parts)
 
 
 # ------------------------------------------------------------------------------------------------ files, hub
@@ -142,8 +143,8 @@ def local_files(folder, source, subset, split):
     """The files of a split: <split>.<kind>, or parquet shards as on the hub. `folder` may hold many datasets' folders."""
     name = source.split('/')[-1]
     roots = [root for root in (folder / name, folder) if root.is_dir()][:1] if name else [folder]
-    places = [place for root in roots for place in (root / subset, root, root / 'data', root / 'default', root / 'plain_text')
-              if place.is_dir()]
+    below = (subset, '', 'data', 'default', 'plain_text')
+    places = [root / name for root in roots for name in below if (root / name).is_dir()]
     for place in places:
         for suffix in READERS:
             if (place / f'{split}{suffix}').is_file():
@@ -301,7 +302,8 @@ def load(task, training=True):
     numbered = next(iter(numbered.values()), ())  # what numbers in the file stand for
     known = tuple(dict.fromkeys(dict(task.label_map).get(name, name) for name in numbered))
     if known and task.labels and known != task.labels:
-        raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(known)}; the task says {", ".join(task.labels)}')
+        raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(known)}; the task says '
+                         f'{", ".join(task.labels)}')
     labels = task.labels or known or infer_labels(task, tables['train'][0], column)
     make = {'SC': classification_row, 'TC': tagging_row, 'QA': question_row}[task.kind]
     mapped = collections.Counter()
@@ -327,7 +329,10 @@ def embedded(task):
 
 
 def train_test_split(n, share, seed=42):
-    """(kept, held) of n rows, a share of them held: indices as Dataset.train_test_split(train_size=1 - share, seed=seed) of `datasets` draws them."""
+    """(kept, held): indices of n rows, as Dataset.train_test_split(train_size=1 - share, seed=seed) of `datasets` draws them.
+
+    ValueError if one side would be empty.
+    """
     held = n - math.floor((1 - share) * n)
     order = np.random.default_rng(seed).permutation(n)
     if not 0 < held < n:
@@ -367,8 +372,10 @@ def infer_labels(task, rows, column):
              for label in ([row.get(column)] if task.kind == 'SC' else get(row, column, f'{task.dataset} row {number}', list))]
     other = [label for label in found if not isinstance(label, str)]
     if other:
-        raise ValueError(f'{task.dataset}: column {column!r} holds {other[0]!r}, not a name: give `labels` in the order of their numbers')
-    return tuple(sorted({dict(task.label_map).get(label, label) for label in found}, key=lambda label: (label != 'O', label)))
+        raise ValueError(f'{task.dataset}: column {column!r} holds {other[0]!r}, not a name: give `labels` in the order of '
+                         'their numbers')
+    meant = {dict(task.label_map).get(label, label) for label in found}
+    return tuple(sorted(meant, key=lambda label: (label != 'O', label)))
 
 
 def label_of(value, task, labels, mapped, where):
@@ -414,7 +421,7 @@ def question_row(task, row, where, labels, mapped):
     """`answers` are (text, start) in characters of the context; none: the question has no answer there."""
     context = get(row, 'context', where)
     found = row.get(task.answers)
-    if isinstance(found, dict) and isinstance(found.get('text'), list) and isinstance(found.get('answer_start'), list):  # SQuAD
+    if isinstance(found, dict) and all(isinstance(found.get(name), list) for name in ('text', 'answer_start')):  # SQuAD
         if len(found['text']) != len(found['answer_start']):
             raise ValueError(f'{where}: has {len(found["text"])} answers and {len(found["answer_start"])} starts')
         answers = list(zip(found['text'], found['answer_start']))
@@ -442,7 +449,8 @@ def load_retrieval(task, training):
     if embedded(task):
         return docs_task(task)
     train = read_table(task, task.pairs or task.source, task.train)[0] if training else []
-    pairs = [make_pair(task, row, f'{task.pairs or task.dataset} {task.train} row {number}') for number, row in enumerate(train)]
+    pairs = [make_pair(task, row, f'{task.pairs or task.dataset} {task.train} row {number}')
+             for number, row in enumerate(train)]
     queries = {}
     for number, row in enumerate(read_table(task, task.source, 'queries', 'queries')[0] if has_queries(task) else ()):
         where = f'{task.dataset} queries row {number}'
@@ -517,7 +525,8 @@ def judgements(task, split, queries):
                 if float(row['score']) != int(row['score']):
                     raise ValueError(f'{where}: score {row["score"]!r} is not a whole number')
         except (TypeError, KeyError, OverflowError) as error:
-            raise ValueError(f'{where}: has no query-id, corpus-id and score (or query_id and positive_passages): {error!r}') from None
+            raise ValueError(f'{where}: has no query-id, corpus-id and score (or query_id and positive_passages): '
+                             f'{error!r}') from None
         for document, grade in graded.items():
             add(found.setdefault(query, {}), document, grade, where)
     return found
@@ -533,7 +542,8 @@ def retrieval_sets(task, pairs, corpus, queries, grades):
     for split, found in grades.items():
         unknown = found.keys() - queries.keys()
         if unknown:
-            raise ValueError(f'{task.dataset} {split}: {len(unknown)} judged queries are not there, as {sorted(unknown)[0]!r}')
+            raise ValueError(f'{task.dataset} {split}: {len(unknown)} judged queries are not there, as '
+                             f'{sorted(unknown)[0]!r}')
         sets[split] = [{'id': query, 'query': queries[query], 'grades': given} for query, given in found.items()
                        if max(given.values(), default=0) >= 1]
         if len(sets[split]) < len(found):
@@ -574,9 +584,10 @@ def docs_task(task):
         return tables
     tables = {name: rows for name, (rows, _) in tables.items()}
     pairs = [make_pair(task, row, 'docs') for row in tables['train']]
-    queries = {row['id']: task.query.format(text=row['query']) for split in ('validation', 'test') for row in tables[split]}
+    held = [row for split in ('validation', 'test') for row in tables[split]]
+    queries = {row['id']: task.query.format(text=row['query']) for row in held}
     grades = {split: {row['id']: {row['id']: 1} for row in tables[split]} for split in ('validation', 'test')}
-    corpus = {row['id']: task.document.format(text=row['positive'], title='') for split in ('validation', 'test') for row in tables[split]}
+    corpus = {row['id']: task.document.format(text=row['positive'], title='') for row in held}
     return retrieval_sets(task, pairs, corpus, queries, grades)
 
 
@@ -680,8 +691,9 @@ def question_examples(task, rows, number, tokenizer, max_length):
             part = slice(start, start + room)
             complete = inside.any() and inside[part].sum() == inside.sum()
             found |= bool(complete)
+            target = inside[part] & (complete or task.qa_head == 'tag')
             made.append(Example(np.concatenate([question, tokens[part], [tokenizer.ids['eos']]]).astype(np.int64),
-                                np.concatenate([before, inside[part] & (complete or task.qa_head == 'tag'), [-100]]).astype(np.int64), k,
+                                np.concatenate([before, target, [-100]]).astype(np.int64), k,
                                 np.concatenate([np.tile(-1, (len(question), 2)), characters[part], [[-1, -1]]])))
         lost['texts'] += len(starts) > 1
         lost['windows'] += len(starts) - 1
@@ -768,7 +780,8 @@ def overlap_or_bayes(rows, task):
         options = [(np.mean(np.where(shares > cut, high, low) == golds), cut, low, high)
                    for cut in np.unique(shares.round(2)) for low in names for high in names]
         _, cut, low, high = max(options)
-        return 'word-overlap', lambda row: {'id': row['id'], 'gold': row['label'], 'pred': str(high if share(row) > cut else low)}
+        return 'word-overlap', lambda row: {'id': row['id'], 'gold': row['label'],
+                                            'pred': str(high if share(row) > cut else low)}
     counts = collections.defaultdict(collections.Counter)
     for row in train:
         counts[row['label']].update(terms(row['text']))
@@ -778,8 +791,8 @@ def overlap_or_bayes(rows, task):
 
     def predict(row):
         words = terms(row['text'])
-        scores = {label: math.log(classes[label]) + sum(math.log((counts[label][word] + 1) / totals[label]) for word in words)
-                  for label in sorted(classes)}
+        scores = {label: math.log(classes[label]) + sum(math.log((counts[label][word] + 1) / totals[label])
+                                                        for word in words) for label in sorted(classes)}
         return {'id': row['id'], 'gold': row['label'], 'pred': max(scores, key=scores.get)}
     return 'naive-bayes', predict
 
@@ -854,7 +867,8 @@ def look(task):
     rows, labels = load(task)
     tokenizer = load_tokenizer(task.tokenizer)
     max_length = task.max_length or round(0.99 * 2048)
-    print(f'{task.dataset} ({task.kind}), data {fingerprint(rows)[:12]}; lengths in tokens of {task.tokenizer}, at most {max_length}')
+    print(f'{task.dataset} ({task.kind}), data {fingerprint(rows)[:12]}; lengths in tokens of {task.tokenizer}, '
+          f'at most {max_length}')
     for split in SPLITS:
         found = rows[split]
         if task.kind == 'IR':

@@ -27,17 +27,21 @@ from conftest import ROOT, one_line_error, run_script
 TOKENIZER = data.load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 
 
+def random_model(**sizes):
+    model = architecture.Model(architecture.Sizes(
+        vocab_size=4_096, num_attention_heads=4, num_key_value_heads=2, rope_theta=10_000.0, rms_norm_eps=1e-5,
+        **sizes, **{f'{role}_token_id': i for role, i in TOKENIZER.ids.items()}))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(architecture.initial_weight(name, p.shape, seed=1))
+    return model
+
+
 @pytest.fixture(scope='session')
 def checkpoint(tmp_path_factory):
     """A small model with random weights, as a checkpoint's folder."""
     folder = tmp_path_factory.mktemp('model') / 'random'
-    sizes = architecture.Sizes(vocab_size=4_096, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                               num_key_value_heads=2, max_position_embeddings=128, rope_theta=10_000.0, rms_norm_eps=1e-5,
-                               tie_word_embeddings=False, **{f'{role}_token_id': i for role, i in TOKENIZER.ids.items()})
-    model = architecture.Model(sizes)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            p.copy_(architecture.initial_weight(name, p.shape, seed=1))
+    model = random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=128, tie_word_embeddings=False)
     model.save(folder)
     TOKENIZER.save(folder)
     return folder
@@ -427,16 +431,10 @@ def test_bad_settings_get_one_line(more, parts, toy, checkpoint):
 def test_ragged_inference_is_twice_as_fast_as_padding(tmp_path, capsys):
     """Short sentences: packed rows sorted by length, against transformers on padded batches of 32 in random order."""
     import transformers
-    sizes = architecture.Sizes(vocab_size=4_096, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=4,
-                               num_key_value_heads=2, max_position_embeddings=512, rope_theta=10_000.0, rms_norm_eps=1e-5,
-                               tie_word_embeddings=True, **{f'{role}_token_id': i for role, i in TOKENIZER.ids.items()})
-    model = architecture.Model(sizes)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            p.copy_(architecture.initial_weight(name, p.shape, seed=1))
+    model = random_model(hidden_size=256, intermediate_size=768, num_hidden_layers=4, max_position_embeddings=512, tie_word_embeddings=True)
     model.save(tmp_path)
     theirs = transformers.AutoModel.from_pretrained(tmp_path).eval()
-    encoder = finetune.Encoder(sizes, 'IR', 0)
+    encoder = finetune.Encoder(model.sizes, 'IR', 0)
     encoder.model = model.model
     random_ = np.random.default_rng(0)
     texts = [random_.integers(0, 4_000, length) for length in np.clip(random_.lognormal(2.9, 0.75, 512).astype(int), 3, 250)]
