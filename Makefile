@@ -33,6 +33,7 @@ finetuned:
 		done; \
 	done
 	$(RUN) evaluate.py table --predictions=$(FOLDER)/predictions --results=$(FOLDER)/results
+	$(RUN) evaluate.py compare tiny-clm tiny-mlm40 --predictions=$(FOLDER)/predictions --results=$(FOLDER)/results
 	$(RUN) evaluate.py compare tiny-mlm40 tiny-clm-mlm40 --predictions=$(FOLDER)/predictions --results=$(FOLDER)/results
 	$(RUN) evaluate.py figure share --predictions=$(FOLDER)/predictions --results=$(FOLDER)/results --out=$(FOLDER)/figures
 	@echo 'Three models of one pretraining seed and 0.9 M parameters: a direction at most, with intervals that say how little.'

@@ -64,6 +64,7 @@ class Settings:
 
 TASKS = ('SC', 'TC', 'QA', 'IR')
 SCORES = 1  # a new number has everything scored again
+PAPER_METRIC = {'SC': 'accuracy', 'TC': 'macro F1', 'QA': 'F1', 'IR': 'NDCG@10'}
 PAPER = Path(__file__).parent / 'configs/paper'  # its tables, and its models with phases, tokens and FLOPs
 PUBLISHED = {'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI',  # the authors' folder: the paper's word
              'conll2003_en': 'CoNLL', 'ontonotes': 'OntoNotes', 'uner_en': 'UNER', 'squad': 'SQuAD',
@@ -276,7 +277,7 @@ def score_run(source, results, model, task, dataset):
             raise ValueError(f'{source / name}: missing or damaged: its sha256 is not the one in run.json')
     same = {name: value for name, value in about.get('settings', {}).items() if name not in ('lr', 'seed')}
     paper, standard = {}, {'run': digest, 'settings': same} | {
-        name: about.get(name) for name in ('weights', 'kind', 'pretraining', 'data')}
+        name: about.get(name) for name in ('weights', 'kind', 'pretraining', 'data', 'grid')}
     for split in ('validation', 'test'):
         rows = read_rows(source / f'{split}.jsonl.gz', task)
         try:
@@ -347,6 +348,7 @@ class Run:
     pretraining: object = None
     data: str = ''          # sha256 of the rows it was tested on
     settings: object = None  # of fine-tuning, less learning rate and seed
+    grid: object = None     # (learning rates, seeds) that it is a run of
 
 
 def read_csv_runs(path):
@@ -408,7 +410,7 @@ def read_result(path, model, task, dataset, name, cfg):
         return Run(model, task, dataset, float(match[1]), int(match[2]), scores['validation']['score'], scores['test']['score'],
                    about.get('test') or {'ids': range(len(content['test']['scores_i']))}, about.get('name', ''),
                    about.get('weights') or '', about.get('kind') or '', about.get('pretraining'), about.get('data') or '',
-                   about.get('settings'))
+                   about.get('settings'), about.get('grid'))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path}: not of the form {{"validation": {{"score", "scores_i"}}, "test": ...}}: '
                          f'{error!r}') from None
@@ -427,7 +429,8 @@ def read_runs(cfg):
         runs = read_results(cfg, problems)
         for key, group in grouped(runs, 'model', 'task', 'dataset').items():
             found = {(run.lr, run.seed) for run in group}
-            grid = itertools.product(sorted({lr for lr, _ in found}), sorted({seed for _, seed in found}))
+            lrs, seeds = ({value for run in group if run.grid for value in run.grid[k]} | {pair[k] for pair in found} for k in (0, 1))
+            grid = itertools.product(sorted(lrs), sorted(seeds))
             missing = [run_name(lr, seed) for lr, seed in grid if (lr, seed) not in found]
             if missing:
                 problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
@@ -436,7 +439,7 @@ def read_runs(cfg):
         if absent:
             problems.append(f'{name}s: there is no {", ".join(sorted(absent))}')
     if not runs:
-        raise ValueError('\n'.join([f'{cfg.runs or cfg.results}: no runs there'] + problems))
+        raise ValueError('; '.join([f'{cfg.runs or cfg.results}: no runs there'] + problems))
     return runs, problems
 
 
@@ -568,7 +571,8 @@ def make_cell(runs, cfg):
     for run in runs:
         differing = [name for name in run.settings or () if run.settings[name] != (runs[0].settings or {}).get(name)]
         if differing:
-            raise ValueError(f'{where}: its runs differ in {", ".join(differing)}: score them in folders of their own')
+            raise ValueError(f'{where} is left out: its runs differ in {", ".join(differing)}; remove some, or give them '
+                             'another --name or --predictions')
     chosen = choose_per_seed(runs) if cfg.protocol == 'paper' else choose_one(runs)
     scores = {seed: run.test for seed, run in chosen.items()}
     chosen = tuple(chosen.values())
@@ -576,10 +580,11 @@ def make_cell(runs, cfg):
     n = len((chosen[0].detail or {}).get('ids', ()))
     if cfg.protocol == 'paper':
         mean, half = paper_interval(list(scores.values()))
-        return Cell(mean, mean - half, mean + half, scores, n, lrs, 'score', None, chosen)
+        return Cell(mean, mean - half, mean + half, scores, n, lrs, PAPER_METRIC[runs[0].task], None, chosen)
     draws = instance_draws(chosen, cfg.resamples, cfg.seed) + seed_draws(
         list(scores.values()), cfg.resamples, (cfg.seed, key_of(runs[0].dataset), key_of(runs[0].model)))
-    return Cell(statistics.fmean(scores.values()), *interval(draws), scores, n, lrs, runs[0].metric, draws, chosen)
+    low, high = (min(1.0, max(0.0, x)) for x in interval(draws))
+    return Cell(statistics.fmean(scores.values()), low, high, scores, n, lrs, runs[0].metric, draws, chosen)
 
 
 def average(cells, protocol):
@@ -647,8 +652,18 @@ def cell_text(cell, protocol):
 
 def table(cfg):
     """Print a table for each kind of task: a row a model, a column a dataset. The exit code: 1 if runs are missing."""
-    runs, problems = read_runs(cfg)
-    cells = all_cells(runs, cfg, problems)
+    try:
+        runs, problems = read_runs(cfg)
+        cells = all_cells(runs, cfg, problems)
+    except ValueError:
+        if not cfg.published:
+            raise
+        problems, cfg = [], dataclasses.replace(cfg, published=False, protocol='paper')
+        cells = {key: Cell(mean / 100, (mean - half) / 100, (mean + half) / 100, dict.fromkeys(range(5)), 0, ())
+                 for key, (mean, half) in published_numbers().items() if not cfg.models or key[0] in cfg.models}
+    for (task, dataset), group in grouped_cells(cells).items():
+        if len({run.data for cell in group for run in cell.runs if run.data}) > 1:
+            problems.append(f'{dataset}: its models were tested on different data, and cannot be compared')
     if cfg.format == 'csv':
         writer = csv.writer(sys.stdout, lineterminator='\n')
         writer.writerow(('model', 'task', 'dataset', 'metric', 'mean', 'low', 'high', 'n', 'seeds', 'lr', 'weights', 'data',
@@ -668,6 +683,14 @@ def table(cfg):
                 print_table(task, {key: cell for key, cell in cells.items() if key[1] == task}, cfg)
         print(explain(cfg))
     return report(problems)
+
+
+def grouped_cells(cells):
+    """{(task, dataset): [Cell of each model]}."""
+    groups = {}
+    for (_, task, dataset), cell in cells.items():
+        groups.setdefault((task, dataset), []).append(cell)
+    return groups
 
 
 def print_table(task, cells, cfg):
@@ -696,7 +719,7 @@ def print_table(task, cells, cfg):
             text = cell_text(mine[dataset], cfg.protocol) if dataset in mine else '-'
             if cfg.published:
                 said = published(model, task, dataset, [name for name in mine if name != 'Average'])
-                text += f' / {said[0]:.2f} ({said[1]:.2f})' if said else ' / -'
+                text += f' / {said[0]:.2f} ({said[1]:.2f})' if said else ''
             row.append(text)
         rows.append(row)
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
@@ -718,7 +741,8 @@ def explain(cfg):
              'Mean over seeds at the learning rate of the best mean validation score; 95 % interval over test instances '
              '(bootstrap) and seeds (t).\nOne seed shows only the instances\' share. Intervals are of each model alone: '
              '`compare` tests differences.')
-    return words + ('\nBehind the stroke: the paper\'s appendix C.' if cfg.published else '')
+    return words + ('\nseeds a/b, lr a..b: datasets differ. data: the first digits of the sha256 of what was scored.'
+                    ) + ('\nBehind the stroke: the paper\'s appendix C.' if cfg.published else '')
 
 
 def report(problems):
@@ -729,10 +753,13 @@ def report(problems):
 
 def compare(cfg, first, second):
     """Paired bootstrap tests: second - first on the same test instances, per dataset. The exit code."""
-    runs, problems = read_runs(dataclasses.replace(cfg, models=(first, second), protocol='standard'))
-    cells = all_cells(runs, dataclasses.replace(cfg, protocol='standard'), problems)
+    if cfg.protocol != 'standard' or cfg.published or cfg.models:
+        raise ValueError('compare takes two models and the standard scores: leave --protocol, --published and --models out')
+    runs, problems = read_runs(dataclasses.replace(cfg, models=(first, second)))
+    cells = all_cells(runs, cfg, problems)
     shared = [key[1:] for key in cells if key[0] == first and key[2] != 'Average' and (second, *key[1:]) in cells]
     if not shared:
+        report(problems)
         raise ValueError(f'{first} and {second} have no dataset in common')
     print(f'{second} - {first}, in points; p is two-sided')
     for task, dataset in shared:
@@ -744,6 +771,8 @@ def compare(cfg, first, second):
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {100 * (b.mean - a.mean):+.1f} '
               f'[{100 * low:+.1f}, {100 * high:+.1f}]   p = {p:.4f}   n = {a.n:,}, '
               f'{len(a.scores)} and {len(b.scores)} seeds')
+    if any(len(cells[model, *key].scores) == 1 for model in (first, second) for key in shared):
+        print('One seed shows only what the choice of test instances does: another seed may turn the sign.')
     return report(problems)
 
 
@@ -782,12 +811,21 @@ def figure_points(cfg, problems):
     runs, found = read_runs(cfg)
     problems += found
     pretraining = {run.model: run.pretraining for run in runs if run.pretraining}
-    cells = all_cells(runs, cfg, problems)
+    kinds = {run.model: run.kind for run in runs}
+    cells = {key: cell for key, cell in all_cells(runs, cfg, problems).items() if key[2] != 'Average'}
     points = []
-    for (model, task, dataset), cell in cells.items():
-        if dataset == 'Average' or (model, task, 'Average') not in cells:
+    for task in TASKS:
+        models = dict.fromkeys(key[0] for key in cells if key[1] == task)
+        shared = [{key[2] for key in cells if key[:2] == (model, task)} for model in models]
+        datasets = sorted(set.intersection(*shared)) if shared else []
+        if left := set().union(*shared) - set(datasets):
+            problems.append(f'{task}: {", ".join(sorted(left))} left out, which not all models have')
+        for model in models if datasets else ():
+            mine = [cells[model, task, dataset] for dataset in datasets]
+            cell = average(mine, cfg.protocol) if len(mine) > 1 else mine[0]
             about = pretraining.get(model) or paper_models().get(model)
-            points.append((model, about, task, *(100 * x for x in (cell.mean, cell.low, cell.high))))
+            label = f'{model} (probe)' if kinds[model] == 'probe' else model
+            points.append((label, about, task, *(100 * x for x in (cell.mean, cell.low, cell.high))))
     return points
 
 
@@ -805,6 +843,11 @@ def trained_with(about, ratio=True):
     words = [kind.upper() + (f' {about["mask_ratio"]:.0%}' if ratio and kind != 'clm' else '')
              for kind, _ in about['phases']]
     return f'{about.get("family", "")} {" then ".join(words)}'.strip()
+
+
+def of_a_run(about):
+    """The line of a run's checkpoints: with those of another length it shares no schedule."""
+    return f'{trained_with(about)}, of {sum(steps for _, steps in about["phases"]):,} steps'
 
 
 def finished(about):
@@ -825,8 +868,8 @@ def share_point(about):
 FIGURES = {  # name: (x axis, logarithmic, (line, x) of a model's pretraining, or None); continued models are in cpt alone
     'ratio': ('masking ratio, %', False, ratio_point),
     'share': ('share of CLM, % of the steps', False, share_point),
-    'steps': ('pretraining steps', True, lambda about: (trained_with(about), about['step'])),
-    'flops': ('pretraining FLOPs', True, lambda about: (trained_with(about), about['flops'])),
+    'steps': ('pretraining steps', True, lambda about: (of_a_run(about), about['step'])),
+    'flops': ('pretraining FLOPs', True, lambda about: (of_a_run(about), about['flops'])),
     'cpt': ('steps of continued pretraining', False, lambda about: (f'{about["continues"]}, then MLM', about['step'])),
 }
 
@@ -862,29 +905,36 @@ def axes_for(plt, tasks, height=3.2):
     return drawn, dict(zip(tasks, axes[0]))
 
 
+def draw_bars(plt, tasks, points):
+    """A panel a task, a bar a model, each in its row in all panels."""
+    models = list(dict.fromkeys(point[0] for point in points))
+    drawn, axes = axes_for(plt, tasks, max(3.2, 0.25 * len(models)))
+    for model, about, task, mean, low, high in points:
+        axes[task].barh(models.index(model), mean, xerr=[[mean - low], [high - mean]], capsize=3, color='C0')
+    for task, ax in axes.items():
+        ax.set_yticks(range(len(models)), models if task == tasks[0] else [''] * len(models))
+        ax.set_ylim(len(models) - 0.5, -0.5)
+        ax.set_xlabel('score, %')
+    return drawn
+
+
 def draw_points(plt, kind, points):
     """A panel a task: a line for each family of models, or a bar a model; error bars are 95 % intervals."""
     tasks = [task for task in TASKS if any(point[2] == task for point in points)]
-    models = {point[0] for point in points}
-    drawn, axes = axes_for(plt, tasks, max(3.2, 0.25 * len(models)) if kind == 'bars' else 3.2)
     if kind == 'bars':
-        for model, about, task, mean, low, high in points:
-            axes[task].barh(model, mean, xerr=[[mean - low], [high - mean]], capsize=3, color='C0')
-            axes[task].set_xlabel('score, %')
-        for ax in axes.values():
-            ax.invert_yaxis()
-        for task in tasks[1:]:
-            axes[task].set_yticklabels([])
-        return drawn
+        return draw_bars(plt, tasks, points)
     label, logarithmic, place = FIGURES[kind]
     lines = {}
     for model, about, task, *values in points:
         if about and bool(about.get('continues')) == (kind == 'cpt') and (where := place(about)):
-            lines.setdefault((task, where[0]), []).append((where[1], *values))
+            name = where[0] + (', probe' if model.endswith(' (probe)') else '')
+            lines.setdefault((task, name), []).append((where[1], *values))
     longer = {key: values for key, values in lines.items() if len({x for x, *_ in values}) > 1}
     lines = longer or lines
+    tasks = [task for task in tasks if any(key[0] == task for key in lines)]
     if not lines:
         raise ValueError(f'figure {kind}: none of these models has what it shows ({label})')
+    drawn, axes = axes_for(plt, tasks)
     colours = {name: f'C{k % 10}' for k, name in enumerate(dict.fromkeys(name for _, name in lines))}
     for (task, name), values in lines.items():
         x, mean, low, high = map(np.array, zip(*sorted(values)))
@@ -892,6 +942,7 @@ def draw_points(plt, kind, points):
                             color=colours[name], linestyle='-' if len(x) > 1 else 'none')
         axes[task].set_xlabel(label)
         axes[task].set_xscale('log' if logarithmic else 'linear')
+        axes[task].xaxis.set_minor_formatter('')
     axes[tasks[0]].set_ylabel('score, %')
     handles = {name: handle for ax in axes.values() for handle, name in zip(*ax.get_legend_handles_labels())}
     drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1.0), ncol=min(4, len(handles)))
@@ -922,6 +973,8 @@ def draw_lr(plt, cfg, problems):
         axes[task].plot(x, mean, marker='o', markersize=3, label=model, color=colour)
         axes[task].fill_between(x, low, high, alpha=0.15, color=colour)
         axes[task].set_xscale('log')
+        axes[task].set_xticks(x, [lr_text(lr) for lr in x])
+        axes[task].xaxis.set_minor_formatter('')
         axes[task].set_xlabel('learning rate')
     axes[tasks[0]].set_ylabel('test score, %')
     axes[tasks[0]].legend(fontsize=7)
@@ -1028,7 +1081,7 @@ def main():
         case ['losses', *folders]:
             losses(folders)
         case _:
-            raise ValueError('the command is table, compare MODEL MODEL, figure KIND, or losses FOLDER ...; see --help')
+            raise ValueError('the command is table, compare MODEL MODEL, figure KIND (bars, share, ...), or losses FOLDER ...; see --help')
 
 
 if __name__ == '__main__':

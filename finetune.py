@@ -197,10 +197,11 @@ class Work(NamedTuple):
     train: list          # of Examples; IR: of pairs of token arrays
     sets: dict           # {dataset: (Task, rows)} to be scored; IR may have several
     encoded: dict        # {dataset: {split: Examples}}; IR: {text: tokens}
+    grid: tuple          # (learning rates, seeds) that were asked for, () for a single run
     fingerprints: dict   # {dataset: sha256 of what it is scored on, 'train': of what is trained on}
 
 
-def prepare(cfg):
+def prepare(cfg, grid=()):
     """The Work of a command: model, rows, tokens. Prints what truncation loses."""
     device, dtype = pretrain.pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     base, tokenizer, name, about = pretrained(cfg)
@@ -221,8 +222,10 @@ def prepare(cfg):
         train, encoded = encode_rows(cfg, rows, labels, tokenizer, max_length)
     if not train:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
+    if (total := make_schedule(cfg, 0.0, len(train)).total_steps) < min(50, cfg.steps or 50):
+        print(f'{cfg.dataset}: {len(train)} examples are {total} steps; small data need more --epochs', file=sys.stderr)
     return Work(cfg, pretrain.World(0, 1, device, dtype), base, tokenizer, name, about, labels, max_length, rows, train, sets,
-                encoded, {dataset: tasks.fingerprint(found) for dataset, (_, found) in sets.items()}
+                encoded, grid, {dataset: tasks.fingerprint(found) for dataset, (_, found) in sets.items()}
                 | {'train': tasks.fingerprint(rows, ('train',))})
 
 
@@ -272,7 +275,7 @@ def about_run(work, lr, seed, dataset, kind='fine-tuned'):
     settings = {name: value for name, value in settings.items() if name not in TASK_ONLY}  # which the data's sha256 covers
     return json.loads(json.dumps({
         'settings': settings, 'kind': kind, 'weights': work.cfg.weights, 'labels': work.labels, 'scheme': work.cfg.scheme,
-        'trained_on': work.cfg.trained_on, **work.about, 'data': work.fingerprints[dataset],
+        'trained_on': work.cfg.trained_on, 'grid': work.grid, **work.about, 'data': work.fingerprints[dataset],
         'training_data': work.fingerprints['train']}))
 
 
@@ -288,9 +291,9 @@ def is_done(work, lr, seed):
                 raise ValueError(f'{folder / "run.json"}: damaged; remove {folder}')
             for old, new in ((theirs, ours), (theirs['settings'], ours['settings'])):
                 for name in new:
-                    if name != 'settings' and old.get(name) != new[name]:
+                    if name not in ('settings', 'grid') and old.get(name) != new[name]:
                         raise ValueError(f'{folder / "run.json"}: was made with {name} = {str(old.get(name))[:60]}, this run has '
-                                         f'{str(new[name])[:60]}; remove it, or take another --predictions or --name')
+                                         f'{str(new[name])[:60]}; remove the folder, or take another --predictions or --name')
             found[-1] = all((folder / f'{split}.jsonl.gz').exists() for split in ('validation', 'test'))
     return all(found) and (not work.cfg.save_model or saved_folder(work, lr, seed).exists())
 
@@ -306,9 +309,9 @@ class Schedule(NamedTuple):
 
 
 def make_schedule(cfg, lr, num_examples):
-    """At most one epoch."""
-    epoch = math.ceil(num_examples / cfg.batch_size)
-    total = min(cfg.steps, epoch) if cfg.steps else epoch
+    """At most `steps`, and at most `epochs` times all examples."""
+    total = math.ceil(num_examples * cfg.epochs / cfg.batch_size)
+    total = min(cfg.steps, total) if cfg.steps else total
     warmup = math.ceil(cfg.warmup * total)
     return Schedule(lr, total, warmup, total - warmup)
 
@@ -392,8 +395,8 @@ def known_positives(rows):
         positives[row['query']].add(row['positive'])
 
     def excluded(indices):
-        return np.array([[i != j and rows[j]['positive'] in positives[rows[i]['query']] for j in indices]
-                         for i in indices])
+        return np.array([[a != b and rows[j]['positive'] in positives[rows[i]['query']] for b, j in enumerate(indices)]
+                         for a, i in enumerate(indices)])
     return excluded
 
 
@@ -417,7 +420,8 @@ def fit(work, lr, seed, say=lambda text: None):
     encoder = build(work, seed)
     schedule = make_schedule(cfg, lr, len(work.train))
     optimizer = pretrain.make_optimizer(encoder, dataclasses.replace(cfg, lr=lr), world)
-    order = np.random.default_rng([seed, 1]).permutation(len(work.train))
+    order = np.concatenate([np.random.default_rng([seed, 1 + epoch]).permutation(len(work.train))
+                            for epoch in range(cfg.epochs)])
     excluded = known_positives(work.rows['train']) if cfg.kind == 'IR' else None
     began, log, waiting = time.monotonic(), [], []
     encoder.train()
@@ -635,7 +639,7 @@ def grid(cfg, part, parts):
     """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed."""
     if not 0 <= part < parts:
         raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
-    work = prepare(cfg)
+    work = prepare(cfg, (cfg.lrs, cfg.seeds))
     runs = [(lr, seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
     done = [is_done(work, lr, seed) for lr, seed in runs]
     failed, computed, began, take = 0, 0, time.monotonic(), claim()
@@ -672,7 +676,7 @@ def probe(cfg):
     if cfg.kind == 'QA':
         raise ValueError('kind QA has no probe: a frozen model has not read the question into the context')
     work = prepare(cfg)
-    encoder = build(work._replace(labels=()), seed=0)
+    encoder = build(work._replace(labels=('unused',)), seed=0)
     if cfg.kind != 'IR':
         encoder.kind, encoder.classifier = {'SC': 'IR', 'TC': 'TC'}[cfg.kind], nn.Identity()
     began = time.monotonic()
@@ -683,8 +687,8 @@ def probe(cfg):
     for dataset, rows in found.items():
         folder = run_folder(work._replace(name=f'{work.name}-probe'), dataset, 0.0, 0)
         tasks.write_run(folder, about_run(work, 0.0, 0, dataset, 'probe'), rows)
-        name, numerators, denominators, _ = evaluate.standard_scores(cfg.kind, rows['test'], cfg.scheme)
-        print(f'{work.name} {dataset}: probe, test {name} {100 * evaluate.ratio(numerators, denominators):.1f} '
+        name, numerators, denominators, _ = evaluate.standard_scores(cfg.kind, rows['validation'], cfg.scheme)
+        print(f'{work.name} {dataset}: probe, validation {name} {100 * evaluate.ratio(numerators, denominators):.1f} '
               f'({time.monotonic() - began:.0f} s): {folder}')
 
 

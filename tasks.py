@@ -74,12 +74,15 @@ class Task:
     judged_only: bool = False       # the corpus is the documents judged in either split, as in the paper
     drop_same_id: bool = False      # a query does not find the document of its own id
     # all
-    steps: int = 1_000              # of fine-tuning, at most, and at most one epoch; 0: one epoch (paper, section 2)
+    steps: int = 1_000              # of fine-tuning, at most; 0: all of the epochs (paper, section 2)
+    epochs: int = 1                 # at most; the paper's is one
     tokenizer: str = 'configs/corpora/docs'  # for looking at a task; finetune.py takes the model's
     max_length: int = 0             # tokens; 0: round(0.99 x the model's context), as the authors
     cache: str = 'corpora/tasks'    # where the embedded tasks are kept, once extracted
 
     def __post_init__(self):
+        if not self.kind:
+            raise ValueError('kind is empty: name a task\'s config first, as configs/tasks/docs_tc.py; see --help')
         for name, options in (('kind', KINDS), ('scheme', ('IOB1', 'IOB2')), ('qa_head', ('tag', 'span'))):
             if getattr(self, name) not in options:
                 raise ValueError(f'{name} is one of {", ".join(options)}, not {getattr(self, name)!r}')
@@ -98,7 +101,7 @@ class Task:
             raise ValueError('template of a QA task must end with {context}')
         if not 0 < self.hold_out < 1:
             raise ValueError(f'hold_out must be between 0 and 1, not {self.hold_out}')
-        for name, low in (('overlap', 0), ('max_length', 0), ('steps', 0)):
+        for name, low in (('overlap', 0), ('max_length', 0), ('steps', 0), ('epochs', 1)):
             if getattr(self, name) < low:
                 raise ValueError(f'{name} must be at least {low}, not {getattr(self, name)}')
         if not re.fullmatch(r'\w*', self.trained_on):
@@ -152,7 +155,8 @@ def local_files(folder, source, subset, split):
         if shards := sorted(place.glob(f'{split}-*.parquet')) or sorted((place / split).glob('*.parquet')):
             return shards
     raise ValueError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet'
-                     f'{f" for {name} {subset}".rstrip() if name or subset else ""} there')
+                     f'{f" for {name} {subset}".rstrip() if name or subset else ""} there'
+                     + ('; validation = "" holds out a share of train' if 'valid' in split else ''))
 
 
 def read_files(paths, only=None):
@@ -390,7 +394,7 @@ def label_of(value, task, labels, mapped, where):
         value = dict(task.label_map)[value]
     if not isinstance(value, str) or value not in known:
         raise ValueError(f'{where}: label {value!r} is none of {", ".join(known)} (0 to {len(numbered) - 1}); '
-                         'label_map can say what it means')
+                         'list it in `labels`, or let `label_map` say what it means')
     return value
 
 
@@ -866,9 +870,9 @@ def look(task):
     """Print what a task holds: rows, labels, lengths, what truncation loses, and two rows."""
     rows, labels = load(task)
     tokenizer = load_tokenizer(task.tokenizer)
-    max_length = task.max_length or round(0.99 * 2048)
+    max_length = task.max_length or round(0.99 * 2048)  # the paper's models; --max_length says another's
     print(f'{task.dataset} ({task.kind}), data {fingerprint(rows)[:12]}; lengths in tokens of {task.tokenizer}, '
-          f'at most {max_length}')
+          f'at most {max_length}' + ('' if task.max_length else ' (of a context of 2,048; --max_length=507 for tiny models)'))
     for split in SPLITS:
         found = rows[split]
         if task.kind == 'IR':
@@ -897,7 +901,8 @@ def main():
     name, found = baseline(task, rows, labels)
     folder = Path(actions['predictions']) / name / task.kind / task.dataset / 'lr0e+00_sd0'
     write_run(folder, {'kind': 'baseline', 'scheme': task.scheme, 'data': fingerprint(rows)}, found)
-    print(f'{folder}: written')
+    name, numerators, denominators, _ = evaluate.standard_scores(task.kind, found['test'], task.scheme)
+    print(f'{folder}: test {name} {100 * evaluate.ratio(numerators, denominators):.1f}')
 
 
 if __name__ == '__main__':

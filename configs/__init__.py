@@ -103,10 +103,22 @@ def from_text(name, text, kind):
         return True
     if kind is str or kind is None:
         return text
+    if kind is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):  # 1e-3,2e-3 or tiny-clm,tiny-mlm40
+        return tuple(number(part) for part in text.split(','))
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ValueError(f'--{name}: {text!r} is not a value of type {kind.__name__}') from None
+
+
+def number(text):
+    """An int or a float if the text is one, else the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
 def checked(name, value, kind, where):

@@ -187,6 +187,7 @@ def test_known_positives_are_no_negatives():
     rows = [{'query': 'a', 'positive': 'x'}, {'query': 'a', 'positive': 'y'}, {'query': 'b', 'positive': 'x'}, {'query': 'c', 'positive': 'z'}]
     excluded = finetune.known_positives(rows)([0, 1, 2, 3])
     assert excluded.tolist() == [[False, True, True, False], [True, False, True, False], [True, False, False, False], [False] * 4]
+    assert finetune.known_positives(rows)([3, 0, 3]).tolist() == [[False, False, True], [False] * 3, [True, False, False]]  # two epochs meet
 
 
 def test_the_encoder_sees_both_sides_and_empty_texts_are_finite(checkpoint, toy, tmp_path):
@@ -209,6 +210,7 @@ def test_schedule_is_the_papers():
     assert [lr_at(step, schedule) for step in (0, 99, 100, 550, 999)] == pytest.approx([1e-6, 1e-4, 1e-4, 5e-5, 1e-4 / 900])
     assert finetune.make_schedule(dataclasses.replace(cfg, steps=0), 1e-4, 14_041).total_steps == 439  # CoNLL-2003
     assert finetune.make_schedule(cfg, 1e-4, 100).total_steps == 4                                     # an epoch
+    assert finetune.make_schedule(dataclasses.replace(cfg, epochs=3), 1e-4, 100).total_steps == 10
 
 
 def test_bf16_weights_lose_small_updates(checkpoint, toy, tmp_path):
@@ -396,7 +398,7 @@ def test_probe_reads_frozen_features(toy, checkpoint, tmp_path):
         about = json.loads((tmp_path / f'p/random-probe/{kind}/toy/lr0e+00_sd0/run.json').read_text())
         assert about['kind'] == 'probe'
         if kind != 'IR':
-            assert float(result.stdout.split(' test ')[1].split('(')[0].split()[-1]) > 60, result.stdout
+            assert float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1]) > 60, result.stdout
     one_line_error(run_script('finetune.py', *toy['QA'], f'--model={checkpoint}', '--probe'), 'QA has no probe')
 
 

@@ -5,3 +5,4 @@ dataset = "entities"
 data = "my_entities"
 scheme = "IOB2"                     # or IOB1; decides which strict F1 stands beside the usual one
 label_map = (("B-MISC", "O"), ("I-MISC", "O"))  # what is found, what it is read as; counted
+# labels = ("O", "B-LOC", "I-LOC")  # all there are, if train does not have them all
