@@ -323,6 +323,12 @@ def load(task, training=True):
             name = whole(str(row.get('id', row.get('idx', number))))
             rows[split].append(made | {'id': f'{name}#{number}' if name in seen else name})
             seen.add(name)
+    if task.kind == 'TC' and task.scheme == 'IOB2':
+        for split, found in rows.items():
+            count = sum(len(evaluate.entities(row['tags']) - evaluate.entities(row['tags'], 'IOB2')) for row in found)
+            if count:
+                print(f'{task.dataset} {split}: {count:,} entities begin with I-, and are read as conlleval reads them; '
+                      'if that is how the file marks them, say --scheme=IOB1', file=sys.stderr)
     for (found, meant), count in mapped.items():
         print(f'{task.dataset}: {count:,} labels {found!r} read as {meant!r}', file=sys.stderr)
     return rows, labels

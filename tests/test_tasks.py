@@ -357,6 +357,15 @@ def test_a_word_without_a_tag_is_named_by_its_line(tmp_path):
     one_line_error(run_script('tasks.py', 'configs/tasks/example_tc.py', f'--data={tmp_path}'), 'train.iob:2: has a word but no tag')
 
 
+def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
+    for split in tasks.SPLITS:
+        jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['in', 'New', 'York', 'Rome'], 'tags': ['O', 'I-LOC', 'I-LOC', 'B-LOC']}])
+    tasks.load(task('example_tc', data=str(tmp_path)))
+    assert 'entities train: 1 entities begin with I-' in capsys.readouterr().err
+    tasks.load(task('example_tc', data=str(tmp_path), scheme='IOB1'))
+    assert not capsys.readouterr().err
+
+
 def test_iob_and_csv_files(tmp_path):
     for split in tasks.SPLITS:
         (tmp_path / 'iob').mkdir(exist_ok=True)
