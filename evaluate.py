@@ -592,8 +592,6 @@ def average(cells, protocol):
     seeds = set.intersection(*(set(cell.scores) for cell in cells))
     scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(seeds)}
     if protocol == 'paper':
-        if not scores:
-            raise ValueError('no seed has all datasets')
         mean, half = paper_interval(list(scores.values()))
         return Cell(mean, mean - half, mean + half, scores, 0, ())
     draws = np.mean([cell.draws for cell in cells], 0)
@@ -616,7 +614,8 @@ def all_cells(runs, cfg, problems):
     datasets = {task: {key[2] for key in cells if key[1] == task} for task in TASKS}  # an average is over all of these
     for model, task in {key[:2]: None for key in cells}:
         mine = {key[2]: cell for key, cell in cells.items() if key[:2] == (model, task)}
-        if len(mine) > 1 and set(mine) == datasets[task]:
+        seeds = set.intersection(*(set(cell.scores) for cell in mine.values()))
+        if len(mine) > 1 and set(mine) == datasets[task] and seeds:
             cells[model, task, 'Average'] = average(list(mine.values()), cfg.protocol)
     return cells
 
@@ -652,15 +651,13 @@ def cell_text(cell, protocol):
 
 def table(cfg):
     """Print a table for each kind of task: a row a model, a column a dataset. The exit code: 1 if runs are missing."""
-    try:
-        runs, problems = read_runs(cfg)
-        cells = all_cells(runs, cfg, problems)
-    except ValueError:
-        if not cfg.published:
-            raise
+    if cfg.published and not (cfg.runs or Path(cfg.predictions).exists() or Path(cfg.results).exists()):  # alone
         problems, cfg = [], dataclasses.replace(cfg, published=False, protocol='paper')
         cells = {key: Cell(mean / 100, (mean - half) / 100, (mean + half) / 100, dict.fromkeys(range(5)), 0, ())
                  for key, (mean, half) in published_numbers().items() if not cfg.models or key[0] in cfg.models}
+    else:
+        runs, problems = read_runs(cfg)
+        cells = all_cells(runs, cfg, problems)
     for (task, dataset), group in grouped_cells(cells).items():
         if len({run.data for cell in group for run in cell.runs if run.data}) > 1:
             problems.append(f'{dataset}: its models were tested on different data, and cannot be compared')

@@ -374,6 +374,11 @@ def test_tables_compare_and_figures(predictions):
         assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
 
 
+def test_the_papers_tables_alone(tmp_path):
+    shown = run_script('evaluate.py', 'table', '--published', f'--predictions={tmp_path}/none', f'--results={tmp_path}/none')
+    assert shown.returncode == 0 and '210m-clm-42k' in shown.stdout and '90.00 (0.30)' in shown.stdout
+
+
 def test_the_switch_figure_draws_a_pretraining_log(tmp_path):
     run = tmp_path / 'run'
     run.mkdir()
