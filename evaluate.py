@@ -542,7 +542,8 @@ def instance_draws(runs, resamples, seed):
 def seed_draws(scores, resamples, key):
     """(resamples,): how far the mean of a few seeds may be off, as Student's t with as many degrees of freedom as they have.
 
-    Resampling three or five seeds would understate their scatter: intervals said to hold 95 % then hold 80 to 88 %.
+    Resampling them would understate their scatter: in simulation 95 % intervals then held 73 to 93 % of the time with
+    three seeds and 90 to 95 % with five, and with t 94 to 98 %.
     One seed does not say.
     """
     if len(scores) < 2:
