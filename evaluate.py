@@ -429,7 +429,8 @@ def read_runs(cfg):
         runs = read_results(cfg, problems)
         for key, group in grouped(runs, 'model', 'task', 'dataset').items():
             found = {(run.lr, run.seed) for run in group}
-            lrs, seeds = ({value for run in group if run.grid for value in run.grid[k]} | {pair[k] for pair in found} for k in (0, 1))
+            asked = [run.grid for run in group if run.grid]
+            lrs, seeds = ({pair[k] for pair in found}.union(*(one[k] for one in asked)) for k in (0, 1))
             grid = itertools.product(sorted(lrs), sorted(seeds))
             missing = [run_name(lr, seed) for lr, seed in grid if (lr, seed) not in found]
             if missing:
@@ -570,7 +571,8 @@ def make_cell(runs, cfg):
     if len({run.data for run in runs}) > 1 or len({run.kind for run in runs}) > 1:
         raise ValueError(f'{where}: its runs are of different data or kinds')
     for run in runs:
-        differing = [name for name in run.settings or () if run.settings[name] != (runs[0].settings or {}).get(name)]
+        first, own = runs[0].settings or {}, run.settings or {}
+        differing = sorted(name for name in first.keys() | own if first.get(name) != own.get(name))
         if differing:
             raise ValueError(f'{where} is left out: its runs differ in {", ".join(differing)}; remove some, or give them '
                              'another --name or --predictions')

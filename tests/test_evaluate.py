@@ -421,3 +421,24 @@ def test_a_run_that_validation_would_choose_must_have_a_test_score(tmp_path):
 def test_evaluate_imports_no_torch():
     code = "import sys, evaluate; sys.exit(any(name in sys.modules for name in ('torch', 'scipy', 'matplotlib', 'datasets')))"
     assert run_script('-c', code).returncode == 0
+
+
+def test_what_was_asked_of_a_grid_is_missed(tmp_path):
+    """A grid that was killed behind its first seed: its lines say what else was to come."""
+    rows = [{'id': k, 'gold': 'yes', 'pred': 'yes'} for k in range(5)]
+    write_predictions(tmp_path / 'predictions/m/SC/toy/lr1e-04_sd0', rows, {'grid': [[1e-4, 1e-3], [0, 1]]})
+    result = run_script('evaluate.py', 'table', *options(tmp_path))
+    assert result.returncode == 1 and 'm/SC/toy: missing lr1e-04_sd1, lr1e-03_sd0, lr1e-03_sd1' in result.stderr
+    assert '100.0 [100.0, 100.0]' in result.stdout
+
+
+def test_cells_of_other_data_or_settings_are_refused(predictions):
+    folder = predictions / 'predictions/good/SC/toy'
+    for name, about in (('lr1e-04_sd0', {'data': 'other'}), ('lr1e-03_sd0', {'settings': {'steps': 5}})):
+        content = json.loads((folder / name / 'run.json').read_text())
+        (folder / name / 'run.json').write_text(json.dumps(content | about))
+    result = run_script('evaluate.py', 'table', *options(predictions))
+    assert result.returncode == 1 and 'good toy: its runs are of different data' in result.stderr and '\npoor' in result.stdout
+    (folder / 'lr1e-04_sd0/run.json').write_text(json.dumps({'kind': 'fine-tuned', 'weights': 'fp32'}))
+    result = run_script('evaluate.py', 'table', *options(predictions))
+    assert result.returncode == 1 and 'good toy is left out: its runs differ in steps' in result.stderr
