@@ -126,10 +126,13 @@ def is_prose(lines):
             and len(text.split()) > 4)
 
 
+ROLE = r':[\w:]+:`~?(?P<role>[^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredText
+
+
 def plain(lines):
     """A paragraph as text without markup."""
     text = ' '.join(line.strip() for line in lines)
-    text = re.sub(r':[\w:]+:`~?([^`<]*?)(?: <[^`]*>)?`', r'\1', text)
+    text = re.sub(ROLE, r'\g<role>', text)
     return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
 
 
@@ -167,7 +170,6 @@ def docs_sc(pairs):
     return rows
 
 
-ROLE = r':[\w:]+:`~?(?P<role>[^`<]+?)(?: <[^`]*>)?`'
 MARKED = re.compile(ROLE + r'|``(?P<code>[^`]+)``|`(?P<name>[^`<]+)`_?|(?<![\w*])\*(?P<italic>\w[^*\s]*)\*(?![\w*])')
 
 

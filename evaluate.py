@@ -152,10 +152,13 @@ def ndcg(grades, docs, k=10):
 
     grades  {document: grade}; 0 and below are no gain. docs: ids, best first; ties are in the caller's order.
     """
-    gains = [max(0, grades.get(doc, 0)) for doc in docs[:k]]
-    ideal = sorted((max(0, grade) for grade in grades.values()), reverse=True)[:k]
-    perfect = sum(gain / math.log2(i + 2) for i, gain in enumerate(ideal))
-    return sum(gain / math.log2(i + 2) for i, gain in enumerate(gains)) / perfect if perfect else 0.0
+    perfect = dcg(sorted(grades.values(), reverse=True)[:k])
+    return dcg(grades.get(doc, 0) for doc in docs[:k]) / perfect if perfect else 0.0
+
+
+def dcg(grades):
+    """Discounted cumulative gain of the grades of a ranking, best document first."""
+    return sum(max(0, grade) / math.log2(i + 2) for i, grade in enumerate(grades))
 
 
 def ndcg_of_ties(grades, docs, scores, k=10):
@@ -169,8 +172,7 @@ def ndcg_of_ties(grades, docs, scores, k=10):
         discounts = sum(1 / math.log2(i + 2) for i in range(rank, min(k, rank + len(gains))))
         gained += statistics.fmean(gains) * discounts
         rank += len(gains)
-    ideal = sorted((max(0, grade) for grade in grades.values()), reverse=True)[:k]
-    perfect = sum(gain / math.log2(i + 2) for i, gain in enumerate(ideal))
+    perfect = dcg(sorted(grades.values(), reverse=True)[:k])
     return gained / perfect if perfect else 0.0
 
 
@@ -255,7 +257,8 @@ def read_json(path):
 def up_to_date(path, digest=None):
     """Whether a file of results can be read, and is that of this digest."""
     try:
-        return path.exists() and (digest is None or read_json(path)['run'] == digest) and bool(read_json(path))
+        content = read_json(path)
+        return bool(content) and (digest is None or content['run'] == digest)
     except (ValueError, KeyError, TypeError):
         return False
 

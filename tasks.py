@@ -34,7 +34,7 @@ import evaluate
 from data import load_tokenizer, sha256, sync
 
 KINDS = ('SC', 'TC', 'QA', 'IR')
-SPLITS = ('train', 'validation', 'test')
+SPLITS = docs.SPLITS
 
 
 @dataclass(frozen=True)
@@ -767,7 +767,7 @@ def fingerprint(rows, splits=('validation', 'test', 'corpus')):
 
 # ------------------------------------------------------------------------------------------------- baselines
 
-def baseline(task, rows, labels):
+def baseline(task, rows):
     """(name, {split: predictions}) of a simple method that learns from train and reads no pretrained model."""
     make = {'SC': overlap_or_bayes, 'TC': word_lookup, 'QA': frequent_answer, 'IR': bm25}[task.kind]
     name, predict = make(rows, task)
@@ -903,8 +903,8 @@ def main():
     task, actions = configs.parse(Task, sys.argv[1:], baseline=False, predictions='predictions')
     if not actions['baseline']:
         return look(task)
-    rows, labels = load(task)
-    name, found = baseline(task, rows, labels)
+    rows, _ = load(task)
+    name, found = baseline(task, rows)
     folder = Path(actions['predictions']) / name / task.kind / task.dataset / 'lr0e+00_sd0'
     write_run(folder, {'kind': 'baseline', 'scheme': task.scheme, 'data': fingerprint(rows)}, found)
     name, numerators, denominators, _ = evaluate.standard_scores(task.kind, found['test'], task.scheme)

@@ -385,8 +385,10 @@ def test_other_settings_or_data_are_refused(toy, checkpoint, tmp_path):
         jsonl(tmp_path / f'data/{split}.jsonl', rows[:-1] if split == 'train' else rows)
     one_line_error(run_script('finetune.py', *merge(options, f'--data={tmp_path}/data')), 'training_data = ')
     assert run_script('finetune.py', *options, '--untrained').returncode == 0
-    one_line_error(run_script('finetune.py', *merge(options, '--untrained', '--model=out/tiny-clm', '--max_length=127')), 'sizes = ') \
-        if (ROOT / 'out/tiny-clm').exists() else None
+    other = random_model(hidden_size=16, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=128, tie_word_embeddings=False)
+    other.save(tmp_path / 'other')
+    TOKENIZER.save(tmp_path / 'other')
+    one_line_error(run_script('finetune.py', *merge(options, '--untrained', f'--model={tmp_path}/other')), 'sizes = ')  # another floor
 
 
 # ------------------------------------------------------------------------------------------ probe, floor, export
