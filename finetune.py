@@ -13,6 +13,7 @@ bidirectional. The same command again does what is missing. Writes predictions/<
 import collections
 import dataclasses
 import datetime
+import hashlib
 import json
 import math
 import os
@@ -34,10 +35,12 @@ from torch import nn
 
 import configs
 import evaluate
+import huggingface
 import model as architecture
 import pretrain
 import tasks
-from data import load_tokenizer, read_json, sha256
+from data import read_json, sha256
+from tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -141,23 +144,24 @@ def pretrained(cfg):
 
     ValueError for a folder without a checkpoint, or of another architecture.
     """
-    folder = architecture.newest_checkpoint(cfg.model)
+    folder = huggingface.find_checkpoint(cfg.model)
     tokenizer = load_tokenizer(str(folder))
-    about = {'tokenizer': tokenizer.fingerprint(), 'sizes': dataclasses.asdict(architecture.read_sizes(folder))}
+    found = architecture.load(folder, tokenizer=tokenizer, head=False)
+    about = {'tokenizer': tokenizer.fingerprint(), 'sizes': dataclasses.asdict(found.sizes)}
     if cfg.untrained:
-        with torch.device('meta'):
-            found = architecture.Model(architecture.read_sizes(folder))
-        found.to_empty(device='cpu')
         with torch.no_grad():
-            for name, p in found.named_parameters():
+            for name, p in found.named_parameters(prefix='model'):
                 p.copy_(architecture.initial_weight(name, p.shape, seed=0))
-        return found.model, tokenizer, cfg.name or 'untrained', about | {'checkpoint': 'none', 'pretraining': None}
-    found = architecture.load(folder)
-    past = pretraining(folder, sum(p.numel() for p in found.model.parameters()))
-    about |= {'checkpoint': sha256(folder / 'model.safetensors'), 'pretraining': past}
+        return found, tokenizer, cfg.name or 'untrained', about | {'checkpoint': 'none', 'pretraining': None}
+    past = pretraining(folder, sum(p.numel() for p in found.parameters()))
+    files = [sha256(path) for path in huggingface.weight_files(folder)]
+    checkpoint = files[0] if len(files) == 1 else hashlib.sha256(''.join(files).encode()).hexdigest()
+    about |= {'checkpoint': checkpoint, 'pretraining': past}
     run = folder.parent.name if folder.name.isdigit() else folder.name
+    if not Path(cfg.model).exists():
+        run = cfg.model.split('/')[-1]  # of the hub: its local folder bears the name of a commit
     done = not past or past['step'] == sum(steps for _, steps in past['phases'])
-    return found.model, tokenizer, cfg.name or (run if done else f'{run}-{folder.name}'), about
+    return found, tokenizer, cfg.name or (run if done else f'{run}-{folder.name}'), about
 
 
 def pretraining(folder, parameters):
@@ -327,8 +331,6 @@ def build(work, seed):
         for name, p in encoder.named_parameters():
             if name.startswith('model.'):
                 p.copy_(base[name.removeprefix('model.')])
-            elif name.endswith('bias'):
-                p.zero_()
             else:
                 p.copy_(architecture.initial_weight(name, p.shape, seed))
     encoder.model.recompute = cfg.recompute

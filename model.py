@@ -5,31 +5,33 @@
 
 A batch is one flat row of tokens and the lengths of its segments; only `attend` knows where segments end.
 Sizes in comments: N tokens, T targets, V vocabulary, d hidden, H heads, K key/value heads, h head size.
-The module tree bears Hugging Face's names: a saved folder is what transformers' EuroBertForMaskedLM opens.
+The module tree bears Hugging Face's names: a saved folder is what transformers' EuroBertForMaskedLM opens, and
+`load` opens EuroBERT and decoders of Llama's architecture (Llama 3, SmolLM, Qwen2, Qwen3) from a folder or the hub.
 """
 import hashlib
 import inspect
 import json
-import re
+import math
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
+
+import huggingface
 
 VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What config.json holds, under Hugging Face's names."""
+    """What config.json holds, under Hugging Face's names. ValueError for sizes that make no model."""
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -44,18 +46,39 @@ class Sizes:
     eos_token_id: int
     pad_token_id: int
     mask_token_id: int
+    head_dim: int = 0              # 0: hidden_size / num_attention_heads
+    attention_bias: bool = False   # of q, k, v and o (Qwen2 has no o's: zeros)
+    qk_norm: bool = False          # each head's q and k are normed before they are rotated (Qwen3)
+    rope_scaling: tuple = ()       # Llama 3.1's: factor, low and high frequency factor, original context
 
     def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            kind = (int, float) if field.type is float else field.type
+            if not isinstance(value, kind) or isinstance(value, bool) != (field.type is bool):
+                raise ValueError(f'{field.name} must be {field.type.__name__}, not {value!r}')
         d, H, K = self.hidden_size, self.num_attention_heads, self.num_key_value_heads
-        if min(d, H, K, self.intermediate_size, self.vocab_size) < 1 or d % H or H % K or d // H % 2:
-            raise ValueError(f'hidden_size {d} must be an even multiple of num_attention_heads {H}, '
-                             f'and that a multiple of num_key_value_heads {K}')
-        if max(self.bos_token_id, self.eos_token_id, self.pad_token_id, self.mask_token_id) >= self.vocab_size:
-            raise ValueError(f'a special token id is not below vocab_size {self.vocab_size}')
+        if min(d, H, K, self.intermediate_size, self.vocab_size, self.max_position_embeddings) < 1 or d % H or H % K:
+            raise ValueError(f'hidden_size {d} must be a multiple of num_attention_heads {H}, and that of '
+                             f'num_key_value_heads {K}')
+        if not 1 <= self.num_hidden_layers <= 10_000:
+            raise ValueError(f'num_hidden_layers must be from 1 to 10,000, not {self.num_hidden_layers}')
+        if self.head_size < 2 or self.head_size % 2:
+            raise ValueError(f'head_dim must be even, not {self.head_size}, which is hidden_size / num_attention_heads if not set')
+        if not 0 < self.rope_theta < math.inf or not 0 <= self.rms_norm_eps < math.inf:
+            raise ValueError(f'rope_theta {self.rope_theta} and rms_norm_eps {self.rms_norm_eps} must be positive')
+        numbers = [value for value in self.rope_scaling if type(value) in (int, float) and 0 < value < math.inf]
+        if self.rope_scaling and (len(numbers) != 4 or len(self.rope_scaling) != 4 or numbers[1] >= numbers[2]):
+            raise ValueError('rope_scaling must be () or (factor, low frequency factor, high frequency factor, '
+                             f'original context), not {self.rope_scaling!r}')
+        ids = self.bos_token_id, self.eos_token_id, self.pad_token_id, self.mask_token_id
+        if not 0 <= min(ids) <= max(ids) < self.vocab_size:
+            raise ValueError(f'bos_token_id, eos_token_id, pad_token_id, mask_token_id {ids} must be from 0 to below '
+                             f'vocab_size {self.vocab_size}')
 
     @property
-    def head_dim(self):
-        return self.hidden_size // self.num_attention_heads
+    def head_size(self):
+        return self.head_dim or self.hidden_size // self.num_attention_heads
 
 
 class Segments(NamedTuple):
@@ -68,14 +91,19 @@ class Segments(NamedTuple):
 class Attention(nn.Module):
     def __init__(self, sizes):
         super().__init__()
-        d, self.head_dim = sizes.hidden_size, sizes.head_dim
-        self.q_proj = nn.Linear(d, sizes.num_attention_heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(d, sizes.num_key_value_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(d, sizes.num_key_value_heads * self.head_dim, bias=False)
-        self.o_proj = nn.Linear(sizes.num_attention_heads * self.head_dim, d, bias=False)
+        d, h, bias = sizes.hidden_size, sizes.head_size, sizes.attention_bias
+        self.head_size, self.qk_norm = h, sizes.qk_norm
+        self.q_proj = nn.Linear(d, sizes.num_attention_heads * h, bias)
+        self.k_proj = nn.Linear(d, sizes.num_key_value_heads * h, bias)
+        self.v_proj = nn.Linear(d, sizes.num_key_value_heads * h, bias)
+        self.o_proj = nn.Linear(sizes.num_attention_heads * h, d, bias)
+        if sizes.qk_norm:
+            self.q_norm, self.k_norm = nn.RMSNorm(h, sizes.rms_norm_eps), nn.RMSNorm(h, sizes.rms_norm_eps)
 
     def forward(self, x, cos, sin):
-        q, k, v = (proj(x).unflatten(1, (-1, self.head_dim)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (proj(x).unflatten(1, (-1, self.head_size)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        if self.qk_norm:
+            q, k = (norm(x.to(norm.weight.dtype)).type_as(v) for norm, x in ((self.q_norm, q), (self.k_norm, k)))
         return rotate(q, cos, sin), rotate(k, cos, sin), v    # (N, H, h), (N, K, h), (N, K, h)
 
 
@@ -182,9 +210,17 @@ class Model(nn.Module):
 
 
 def rope(positions, sizes):
-    """cos and sin, (N, 1, h), of position / theta ** (2k / h); a head's halves hold the same angles."""
-    h = sizes.head_dim
+    """cos and sin, (N, 1, h), of position / theta ** (2k / h); a head's halves hold the same angles.
+
+    Llama 3.1's scaling divides a frequency by `factor` where the original context holds less than `low` of its waves,
+    not at all where it holds more than `high`, and between them by a mixture.
+    """
+    h = sizes.head_size
     frequency = 1.0 / sizes.rope_theta ** (torch.arange(0, h, 2, device=positions.device).float() / h)
+    if sizes.rope_scaling:
+        factor, low, high, context = sizes.rope_scaling
+        kept = ((context * frequency / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+        frequency = frequency * (kept + (1 - kept) / factor)
     angle = positions.float()[:, None, None] * frequency       # (N, 1, h / 2)
     angle = torch.cat([angle, angle], 2)
     return angle.cos(), angle.sin()
@@ -260,9 +296,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def initial_weight(name, shape, seed):
-    """A parameter at the start: N(0, 0.02), keyed by (seed, name), so equal in every layout; norms are ones."""
-    if name.endswith('norm.weight'):
-        return torch.ones(shape)
+    """A parameter at the start: N(0, 0.02), keyed by (seed, name), so equal in every layout; norms are 1, biases 0."""
+    if len(shape) == 1:
+        return torch.full(shape, float(name.endswith('norm.weight')))
     key = hashlib.blake2b(f'{seed} {name}'.encode(), digest_size=7).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(key, 'little'))
     return torch.empty(shape).normal_(0, 0.02, generator=generator)
@@ -271,106 +307,49 @@ def initial_weight(name, shape, seed):
 # ------------------------------------------------------------------------------------------- load and save
 
 def save(sizes, tensors, folder, **more):
-    """Write a Hugging Face EuroBERT folder: config.json, with `more` in it, and model.safetensors of {name: tensor}."""
-    config = asdict(sizes) | {
-        'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'head_dim': sizes.head_dim,
-        'hidden_act': 'silu', 'initializer_range': 0.02, 'attention_bias': False, 'mlp_bias': False,
-        'attention_dropout': 0.0, 'classifier_pooling': 'mean', 'dtype': 'float32', 'torch_dtype': 'float32',
-        'rope_scaling': None,  # transformers 4 reads this and rope_theta, transformers 5 the next line
-        'rope_parameters': {'rope_type': 'default', 'rope_theta': sizes.rope_theta}} | more
+    """Write a Hugging Face folder: config.json, with `more` in it, and model.safetensors of {name: tensor}."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / 'config.json').write_text(json.dumps(config, indent=1) + '\n', encoding='utf-8')
+    (folder / 'config.json').write_text(json.dumps(huggingface.config_of(sizes) | more, indent=1) + '\n', encoding='utf-8')
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(tensors, folder / 'model.safetensors', metadata={'format': 'pt'})
 
 
-def newest_checkpoint(folder):
-    """The folder itself if it holds weights, else the last of a run's checkpoints."""
-    folder = Path(folder)
-    if (folder / 'model.safetensors').exists():
-        return folder
-    steps = [step for step in saved_steps(folder) if (folder / str(step) / 'model.safetensors').exists()]
-    if not steps:
-        raise ValueError(f'{folder}: no checkpoint there (no model.safetensors)')
-    return folder / str(steps[-1])
-
-
-def saved_steps(run):
-    """The steps that a run's folder has checkpoints of, rising."""
-    return sorted(int(path.name) for path in run.glob('*') if re.fullmatch('0|[1-9][0-9]*', path.name) and path.is_dir())
-
-
 def read_sizes(folder):
-    """Sizes from a config.json of EuroBERT or Llama; what this architecture cannot hold is refused by name."""
-    path = Path(folder) / 'config.json'
+    """The Sizes of a checkpoint folder. ValueError for what this architecture cannot hold."""
+    values = huggingface.read_config(folder)
     try:
-        config = json.loads(path.read_text(encoding='utf-8'))
-    except OSError as error:
-        raise ValueError(f'{path}: {error.strerror}') from None
-    except ValueError:
-        raise ValueError(f'{path}: not valid JSON') from None
-    kind, rope_parameters = config.get('model_type'), config.get('rope_parameters') or {}
-    if kind not in ('eurobert', 'llama'):
-        raise ValueError(f'{path}: model_type is {kind!r}; supported are eurobert and llama')
-    for name in ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
-                 'max_position_embeddings', 'rms_norm_eps'):
-        if name not in config:
-            raise ValueError(f'{path}: has no {name}')
-    scaling = config.get('rope_scaling') or {}
-    scaling = rope_parameters.get('rope_type', scaling.get('rope_type', scaling.get('type', 'default')))
-    head_dim = config['hidden_size'] // config['num_attention_heads']
-    for name, value, wanted in (('hidden_act', config.get('hidden_act', 'silu'), 'silu'),
-                                ('attention_bias', config.get('attention_bias', False), False),
-                                ('mlp_bias', config.get('mlp_bias', False), False),
-                                ('rope_type', scaling, 'default'),
-                                ('head_dim', config.get('head_dim') or head_dim, head_dim)):
-        if value != wanted:
-            raise ValueError(f'{path}: {name} = {value!r} is not supported, only {wanted!r}')
-    config['rope_theta'] = float(rope_parameters.get('rope_theta', config.get('rope_theta', 10_000)))
-    config['num_key_value_heads'] = config.get('num_key_value_heads') or config['num_attention_heads']
-    config['tie_word_embeddings'] = bool(config.get('tie_word_embeddings', False))
-    for role in ('bos', 'eos', 'pad', 'mask'):  # Llama decoders may name no pad or mask, or several eos
-        value = config.get(f'{role}_token_id')
-        config[f'{role}_token_id'] = value[0] if isinstance(value, list) else 0 if value is None else value
-    return Sizes(**{field.name: config[field.name] for field in fields(Sizes)})
+        return Sizes(**values)
+    except ValueError as error:
+        raise ValueError(f'{Path(folder) / "config.json"}: {error}') from None
 
 
-def read_tensors(path, shapes):
-    """Yields (name, tensor) from a safetensors file for exactly the names of {name: shape}, one at a time."""
-    try:
-        with safe_open(path, 'pt') as file:
-            present = set(file.keys())
-            for name in sorted(present.symmetric_difference(shapes)):
-                raise ValueError(f'{path}: {"unexpected" if name in present else "missing"} weight {name}')
-            for name, shape in shapes.items():
-                tensor = file.get_tensor(name)
-                if tensor.shape != shape:
-                    raise ValueError(f'{path}: {name} has shape {tuple(tensor.shape)}, and should have '
-                                     f'{tuple(shape)}')
-                yield name, tensor
-    except OSError as error:
-        raise ValueError(f'{path}: {error}') from None
-    except SafetensorError as error:
-        raise ValueError(f'{path}: damaged or cut short: {error}') from None
+def load(name, device='cpu', dtype=torch.float32, tokenizer=None, head=True):
+    """The Model of a checkpoint folder, of a run's newest checkpoint, or of a hub id.
 
-
-def load(folder, device='cpu'):
-    """The Model of a checkpoint folder, or of a run's newest checkpoint; weights in fp32.
-
-    Raises ValueError for a folder without a checkpoint, of another architecture, or with missing or damaged files.
+    tokenizer  if given, its special ids are taken, and a mask token it had to add gets a row (`huggingface.read_weights`)
+    head       False gives the Transformer alone, for which the checkpoint needs no output head
+    ValueError for a folder without a checkpoint, of another architecture, or with missing or damaged files.
     """
-    folder = newest_checkpoint(folder)
+    folder = huggingface.find_checkpoint(name)
+    sizes, new_ids = read_sizes(folder), ()
+    if tokenizer:
+        new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
+        sizes = replace(sizes, vocab_size=max(sizes.vocab_size, tokenizer.vocab_size),
+                        **{f'{role}_token_id': i for role, i in tokenizer.ids.items()})
     with torch.device('meta'):
-        model = Model(read_sizes(folder))
-    model.to_empty(device=device)
-    parameters = dict(model.named_parameters())
+        model = Model(sizes).to(dtype)
+    if not head:
+        model.lm_head = None
+    parameters = dict(model.to_empty(device=device).named_parameters())
     shapes = {name: p.shape for name, p in parameters.items()}
     with torch.no_grad():
-        for name, tensor in read_tensors(folder / 'model.safetensors', shapes):
+        for name, tensor in huggingface.read_weights(folder, shapes, new_ids):
             parameters[name].copy_(tensor)
-    return model
+    return model if head else model.model
 
+
+# ---------------------------------------------------------------------------------------------- fill-mask
 
 def fill_mask(model, tokenizer, text, best=5):
     """For each mask in the text [(token, probability), ...], most probable first; the model is used as an encoder."""
@@ -379,19 +358,21 @@ def fill_mask(model, tokenizer, text, best=5):
     if not len(at):
         raise ValueError(f'no mask in {text!r}; write it as {tokenizer.roles["mask"]}')
     with torch.no_grad():
-        hidden = model.hidden_states(tokens, [len(tokens)], causal=False)
+        hidden = model.hidden_states(tokens.to(model.head.device), [len(tokens)], causal=False)
         found = model.logits(hidden[at]).float().softmax(1).topk(best)
     return [[(tokenizer.decode([i]), p) for i, p in zip(*row)]
             for row in zip(found.indices.tolist(), found.values.tolist())]
 
 
 def main():
-    import data
+    from tokenizer import load_tokenizer
     *folders, text = sys.argv[1:]
+    device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', torch.float32)
     print(text)
-    for folder in folders:
-        folder = newest_checkpoint(folder)
-        for best in fill_mask(load(folder), data.load_tokenizer(folder), text):
+    for folder in map(huggingface.find_checkpoint, folders):
+        tokenizer = load_tokenizer(str(folder))
+        model = load(folder, device, dtype, tokenizer)
+        for best in fill_mask(model, tokenizer, text):
             print(f'  {str(folder):<26} ' + '   '.join(f'{token.strip() or repr(token)} {p:.1%}' for token, p in best))
 
 

@@ -24,6 +24,7 @@ import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -33,9 +34,11 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import configs
+import huggingface
 import model as architecture
-from data import (OBJECTIVES, SHORTEST, Corpus, Loader, load_tokenizer, locked, objective, read_json, rows_at_once,
-                  sha256, sync, validation_batches, write_json)
+from data import (OBJECTIVES, SHORTEST, Corpus, Loader, locked, objective, read_json, rows_at_once, sha256, sync,
+                  validation_batches, write_json)
+from tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Settings:
     rope_theta: float = 10_000.0
     rms_norm_eps: float = 1e-5
     tie_word_embeddings: bool = False  # as in the authors' code
+    head_dim: int = 0               # 0: hidden_size / num_attention_heads
+    attention_bias: bool = False    # of q, k, v and o, as decoders of Qwen2's kind have
+    qk_norm: bool = False           # of each head, before the rotation, as in Qwen3
+    rope_scaling: tuple = ()        # Llama 3.1's: factor, low and high frequency factor, original context
     # the data (paper, section 2 and footnote 6)
     context: int = 2_048            # tokens in a row
     cut_rows: bool = True           # each row in two, at a uniform place: segments of 12 to 2,048, mean 1,024
@@ -84,7 +91,8 @@ class Settings:
     compile: bool = False           # torch.compile what stands around attention
     recompute: bool = False         # activations in the backward pass: less memory, a third more time
     branch_from: str = ''           # another run's checkpoint to continue, optimiser and data position too
-    weights_from: str = ''          # a checkpoint to take only the weights of, at step 0
+    weights_from: str = ''          # a checkpoint or hub id to take weights, and sizes that are not set, of; at step 0
+    new_head: bool = False          # with weights_from: begin with a new output head, which a checkpoint may lack
     out: str = 'out'                # folder of all runs
 
     def __post_init__(self):
@@ -121,6 +129,9 @@ class Settings:
             raise ValueError(f'save_at must be a tuple of steps, not {self.save_at!r}')
         if self.branch_from and self.weights_from:
             raise ValueError('branch_from excludes weights_from: a branch has its parent\'s')
+        if self.new_head and self.tie_word_embeddings:
+            raise ValueError('new_head excludes tie_word_embeddings, where the embedding is the head')
+        sizes_of(self, dict.fromkeys(ROLES, 0))  # which refuses sizes that make no model
 
     @property
     def total_steps(self):
@@ -128,7 +139,9 @@ class Settings:
 
 
 SIZES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
-         'num_key_value_heads', 'rope_theta', 'rms_norm_eps', 'tie_word_embeddings')
+         'num_key_value_heads', 'rope_theta', 'rms_norm_eps', 'tie_word_embeddings', 'head_dim', 'attention_bias',
+         'qk_norm', 'rope_scaling')
+ROLES = ('bos_token_id', 'eos_token_id', 'pad_token_id', 'mask_token_id')
 FIXED = (*SIZES, 'phases', 'context', 'cut_rows', 'rows_per_step', 'mask_ratio', 'mask_replace', 'first_row',
          'seed', 'lr', 'warmup_steps', 'decay_steps', 'weight_decay', 'beta1', 'beta2', 'eps', 'grad_clip')
 
@@ -221,12 +234,16 @@ def stop_signals():
 
 # ------------------------------------------------------------------------------------- model and optimiser
 
+def sizes_of(cfg, meta):
+    """model.Sizes of a run; the special ids are those of a corpus's meta.json."""
+    return architecture.Sizes(max_position_embeddings=cfg.context, **{name: getattr(cfg, name) for name in SIZES},
+                              **{name: meta[name] for name in ROLES})
+
+
 def empty_model(cfg, meta):
-    """The model without memory; its special ids are those of a corpus's meta.json."""
-    sizes = {name: getattr(cfg, name) for name in SIZES}
-    ids = {name: meta[name] for name in ('bos_token_id', 'eos_token_id', 'pad_token_id', 'mask_token_id')}
+    """The model without memory."""
     with torch.device('meta'):
-        return architecture.Model(architecture.Sizes(**sizes, **ids, max_position_embeddings=cfg.context))
+        return architecture.Model(sizes_of(cfg, meta))
 
 
 def build(cfg, meta, world):
@@ -282,11 +299,11 @@ def moments(model, optimizer):
 @torch.no_grad()
 def read_into(tensors, path):
     """Fill {name: tensor} from a safetensors file that holds exactly these."""
-    for name, whole in architecture.read_tensors(path, {name: tensor.shape for name, tensor in tensors.items()}):
+    for name, whole in huggingface.read_tensors(path, {name: tensor.shape for name, tensor in tensors.items()}):
         put(tensors[name], whole)
 
 
-def save_checkpoint(folder, model, optimizer, state, tokenizer_folder, world):
+def save_checkpoint(folder, model, optimizer, state, corpus, cfg, world):
     """Write a complete checkpoint or none: a temporary folder, synced, renamed. Every process calls this."""
     temporary = folder.with_name(f'.{folder.name}.tmp')
     weights = gather(dict(model.named_parameters()), world.rank)
@@ -297,19 +314,50 @@ def save_checkpoint(folder, model, optimizer, state, tokenizer_folder, world):
     if world.rank == 0:
         save_file(remembered, temporary / 'optimizer.safetensors')
         for name in ('tokenizer.json', 'tokenizer_config.json'):
-            shutil.copyfile(tokenizer_folder / name, temporary / name)
+            shutil.copyfile(corpus.folder / name, temporary / name)
         files = sorted(temporary.iterdir())
         write_json(temporary / 'state.json', state | {'sha256': {path.name: sha256(path) for path in files}})
-        for path in (*files, temporary):
+        huggingface.write_card(temporary, *model_card(model, state, corpus, cfg))  # for people to edit: has no sha256
+        for path in (*files, temporary / 'README.md', temporary):
             sync(path)
         temporary.rename(folder)
         sync(folder.parent)
     world.barrier()
 
 
+def model_card(model, state, corpus, cfg):
+    """(front matter, text) of a checkpoint's README.md."""
+    done, base, data = state['step'], state['base_model'], corpus.meta['settings']
+    masked = any(kind != 'clm' for kind, _ in cfg.phases)
+    fills = masked and not cfg.qk_norm
+    front = {'library_name': 'transformers', 'pipeline_tag': 'fill-mask' if fills else 'feature-extraction'}
+    front |= {'base_model': base} if base else {}
+    phases = ', then '.join(f'{steps:,} steps of {kind.upper()}' for kind, steps in cfg.phases)
+    source = ' '.join(filter(None, (data['source'], Path(data['path']).name if data['source'] == 'folder' else data['path'],
+                                    data['subset'])))
+    use = ("pipeline('fill-mask', model='<this folder>')" if fills else "AutoModel.from_pretrained('<this folder>')")
+    return front, f"""
+# {cfg.name}, step {done:,} of {cfg.total_steps:,}
+
+A bidirectional encoder of {sum(p.numel() for p in model.parameters()):,} parameters, trained with nanoEncoder.
+
+| | |
+|---|---|
+| weights from | {base or Path(cfg.weights_from or cfg.branch_from).name or 'a random start'} |
+| phases | {phases}{f'; {cfg.mask_ratio:.0%} of the tokens masked' if masked else ''} |
+| data | {source}, {done * cfg.rows_per_step * cfg.context:,} tokens read in rows of {cfg.context:,} |
+
+Opens in transformers 5 or newer, without remote code: `{use}`.{QWEN3_NOTE if cfg.qk_norm else ''}
+"""
+
+
+QWEN3_NOTE = (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json takes its causal mask '
+              'away, which older versions ignore. Masks are filled by nanoEncoder\'s `model.py`.')
+
+
 def prune(run, cfg):
     """Remove all but the newest `keep` checkpoints; those of save_at and of the last step stay."""
-    for step in [step for step in architecture.saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)][:-cfg.keep]:
+    for step in [step for step in huggingface.saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)][:-cfg.keep]:
         (run / str(step)).rename(run / f'.{step}.tmp')
         shutil.rmtree(run / f'.{step}.tmp')
 
@@ -320,7 +368,7 @@ def read_state(folder, world):
     if not path.exists():
         raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from takes weights')
     state = read_json(path)
-    wanted = {'step', 'seconds', 'recent', 'fixed', 'settings', 'sha256'}
+    wanted = {'step', 'seconds', 'recent', 'base_model', 'fixed', 'settings', 'sha256'}
     if not isinstance(state, dict) or not wanted <= state.keys() or folder.name != str(state['step']):
         raise ValueError(f'{path}: not the state of a run, or not of the step its folder is named after')
     for name, digest in state['sha256'].items() if world.rank == 0 else ():
@@ -365,70 +413,121 @@ def check_branch(folder, state, cfg, ours):
                        'a branch goes on with the same numbers')
 
 
+class Origin(NamedTuple):
+    """What a run begins with."""
+    folder: Path | None    # the checkpoint, None for new weights
+    state: dict            # as in state.json
+    how: str               # in words
+    new_ids: tuple = ()    # tokens that the checkpoint's tokenizer lacked
+
+
+def own_checkpoint(out, name):
+    """The newest checkpoint of the run itself, None if it has none yet."""
+    steps = huggingface.saved_steps(Path(out) / name) if name else []
+    return Path(out) / name / str(steps[-1]) if steps else None
+
+
+def inherited_sizes(values):
+    """The sizes that a run has without being told, of the settings given: those of the checkpoint it begins with."""
+    given = {name: values.get(name, getattr(Settings, name)) for name in ('out', 'name', 'branch_from', 'weights_from', 'corpus')}
+    folder = own_checkpoint(given['out'], given['name'])
+    if folder or given['branch_from']:
+        settings = read_json((folder or huggingface.newest_checkpoint(given['branch_from'])) / 'state.json')['settings']
+        return {name: tuple(value) if isinstance(value := settings[name], list) else value for name in SIZES}
+    if not given['weights_from']:
+        return {}
+    sizes, meta = architecture.read_sizes(huggingface.find_checkpoint(given['weights_from'])), Path(given['corpus']) / 'meta.json'
+    found = {name: getattr(sizes, name) for name in SIZES}
+    if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
+        found['vocab_size'] = max(sizes.vocab_size, read_json(meta)['vocab_size'])
+    return found
+
+
 def check_weights(folder, cfg, corpus):
-    """Sizes and tokenizer must be those of the weights; context and rope_theta may change: returned in words."""
-    sizes = architecture.read_sizes(folder)
-    if (folder / 'tokenizer.json').exists() and load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
-        raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}')
-    for name in SIZES:
-        if name != 'rope_theta' and getattr(sizes, name) != getattr(cfg, name):
-            raise ValueError(f'weights_from {folder} has {name} = {getattr(sizes, name)}, this run '
-                             f'{getattr(cfg, name)}')
-    changes = (('context', sizes.max_position_embeddings, cfg.context),
-               ('rope_theta', sizes.rope_theta, cfg.rope_theta))
-    return ''.join(f', {name} {old} -> {new}' for name, old, new in changes if old != new)
+    """(new ids, changes in words): what differs between a run and the weights it begins with.
+
+    The tokenizer and the sizes must be the same; context and rope_theta may change, and rows be added to the vocabulary.
+    """
+    theirs, ours = architecture.read_sizes(folder), sizes_of(cfg, corpus.meta)
+    new_ids, known = (), (folder / 'tokenizer.json').exists()
+    if known:
+        tokenizer = load_tokenizer(str(folder))
+        if tokenizer.fingerprint() != corpus.meta['tokenizer']:
+            raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}')
+        new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
+    for name in {*SIZES, 'head_size'} - {'head_dim', 'rope_theta'}:
+        old, new = getattr(theirs, name), getattr(ours, name)
+        if old != new and not (name == 'vocab_size' and known and old < new):
+            raise ValueError(f'weights_from {folder} has {name} = {old}, this run {new}')
+    changes = [f'{name} {getattr(theirs, name)} -> {getattr(ours, name)}' for name in ('rope_theta', 'vocab_size')
+               if getattr(theirs, name) != getattr(ours, name)]
+    if theirs.max_position_embeddings != cfg.context:
+        changes.append(f'context {theirs.max_position_embeddings} -> {cfg.context}')
+    changes += [f'a row for the mask token {i}' for i in new_ids] + ['a new output head'] * cfg.new_head
+    return new_ids, ''.join(f', {change}' for change in changes)
 
 
 def find_origin(cfg, corpus, world):
-    """(the checkpoint to begin with or None, state as in state.json, how in words).
-
-    The run's own newest checkpoint, else branch_from's, else the weights of weights_from, else nothing.
-    """
-    run, ours = Path(cfg.out) / cfg.name, fixed(cfg, corpus, world)
-    fresh = {'step': 0, 'seconds': 0.0, 'recent': []}
-    if steps := architecture.saved_steps(run):
-        folder = run / str(steps[-1])
+    """The Origin of a run, after what it says has been compared with the settings."""
+    ours = fixed(cfg, corpus, world)
+    if folder := own_checkpoint(cfg.out, cfg.name):
         state = read_state(folder, world)
         refuse_differences(f'the checkpoint {folder}', state['fixed'], ours, ours,
                            'go on with its setting, or take another --name')
         now = json.loads(json.dumps(dataclasses.asdict(cfg)))
         changed = [f'{name} {old} -> {now.get(name)}' for name, old in state['settings'].items()
                    if name not in FIXED and now.get(name) != old]
-        return folder, state, f'resumed from {folder}' + (f' (changed: {"; ".join(changed)})' if changed else '')
+        return Origin(folder, state, f'resumed from {folder}' + (f' (changed: {"; ".join(changed)})' if changed else ''))
     if cfg.branch_from:
-        folder = architecture.newest_checkpoint(cfg.branch_from)
+        folder = huggingface.newest_checkpoint(cfg.branch_from)
         state = read_state(folder, world)
         check_branch(folder, state, cfg, ours)
-        return folder, state | {'seconds': 0.0}, f'branched from {folder}'
-    if cfg.weights_from:
-        folder = architecture.newest_checkpoint(cfg.weights_from)
-        changed = check_weights(folder, cfg, corpus)
-        return folder, fresh, f'weights from {folder}{changed}; fresh optimiser, data from row {cfg.first_row:,}'
-    return None, fresh, 'from scratch'
+        return Origin(folder, state | {'seconds': 0.0}, f'branched from {folder}')
+    fresh = {'step': 0, 'seconds': 0.0, 'recent': [], 'base_model': ''}
+    if not cfg.weights_from:
+        return Origin(None, fresh, 'from scratch')
+    folder = huggingface.find_checkpoint(cfg.weights_from)
+    new_ids, changes = check_weights(folder, cfg, corpus)
+    if not Path(cfg.weights_from).exists():
+        fresh['base_model'] = cfg.weights_from  # of the hub
+    elif (folder / 'state.json').exists():
+        fresh['base_model'] = read_json(folder / 'state.json').get('base_model', '')
+    how = f'weights from {folder}{changes}; fresh optimiser, data from row {cfg.first_row:,}'
+    return Origin(folder, fresh, how, new_ids)
+
+
+@torch.no_grad()
+def fill(parameters, origin, cfg):
+    """Give the parameters the weights a run begins with."""
+    shapes = {name: p.shape for name, p in parameters.items()}
+    if origin.folder and not origin.state['step'] and cfg.new_head:
+        shapes.pop('lm_head.weight')
+    given = huggingface.read_weights(origin.folder, shapes, origin.new_ids) if origin.folder else ()
+    missing = set(parameters)
+    for name, whole in given:
+        put(parameters[name], whole)
+        missing.remove(name)
+    for name in sorted(missing):
+        put(parameters[name], architecture.initial_weight(name, parameters[name].shape, cfg.seed))
 
 
 def start(cfg, corpus, world):
     """(model, the same wrapped, optimizer, state, how): ready for step state['step']."""
-    folder, state, how = find_origin(cfg, corpus, world)
-    seen = zlib.crc32(json.dumps([str(folder), state]).encode())
+    origin = find_origin(cfg, corpus, world)
+    folder, state = origin.folder, origin.state
+    seen = zlib.crc32(json.dumps([folder and folder.name, state]).encode())
     if world.sum([seen])[0] != seen * world.size:
         raise ValueError(f'{cfg.out}: the processes see different checkpoints there, here {folder}; it must be a file '
                          'system that all nodes share')
     model, wrapped = build(cfg, corpus.meta, world)
-    parameters = dict(model.named_parameters())
-    if folder:
-        read_into(parameters, folder / 'model.safetensors')
-    else:
-        with torch.no_grad():
-            for name, p in parameters.items():
-                put(p, architecture.initial_weight(name, p.shape, cfg.seed))
+    fill(dict(model.named_parameters()), origin, cfg)
     optimizer = make_optimizer(model, cfg, world)
     if state['step']:
         for p in model.parameters():  # the state that AdamW's first step would make
             step = torch.tensor(float(state['step']), device=p.device if optimizer.defaults['fused'] else 'cpu')
             optimizer.state[p] = {'step': step, 'exp_avg': torch.zeros_like(p), 'exp_avg_sq': torch.zeros_like(p)}
         read_into(moments(model, optimizer), folder / 'optimizer.safetensors')
-    return model, wrapped, optimizer, state, how
+    return model, wrapped, optimizer, state, origin.how
 
 
 # ----------------------------------------------------------------------------------------------------- log
@@ -471,7 +570,7 @@ class Log:
         for (step, count, _, _), loss_sum, norm in zip(self.waiting, sums, norms):
             loss = loss_sum / max(1, count)
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                row, good = self.cfg.first_row + step * self.cfg.rows_per_step, architecture.saved_steps(self.run)
+                row, good = self.cfg.first_row + step * self.cfg.rows_per_step, huggingface.saved_steps(self.run)
                 raise FloatingPointError(
                     f'step {step + 1}: loss {loss}, gradient norm {norm}, on rows {row:,} to '
                     f'{row + self.cfg.rows_per_step - 1:,}; the last good checkpoint is '
@@ -630,7 +729,8 @@ def check_rows(cfg, world_size):
 
 def open_corpus(cfg):
     corpus = Corpus(cfg.corpus)
-    if corpus.meta['vocab_size'] != cfg.vocab_size:
+    padded = cfg.weights_from and corpus.meta['vocab_size'] < cfg.vocab_size  # some decoders have rows that no token uses
+    if corpus.meta['vocab_size'] != cfg.vocab_size and not padded:
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {corpus.meta["vocab_size"]}, this run '
                          f'{cfg.vocab_size}: it was written with another tokenizer')
     for name in ('tokenizer.json', 'tokenizer_config.json'):  # go into every checkpoint
@@ -682,8 +782,9 @@ def train(cfg, tracker=''):
             if stopping or due(cfg.save_every) or done in cfg.save_at:
                 log.settle()
                 state = {'step': done, 'seconds': log.seconds(), 'recent': log.recent, 'processes': world.size,
-                         'fixed': fixed(cfg, corpus, world), 'settings': dataclasses.asdict(cfg)}
-                save_checkpoint(run / str(done), model, optimizer, state, corpus.folder, world)
+                         'base_model': state['base_model'], 'fixed': fixed(cfg, corpus, world),
+                         'settings': dataclasses.asdict(cfg)}
+                save_checkpoint(run / str(done), model, optimizer, state, corpus, cfg, world)
                 if world.rank == 0:
                     prune(run, cfg)
                 log.mark(done)
@@ -696,29 +797,29 @@ def train(cfg, tracker=''):
 # ------------------------------------------------------------------------------------------------- dry run
 
 def flops_per_token(cfg, kind):
-    """Floating-point operations of forward and backward for a token: 3 (2 P + 2 r V d + 4 L d m).
+    """Floating-point operations of forward and backward for a token: 3 (2 P + 2 r V d + 4 L H h m).
 
-    P  weights of the layers' matrices: L (d (H + 2 K) h + d d + 3 d f)
+    P  weights of the layers' matrices: L (2 d (H + K) h + 3 d f)
     r  share of positions with a target, all that the head computes: MLM mask_ratio, CLM all but a segment's last
     m  positions a token attends to: E[sum of squared segment lengths] / context; half of it if causal
     """
     d, f, L, V, c = cfg.hidden_size, cfg.intermediate_size, cfg.num_hidden_layers, cfg.vocab_size, cfg.context
-    kv = cfg.num_key_value_heads / cfg.num_attention_heads
-    matrices = L * (d * d * (1 + 2 * kv) + d * d + 3 * d * f)
+    H, K, h = cfg.num_attention_heads, cfg.num_key_value_heads, cfg.head_dim or d // cfg.num_attention_heads
+    matrices = L * (2 * d * (H + K) * h + 3 * d * f)
     cuts = range(SHORTEST, c - SHORTEST + 1) if cfg.cut_rows else [c]
     attended = sum(cut ** 2 + (c - cut) ** 2 for cut in cuts) / len(cuts) / c
     behind = 1 - (2 if cfg.cut_rows else 1) / c     # positions with another behind them in their segment
     targets = {'clm': behind, 'mlm': cfg.mask_ratio, 'mntp': cfg.mask_ratio * behind}[kind]
-    return 3 * (2 * matrices + 2 * targets * V * d + 4 * L * d * attended / (2 if kind == 'clm' else 1))
+    return 3 * (2 * matrices + 2 * targets * V * d + 4 * L * H * h * attended / (2 if kind == 'clm' else 1))
 
 
 def memory_gib(cfg, world_size, weights):
     """{what: GiB} of one GPU, estimated: fp32 weights, gradients and two moments; bf16 copies; activations kept."""
     micro = rows_at_once(cfg, world_size) * cfg.context
-    d, f, kv = cfg.hidden_size, cfg.intermediate_size, cfg.num_key_value_heads / cfg.num_attention_heads
+    d, f, h = cfg.hidden_size, cfg.intermediate_size, cfg.head_dim or cfg.hidden_size // cfg.num_attention_heads
     # bytes a token and layer under bf16 autocast: two norms' fp32 inputs, the bf16 inputs of five matrices of
     # width d (each casts its own), q, k, v and attention's output, the gate, up, their product, down_proj's input
-    layer = 8 * d + 10 * d + 4 * d * (1 + kv) + 8 * f
+    layer = 8 * d + 10 * d + 4 * h * (cfg.num_attention_heads + cfg.num_key_value_heads) + 8 * f
     activations = 4 * d * cfg.num_hidden_layers + layer if cfg.recompute else layer * cfg.num_hidden_layers
     ends = cfg.vocab_size * d * (1 if cfg.tie_word_embeddings else 2)  # embedding and head: FSDP has them whole
     chunk = 10 * min(2048, micro) * cfg.vocab_size + 8 * cfg.vocab_size * d  # logits; the head's gradient, twice
@@ -736,8 +837,7 @@ def dry_run(cfg, world_size, peak=989e12, utilisation=0.4):
     check_rows(dataclasses.replace(cfg, micro_rows=0), world_size)
     path = Path(cfg.corpus) / 'meta.json'
     meta = read_json(path) if path.exists() else None
-    ids = dict.fromkeys(('bos_token_id', 'eos_token_id', 'pad_token_id', 'mask_token_id'), 0)
-    model = empty_model(cfg, meta or ids)
+    model = empty_model(cfg, meta or dict.fromkeys(ROLES, 0))
     weights = sum(p.numel() for p in model.parameters())
     head = model.lm_head.weight.numel() if model.lm_head else 0
     step, kinds = cfg.rows_per_step * cfg.context, dict.fromkeys(kind for kind, _ in cfg.phases)
@@ -768,7 +868,7 @@ disk        {12 * weights / 1e9:.1f} GB a checkpoint, {kept} at the end: {12 * w
 
 
 def main():
-    cfg, actions = configs.parse(Settings, sys.argv[1:], dry_run=False, world_size=1, tracker='')
+    cfg, actions = configs.parse(Settings, sys.argv[1:], inherited_sizes, dry_run=False, world_size=1, tracker='')
     if actions['dry_run']:
         return dry_run(cfg, actions['world_size'])
     try:

