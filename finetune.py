@@ -226,6 +226,9 @@ def prepare(cfg, grid=()):
         train, encoded = encode_rows(cfg, rows, labels, tokenizer, max_length)
     if not train:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
+    if cfg.save_model and base.sizes.qk_norm and cfg.kind != 'IR':
+        raise ValueError(f'save_model: transformers has no encoder with norms of q and k (Qwen3) and a head for {cfg.kind}; '
+                         'leave it out (predictions are written all the same)')
     if (total := make_schedule(cfg, 0.0, len(train)).total_steps) < min(50, cfg.steps or 50):
         print(f'{cfg.dataset}: {len(train)} examples are {total} steps; small data need more --epochs', file=sys.stderr)
     return Work(cfg, pretrain.World(0, 1, device, dtype), base, tokenizer, name, about, labels, max_length, rows, train, sets,
@@ -606,22 +609,51 @@ def saved_folder(work, lr, seed):
 
 
 def save_encoder(work, encoder, folder):
-    """A Hugging Face folder: EuroBertForSequenceClassification, ...TokenClassification, or EuroBertModel for retrieval."""
+    """A Hugging Face folder: EuroBertForSequenceClassification, EuroBertForTokenClassification (TC and QA), or for
+    retrieval EuroBertModel (Qwen3Model with norms of q and k), which sentence-transformers opens too."""
+    cfg, sizes = work.cfg, work.base.sizes
     names = {'SC': 'EuroBertForSequenceClassification', 'TC': 'EuroBertForTokenClassification',
-             'QA': 'EuroBertForTokenClassification', 'IR': 'EuroBertModel'}
-    labels = work.labels or {'tag': ('O', 'ANSWER'), 'span': ('start', 'end')}[work.cfg.qa_head]
-    more = {'architectures': [names[work.cfg.kind]]}
+             'QA': 'EuroBertForTokenClassification', 'IR': 'Qwen3Model' if sizes.qk_norm else 'EuroBertModel'}
+    labels = work.labels or {'tag': ('O', 'ANSWER'), 'span': ('start', 'end')}[cfg.qa_head]
+    more = {'architectures': [names[cfg.kind]]}
     tensors = {name: p.float() for name, p in encoder.named_parameters()}
-    if work.cfg.kind == 'IR':
+    if cfg.kind == 'IR':
         tensors = {name.removeprefix('model.'): p for name, p in tensors.items()}
     else:
         more |= {'id2label': dict(enumerate(labels)), 'label2id': {label: k for k, label in enumerate(labels)}}
     temporary = folder.with_name(f'.{folder.name}.tmp')
     shutil.rmtree(temporary, ignore_errors=True)
-    architecture.save(work.base.sizes, tensors, temporary, **more)
-    work.tokenizer.save(temporary)
+    architecture.save(sizes, tensors, temporary, **more)
+    work.tokenizer.save(temporary, append_eos=True)
+    if cfg.kind == 'IR':
+        prompts = {'query': cfg.query, 'document': cfg.document}
+        huggingface.write_sentence_transformers(temporary, sizes.hidden_size, work.max_length, {
+            name: template.split('{')[0] for name, template in prompts.items()})
+    huggingface.write_card(temporary, *model_card(work, folder.name))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
+
+
+def model_card(work, run):
+    """(front matter, text) of a fine-tuned model's README.md."""
+    cfg, base = work.cfg, pretrain.base_model(work.cfg.model)
+    tags = {'SC': 'text-classification', 'TC': 'token-classification', 'QA': 'token-classification', 'IR': 'sentence-similarity'}
+    front = {'library_name': 'sentence-transformers' if cfg.kind == 'IR' else 'transformers', 'pipeline_tag': tags[cfg.kind]}
+    front |= {'base_model': base} if base else {}
+    use = {'SC': "pipeline('text-classification', '<this folder>')", 'TC': "pipeline('token-classification', '<this folder>')",
+           'QA': "AutoModelForTokenClassification.from_pretrained('<this folder>')", 'IR': "SentenceTransformer('<this folder>')"}
+    return front, f"""
+# {work.name} on {cfg.dataset}, {run}
+
+{work.name}{f' (from {base})' if base else ''}, a bidirectional encoder, fine-tuned on {cfg.dataset} with nanoEncoder.
+
+| | |
+|---|---|
+| texts | {cfg.template or f"{cfg.query!r} and {cfg.document!r}" if cfg.kind in ('SC', 'IR') else 'as they are'}, then eos; at most {work.max_length:,} tokens |
+| training | {len(work.train):,} examples, batches of {cfg.batch_size} |
+
+Opens in transformers 5 or newer, without remote code: `{use[cfg.kind]}`.
+"""
 
 
 def claim():

@@ -24,7 +24,7 @@ VOCABULARY = ('model.embed_tokens.weight', 'lm_head.weight')    # have a row a t
 
 def find_checkpoint(name):
     """A folder with weights: `name` itself, a run's newest checkpoint, or the local copy of a hub id."""
-    if not Path(name).exists() and re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)):
+    if re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) and not Path(name).parent.exists():  # out/absent is no hub id
         return download(str(name))
     return newest_checkpoint(name)
 
@@ -192,7 +192,7 @@ def read_weights(folder, shapes, new_ids=()):
     """Yields (name, tensor) for the parameters {name: shape} of a Model from a checkpoint folder, one at a time.
 
     new_ids  ids of tokens that the checkpoint's tokenizer lacked: their rows, and those beyond the checkpoint's
-             vocabulary where `shapes` has more, are the mean of the others
+             vocabulary where `shapes` has more, are made by `with_rows`
     A base model's names may lack "model."; the output head is left alone if it is not in `shapes`.
     """
     config = read_config(folder)
@@ -240,15 +240,13 @@ def check_tied(folder, head, embedding):
 
 
 def with_rows(weight, num_rows, new_ids):
-    """(num_rows, d): `weight` with more rows, if asked; those and the rows of `new_ids` are the mean of the others."""
-    new = torch.ones(num_rows, dtype=torch.bool)
-    new[:len(weight)] = False
-    new[list(new_ids)] = True
-    if not new.any():
-        return weight
-    grown = weight.new_zeros(num_rows, weight.shape[1])
+    """(num_rows, d): `weight` with more rows, if asked. Those, and the rows of `new_ids`, are the mean of the rows before
+    the first new one (some decoders have rows behind their last token that nothing was ever trained on)."""
+    grown = weight.new_empty(num_rows, weight.shape[1])
     grown[:len(weight)] = weight
-    grown[new] = grown[~new].double().mean(0).to(weight.dtype)
+    new = [*new_ids, *range(len(weight), num_rows)]
+    if new:
+        grown[new] = weight[:min(new)].double().mean(0).to(weight.dtype)
     return grown
 
 
@@ -276,3 +274,21 @@ def write_card(folder, front, text):
     front = ''.join(f'{key}: {json.dumps(value)}\n' for key, value in front.items())
     licence = 'No licence is stated: it is yours to choose, as far as the base model and the data leave it to you.'
     Path(folder, 'README.md').write_text(f'---\n{front}---\n{text}\n{licence}\n', encoding='utf-8')
+
+
+def write_sentence_transformers(folder, width, max_length, prompts):
+    """What makes a folder with a transformer a SentenceTransformer: mean pooling, vectors of length 1, cosine.
+
+    width is that of the vectors, max_length counts tokens, prompts {name: what a text is preceded by}.
+    """
+    modules = (('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize'))
+    for path, content in {
+            'modules.json': [{'idx': k, 'name': str(k), 'path': path, 'type': f'sentence_transformers.models.{kind}'}
+                             for k, (path, kind) in enumerate(modules)],
+            'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
+            'config_sentence_transformers.json': {'prompts': prompts, 'default_prompt_name': None, 'similarity_fn_name': 'cosine'},
+            '1_Pooling/config.json': {'word_embedding_dimension': width, 'pooling_mode_cls_token': False,
+                                      'pooling_mode_mean_tokens': True, 'pooling_mode_max_tokens': False,
+                                      'pooling_mode_mean_sqrt_len_tokens': False, 'include_prompt': True}}.items():
+        Path(folder, path).parent.mkdir(exist_ok=True)
+        Path(folder, path).write_text(json.dumps(content, indent=1) + '\n', encoding='utf-8')

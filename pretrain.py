@@ -413,6 +413,14 @@ def check_branch(folder, state, cfg, ours):
                        'a branch goes on with the same numbers')
 
 
+def base_model(name):
+    """The hub id that a checkpoint's weights come from in the end, '' if none is known; `name` is a folder or a hub id."""
+    if not Path(name).exists():
+        return name
+    state = huggingface.newest_checkpoint(name) / 'state.json'
+    return read_json(state).get('base_model', '') if state.exists() else ''
+
+
 class Origin(NamedTuple):
     """What a run begins with."""
     folder: Path | None    # the checkpoint, None for new weights
@@ -488,10 +496,7 @@ def find_origin(cfg, corpus, world):
         return Origin(None, fresh, 'from scratch')
     folder = huggingface.find_checkpoint(cfg.weights_from)
     new_ids, changes = check_weights(folder, cfg, corpus)
-    if not Path(cfg.weights_from).exists():
-        fresh['base_model'] = cfg.weights_from  # of the hub
-    elif (folder / 'state.json').exists():
-        fresh['base_model'] = read_json(folder / 'state.json').get('base_model', '')
+    fresh['base_model'] = base_model(cfg.weights_from)
     how = f'weights from {folder}{changes}; fresh optimiser, data from row {cfg.first_row:,}'
     return Origin(folder, fresh, how, new_ids)
 

@@ -653,12 +653,13 @@ def tagging_examples(task, rows, number, tokenizer, max_length):
     """Words are joined by one space; a token belongs to the word of its first byte that is no space."""
     made, lost = [], collections.Counter()
     for k, row in enumerate(rows):
-        text = ' '.join(row['words'])
+        words = [tokenizer.normalize(word) for word in row['words']]
+        text = ' '.join(words)
         content = text.encode('utf-8', 'replace')
         tokens = tokenizer.encode(text)
         owner = np.full(len(content) + 1, -1)
         place = 0
-        for w, word in enumerate(row['words']):
+        for w, word in enumerate(words):
             length = len(word.encode('utf-8', 'replace'))
             owner[place:place + length] = w
             place += length + 1
@@ -714,7 +715,7 @@ def question_examples(task, rows, number, tokenizer, max_length):
 
 def character_spans(tokens, tokenizer, text):
     """(n, 2): the characters [first, last + 1) of each token, without the white space around them."""
-    found = spans(tokens, tokenizer)
+    found, original, text = spans(tokens, tokenizer), text, tokenizer.normalize(text)
     lengths = [len(character.encode('utf-8', 'replace')) for character in text]
     character_of = np.append(np.repeat(np.arange(len(text)), lengths), len(text))  # of each byte
     result = np.empty((len(tokens), 2), np.int64)
@@ -725,7 +726,20 @@ def character_spans(tokens, tokenizer, text):
         while b > a and text[b - 1].isspace():
             b -= 1
         result[k] = a, b
-    return result
+    return result if text == original else places(original, tokenizer)[result]
+
+
+def places(text, tokenizer):
+    """Where in the text each character of its normalised form begins, and where the last one ends.
+
+    Word by word, for nothing composes across white space; a character that came of several begins with the first.
+    """
+    found, start = [], 0
+    for part in re.findall(r'\s+|\S+', text):
+        lengths = [len(tokenizer.normalize(part[:k + 1])) for k in range(len(part))]
+        found += [start + next(k for k, length in enumerate(lengths) if length > j) for j in range(lengths[-1])]
+        start += len(part)
+    return np.array([*found, len(text)])
 
 
 # ----------------------------------------------------------------------------------------------- predictions

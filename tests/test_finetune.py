@@ -419,6 +419,54 @@ def test_the_floor_is_named_and_retrieval_models_open(toy, checkpoint, tmp_path)
     assert torch.allclose(F.normalize(hidden, dim=0), finetune.apply(encoder, [tokens], work.world)[0], atol=1e-5)
 
 
+@pytest.mark.parametrize('qk_norm', [False, True])
+def test_sentence_transformers_gives_our_vectors(qk_norm, toy, checkpoint, tmp_path):
+    """Queries and documents with their prompts, short and cut; EuroBERT, and Qwen3 without its mask."""
+    from sentence_transformers import SentenceTransformer
+    if qk_norm:
+        checkpoint = tmp_path / 'normed'
+        random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=128, tie_word_embeddings=True,
+                     qk_norm=True, head_dim=12).save(checkpoint)
+        TOKENIZER.save(checkpoint)
+    work = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path, steps=3))
+    encoder, _ = finetune.fit(work, 1e-3, 0)
+    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+    theirs = SentenceTransformer(str(tmp_path / 'saved'), device='cpu')
+    assert theirs.prompts['query'] == 'Query: ' and theirs.prompts['document'] == 'Document: ' and theirs.similarity_fn_name == 'cosine'
+    texts = ['', 'a', 'the array of floats', 'naïve 東京 🙂 <|mask|> <|end_of_text|>', 'long ' * 300, *('word ' * k for k in range(1, 40, 7))]
+    for name, encode in (('query', theirs.encode_query), ('document', theirs.encode_document)):
+        prompt = theirs.prompts[name]
+        plain = [text for text in texts if '<|' not in text]  # special strings are special to Hugging Face, text to us
+        arrays = [tasks.end(TOKENIZER.encode(prompt + text), TOKENIZER, work.max_length) for text in plain]
+        ours = np.stack(finetune.outputs(encoder, arrays, work.cfg, work.world, per_token=False))
+        assert np.abs(encode(plain, batch_size=4) - ours).max() < 1e-5
+        assert ours.std() > 0.05
+    card = (tmp_path / 'saved/README.md').read_text()
+    assert 'sentence-similarity' in card and "SentenceTransformer('<this folder>')" in card
+    again = architecture.load(tmp_path / 'saved', head=False)  # names without "model."
+    assert all(torch.equal(p, encoder.model.get_parameter(name)) for name, p in again.named_parameters())
+
+
+def test_a_saved_classifier_runs_in_a_pipeline(toy, checkpoint, tmp_path):
+    import transformers
+    work = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=30, epochs=9))
+    encoder, _ = finetune.fit(work, 3e-3, 0)
+    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+    texts = [row['text'] for row in work.rows['test']][:20]
+    found = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu')(texts)
+    arrays = [tasks.end(TOKENIZER.encode(text), TOKENIZER, work.max_length) for text in texts]
+    logits = torch.tensor(np.stack(finetune.outputs(encoder, arrays, work.cfg, work.world, per_token=False)))
+    assert [one['label'] for one in found] == [work.labels[k] for k in logits.argmax(1)]
+    assert [one['score'] for one in found] == pytest.approx(logits.softmax(1).max(1).values.tolist(), abs=1e-5)
+
+
+def test_a_head_that_transformers_lacks_is_refused_before_training(toy, tmp_path):
+    random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=1, max_position_embeddings=128, tie_word_embeddings=True,
+                 qk_norm=True).save(tmp_path / 'normed')
+    TOKENIZER.save(tmp_path / 'normed')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--save_model'), 'save_model: transformers has no encoder')
+
+
 @pytest.mark.parametrize('more, parts', [
     (['--model='], ('model is empty',)), (['--model=nowhere'], ('nowhere: no checkpoint',)), (['--weights=fp16'], ('weights is one of',)),
     (['--max_length=900'], ('max_length 900: the model reads 2 to 128',)), (['--kind=XX'], ('kind is one of',)),

@@ -1,0 +1,17 @@
+# An encoder learns a domain: an MLM model's weights, a CLM detour over the domain's texts, MLM again while the rate decays.
+# After "A Causal Language Modeling Detour Improves Encoder Continued Pretraining" (2026); the lengths of the phases are ours.
+#   python data.py configs/corpora/folder.py --path=texts --tokenizer=EuroBERT/EuroBERT-210m --out=corpora/domain
+#   python pretrain.py configs/clm_detour.py
+# What it is to be compared with has the same steps without the detour: --phases='("mlm", 5_000)' --name=eurobert-210m-domain-mlm
+name = "eurobert-210m-domain-clm-mlm"
+weights_from = "EuroBERT/EuroBERT-210m"
+corpus = "corpora/domain"
+phases = (("clm", 4_000), ("mlm", 1_000))
+mask_ratio = 0.4
+context = 2_048
+rows_per_step = 128
+micro_rows = 4
+lr = 5e-4
+warmup_steps = 200
+decay_steps = 1_000         # the whole MLM phase
+compile = True

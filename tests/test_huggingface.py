@@ -1,0 +1,421 @@
+"""Hugging Face in and out: transformers and sentence-transformers are the judges; broken folders are refused in one line."""
+import dataclasses
+import http.server
+import json
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import huggingface
+import model as architecture
+import pretrain
+from conftest import ROOT, log_lines, one_line_error, run_script
+from test_tokenizer import huggingface as trained_tokenizer
+from tokenizer import load_tokenizer
+
+SMALL = dict(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             max_position_embeddings=4096, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, pad_token_id=2)
+LLAMA31 = {'rope_type': 'llama3', 'rope_theta': 500_000.0, 'factor': 32.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
+           'original_max_position_embeddings': 512}
+FAMILIES = {  # name: (class, what differs from SMALL)
+    'eurobert': (transformers.EuroBertForMaskedLM, dict(mask_token_id=3)),
+    'llama': (transformers.LlamaForCausalLM, dict()),
+    'llama, no groups': (transformers.LlamaForCausalLM, dict(num_key_value_heads=6, rope_parameters={'rope_type': 'default', 'rope_theta': 1e5})),
+    'llama, one kv head, tied': (transformers.LlamaForCausalLM, dict(num_key_value_heads=1, tie_word_embeddings=True)),
+    'llama, all biases': (transformers.LlamaForCausalLM, dict(attention_bias=True)),
+    'llama, wide heads': (transformers.LlamaForCausalLM, dict(head_dim=20)),
+    'llama 3.2': (transformers.LlamaForCausalLM, dict(rope_parameters=LLAMA31, tie_word_embeddings=True)),
+    'qwen2': (transformers.Qwen2ForCausalLM, dict()),
+    'qwen2, tied': (transformers.Qwen2ForCausalLM, dict(tie_word_embeddings=True, rope_parameters={'rope_type': 'default', 'rope_theta': 1e6})),
+    'qwen3': (transformers.Qwen3ForCausalLM, dict(head_dim=8)),
+    'qwen3, wide heads, tied': (transformers.Qwen3ForCausalLM, dict(head_dim=16, tie_word_embeddings=True)),
+}
+
+
+def make(family, folder, dtype=torch.float32, **options):
+    """A random model by transformers, written to a folder: all its parameters are drawn, biases and norms too."""
+    kind, changes = FAMILIES[family]
+    config = kind.config_class(**SMALL | changes)
+    model = kind(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            drawn = torch.empty_like(p).normal_(0, 0.15, generator=generator)
+            p.copy_(drawn + 1 if name.endswith('norm.weight') else drawn)
+    model.to(dtype).save_pretrained(folder, **options)
+    return model.float()
+
+
+def both_ways(model, ids):
+    """(causal logits, bidirectional logits) of a transformers model; a decoder with its mask off, or EuroBERT with one."""
+    length, found = ids.shape[1], []
+    for allowed in (torch.ones(length, length).tril(), torch.ones(length, length)):
+        mask = torch.where(allowed.bool(), 0.0, -torch.inf)[None, None]
+        found.append(model(ids, attention_mask=mask).logits[0])
+    return found
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_logits_are_those_of_transformers(family, tmp_path):
+    """Causal as the decoder and bidirectional with its mask off, at positions past 1,000; out again; no bit changes."""
+    theirs = make(family, tmp_path / 'theirs')
+    ours = architecture.load(tmp_path / 'theirs')
+    ids = torch.randint(0, 320, (1, 1_300), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for causal, expected in zip((True, False), both_ways(theirs, ids)):
+            found = ours.logits(ours.hidden_states(ids[0], [1_300], causal=causal))
+            assert expected.std() > 0.5  # a difference would show
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    ours.save(tmp_path / 'ours')
+    architecture.load(tmp_path / 'ours').save(tmp_path / 'again')
+    for name in ('config.json', 'model.safetensors'):
+        assert (tmp_path / 'ours' / name).read_bytes() == (tmp_path / 'again' / name).read_bytes()
+    stored = theirs.state_dict()
+    for name, tensor in load_file(tmp_path / 'ours' / 'model.safetensors').items():
+        assert torch.equal(tensor, stored[name]) if name in stored else not tensor.any()  # Qwen2's absent o_proj.bias is 0
+    auto = transformers.AutoModelForCausalLM if 'qwen3' in family else transformers.AutoModelForMaskedLM
+    opened, about = auto.from_pretrained(tmp_path / 'ours', output_loading_info=True)
+    assert not any(about.values())
+    with torch.no_grad():
+        for attention in ('sdpa', 'eager'):
+            opened.set_attn_implementation(attention)
+            torch.testing.assert_close(opened(ids).logits[0], expected, atol=1e-4, rtol=0)
+    config = json.loads((tmp_path / 'ours/config.json').read_text())
+    rope = theirs.config.rope_parameters
+    assert config['rope_theta'] == config['rope_parameters']['rope_theta'] == rope['rope_theta']  # transformers 4 and 5
+    assert (config['rope_scaling'] or {'rope_type': 'default'})['rope_type'] == rope['rope_type']
+
+
+@pytest.mark.parametrize('family', ['llama', 'qwen2, tied', 'qwen3'])
+def test_shards_bf16_base_models_and_old_buffers(family, tmp_path):
+    theirs = make(family, tmp_path / 'shards', torch.bfloat16, max_shard_size='20KB')
+    assert not (tmp_path / 'shards/model.safetensors').exists() and len(list((tmp_path / 'shards').glob('*.safetensors'))) > 3
+    ours = architecture.load(tmp_path / 'shards')
+    for name, p in ours.named_parameters():
+        if not name.endswith('o_proj.bias'):
+            assert p.dtype == torch.float32 and torch.equal(p, theirs.state_dict()[name])
+    half = architecture.load(tmp_path / 'shards', dtype=torch.bfloat16)
+    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+    ids = torch.arange(300)
+    with torch.no_grad():
+        exact, near = (model.hidden_states(ids, [300]).float() for model in (ours, half))
+    assert (exact - near).norm() / exact.norm() < 0.03
+    theirs.model.save_pretrained(tmp_path / 'base')  # names without "model.", no head
+    tensors = load_file(tmp_path / 'base/model.safetensors')
+    assert not any(name.startswith('model.') for name in tensors)
+    save_file(tensors | {'layers.0.self_attn.rotary_emb.inv_freq': torch.ones(4)}, tmp_path / 'base/model.safetensors')
+    base = architecture.load(tmp_path / 'base', head=False)
+    assert all(torch.equal(p, ours.model.get_parameter(name)) for name, p in base.named_parameters())
+    if 'tied' not in family:
+        with pytest.raises(ValueError, match='has no output head.*new_head = True'):
+            architecture.load(tmp_path / 'base')
+
+
+def test_a_tied_checkpoint_may_hold_its_head_twice_if_it_is_the_same(tmp_path):
+    make('llama, one kv head, tied', tmp_path)
+    tensors = load_file(tmp_path / 'model.safetensors')
+    save_file(tensors | {'lm_head.weight': tensors['model.embed_tokens.weight'].clone()}, tmp_path / 'model.safetensors')
+    architecture.load(tmp_path)
+    save_file(tensors | {'lm_head.weight': tensors['model.embed_tokens.weight'] + 1}, tmp_path / 'model.safetensors')
+    with pytest.raises(ValueError, match='tie_word_embeddings is True, but lm_head.weight differs'):
+        architecture.load(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------- broken folders
+
+def rewrite(**changes):
+    def damage(folder):
+        config = json.loads((folder / 'config.json').read_text())
+        (folder / 'config.json').write_text(json.dumps({name: value for name, value in (config | changes).items() if value != 'gone'}))
+    return damage
+
+
+def with_tensor(name, change):
+    def damage(folder):
+        tensors = load_file(folder / 'model.safetensors')
+        tensors[name] = change(tensors[name])
+        save_file(tensors, folder / 'model.safetensors')
+    return damage
+
+
+def only_a_pickle(folder):
+    (folder / 'model.safetensors').unlink()
+    torch.save({}, folder / 'pytorch_model.bin')
+
+
+def index(content):
+    def damage(folder):
+        (folder / 'model.safetensors').rename(folder / 'model-00001-of-00001.safetensors')
+        (folder / 'model.safetensors.index.json').write_text(content if isinstance(content, str) else json.dumps(content))
+    return damage
+
+
+BROKEN = {
+    'only a pickle': (only_a_pickle, 'pytorch_model.bin is a pickle.*not opened'),
+    'shard elsewhere': (index({'weight_map': {'a': '../../etc/passwd'}}), "'../../etc/passwd' is not the name of a safetensors file"),
+    'shard with a path': (index({'weight_map': {'a': 'sub/model.safetensors'}}), 'is not the name of a safetensors file'),
+    'absolute shard': (index({'weight_map': {'a': '/tmp/x.safetensors'}}), 'is not the name of a safetensors file'),
+    'pickled shard': (index({'weight_map': {'a': 'pytorch_model.bin'}}), 'is not the name of a safetensors file'),
+    'shard is a number': (index({'weight_map': {'a': 7}}), "'7' is not the name"),
+    'missing shard': (index({'weight_map': {'a': 'model-00002-of-00002.safetensors'}}), 'names the shard model-00002-of-00002.safetensors, which'),
+    'index without a map': (index({'metadata': {}}), 'not an index of shards'),
+    'index that is a list': (index([1]), 'holds no JSON object'),
+    'index cut short': (index('{"weight_map": {'), 'not valid JSON'),
+    'shape against the config': (rewrite(intermediate_size=64), r'mlp\.\w+\.weight has shape .* and should have'),
+    'vocabulary against the config': (rewrite(vocab_size=400), r'(embed_tokens|lm_head).weight has shape \(320, 48\), and should have \(400, 48\)'),
+    'NaN': (with_tensor('model.layers.1.mlp.up_proj.weight', lambda t: t.index_fill(0, torch.tensor([3]), float('nan'))),
+            'model.layers.1.mlp.up_proj.weight holds values that are not finite'),
+    'integers': (with_tensor('model.norm.weight', lambda t: t.int()), 'model.norm.weight is of type torch.int32'),
+    'more layers': (rewrite(num_hidden_layers=4), 'missing weight model.layers.3'),
+    'fewer layers': (rewrite(num_hidden_layers=2), 'unexpected weight model.layers.2'),
+    'a billion layers': (rewrite(num_hidden_layers=10 ** 9), 'num_hidden_layers must be from 1 to 10,000'),
+    'layers as text': (rewrite(num_hidden_layers='3'), "num_hidden_layers must be int, not '3'"),
+    'hidden size as text': (rewrite(hidden_size='48'), "hidden_size must be int, not '48'"),
+    'negative heads': (rewrite(num_attention_heads=-6), 'hidden_size 48 must be a multiple'),
+    'no vocabulary': (rewrite(vocab_size='gone'), 'has no vocab_size'),
+    'config that is a list': (lambda folder: (folder / 'config.json').write_text('[]'), 'config.json: holds no JSON object'),
+    'another architecture': (rewrite(model_type='mistral'), "model_type is 'mistral'; supported are"),
+    'another activation': (rewrite(hidden_act='gelu'), "hidden_act = 'gelu' is not supported"),
+    'biases in the MLP': (rewrite(mlp_bias=True), 'mlp_bias = True is not supported'),
+    'yarn': (rewrite(rope_parameters={'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 4.0}), "rope_type 'yarn' is not supported, only default and llama3"),
+    'linear, as transformers 4 wrote it': (rewrite(rope_parameters='gone', rope_scaling={'type': 'linear', 'factor': 2.0}), "rope_type 'linear'"),
+    'half a llama3 scaling': (rewrite(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4, 'factor': 8.0}), 'rope_scaling must be'),
+    'partial rotation': (rewrite(partial_rotary_factor=0.5), 'partial_rotary_factor = 0.5 is not supported'),
+    'sliding window': (rewrite(layer_types=['sliding_attention'] * 3), 'layer_types sliding_attention'),
+    'quantised': (rewrite(quantization_config={'quant_method': 'gptq'}), 'quantization_config'),
+    'eos beyond the vocabulary': (rewrite(eos_token_id=320), 'must be from 0 to below vocab_size 320'),
+}
+
+
+@pytest.mark.parametrize('what', BROKEN)
+def test_broken_and_malicious_folders_are_refused(what, tmp_path):
+    damage, part = BROKEN[what]
+    make('llama', tmp_path)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=part):
+        architecture.load(tmp_path)
+
+
+def test_a_refusal_is_one_line(tmp_path):
+    make('llama', tmp_path)
+    only_a_pickle(tmp_path)
+    one_line_error(run_script('model.py', tmp_path, 'a <|mask|>'), 'is a pickle')
+    one_line_error(run_script('pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={tmp_path}', '--dry_run'), 'is a pickle')
+
+
+# ------------------------------------------------------------------------------------------------------- the hub
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A server that answers as the hub does for files of one repository, and the list of what was asked of it."""
+    asked = []
+
+    class Hub(http.server.BaseHTTPRequestHandler):
+        def answer(self, with_body):
+            repository, _, rest = self.path[1:].partition('/resolve/')
+            revision, _, name = rest.partition('/')
+            asked.append((self.command, name))
+            path = tmp_path / 'hub' / repository / name
+            found = path.is_file()
+            self.send_response(200 if found else 404)
+            self.send_header('X-Repo-Commit', 'c' * 40)
+            if found:
+                self.send_header('ETag', f'"{path.stat().st_size}-{name}"')
+            else:
+                self.send_header('X-Error-Code', 'EntryNotFound' if path.parent.exists() else 'RepoNotFound')
+            body = path.read_bytes() if found else b''
+            self.send_header('Content-Length', str(len(body)))
+            self.end_headers()
+            if with_body:
+                self.wfile.write(body)
+
+        def do_HEAD(self):
+            self.answer(False)
+
+        def do_GET(self):
+            self.answer(True)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    import huggingface_hub.constants as constants
+    import huggingface_hub.file_download as file_download
+    url = f'http://127.0.0.1:{server.server_port}'
+    for place, name, value in ((constants, 'ENDPOINT', url), (constants, 'HF_HUB_OFFLINE', False), (constants, 'HF_HUB_CACHE', str(tmp_path / 'cache')),
+                               (constants, 'HUGGINGFACE_CO_URL_TEMPLATE', url + '/{repo_id}/resolve/{revision}/{filename}'),
+                               (file_download, 'HUGGINGFACE_CO_URL_TEMPLATE', url + '/{repo_id}/resolve/{revision}/{filename}')):
+        monkeypatch.setattr(place, name, value, raising=False)
+    yield tmp_path / 'hub', asked
+    server.shutdown()
+
+
+def test_a_hub_id_is_downloaded_once_and_refused_early(hub):
+    folder, asked = hub
+    theirs = make('qwen2', folder / 'some/model', max_shard_size='20KB')
+    ours = architecture.load('some/model')
+    assert all(torch.equal(p, theirs.state_dict()[name]) for name, p in ours.named_parameters() if not name.endswith('o_proj.bias'))
+    first = len([1 for method, name in asked if method == 'GET' and name.endswith('.safetensors')])
+    architecture.load('some/model')
+    again = len([1 for method, name in asked if method == 'GET' and name.endswith('.safetensors')])
+    assert first == again == len(list((folder / 'some/model').glob('*.safetensors'))) > 3
+    make('llama', folder / 'some/other')
+    rewrite(model_type='gemma')(folder / 'some/other')
+    del asked[:]
+    with pytest.raises(ValueError, match="model_type is 'gemma'"):
+        architecture.load('some/other')
+    assert {name for _, name in asked} == {'config.json'}  # refused before the weights came
+    make('llama', folder / 'some/pickle')
+    only_a_pickle(folder / 'some/pickle')
+    with pytest.raises(ValueError, match='has no model.safetensors on the hub.*pickles'):
+        architecture.load('some/pickle')
+    with pytest.raises(ValueError, match='some/absent: no such folder, and the hub'):
+        architecture.load('some/absent')
+
+
+# ------------------------------------------------------------------------------------------ a decoder becomes an encoder
+
+@pytest.fixture(scope='module')
+def decoder(tmp_path_factory):
+    """(folder, corpus): a small decoder trained here with CLM and saved by transformers as LlamaForCausalLM, with a
+    tokenizer of SmolLM's form that knows no mask token, and a corpus prepared with that tokenizer."""
+    import data
+    from conftest import texts
+    folder = tmp_path_factory.mktemp('decoder')
+    (folder / 'smollm').mkdir()
+    trained_tokenizer('smollm', folder / 'smollm', vocab_size=1_000)
+    with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
+        file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
+    data.prepare(data.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'corpus'), val_permille=200,
+                               tokenizer=str(folder / 'smollm')))
+    assert data.Corpus(folder / 'corpus').meta['vocab_size'] == 1_001
+    pretrain.train(pretrain.Settings(
+        name='clm', corpus=str(folder / 'corpus'), out=str(folder), phases=(('clm', 500),), vocab_size=1_001, hidden_size=64,
+        intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+        rope_theta=1e5, context=128, rows_per_step=4, micro_rows=0, lr=3e-3, warmup_steps=20, decay_steps=100, log_every=250, val_every=0,
+        val_rows=20, save_every=0, device='cpu'))
+    ours = architecture.load(folder / 'clm')
+    config = transformers.LlamaConfig(**dataclasses.asdict(ours.sizes) | dict(
+        vocab_size=1_000, mask_token_id=None, rope_scaling=None, attention_bias=False, head_dim=16, pad_token_id=None,
+        rope_parameters={'rope_type': 'default', 'rope_theta': 1e5}))
+    theirs = transformers.LlamaForCausalLM(config)
+    weights = {name: p.detach() for name, p in ours.named_parameters()}
+    weights['model.embed_tokens.weight'] = weights['model.embed_tokens.weight'][:1_000]
+    assert theirs.load_state_dict(weights, strict=False).missing_keys == ['lm_head.weight']  # tied
+    theirs.save_pretrained(folder / 'smollm')
+    return folder / 'smollm', folder / 'corpus'
+
+
+def adapt(decoder, out, name, **settings):
+    """pretrain.py configs/decoder_to_encoder.py with settings for this size; what it printed, and its log."""
+    folder, corpus = decoder
+    settings = dict(weights_from=folder, name=name, out=out, corpus=corpus, context=128, rows_per_step=4, micro_rows=0, lr=2e-3, warmup_steps=10,
+                    decay_steps=40, compile=False, val_every=0, val_rows=20, log_every=50, device='cpu') | settings
+    result = run_script('pretrain.py', 'configs/decoder_to_encoder.py', *(f'--{name}={value}' for name, value in settings.items()))
+    assert result.returncode == 0, result.stderr
+    return result.stdout, log_lines(out / name)
+
+
+def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path):
+    folder, corpus = decoder
+    budget = ('mlm', 150)
+    out, adapted = adapt(decoder, tmp_path, 'adapted', phases=budget)
+    assert 'vocab_size 1000 -> 1001' in out and 'a row for the mask token 1000' in out and 'context 128' not in out
+    sizes = json.loads((tmp_path / 'adapted/config.json').read_text())
+    taken = {name: sizes[name] for name in pretrain.SIZES} | {'rope_scaling': ()}
+    _, scratch = adapt(decoder, tmp_path, 'scratch', phases=budget, weights_from='', **taken)
+    assert adapted[-1]['val_mlm_loss'] < scratch[-1]['val_mlm_loss'] - 0.3, (adapted[-1], scratch[-1])
+    _, mntp = adapt(decoder, tmp_path, 'mntp', phases=('mntp', 150))
+    assert mntp[-1]['val_mntp_loss'] < mntp[-1]['val_mlm_loss']
+    model, about = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / 'adapted/150', output_loading_info=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'adapted/150')
+    assert not any(about.values()) and tokenizer.mask_token_id == 1_000 == model.config.mask_token_id
+    text = 'The function returns <|mask|> of floats.'
+    best = transformers.pipeline('fill-mask', model=model, tokenizer=tokenizer)(text)
+    ours = load_tokenizer(str(tmp_path / 'adapted/150'))
+    found = architecture.fill_mask(architecture.load(tmp_path / 'adapted'), ours, text)[0]
+    assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
+    card = (tmp_path / 'adapted/150/README.md').read_text()
+    assert card.startswith('---\nlibrary_name: "transformers"\npipeline_tag: "fill-mask"\n---\n') and '150 steps of MLM' in card
+    assert 'licence' in card and str(tmp_path) not in card
+    (tmp_path / 'adapted/150/README.md').write_text('mine')  # is the user's to edit
+    assert 'resumed from' in adapt(decoder, tmp_path, 'adapted', phases=budget)[0]
+
+
+def test_the_mask_token_gets_the_mean_of_the_other_rows(decoder, tmp_path):
+    """At learning rate 0 the weights are as they were taken, in one file, and in the padded vocabulary of Qwen's kind."""
+    folder, corpus = decoder
+    before = load_file(folder / 'model.safetensors')['model.embed_tokens.weight']
+    adapt(decoder, tmp_path, 'still', phases=('mlm', 1), decay_steps=1, lr=0)
+    after = load_file(tmp_path / 'still/1/model.safetensors')['model.embed_tokens.weight']
+    assert torch.equal(after[:1_000], before) and torch.allclose(after[1_000], before.mean(0), atol=1e-7)
+    padded = tmp_path / 'padded'
+    shutil.copytree(folder, padded)
+    tensors = load_file(padded / 'model.safetensors')
+    tensors['model.embed_tokens.weight'] = torch.cat([before, torch.full((24, 64), 9.0)])
+    save_file(tensors, padded / 'model.safetensors')
+    rewrite(vocab_size=1_024)(padded)
+    adapt(decoder, tmp_path, 'wide', phases=('mlm', 1), decay_steps=1, lr=0, weights_from=padded)
+    after = load_file(tmp_path / 'wide/1/model.safetensors')['model.embed_tokens.weight']
+    assert len(after) == 1_024 and torch.equal(after[:1_000], before) and (after[1_001:] == 9).all()
+    assert torch.allclose(after[1_000], before.mean(0), atol=1e-7)
+
+
+def test_weights_and_settings_that_contradict_are_refused(decoder, tmp_path, settings):
+    folder, corpus = decoder
+    base = ['pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={folder}', f'--out={tmp_path}', '--device=cpu', '--compile=False']
+    one_line_error(run_script(*base, f'--corpus={corpus}', '--num_hidden_layers=3'), 'has num_hidden_layers = 2, this run 3')
+    one_line_error(run_script(*base, f'--corpus={settings().corpus}'), 'another tokenizer than the corpus')
+    one_line_error(run_script(*base, f'--corpus={corpus}', '--new_head'), 'new_head excludes tie_word_embeddings')
+    assert list(tmp_path.glob('*/*')) == []
+
+
+SL_MODEL = {  # as the authors' released config.json has it, sizes apart
+    'architectures': ['SLModel'], 'attention_bias': False, 'attention_dropout': 0.0, 'bos_token': '<|begin_of_text|>', 'bos_token_id': 1,
+    'eos_token': '<|end_of_text|>', 'eos_token_id': 2, 'pad_token': '<|end_of_text|>', 'pad_token_id': 2, 'mask_token': '<|mask|>',
+    'mask_token_id': 3, 'hidden_act': 'silu', 'hidden_dropout': 0.0, 'initializer_range': 0.02, 'model_type': 'sl_model', 'pretraining_tp': 1,
+    'rms_norm_eps': 1e-05, 'rope_scaling': None, 'rope_theta': 10000, 'tie_word_embeddings': False, 'torch_dtype': 'bfloat16',
+    'vocab_size': 4_096, 'hidden_size': 48, 'intermediate_size': 80, 'num_hidden_layers': 3, 'num_attention_heads': 6, 'num_key_value_heads': 2,
+    'max_position_embeddings': 128}
+
+
+def test_the_papers_models_open_for_fine_tuning_and_with_a_new_head_for_mlm(settings, tmp_path):
+    """bf16, no head, no "model." in the names, as far as their repositories show."""
+    theirs = make_sl_model(tmp_path / 'sl')
+    for name in ('tokenizer.json', 'tokenizer_config.json'):
+        shutil.copy(ROOT / 'configs/corpora/docs' / name, tmp_path / 'sl' / name)
+    base = architecture.load(tmp_path / 'sl', head=False)
+    ids = torch.arange(100)
+    with torch.no_grad():
+        torch.testing.assert_close(base(ids, [100], False), theirs(ids[None]).last_hidden_state[0], atol=1e-5, rtol=0)
+    (tmp_path / 'words').mkdir()
+    for split, count in (('train', 40), ('test', 5)):
+        rows = [{'text': f'the {word} is here {k}', 'label': word} for k in range(count) for word in ('array', 'list')]
+        (tmp_path / f'words/{split}.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    result = run_script('finetune.py', 'configs/tasks/example_sc.py', f'--model={tmp_path}/sl', f'--data={tmp_path}/words', '--labels=array,list',
+                        '--template={text}', '--dataset=words', '--steps=3', '--hold_out=0.2',
+                        f'--predictions={tmp_path}/p', '--device=cpu')
+    assert result.returncode == 0, result.stderr
+    cfg = settings(corpus=settings().corpus, name='on', phases=(('mlm', 2),), decay_steps=0, weights_from=str(tmp_path / 'sl'), hidden_size=48,
+                   intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, lr=0.0, context=128)
+    with pytest.raises(ValueError, match='has no output head.*new_head = True'):
+        pretrain.train(cfg)
+    pretrain.train(dataclasses.replace(cfg, new_head=True))
+    saved = load_file(tmp_path / 'out/on/2/model.safetensors')
+    assert torch.equal(saved['lm_head.weight'], architecture.initial_weight('lm_head.weight', (4_096, 48), cfg.seed))
+    assert torch.equal(saved['model.embed_tokens.weight'], theirs.embed_tokens.weight.float())
+
+
+def make_sl_model(folder):
+    config = transformers.EuroBertConfig(**{name: value for name, value in SL_MODEL.items() if name not in ('architectures', 'model_type')})
+    model = transformers.EuroBertModel(config).eval().to(torch.bfloat16)
+    model.save_pretrained(folder)
+    model = transformers.EuroBertModel.from_pretrained(folder, dtype=torch.float32)
+    (folder / 'config.json').write_text(json.dumps(SL_MODEL))
+    return model
