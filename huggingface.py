@@ -22,10 +22,13 @@ VOCABULARY = ('model.embed_tokens.weight', 'lm_head.weight')    # have a row a t
 
 # --------------------------------------------------------------------------------------------------- folders
 
-def find_checkpoint(name):
-    """A folder with weights: `name` itself, a run's newest checkpoint, or the local copy of a hub id."""
+def find_checkpoint(name, weights=True):
+    """A folder with weights: `name` itself, a run's newest checkpoint, or the local copy of a hub id.
+
+    weights=False is content with a hub id's config.json and tokenizer, so that they can be looked at first.
+    """
     if re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) and not Path(name).parent.exists():  # out/absent is no hub id
-        return download(str(name))
+        return download(str(name), weights)
     return newest_checkpoint(name)
 
 
@@ -51,9 +54,8 @@ def saved_steps(run):
     return sorted(int(path.name) for path in run.glob('*') if re.fullmatch('0|[1-9][0-9]*', path.name) and path.is_dir())
 
 
-def download(name):
-    """The local copy of a hub repository's checkpoint and tokenizer; config.json first, so that a model which cannot
-    be held is refused before its weights are fetched."""
+def download(name, weights):
+    """The local copy of a hub repository's checkpoint; what cannot be held is refused before its weights are fetched."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -62,20 +64,21 @@ def download(name):
             return Path(hf_hub_download(name, file, revision=revision))
         except EntryNotFoundError:
             return None
-        except OSError as error:
-            raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
+        except Exception as error:  # of the network: their classes differ between versions of huggingface_hub
+            raise ValueError(f'{name}: no such folder, and the hub did not give {file}: {error}') from None
 
     config = get('config.json')
     if config is None:
         raise ValueError(f'{name}: no such folder, and the hub has no config.json of that name (or cannot be reached)')
     read_config(config.parent)
     revision = config.parent.name  # a commit: all files are of one
-    index = get(INDEX, revision)
-    for file in shards(index) if index else ['model.safetensors']:
-        if get(file, revision) is None:
-            raise ValueError(f'{name}: has no {file} on the hub; pickles (.bin) are not opened')
     for file in ('tokenizer.json', 'tokenizer_config.json'):
         get(file, revision)
+    if weights:
+        index = get(INDEX, revision)
+        for file in shards(index) if index else ['model.safetensors']:
+            if get(file, revision) is None:
+                raise ValueError(f'{name}: has no {file} on the hub; pickles (.bin) are not opened')
     return config.parent
 
 
@@ -107,6 +110,8 @@ def read_config(folder):
     rope = {'rope_type': 'default'}
     for found in (config.get('rope_scaling'), config.get('rope_parameters')):  # of transformers 4 and 5
         rope |= found if isinstance(found, dict) else {}
+    if any(isinstance(value, dict) for value in rope.values()):
+        raise ValueError(f'{path}: rope_parameters that differ between layers are not supported')
     rope_type = rope.get('type', 'default') if rope['rope_type'] == 'default' else rope['rope_type']
     if rope_type not in ('default', 'llama3'):
         raise ValueError(f'{path}: rope_type {rope_type!r} is not supported, only default and llama3')
@@ -118,17 +123,17 @@ def read_config(folder):
     layers = sorted({str(layer) for layer in config.get('layer_types') or ()})
     if layers not in ([], ['full_attention']):
         raise ValueError(f'{path}: layer_types {", ".join(layers)} are not supported, only full_attention')
-    heads = config.get('num_attention_heads')
-    values = {'num_key_value_heads': heads, 'tie_word_embeddings': False, 'attention_bias': False, 'head_dim': 0}
-    values |= {'rope_theta': 10_000} if kind == 'llama' else {}
-    values |= {name: value for name, value in config.items() if name in NAMES and value is not None}
-    values |= {'rope_theta': rope['rope_theta']} if 'rope_theta' in rope else {}
-    values |= {'attention_bias': True} if kind == 'qwen2' else {}
+    given = {name: value for name, value in config.items() if name in NAMES and value is not None}
+    heads = given.get('num_attention_heads')
+    values = {'num_key_value_heads': heads, 'tie_word_embeddings': False, 'attention_bias': False, 'head_dim': 0} | given
+    values['qk_norm'] = kind == 'qwen3'
+    if kind == 'qwen2':
+        values['attention_bias'] = True
     if isinstance(heads, int) and values['head_dim'] * heads == values.get('hidden_size'):
         values['head_dim'] = 0  # which says the same
-    values |= {'qk_norm': kind == 'qwen3', 'rope_scaling': ()}
-    if rope_type == 'llama3':
-        values['rope_scaling'] = tuple(rope.get(name) for name in LLAMA3_SCALING)
+    if 'rope_theta' in rope or kind == 'llama' and 'rope_theta' not in given:
+        values['rope_theta'] = rope.get('rope_theta', 10_000)
+    values['rope_scaling'] = tuple(rope.get(name) for name in LLAMA3_SCALING) if rope_type == 'llama3' else ()
     for role in ('bos', 'eos', 'pad', 'mask'):  # decoders may name no pad or mask, or several eos
         value = config.get(f'{role}_token_id')
         values[f'{role}_token_id'] = value[0] if isinstance(value, list) and value else value or 0
@@ -226,15 +231,12 @@ def read_weights(folder, shapes, new_ids=()):
             yield name, with_rows(tensor, shapes[name][0], new_ids) if name in VOCABULARY else tensor
 
 
-VOCABULARY = ('model.embed_tokens.weight', 'lm_head.weight')    # have a row a token
-
-
 def check_tied(folder, head, embedding):
     """A checkpoint that says its output head is the embedding, and yet holds one, must hold the same."""
     tensors = []
     for path, name in filter(None, (head, embedding)):
         with opened(path) as file:
-            tensors.append(file.get_tensor(name))
+            tensors.append(file.get_tensor(name).float())
     if not torch.equal(tensors[0], tensors[-1]):
         raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs from the embedding')
 

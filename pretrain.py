@@ -444,7 +444,8 @@ def inherited_sizes(values):
         return {name: tuple(value) if isinstance(value := settings[name], list) else value for name in SIZES}
     if not given['weights_from']:
         return {}
-    sizes, meta = architecture.read_sizes(huggingface.find_checkpoint(given['weights_from'])), Path(given['corpus']) / 'meta.json'
+    sizes = architecture.read_sizes(huggingface.find_checkpoint(given['weights_from'], weights=False))
+    meta = Path(given['corpus']) / 'meta.json'
     found = {name: getattr(sizes, name) for name in SIZES}
     if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
         found['vocab_size'] = max(sizes.vocab_size, read_json(meta)['vocab_size'])
@@ -452,7 +453,7 @@ def inherited_sizes(values):
 
 
 def check_weights(folder, cfg, corpus):
-    """(new ids, changes in words): what differs between a run and the weights it begins with.
+    """(new ids, changes in words): what differs between a run and the weights it begins with, which need not be there yet.
 
     The tokenizer and the sizes must be the same; context and rope_theta may change, and rows be added to the vocabulary.
     """
@@ -494,8 +495,8 @@ def find_origin(cfg, corpus, world):
     fresh = {'step': 0, 'seconds': 0.0, 'recent': [], 'base_model': ''}
     if not cfg.weights_from:
         return Origin(None, fresh, 'from scratch')
+    new_ids, changes = check_weights(huggingface.find_checkpoint(cfg.weights_from, weights=False), cfg, corpus)
     folder = huggingface.find_checkpoint(cfg.weights_from)
-    new_ids, changes = check_weights(folder, cfg, corpus)
     fresh['base_model'] = base_model(cfg.weights_from)
     how = f'weights from {folder}{changes}; fresh optimiser, data from row {cfg.first_row:,}'
     return Origin(folder, fresh, how, new_ids)

@@ -2,7 +2,6 @@
 import io
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from scipy import stats
 import data
 import docs
 from conftest import ROOT, SHARED, one_line_error, run_script
+from tokenizer import BYTELEVEL_PATTERN, Tokenizer, load_tokenizer
 
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
 LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
@@ -36,99 +36,12 @@ def stream(folder, split='train'):
     return np.concatenate(arrays) if arrays else np.array([], int)
 
 
-def sample_texts(count, seed=0):
-    """Words, spaces, digits, punctuation, code, emoji, CJK, control characters, in random mixtures."""
-    draw = random.Random(seed)
-    pieces = ['the', ' model', 'Don\'t', " we'll", '123456', ' 3.14', '\n', '\n\n', '   ', '\t', 'é', 'ﬁ', '東京', '🙂', '👩‍👩‍👧', '\r\n',
-              'def f(x):', '==', '::', '…', '\u200b', '\x00', '\x07', 'İ', 'ß', '<|mask|>', '<|end_of_text|>', ' a', 'عربى', '\xa0', 'x' * 50]
-    return [''.join(draw.choice(pieces) for _ in range(draw.randint(0, 25))) for _ in range(count)]
-
-
-# ------------------------------------------------------------------------------------------------------ tokenizer
-
-@pytest.mark.parametrize('name', [DOCS_TOKENIZER, pytest.param(str(LLAMA3), marks=pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary'))])
-def test_saved_tokenizer_gives_the_same_ids_in_transformers(name, tmp_path):
-    from transformers import AutoTokenizer
-    ours = data.load_tokenizer(name)
-    ours.save(tmp_path)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
-    assert (theirs.mask_token_id, theirs.eos_token_id, theirs.pad_token_id) == tuple(ours.ids[role] for role in ('mask', 'eos', 'pad'))
-    for text in sample_texts(1000):
-        plain = text.replace('<|', '<_')  # text in which Hugging Face sees no special token either
-        assert ours.encode(plain).tolist() == theirs.encode(plain, add_special_tokens=False)
-        assert ours.decode(ours.encode(text)) == text
-    again = data.load_tokenizer(tmp_path)
-    assert again.fingerprint() == ours.fingerprint() and again.ids == ours.ids
-
-
-@pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
-def test_llama3_ids():
-    tokenizer = data.load_tokenizer(str(LLAMA3))
-    assert tokenizer.vocab_size == 128_256
-    assert tokenizer.ids == {'bos': 128_000, 'eos': 128_001, 'pad': 128_001, 'mask': 128_002}
-
-
-def test_special_tokens_in_text_are_characters():
-    tokenizer = data.load_tokenizer(DOCS_TOKENIZER)
-    ids = tokenizer.encode('a <|mask|> b <|end_of_text|>')
-    assert not set(ids.tolist()) & set(tokenizer.specials.values())
-    masked = tokenizer.encode_masked('The <|mask|> of<|mask|>')
-    assert masked.tolist() == [*tokenizer.encode('The'), 4095, *tokenizer.encode(' of'), 4095]
-
-
-@pytest.mark.parametrize('change, part', [
-    (lambda spec: spec.update(normalizer={'type': 'NFD'}), 'normalizer NFD'),
-    (lambda spec: spec['model'].update(type='Unigram'), 'Unigram'),
-    (lambda spec: spec['model'].update(byte_fallback=True), 'SentencePiece'),
-    (lambda spec: spec.update(pre_tokenizer={'type': 'Whitespace'}), 'Whitespace'),
-    (lambda spec: spec['model']['merges'].reverse(), 'order of merges'),
-    (lambda spec: spec['model']['merges'].pop(500), 'not what its merges make'),
-    (lambda spec: spec['added_tokens'].pop(1), 'eos'),
-    (lambda spec: spec['added_tokens'].append({'id': 4096, 'content': '    ', 'special': False}), 'occurs in ordinary text'),
-    (lambda spec: spec['added_tokens'][2].update(id=500), 'share an id'),
-    (lambda spec: spec.pop('model'), 'not a tokenizer'),
-])
-def test_a_tokenizer_that_tiktoken_cannot_reproduce_is_refused(tmp_path, change, part):
-    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
-    change(spec)
-    (tmp_path / 'tokenizer.json').write_text(json.dumps(spec))
-    with pytest.raises(ValueError, match=part):
-        data.load_tokenizer(str(tmp_path))
-
-
-def test_a_missing_mask_token_is_added(tmp_path):
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    gpt2 = Tokenizer(models.BPE())
-    gpt2.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    gpt2.train_from_iterator(['some text of some words'] * 9, trainers.BpeTrainer(
-        vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=['<|endoftext|>'], show_progress=False))
-    gpt2.save(str(tmp_path / 'tokenizer.json'))
-    ours = data.load_tokenizer(str(tmp_path))
-    assert ours.ids['mask'] == gpt2.get_vocab_size() and ours.vocab_size == gpt2.get_vocab_size() + 1
-    assert ours.ids['eos'] == gpt2.token_to_id('<|endoftext|>')
-    for text in sample_texts(300):
-        plain = text.replace('<|', '<_')
-        assert ours.encode(plain).tolist() == gpt2.encode(plain).ids
-
-
-@pytest.mark.parametrize('pattern', [  # of tiktoken's gpt2 and cl100k_base, whose vocabularies would be downloads
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"])
-def test_tiktokens_patterns_survive_the_export(pattern, tmp_path):
-    from tokenizers import Tokenizer
-    docs = data.load_tokenizer(DOCS_TOKENIZER)
-    ours = data.Tokenizer(pattern, docs.ranks, docs.specials, docs.roles)
-    ours.save(tmp_path)
-    theirs = Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
-    for text in sample_texts(1000) + ['1234567 12 1', 'a1234b']:
-        plain = text.replace('<|', '<_')
-        assert ours.encode(plain).tolist() == theirs.encode(plain).ids
-
+# -------------------------------------------------------------------------------------------------------- corpora
 
 def test_ids_beyond_two_bytes_without_a_real_vocabulary(tmp_path):
     """256 bytes and all pairs of them: 65,792 tokens."""
     ranks = {bytes([a]): a for a in range(256)} | {bytes([a, b]): 256 + 256 * a + b for a in range(256) for b in range(256)}
-    wide = data.Tokenizer(data.BYTELEVEL_PATTERN, ranks, {'<|endoftext|>': 65_792}, {'eos': '<|endoftext|>'})
+    wide = Tokenizer(BYTELEVEL_PATTERN, ranks, {'<|endoftext|>': 65_792}, {'eos': '<|endoftext|>'})
     (tmp_path / 'wide').mkdir()
     wide.save(tmp_path / 'wide')
     texts = [f'zzz ÿÿ {k} 東京' for k in range(50)]
@@ -145,7 +58,7 @@ def test_making_the_vocabulary_again(tmp_path):
     (folder / 'a.txt').write_text(' '.join(f'word{k % 50} and some more text' for k in range(2000)))
     result = run_script('data.py', 'configs/corpora/folder.py', f'--path={folder}', f'--tokenizer={tmp_path}/new', '--train_tokenizer=300')
     assert result.returncode == 0, result.stderr
-    made = data.load_tokenizer(str(tmp_path / 'new'))
+    made = load_tokenizer(str(tmp_path / 'new'))
     assert made.vocab_size == 300 and made.ids == {'bos': 297, 'eos': 298, 'pad': 298, 'mask': 299}
 
 
@@ -154,7 +67,7 @@ def test_making_the_vocabulary_again(tmp_path):
 def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
     data.prepare(small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'out', shard_tokens=1000))
-    tokenizer = data.load_tokenizer(str(tmp_path / 'out'))
+    tokenizer = load_tokenizer(str(tmp_path / 'out'))
     found = {}
     for split in ('train', 'validation'):
         ids = stream(tmp_path / 'out', split)
@@ -178,7 +91,7 @@ def test_ids_above_65535_round_trip(tmp_path):
     data.prepare(small(jsonl(tmp_path / 'a.jsonl', [text, text + '.', text + '!'] * 3), tmp_path / 'out', tokenizer=str(LLAMA3), val_permille=1))
     ids = stream(tmp_path / 'out')
     assert ids.dtype == np.uint32 and (ids > 65_535).sum() > 9 and ids.max() == 128_001
-    tokenizer = data.load_tokenizer(str(tmp_path / 'out'))
+    tokenizer = load_tokenizer(str(tmp_path / 'out'))
     assert tokenizer.decode(ids[:np.flatnonzero(ids == 128_001)[0]]) == text
 
 
@@ -308,7 +221,6 @@ def test_docs_are_held_out_by_file():
     (lambda folder: (folder / 'a.parquet').write_bytes(b'PAR1 cut short'), ('not a whole parquet file',)),
     (lambda folder: (folder / 'notes.md').write_text('x'), ('no .txt, .jsonl or .parquet',)),
     (lambda folder: (folder / 'a.txt').write_text(''), ('no training text',)),
-    (lambda folder: (folder / 'a.txt').write_text(' ' * 1_500_000), ('the document of 1,500,000 characters',)),
 ])
 def test_bad_sources_get_one_line_and_no_corpus(tmp_path, make, parts):
     (tmp_path / 'texts').mkdir()
@@ -324,13 +236,15 @@ def test_bom_crlf_empty_and_huge_documents(tmp_path):
     (tmp_path / 'texts' / 'b.txt').write_text('')
     (tmp_path / 'texts' / 'c.jsonl').write_text(json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n')
     (tmp_path / 'texts' / 'd.txt').write_text('All work and no play. ' * (50_000_000 // 22))
+    (tmp_path / 'texts' / 'e.txt').write_text(' ' * 1_500_000)
     data.prepare(small(tmp_path / 'texts', tmp_path / 'out', val_permille=1))
     ids = stream(tmp_path / 'out')
-    tokenizer = data.load_tokenizer(str(tmp_path / 'out'))
+    tokenizer = load_tokenizer(str(tmp_path / 'out'))
     ends = np.flatnonzero(ids == tokenizer.ids['eos'])
     assert tokenizer.decode(ids[:ends[0]]) == 'one\ntwo\n'
     assert tokenizer.decode(ids[ends[0] + 1:ends[1]]) == 'a lone \ufffd surrogate'
-    assert len(ends) == 3 and data.Corpus(tmp_path / 'out').meta['documents'] == 3
+    assert len(ends) == 4 and data.Corpus(tmp_path / 'out').meta['documents'] == 4
+    assert tokenizer.decode(ids[ends[2] + 1:ends[3]]) == ' ' * 1_500_000
     assert len(ids) > 10_000_000
 
 
@@ -519,7 +433,7 @@ def test_novels(tmp_path, settings):
             (tmp_path / 'novels' / os.path.basename(member.name)).write_bytes(archive.extractfile(member).read())
     assert any(path.read_bytes().startswith(b'\xef\xbb\xbf') and b'\r\n' in path.read_bytes() for path in (tmp_path / 'novels').iterdir())
     data.prepare(small(tmp_path / 'novels', tmp_path / 'out', val_permille=150))
-    text = data.load_tokenizer(str(tmp_path / 'out')).decode(stream(tmp_path / 'out'))
+    text = load_tokenizer(str(tmp_path / 'out')).decode(stream(tmp_path / 'out'))
     assert '\ufeff' not in text and '\r' not in text
 
     def read(first_row, steps):

@@ -17,14 +17,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import data
 import evaluate
 import finetune
 import model as architecture
 import tasks
 from conftest import ROOT, one_line_error, run_script
+from tokenizer import load_tokenizer
 
-TOKENIZER = data.load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 
 
 def random_model(**sizes):

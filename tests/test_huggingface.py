@@ -5,13 +5,12 @@ import json
 import shutil
 import threading
 
-import numpy as np
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-import huggingface
+import configs
 import model as architecture
 import pretrain
 from conftest import ROOT, log_lines, one_line_error, run_script
@@ -184,6 +183,7 @@ BROKEN = {
     'biases in the MLP': (rewrite(mlp_bias=True), 'mlp_bias = True is not supported'),
     'yarn': (rewrite(rope_parameters={'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 4.0}), "rope_type 'yarn' is not supported, only default and llama3"),
     'linear, as transformers 4 wrote it': (rewrite(rope_parameters='gone', rope_scaling={'type': 'linear', 'factor': 2.0}), "rope_type 'linear'"),
+    'rotations by layer': (rewrite(rope_parameters={'full_attention': {'rope_type': 'default', 'rope_theta': 1e4}}), 'differ between layers'),
     'half a llama3 scaling': (rewrite(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4, 'factor': 8.0}), 'rope_scaling must be'),
     'partial rotation': (rewrite(partial_rotary_factor=0.5), 'partial_rotary_factor = 0.5 is not supported'),
     'sliding window': (rewrite(layer_types=['sliding_attention'] * 3), 'layer_types sliding_attention'),
@@ -271,6 +271,8 @@ def test_a_hub_id_is_downloaded_once_and_refused_early(hub):
     with pytest.raises(ValueError, match="model_type is 'gemma'"):
         architecture.load('some/other')
     assert {name for _, name in asked} == {'config.json'}  # refused before the weights came
+    cfg = configs.parse(pretrain.Settings, ['--name=x', '--weights_from=some/model'], pretrain.inherited_sizes)[0]
+    assert cfg.hidden_size == 48 and cfg.attention_bias and not cfg.tie_word_embeddings
     make('llama', folder / 'some/pickle')
     only_a_pickle(folder / 'some/pickle')
     with pytest.raises(ValueError, match='has no model.safetensors on the hub.*pickles'):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import model as architecture
 from conftest import ROOT, one_line_error, run_script
+from tokenizer import load_tokenizer
 
 SIZES = architecture.Sizes(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
                            num_key_value_heads=2, max_position_embeddings=2048, rope_theta=10_000.0, rms_norm_eps=1e-5,
@@ -215,8 +216,7 @@ def test_folders_that_cannot_be_opened_are_refused_by_name(tmp_path, damage, par
 
 def test_fill_mask(tmp_path):
     """A model whose head copies one direction says what it must; the command line prints it, and names mistakes."""
-    import data
-    tokenizer = data.load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+    tokenizer = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
     model = make(vocab_size=4096, bos_token_id=4093, eos_token_id=4094, pad_token_id=4094, mask_token_id=4095)
     text = 'The function returns <|mask|> of <|mask|>.'
     found = architecture.fill_mask(model, tokenizer, text)

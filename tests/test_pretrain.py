@@ -20,6 +20,7 @@ import huggingface
 import model as architecture
 import pretrain
 from conftest import ROOT, arguments, log_lines, one_line_error, run_script, torchrun
+from tokenizer import load_tokenizer
 
 
 def run_of(cfg):
@@ -96,7 +97,7 @@ def test_a_run_learns_logs_and_saves(settings, corpus):
     text = 'The function returns <|mask|> of floats.'
     tokenizer = AutoTokenizer.from_pretrained(run / '120')
     best = pipeline('fill-mask', model=theirs, tokenizer=tokenizer)(text)
-    found = architecture.fill_mask(ours, data.load_tokenizer(str(run / '120')), text)[0]
+    found = architecture.fill_mask(ours, load_tokenizer(str(run / '120')), text)[0]
     assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import configs
-import data
 import docs
 import evaluate
 import tasks
 from conftest import ROOT, SHARED, one_line_error, run_script
+from tokenizer import Tokenizer, load_tokenizer
 
-TOKENIZER = data.load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 REAL = SHARED / 'realdata'
 LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 
@@ -168,7 +168,7 @@ def test_every_config_parses_for_both_scripts():
 # --------------------------------------------------------------------------------------------------- alignment
 
 def tokenizers():
-    return [TOKENIZER] + ([data.load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
+    return [TOKENIZER] + ([load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
 
 
 STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567', 'e\u0301', '\u00a0x', 'ﬁ', 'Ünïcödé123', '—', '""']
@@ -182,7 +182,7 @@ def check_tagging(rows, labels, tokenizer):
             at = np.flatnonzero((example.words >= start) & (example.words < end))
             assert np.array_equal(at, np.arange(at[0], at[-1] + 1)) or not (np.diff(at) > 2).any()
             text = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
-            assert text.strip() == ' '.join(row['words'][start:end]).strip(), (text, row['words'][start:end])
+            assert text.strip() == tokenizer.normalize(' '.join(row['words'][start:end])).strip(), (text, row['words'][start:end])
         own = example.words >= 0
         assert [labels[k] for k in example.targets[own]] == [row['tags'][w] for w in example.words[own]]
 
@@ -200,14 +200,17 @@ def check_questions(rows, tokenizer):
         text, start = row['answers'][0]
         first, last = example.words[at[0], 0], example.words[at[-1], 1]
         found = row['context'][first:last]
-        assert text.strip() in found and found.strip() in tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
+        assert text.strip() in found and tokenizer.normalize(found.strip()) in tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
         inside += found.strip() != text.strip()
         for k in (at[0], at[-1]):  # both ends are needed
             assert example.words[k, 0] < start + len(text) and example.words[k, 1] > start
     return answers, inside
 
 
-@pytest.mark.parametrize('tokenizer', tokenizers())
+NFC = Tokenizer(TOKENIZER.pattern, TOKENIZER.ranks, TOKENIZER.specials, TOKENIZER.roles, nfc=True)  # as Qwen's
+
+
+@pytest.mark.parametrize('tokenizer', [*tokenizers(), NFC])
 def test_strange_words_align(tokenizer):
     draw = random.Random(1)
     rows = []
@@ -239,6 +242,18 @@ def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
     assert answers == 7_721 + 1_156 + 1_693
     assert inside < 0.06 * answers  # "(Reich" or "1960s": the rest of a token comes along
     print(answers, inside)
+
+
+def test_answers_are_read_from_the_text_as_it_was():
+    """Where a tokenizer composes e and its accent, characters still count in the text it was given."""
+    context = 'un cafe\u0301 a\u0323\u0307x \u1100\u1161\u11a8 fin'
+    assert [context[a:b] for a, b in zip(tasks.places(context, NFC), tasks.places(context, NFC)[1:])] == [
+        *'un caf', 'e\u0301', ' ', 'a\u0323', '\u0307', 'x', ' ', '\u1100\u1161\u11a8', *' fin']
+    rows = [{'id': '0', 'question': 'What?\n', 'context': context, 'answers': [('cafe\u0301', 3)], 'candidates': []}]
+    made, _ = tasks.examples(task('docs_qa'), rows, (), NFC, 100)
+    at = np.flatnonzero(made[0].targets == 1)
+    assert context[made[0].words[at[0], 0]:made[0].words[at[-1], 1]] == 'cafe\u0301'
+    assert made[0].words[-2, 1] == len(context)
 
 
 def test_truncation_is_counted():

@@ -2,15 +2,12 @@
 import json
 import random
 import unicodedata
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
-import tokenizer as tokenizers
 from conftest import ROOT, SHARED, texts
-from tokenizer import LLAMA3_PATTERN, load_tokenizer
+from tokenizer import LLAMA3_PATTERN, Tokenizer, load_tokenizer
 
 LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
@@ -56,3 +53,143 @@ def sample_texts(count, seed=0):
             parts += [chr(random_.choice([random_.randrange(0x20, 0xd800), random_.randrange(0xe000, 0x110000)])) for _ in range(5)]
         made.append(''.join(parts))
     return made
+
+
+def same_ids(ours, theirs, samples):
+    for text, encoding in zip(samples, theirs.encode_batch(samples, add_special_tokens=False)):
+        assert ours.encode(text).tolist() == encoding.ids, repr(text[:200])
+
+
+# ----------------------------------------------------------------------------------------------------------------- in
+
+@pytest.mark.parametrize('style', STYLES)
+def test_ids_are_those_of_hugging_face(style, tmp_path):
+    """On 20,000 texts and on a megabyte of one word, of spaces, of digits; special strings are text to both."""
+    theirs = huggingface(style, tmp_path)
+    ours = load_tokenizer(str(tmp_path))
+    same_ids(ours, theirs, sample_texts(20_000))
+    same_ids(ours, theirs, ['word' * 250_000, 'a' * 10 ** 6, ' ' * 1_200_000 + 'x', '\n' * 10 ** 6, '7' * 10 ** 6, '東' * 350_000])
+    ours.save(tmp_path)  # and out again, as a plain Split
+    again = HuggingFace.from_file(str(tmp_path / 'tokenizer.json'))
+    again.encode_special_tokens = True
+    same_ids(ours, again, sample_texts(3_000, seed=1))
+    assert load_tokenizer(str(tmp_path)).fingerprint() == ours.fingerprint()
+
+
+def test_ids_of_the_embedded_tokenizer_are_those_of_hugging_face():
+    theirs = HuggingFace.from_file(f'{DOCS_TOKENIZER}/tokenizer.json')
+    theirs.encode_special_tokens = True
+    same_ids(load_tokenizer(DOCS_TOKENIZER), theirs, sample_texts(20_000) + ['word' * 250_000])
+
+
+@pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
+def test_llama3_is_what_transformers_makes_of_the_same_file():
+    from transformers.convert_slow_tokenizer import TikTokenConverter
+    ours = load_tokenizer(str(LLAMA3))
+    assert ours.vocab_size == 128_256
+    assert ours.ids == {'bos': 128_000, 'eos': 128_001, 'pad': 128_001, 'mask': 128_002}
+    theirs = TikTokenConverter(vocab_file=str(LLAMA3), pattern=LLAMA3_PATTERN).converted()
+    same_ids(ours, theirs, sample_texts(20_000) + ['word' * 250_000])
+
+
+def test_nfc_is_that_of_hugging_face_on_every_character():
+    """Each character between others that compose and reorder; its own decomposition; and marks younger than Unicode 9."""
+    theirs = normalizers.NFC()
+    docs = load_tokenizer(DOCS_TOKENIZER)
+    ours = Tokenizer(docs.pattern, docs.ranks, docs.specials, docs.roles, nfc=True)
+    characters = [chr(i) for i in range(0x110000) if not 0xd800 <= i < 0xe000 and unicodedata.category(chr(i)) != 'Cn']
+    for text in ([f'a{one}\u0301\u0323b' for one in characters] + [unicodedata.normalize('NFD', one) for one in characters]):
+        assert ours.normalize(text) == theirs.normalize_str(text), ascii(text)
+
+
+def test_special_tokens_in_text_are_characters():
+    tokenizer = load_tokenizer(DOCS_TOKENIZER)
+    ids = tokenizer.encode('a <|mask|> b <|end_of_text|>')
+    assert not set(ids.tolist()) & set(tokenizer.specials.values())
+    masked = tokenizer.encode_masked('The <|mask|> of<|mask|>')
+    assert masked.tolist() == [*tokenizer.encode('The'), 4095, *tokenizer.encode(' of'), 4095]
+
+
+def test_a_missing_mask_token_is_added(tmp_path):
+    theirs = huggingface('gpt-2', tmp_path, vocab_size=300)
+    ours = load_tokenizer(str(tmp_path))
+    assert ours.mask_is_new and ours.ids['mask'] == theirs.get_vocab_size() and ours.vocab_size == theirs.get_vocab_size() + 1
+    assert ours.ids['eos'] == theirs.token_to_id('<|endoftext|>')
+    ours.save(tmp_path)
+    assert not load_tokenizer(str(tmp_path)).mask_is_new
+
+
+BYTE_LEVEL_JSON = {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}
+
+
+def split(pattern):
+    steps = [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False}, BYTE_LEVEL_JSON]
+    return {'type': 'Sequence', 'pretokenizers': steps}
+
+
+@pytest.mark.parametrize('change, part', [
+    (lambda spec: spec.update(normalizer={'type': 'NFD'}), 'normalizer NFD'),
+    (lambda spec: spec.update(normalizer={'type': 'Sequence', 'normalizers': [{'type': 'NFC'}]}), 'normalizer Sequence'),
+    (lambda spec: spec['model'].update(type='Unigram'), 'Unigram'),
+    (lambda spec: spec['model'].update(byte_fallback=True), 'SentencePiece, as of Llama 2, Mistral or TinyLlama'),
+    (lambda spec: spec['model'].update(dropout=0.1), 'dropout 0.1'),
+    (lambda spec: spec.update(pre_tokenizer={'type': 'Whitespace'}), 'Whitespace'),
+    (lambda spec: spec.update(pre_tokenizer={'type': 'ByteLevel', 'add_prefix_space': True}), 'ByteLevel'),
+    (lambda spec: spec.update(pre_tokenizer=None), 'pre_tokenizer'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'\p{N}{1,3}+|\p{L}+')), 'not sure to mean the same'),  # possessive to one only
+    (lambda spec: spec.update(pre_tokenizer=split(r'^\w+')), 'not sure to mean the same'),                 # of a line to one only
+    (lambda spec: spec['model']['merges'].reverse(), 'order of merges'),
+    (lambda spec: spec['model']['merges'].pop(500), 'not what its merges make'),
+    (lambda spec: spec['model']['vocab'].pop('Ġ'), 'lacks some of the 256 bytes'),
+    (lambda spec: spec['model']['vocab'].update({'東': 3}), 'no character of a byte-level vocabulary'),
+    (lambda spec: spec['model']['vocab'].update({'the': 'x'}), 'not a whole number'),
+    (lambda spec: spec['added_tokens'].pop(1), 'eos'),
+    (lambda spec: spec['added_tokens'].append({'id': 4096, 'content': '    ', 'special': False}), 'occurs in ordinary text'),
+    (lambda spec: spec['added_tokens'][2].update(id=500), 'share an id'),
+    (lambda spec: spec['added_tokens'].append('x'), 'not a tokenizer.json'),
+    (lambda spec: spec.pop('model'), 'not a tokenizer.json'),
+    (lambda spec: spec.update(model=[]), 'not a tokenizer.json'),
+])
+def test_a_tokenizer_that_tiktoken_cannot_reproduce_is_refused(tmp_path, change, part):
+    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
+    change(spec)
+    (tmp_path / 'tokenizer.json').write_text(json.dumps(spec))
+    with pytest.raises(ValueError, match=part):
+        load_tokenizer(str(tmp_path))
+
+
+def test_a_sentencepiece_file_is_refused_by_name(tmp_path):
+    (tmp_path / 'tokenizer.model').write_bytes(b'\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02\n\x0c')
+    with pytest.raises(ValueError, match='SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'):
+        load_tokenizer(str(tmp_path))
+
+
+# ---------------------------------------------------------------------------------------------------------------- out
+
+@pytest.mark.parametrize('name', [DOCS_TOKENIZER, pytest.param(str(LLAMA3), marks=pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary'))])
+def test_saved_tokenizer_gives_the_same_ids_in_transformers(name, tmp_path):
+    from transformers import AutoTokenizer
+    ours = load_tokenizer(name)
+    ours.save(tmp_path, append_eos=True)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert (theirs.mask_token_id, theirs.eos_token_id, theirs.pad_token_id) == tuple(ours.ids[role] for role in ('mask', 'eos', 'pad'))
+    for text in sample_texts(1000):
+        plain = text.replace('<|', '<_')  # text in which Hugging Face sees no special token either
+        assert ours.encode(plain).tolist() == theirs.encode(plain, add_special_tokens=False)
+        assert ours.decode(ours.encode(text)) == text
+    assert theirs.encode('of it') == [*ours.encode('of it'), ours.ids['eos']]
+    again = load_tokenizer(tmp_path)
+    assert again.fingerprint() == ours.fingerprint() and again.ids == ours.ids
+
+
+@pytest.mark.parametrize('pattern', [  # of tiktoken's gpt2 and cl100k_base, whose vocabularies would be downloads
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"])
+def test_tiktokens_patterns_survive_the_export(pattern, tmp_path):
+    docs = load_tokenizer(DOCS_TOKENIZER)
+    ours = Tokenizer(pattern, docs.ranks, docs.specials, docs.roles)
+    ours.save(tmp_path)
+    theirs = HuggingFace.from_file(str(tmp_path / 'tokenizer.json'))
+    theirs.encode_special_tokens = True
+    same_ids(ours, theirs, sample_texts(3_000) + ['1234567 12 1', 'a1234b', 'x  \n\n  y', 'end \n'])
+    assert load_tokenizer(str(tmp_path)).pattern == ours.pattern
