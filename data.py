@@ -353,7 +353,7 @@ def docs_source(position):
 def folder_files(path):
     root = Path(path)
     if not path or not root.exists():
-        raise ValueError(f'path {path!r}: no such file or folder')
+        raise ValueError(f'path {path!r}: no such file or folder' if path else 'path: give --path, a file or folder of texts')
     everything = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
     files = [file for file in everything if file.suffix in ('.txt', '.jsonl', '.parquet')]
     if not files:
@@ -640,6 +640,9 @@ def join(cfg, tokenizer, parts):
     write_json(folder / 'meta.json', meta)
     for part in folders:
         shutil.rmtree(part)
+    if not meta['val_tokens']:
+        print(f'{folder}: nothing is held out, which training will want; a larger --val_permille than {cfg.val_permille} does',
+              file=sys.stderr)
     print(f'{folder}: {meta["documents"]:,} documents, {meta["tokens"]:,} tokens; '
           f'held out {meta["val_documents"]:,} documents, {meta["val_tokens"]:,} tokens; '
           f'fingerprint {meta["fingerprint"][:12]}')
@@ -704,12 +707,16 @@ def write_json(path, content):
 
 
 def read_json(path):
+    """The object a JSON file holds. ValueError if it cannot be read or holds none."""
     try:
-        return json.loads(Path(path).read_text(encoding='utf-8'))
+        content = json.loads(Path(path).read_text(encoding='utf-8'))
     except OSError as error:
         raise ValueError(f'{path}: {error.strerror}') from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f'{path}: not valid JSON') from None
+    if not isinstance(content, dict):
+        raise ValueError(f'{path}: holds no JSON object')
+    return content
 
 
 # ---------------------------------------------------------------------------------------------------- main

@@ -1041,12 +1041,15 @@ def losses(folders):
     if not folders:
         raise ValueError('losses takes folders of pretraining runs, as: losses out/tiny-clm out/tiny-mlm40')
     runs = [read_run(folder) for folder in folders]
-    print(f'{"run":<20} {"phases":<28} {"step":>7} {"tokens":>14} {"val clm":>8} {"val mlm":>8} {"tokens/s":>9}')
+    kinds = [kind for kind in ('clm', 'mlm', 'mntp') if any(f'val_{kind}_loss' in last for _, _, last in runs)]
+    print(f'{"run":<20} {"phases":<28} {"step":>7} {"tokens":>14} ' + ' '.join(f'{f"val {kind}":>8}' for kind in kinds) +
+          f' {"tokens/s":>9}')
     for config, lines, last in runs:
         phases = ', then '.join(f'{steps:,} {kind}' for kind, steps in config['phases'])
         speed = statistics.median(line['tokens_per_second'] for line in lines)
-        print(f'{config["name"]:<20} {phases:<28} {last["step"]:>7,} {last["tokens"]:>14,} {last["val_clm_loss"]:>8.3f} '
-              f'{last["val_mlm_loss"]:>8.3f} {speed:>9,.0f}')
+        found = [last.get(f'val_{kind}_loss') for kind in kinds]
+        print(f'{config["name"]:<20} {phases:<28} {last["step"]:>7,} {last["tokens"]:>14,} ' +
+              ' '.join(' ' * 8 if loss is None else f'{loss:>8.3f}' for loss in found) + f' {speed:>9,.0f}')
     for meta in {run[0]['corpus_meta']['fingerprint']: run[0]['corpus_meta'] for run in runs}.values():
         if meta['unigram_loss']:
             print(f'{"token frequencies":<72} {meta["unigram_loss"]:>8.3f} {meta["unigram_loss"]:>8.3f}')

@@ -158,8 +158,10 @@ def pretrained(cfg):
     checkpoint = files[0] if len(files) == 1 else hashlib.sha256(''.join(files).encode()).hexdigest()
     about |= {'checkpoint': checkpoint, 'pretraining': past}
     run = folder.parent.name if folder.name.isdigit() else folder.name
-    if not Path(cfg.model).exists():
-        run = cfg.model.split('/')[-1]  # of the hub: its local folder bears the name of a commit
+    if huggingface.is_hub_id(cfg.model):
+        run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
+    if re.fullmatch(r'lr\S+_sd\d+', run):
+        run = '-'.join(folder.parts[-4:])  # a fine-tuned model's: whose, for what, and which
     done = not past or past['step'] == sum(steps for _, steps in past['phases'])
     return found, tokenizer, cfg.name or (run if done else f'{run}-{folder.name}'), about
 
@@ -209,6 +211,8 @@ def prepare(cfg, grid=()):
     """The Work of a command: model, rows, tokens. Prints what truncation loses."""
     device, dtype = pretrain.pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     base, tokenizer, name, about = pretrained(cfg)
+    if cfg.save_model:
+        check_export(cfg, base.sizes)
     max_length = cfg.max_length or round(0.99 * base.sizes.max_position_embeddings)
     if not 2 <= max_length <= base.sizes.max_position_embeddings:
         raise ValueError(f'max_length {max_length}: the model reads 2 to {base.sizes.max_position_embeddings} tokens')
@@ -226,14 +230,23 @@ def prepare(cfg, grid=()):
         train, encoded = encode_rows(cfg, rows, labels, tokenizer, max_length)
     if not train:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
-    if cfg.save_model and base.sizes.qk_norm and cfg.kind != 'IR':
-        raise ValueError(f'save_model: transformers has no encoder with norms of q and k (Qwen3) and a head for {cfg.kind}; '
-                         'leave it out (predictions are written all the same)')
-    if (total := make_schedule(cfg, 0.0, len(train)).total_steps) < min(50, cfg.steps or 50):
+    total = make_schedule(cfg, 0.0, len(train)).total_steps
+    if total < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
         print(f'{cfg.dataset}: {len(train)} examples are {total} steps; small data need more --epochs', file=sys.stderr)
     return Work(cfg, pretrain.World(0, 1, device, dtype), base, tokenizer, name, about, labels, max_length, rows, train, sets,
                 encoded, grid, {dataset: tasks.fingerprint(found) for dataset, (_, found) in sets.items()}
                 | {'train': tasks.fingerprint(rows, ('train',))})
+
+
+def check_export(cfg, sizes):
+    """What transformers or sentence-transformers could not hold is refused before it is trained."""
+    if sizes.qk_norm and cfg.kind == 'SC':
+        raise ValueError('save_model: transformers has no classifier of mean-pooled tokens with norms of q and k (Qwen3); '
+                         'leave it out (predictions are written all the same)')
+    for name in ('query', 'document') if cfg.kind == 'IR' else ():
+        if not re.fullmatch(r'[^{}]*(\{\w+\}[^{}]*)*\{\w+\}', getattr(cfg, name)):
+            raise ValueError(f'{name} {getattr(cfg, name)!r}: with save_model it must end with a column, for '
+                             'sentence-transformers puts a prompt before a text and nothing behind it')
 
 
 def encode_rows(cfg, rows, labels, tokenizer, max_length):
@@ -601,7 +614,8 @@ def do_run(work, lr, seed, say):
         told.append(f'{dataset} validation {name} {100 * evaluate.ratio(numerators, denominators):.1f}')
         tasks.write_run(run_folder(work, dataset, lr, seed), about_run(work, lr, seed, dataset), found, log)
     loss = statistics.fmean(line['loss'] for line in log[-20:])
-    return f'{", ".join(told)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s'
+    saved = f'; {saved_folder(work, lr, seed)}' if work.cfg.save_model else ''
+    return f'{", ".join(told)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s{saved}'
 
 
 def saved_folder(work, lr, seed):
@@ -610,13 +624,14 @@ def saved_folder(work, lr, seed):
 
 def save_encoder(work, encoder, folder):
     """A Hugging Face folder: EuroBertForSequenceClassification, EuroBertForTokenClassification (TC and QA), or for
-    retrieval EuroBertModel (Qwen3Model with norms of q and k), which sentence-transformers opens too."""
+    retrieval EuroBertModel, which sentence-transformers opens too. With norms of q and k a Qwen3 of the kind."""
     cfg, sizes = work.cfg, work.base.sizes
-    names = {'SC': 'EuroBertForSequenceClassification', 'TC': 'EuroBertForTokenClassification',
-             'QA': 'EuroBertForTokenClassification', 'IR': 'Qwen3Model' if sizes.qk_norm else 'EuroBertModel'}
+    head = {'SC': 'ForSequenceClassification', 'TC': 'ForTokenClassification', 'QA': 'ForTokenClassification', 'IR': 'Model'}
     labels = work.labels or {'tag': ('O', 'ANSWER'), 'span': ('start', 'end')}[cfg.qa_head]
-    more = {'architectures': [names[cfg.kind]]}
+    more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + head[cfg.kind]]}
     tensors = {name: p.float() for name, p in encoder.named_parameters()}
+    if sizes.qk_norm:
+        tensors = {name.replace('classifier.', 'score.'): p for name, p in tensors.items()}
     if cfg.kind == 'IR':
         tensors = {name.removeprefix('model.'): p for name, p in tensors.items()}
     else:
@@ -624,7 +639,7 @@ def save_encoder(work, encoder, folder):
     temporary = folder.with_name(f'.{folder.name}.tmp')
     shutil.rmtree(temporary, ignore_errors=True)
     architecture.save(sizes, tensors, temporary, **more)
-    work.tokenizer.save(temporary, append_eos=True)
+    work.tokenizer.save(temporary, append_eos=True, model_max_length=work.max_length)
     if cfg.kind == 'IR':
         prompts = {'query': cfg.query, 'document': cfg.document}
         huggingface.write_sentence_transformers(temporary, sizes.hidden_size, work.max_length, {
@@ -636,10 +651,14 @@ def save_encoder(work, encoder, folder):
 
 def model_card(work, run):
     """(front matter, text) of a fine-tuned model's README.md."""
-    cfg, base = work.cfg, pretrain.base_model(work.cfg.model)
+    cfg, base = work.cfg, '' if work.cfg.untrained else pretrain.base_model(work.cfg.model)
     tags = {'SC': 'text-classification', 'TC': 'token-classification', 'QA': 'token-classification', 'IR': 'sentence-similarity'}
     front = {'library_name': 'sentence-transformers' if cfg.kind == 'IR' else 'transformers', 'pipeline_tag': tags[cfg.kind]}
     front |= {'base_model': base} if base else {}
+    texts = {'SC': repr(cfg.template), 'TC': 'words joined by a space', 'IR': f'{cfg.query!r} and {cfg.document!r}',
+             'QA': f'{cfg.template!r}; ' + ('tokens of the answer are ANSWER' if cfg.qa_head == 'tag' else
+                                            'the highest start and end among the context\'s tokens, or both at eos for no answer')}
+    schedule = make_schedule(cfg, 0.0, len(work.train))
     use = {'SC': "pipeline('text-classification', '<this folder>')", 'TC': "pipeline('token-classification', '<this folder>')",
            'QA': "AutoModelForTokenClassification.from_pretrained('<this folder>')", 'IR': "SentenceTransformer('<this folder>')"}
     return front, f"""
@@ -649,8 +668,8 @@ def model_card(work, run):
 
 | | |
 |---|---|
-| texts | {cfg.template or f"{cfg.query!r} and {cfg.document!r}" if cfg.kind in ('SC', 'IR') else 'as they are'}, then eos; at most {work.max_length:,} tokens |
-| training | {len(work.train):,} examples, batches of {cfg.batch_size} |
+| texts | {texts[cfg.kind]}; then eos, which the tokenizer adds; at most {work.max_length:,} tokens |
+| training | {schedule.total_steps:,} steps of {cfg.batch_size}, of {len(work.train):,} examples |
 
 Opens in transformers 5 or newer, without remote code: `{use[cfg.kind]}`.
 """
@@ -707,6 +726,8 @@ def probe(cfg):
     Ridge regression on one-hot labels, in closed form, of at most 5,000 texts; the penalty is chosen on validation.
     No seed, no learning rate.
     """
+    if cfg.save_model:
+        raise ValueError('save_model: a probe trains no model; leave it out')
     if cfg.kind == 'QA':
         raise ValueError('kind QA has no probe: a frozen model has not read the question into the context')
     work = prepare(cfg)

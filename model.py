@@ -1,7 +1,7 @@
 """The transformer: EuroBERT, which is Llama with the causal mask off. `causal` is an argument, never a state.
 
     python model.py out/tiny-mlm40 "The function returns <|mask|> of floats."    # the five best tokens for each mask
-    python model.py out/tiny-clm out/tiny-mlm40 "..."                            # of several models
+    python model.py out/tiny-clm out/tiny-mlm40 "..."                            # of several models, folders or hub ids
 
 A batch is one flat row of tokens and the lengths of its segments; only `attend` knows where segments end.
 Sizes in comments: N tokens, T targets, V vocabulary, d hidden, H heads, K key/value heads, h head size.
@@ -57,6 +57,8 @@ class Sizes:
             kind = (int, float) if field.type is float else field.type
             if not isinstance(value, kind) or isinstance(value, bool) != (field.type is bool):
                 raise ValueError(f'{field.name} must be {field.type.__name__}, not {value!r}')
+            if kind is int and value > 10 ** 9 or kind == (int, float) and not abs(value) < 1e30:
+                raise ValueError(f'{field.name} {value} is too large')
         d, H, K = self.hidden_size, self.num_attention_heads, self.num_key_value_heads
         if min(d, H, K, self.intermediate_size, self.vocab_size, self.max_position_embeddings) < 1 or d % H or H % K:
             raise ValueError(f'hidden_size {d} must be a multiple of num_attention_heads {H}, and that of '
@@ -64,10 +66,10 @@ class Sizes:
         if not 1 <= self.num_hidden_layers <= 10_000:
             raise ValueError(f'num_hidden_layers must be from 1 to 10,000, not {self.num_hidden_layers}')
         if self.head_size < 2 or self.head_size % 2:
-            raise ValueError(f'head_dim must be even, not {self.head_size}, which is hidden_size / num_attention_heads if not set')
-        if not 0 < self.rope_theta < math.inf or not 0 <= self.rms_norm_eps < math.inf:
+            raise ValueError(f'head_dim must be even, not {self.head_size} (hidden_size / num_attention_heads if not set)')
+        if not self.rope_theta > 0 or not self.rms_norm_eps >= 0:
             raise ValueError(f'rope_theta {self.rope_theta} and rms_norm_eps {self.rms_norm_eps} must be positive')
-        numbers = [value for value in self.rope_scaling if type(value) in (int, float) and 0 < value < math.inf]
+        numbers = [value for value in self.rope_scaling if type(value) in (int, float) and 0 < value < 1e30]
         if self.rope_scaling and (len(numbers) != 4 or len(self.rope_scaling) != 4 or numbers[1] >= numbers[2]):
             raise ValueError('rope_scaling must be () or (factor, low frequency factor, high frequency factor, '
                              f'original context), not {self.rope_scaling!r}')
@@ -103,7 +105,8 @@ class Attention(nn.Module):
     def forward(self, x, cos, sin):
         q, k, v = (proj(x).unflatten(1, (-1, self.head_size)) for proj in (self.q_proj, self.k_proj, self.v_proj))
         if self.qk_norm:
-            q, k = (norm(x.to(norm.weight.dtype)).type_as(v) for norm, x in ((self.q_norm, q), (self.k_norm, k)))
+            q = self.q_norm(q.to(self.q_norm.weight.dtype)).type_as(v)
+            k = self.k_norm(k.to(self.k_norm.weight.dtype)).type_as(v)
         return rotate(q, cos, sin), rotate(k, cos, sin), v    # (N, H, h), (N, K, h), (N, K, h)
 
 
@@ -341,22 +344,29 @@ def load(name, device='cpu', dtype=torch.float32, tokenizer=None, head=True):
         model = Model(sizes).to(dtype)
     if not head:
         model.lm_head = None
+    weights = huggingface.read_weights(folder, {name: p.shape for name, p in model.named_parameters()}, new_ids)
     parameters = dict(model.to_empty(device=device).named_parameters())
-    shapes = {name: p.shape for name, p in parameters.items()}
     with torch.no_grad():
-        for name, tensor in huggingface.read_weights(folder, shapes, new_ids):
+        for name, tensor in weights:
             parameters[name].copy_(tensor)
     return model if head else model.model
 
 
 # ---------------------------------------------------------------------------------------------- fill-mask
 
-def fill_mask(model, tokenizer, text, best=5):
-    """For each mask in the text [(token, probability), ...], most probable first; the model is used as an encoder."""
+def fill_mask(model, tokenizer, text, best=5, objective='mlm'):
+    """For each mask in the text [(token, probability), ...], most probable first; the model is used as an encoder.
+
+    A model trained with MNTP says what a token is at the position before it.
+    """
     tokens = torch.from_numpy(tokenizer.encode_masked(text).astype('int64'))
     at = torch.nonzero(tokens == tokenizer.ids['mask']).squeeze(1)
     if not len(at):
         raise ValueError(f'no mask in {text!r}; write it as {tokenizer.roles["mask"]}')
+    if objective == 'mntp':
+        if at[0] == 0:
+            raise ValueError(f'{text!r}: an MNTP model needs a token before a mask')
+        at = at - 1
     with torch.no_grad():
         hidden = model.hidden_states(tokens.to(model.head.device), [len(tokens)], causal=False)
         found = model.logits(hidden[at]).float().softmax(1).topk(best)
@@ -367,12 +377,15 @@ def fill_mask(model, tokenizer, text, best=5):
 def main():
     from tokenizer import load_tokenizer
     *folders, text = sys.argv[1:]
+    if options := [word for word in sys.argv[1:] if word.startswith('--')]:
+        raise ValueError(f'{options[0]}: model.py has no options; it takes folders or hub ids, then a text')
     device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', torch.float32)
     print(text)
     for folder in map(huggingface.find_checkpoint, folders):
         tokenizer = load_tokenizer(str(folder))
         model = load(folder, device, dtype, tokenizer)
-        for best in fill_mask(model, tokenizer, text):
+        objective = huggingface.read_json(folder / 'config.json').get('objective')
+        for best in fill_mask(model, tokenizer, text, objective=objective):
             print(f'  {str(folder):<26} ' + '   '.join(f'{token.strip() or repr(token)} {p:.1%}' for token, p in best))
 
 

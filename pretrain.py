@@ -15,6 +15,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -43,7 +44,7 @@ from tokenizer import load_tokenizer
 
 @dataclass(frozen=True)
 class Settings:
-    name: str = ''                  # of the run; its folder is <out>/<name>
+    name: str = ''                  # of the run, whose folder is <out>/<name>; empty with weights_from: named after them
     corpus: str = 'corpora/fineweb_edu'  # a folder that data.py wrote
     phases: tuple = (('clm', 42_000),)  # (objective, steps), one after the other; paper, section 2
     # the model (paper, appendix A: the 610M)
@@ -105,7 +106,7 @@ class Settings:
             raise ValueError(f'phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         if not self.name or '/' in self.name or self.name.startswith('.'):
-            raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}')
+            raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; a config sets it, or --name')
         for name, options in (('parallel', ('ddp', 'fsdp')), ('device', ('auto', 'cpu', 'cuda', 'mps')),
                               ('dtype', ('auto', 'fp32', 'bf16'))):
             if getattr(self, name) not in options:
@@ -113,10 +114,10 @@ class Settings:
         shortest = 2 * SHORTEST if self.cut_rows else 2
         for low, high, names in (
                 (1, math.inf, ('rows_per_step', 'log_every', 'keep', 'rope_theta', *SIZES[:6])),
-                (0, math.inf, ('lr', 'warmup_steps', 'weight_decay', 'rms_norm_eps', 'eps', 'val_every', 'val_rows',
+                (0, math.inf, ('lr', 'weight_decay', 'rms_norm_eps', 'eps', 'val_every', 'val_rows',
                                'save_every', 'micro_rows', 'first_row')),
                 (0, 1, ('beta1', 'beta2')), (1e-9, 1, ('mask_ratio',)), (1e-9, math.inf, ('grad_clip',)),
-                (0, 2 ** 63 - 1, ('seed',)), (0, self.total_steps, ('decay_steps',)),
+                (0, 2 ** 63 - 1, ('seed',)), (0, self.total_steps, ('decay_steps', 'warmup_steps')),
                 (shortest, math.inf, ('context',))):
             for name in names:
                 if not low <= getattr(self, name) <= high or getattr(self, name) == math.inf:
@@ -129,6 +130,8 @@ class Settings:
             raise ValueError(f'save_at must be a tuple of steps, not {self.save_at!r}')
         if self.branch_from and self.weights_from:
             raise ValueError('branch_from excludes weights_from: a branch has its parent\'s')
+        if self.new_head and not self.weights_from:
+            raise ValueError('new_head belongs to weights_from')
         if self.new_head and self.tie_word_embeddings:
             raise ValueError('new_head excludes tie_word_embeddings, where the embedding is the head')
         sizes_of(self, dict.fromkeys(ROLES, 0))  # which refuses sizes that make no model
@@ -138,9 +141,7 @@ class Settings:
         return sum(steps for _, steps in self.phases)
 
 
-SIZES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
-         'num_key_value_heads', 'rope_theta', 'rms_norm_eps', 'tie_word_embeddings', 'head_dim', 'attention_bias',
-         'qk_norm', 'rope_scaling')
+SIZES = tuple(field.name for field in dataclasses.fields(architecture.Sizes) if hasattr(Settings, field.name))
 ROLES = ('bos_token_id', 'eos_token_id', 'pad_token_id', 'mask_token_id')
 FIXED = (*SIZES, 'phases', 'context', 'cut_rows', 'rows_per_step', 'mask_ratio', 'mask_replace', 'first_row',
          'seed', 'lr', 'warmup_steps', 'decay_steps', 'weight_decay', 'beta1', 'beta2', 'eps', 'grad_clip')
@@ -299,7 +300,11 @@ def moments(model, optimizer):
 @torch.no_grad()
 def read_into(tensors, path):
     """Fill {name: tensor} from a safetensors file that holds exactly these."""
-    for name, whole in huggingface.read_tensors(path, {name: tensor.shape for name, tensor in tensors.items()}):
+    names = {name: name for name in tensors}
+    if set(huggingface.names_in(path)) != set(names):
+        raise ValueError(f'{path}: does not hold the tensors of this run')
+    huggingface.check_shapes(path, {name: tensor.shape for name, tensor in tensors.items()}, names)
+    for name, whole in huggingface.read_tensors(path, names):
         put(tensors[name], whole)
 
 
@@ -308,7 +313,7 @@ def save_checkpoint(folder, model, optimizer, state, corpus, cfg, world):
     temporary = folder.with_name(f'.{folder.name}.tmp')
     weights = gather(dict(model.named_parameters()), world.rank)
     if world.rank == 0:
-        architecture.save(model.sizes, weights, temporary)
+        architecture.save(model.sizes, weights, temporary, objective=objective(cfg.phases, state['step'] - 1))
     del weights
     remembered = gather(moments(model, optimizer), world.rank)
     if world.rank == 0:
@@ -327,32 +332,34 @@ def save_checkpoint(folder, model, optimizer, state, corpus, cfg, world):
 
 def model_card(model, state, corpus, cfg):
     """(front matter, text) of a checkpoint's README.md."""
-    done, base, data = state['step'], state['base_model'], corpus.meta['settings']
+    done, data = state['step'], corpus.meta['settings']
     masked = any(kind != 'clm' for kind, _ in cfg.phases)
-    fills = masked and not cfg.qk_norm
+    fills = objective(cfg.phases, done - 1) == 'mlm' and not cfg.qk_norm
     front = {'library_name': 'transformers', 'pipeline_tag': 'fill-mask' if fills else 'feature-extraction'}
-    front |= {'base_model': base} if base else {}
+    front |= {'base_model': state['base_model']} if state['base_model'] else {}
     phases = ', then '.join(f'{steps:,} steps of {kind.upper()}' for kind, steps in cfg.phases)
-    source = ' '.join(filter(None, (data['source'], Path(data['path']).name if data['source'] == 'folder' else data['path'],
-                                    data['subset'])))
-    use = ("pipeline('fill-mask', model='<this folder>')" if fills else "AutoModel.from_pretrained('<this folder>')")
+    path = Path(data['path']).name if data['source'] == 'folder' else data['path']  # of the hub: its name there
+    use = "pipeline('fill-mask', '<this folder>')" if fills else "AutoModel.from_pretrained('<this folder>')"
+    note = '' if objective(cfg.phases, done - 1) != 'mntp' else (
+        ' Trained with MNTP: what a masked token is, the position before it says.')
+    note += '' if not cfg.qk_norm else (
+        ' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json takes its causal mask '
+        'away, which older versions ignore. Masks are filled by nanoEncoder\'s `model.py`.')
     return front, f"""
 # {cfg.name}, step {done:,} of {cfg.total_steps:,}
 
-A bidirectional encoder of {sum(p.numel() for p in model.parameters()):,} parameters, trained with nanoEncoder.
+{"A bidirectional encoder" if masked else "A transformer trained causally, which opens as a bidirectional encoder"} of
+{sum(p.numel() for p in model.parameters()):,} parameters, trained with nanoEncoder.
 
 | | |
 |---|---|
-| weights from | {base or Path(cfg.weights_from or cfg.branch_from).name or 'a random start'} |
+| begun | {state['origin']} |
 | phases | {phases}{f'; {cfg.mask_ratio:.0%} of the tokens masked' if masked else ''} |
-| data | {source}, {done * cfg.rows_per_step * cfg.context:,} tokens read in rows of {cfg.context:,} |
+| data | {' '.join(filter(None, (data['source'], path, data['subset'])))} |
+| tokens | {done * cfg.rows_per_step * cfg.context:,}, in rows of {cfg.context:,} |
 
-Opens in transformers 5 or newer, without remote code: `{use}`.{QWEN3_NOTE if cfg.qk_norm else ''}
+Opens in transformers 5 or newer, without remote code: `{use}`.{note}
 """
-
-
-QWEN3_NOTE = (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json takes its causal mask '
-              'away, which older versions ignore. Masks are filled by nanoEncoder\'s `model.py`.')
 
 
 def prune(run, cfg):
@@ -367,15 +374,16 @@ def read_state(folder, world):
     path = folder / 'state.json'
     if not path.exists():
         raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from takes weights')
-    state = read_json(path)
-    wanted = {'step', 'seconds', 'recent', 'base_model', 'fixed', 'settings', 'sha256'}
-    if not isinstance(state, dict) or not wanted <= state.keys() or folder.name != str(state['step']):
+    state = {'base_model': '', 'origin': 'unknown'} | read_json(path)
+    wanted = {'step', 'seconds', 'recent', 'fixed', 'settings', 'sha256'}
+    if not wanted <= state.keys() or folder.name != str(state['step']):
         raise ValueError(f'{path}: not the state of a run, or not of the step its folder is named after')
     for name, digest in state['sha256'].items() if world.rank == 0 else ():
         if not (folder / name).exists() or sha256(folder / name) != digest:
             raise ValueError(f'{folder / name}: missing, cut short or changed since it was written (its sha256 '
                              f'differs); remove {folder} to go on from the checkpoint before it')
-    return state
+    before = {name: getattr(Settings, name) for name in SIZES}  # of sizes that a checkpoint is too old to know
+    return state | {'fixed': json.loads(json.dumps(before)) | state['fixed']}
 
 
 # -------------------------------------------------------------------------------------- where a run begins
@@ -415,10 +423,17 @@ def check_branch(folder, state, cfg, ours):
 
 def base_model(name):
     """The hub id that a checkpoint's weights come from in the end, '' if none is known; `name` is a folder or a hub id."""
-    if not Path(name).exists():
+    if huggingface.is_hub_id(name):
         return name
     state = huggingface.newest_checkpoint(name) / 'state.json'
     return read_json(state).get('base_model', '') if state.exists() else ''
+
+
+def described(folder, name):
+    """A checkpoint in words that hold on other machines, too: the hub id, or the run and step."""
+    if huggingface.is_hub_id(name):
+        return name
+    return f'{folder.parent.name}, step {int(folder.name):,}' if folder.name.isdigit() else folder.name
 
 
 class Origin(NamedTuple):
@@ -435,18 +450,36 @@ def own_checkpoint(out, name):
     return Path(out) / name / str(steps[-1]) if steps else None
 
 
-def inherited_sizes(values):
-    """The sizes that a run has without being told, of the settings given: those of the checkpoint it begins with."""
-    given = {name: values.get(name, getattr(Settings, name)) for name in ('out', 'name', 'branch_from', 'weights_from', 'corpus')}
+def inherited(values):
+    """What a run with branch_from or weights_from has without being told: the sizes of what it begins with, and a name."""
+    given = {name: values.get(name, getattr(Settings, name))
+             for name in ('out', 'name', 'branch_from', 'weights_from', 'corpus', 'phases', 'mask_ratio')}
+    if not given['branch_from'] and not given['weights_from']:
+        return {}
+    if given['weights_from'] and not given['name']:
+        given['name'] = name_after(given['weights_from'], given['phases'], given['mask_ratio'])
+    return {'name': given['name']} | inherited_sizes(given)
+
+
+def name_after(weights, phases, mask_ratio):
+    """The name of a run that begins with these weights, in the paper's style: smollm2-135m-mlm40."""
+    path = Path(weights)
+    base = (path.parent if path.name.isdigit() else path).name.lower()
+    kinds = re.findall('|'.join(OBJECTIVES), str(phases))
+    return '-'.join([base, *(kind if kind == 'clm' else f'{kind}{100 * mask_ratio:.0f}' for kind in kinds)])
+
+
+def inherited_sizes(given):
     folder = own_checkpoint(given['out'], given['name'])
     if folder or given['branch_from']:
-        settings = read_json((folder or huggingface.newest_checkpoint(given['branch_from'])) / 'state.json')['settings']
-        return {name: tuple(value) if isinstance(value := settings[name], list) else value for name in SIZES}
-    if not given['weights_from']:
-        return {}
+        path = (folder or huggingface.newest_checkpoint(given['branch_from'])) / 'state.json'
+        settings = read_json(path).get('settings')
+        if not isinstance(settings, dict):
+            raise ValueError(f'{path}: not the state of a run')
+        found = {name: settings.get(name, getattr(Settings, name)) for name in SIZES}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
     sizes = architecture.read_sizes(huggingface.find_checkpoint(given['weights_from'], weights=False))
-    meta = Path(given['corpus']) / 'meta.json'
-    found = {name: getattr(sizes, name) for name in SIZES}
+    found, meta = {name: getattr(sizes, name) for name in SIZES}, Path(given['corpus']) / 'meta.json'
     if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
         found['vocab_size'] = max(sizes.vocab_size, read_json(meta)['vocab_size'])
     return found
@@ -462,11 +495,15 @@ def check_weights(folder, cfg, corpus):
     if known:
         tokenizer = load_tokenizer(str(folder))
         if tokenizer.fingerprint() != corpus.meta['tokenizer']:
-            raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}')
+            raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
+                             f'data.py ... --tokenizer={cfg.weights_from} --out=...')
         new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
-    for name in {*SIZES, 'head_size'} - {'head_dim', 'rope_theta'}:
+    elif theirs.vocab_size != corpus.meta['vocab_size']:
+        raise ValueError(f'weights_from {folder} has no tokenizer.json to compare, and {theirs.vocab_size} ids where the '
+                         f'corpus {corpus.folder} has {corpus.meta["vocab_size"]}: is it another tokenizer\'s?')
+    for name in ('head_size', *SIZES):
         old, new = getattr(theirs, name), getattr(ours, name)
-        if old != new and not (name == 'vocab_size' and known and old < new):
+        if name not in ('head_dim', 'rope_theta') and old != new and not (name == 'vocab_size' and known and old < new):
             raise ValueError(f'weights_from {folder} has {name} = {old}, this run {new}')
     changes = [f'{name} {getattr(theirs, name)} -> {getattr(ours, name)}' for name in ('rope_theta', 'vocab_size')
                if getattr(theirs, name) != getattr(ours, name)]
@@ -483,6 +520,10 @@ def find_origin(cfg, corpus, world):
         state = read_state(folder, world)
         refuse_differences(f'the checkpoint {folder}', state['fixed'], ours, ours,
                            'go on with its setting, or take another --name')
+        for name in ('branch_from', 'weights_from'):
+            old, new = state['settings'].get(name), getattr(cfg, name)
+            if new and old != new:
+                raise ValueError(f'{name} {new}: {cfg.out}/{cfg.name} was begun with {old or "none"}; take another --name')
         now = json.loads(json.dumps(dataclasses.asdict(cfg)))
         changed = [f'{name} {old} -> {now.get(name)}' for name, old in state['settings'].items()
                    if name not in FIXED and now.get(name) != old]
@@ -491,22 +532,23 @@ def find_origin(cfg, corpus, world):
         folder = huggingface.newest_checkpoint(cfg.branch_from)
         state = read_state(folder, world)
         check_branch(folder, state, cfg, ours)
-        return Origin(folder, state | {'seconds': 0.0}, f'branched from {folder}')
-    fresh = {'step': 0, 'seconds': 0.0, 'recent': [], 'base_model': ''}
+        origin = f'at step {state["step"]:,} of {folder.parent.name}'
+        return Origin(folder, state | {'seconds': 0.0, 'origin': origin}, f'branched from {folder}')
+    fresh = {'step': 0, 'seconds': 0.0, 'recent': [], 'base_model': '', 'origin': 'with random weights'}
     if not cfg.weights_from:
         return Origin(None, fresh, 'from scratch')
     new_ids, changes = check_weights(huggingface.find_checkpoint(cfg.weights_from, weights=False), cfg, corpus)
     folder = huggingface.find_checkpoint(cfg.weights_from)
-    fresh['base_model'] = base_model(cfg.weights_from)
+    fresh |= {'base_model': base_model(cfg.weights_from), 'origin': f'with the weights of {described(folder, cfg.weights_from)}'}
     how = f'weights from {folder}{changes}; fresh optimiser, data from row {cfg.first_row:,}'
     return Origin(folder, fresh, how, new_ids)
 
 
 @torch.no_grad()
-def fill(parameters, origin, cfg):
+def initialise(parameters, origin, cfg):
     """Give the parameters the weights a run begins with."""
     shapes = {name: p.shape for name, p in parameters.items()}
-    if origin.folder and not origin.state['step'] and cfg.new_head:
+    if cfg.new_head and not origin.state['step']:
         shapes.pop('lm_head.weight')
     given = huggingface.read_weights(origin.folder, shapes, origin.new_ids) if origin.folder else ()
     missing = set(parameters)
@@ -526,7 +568,7 @@ def start(cfg, corpus, world):
         raise ValueError(f'{cfg.out}: the processes see different checkpoints there, here {folder}; it must be a file '
                          'system that all nodes share')
     model, wrapped = build(cfg, corpus.meta, world)
-    fill(dict(model.named_parameters()), origin, cfg)
+    initialise(dict(model.named_parameters()), origin, cfg)
     optimizer = make_optimizer(model, cfg, world)
     if state['step']:
         for p in model.parameters():  # the state that AdamW's first step would make
@@ -735,7 +777,8 @@ def check_rows(cfg, world_size):
 
 def open_corpus(cfg):
     corpus = Corpus(cfg.corpus)
-    padded = cfg.weights_from and corpus.meta['vocab_size'] < cfg.vocab_size  # some decoders have rows that no token uses
+    begun = cfg.branch_from or cfg.weights_from or own_checkpoint(cfg.out, cfg.name)
+    padded = begun and corpus.meta['vocab_size'] < cfg.vocab_size  # some decoders have rows that no token uses
     if corpus.meta['vocab_size'] != cfg.vocab_size and not padded:
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {corpus.meta["vocab_size"]}, this run '
                          f'{cfg.vocab_size}: it was written with another tokenizer')
@@ -788,7 +831,7 @@ def train(cfg, tracker=''):
             if stopping or due(cfg.save_every) or done in cfg.save_at:
                 log.settle()
                 state = {'step': done, 'seconds': log.seconds(), 'recent': log.recent, 'processes': world.size,
-                         'base_model': state['base_model'], 'fixed': fixed(cfg, corpus, world),
+                         'base_model': state['base_model'], 'origin': state['origin'], 'fixed': fixed(cfg, corpus, world),
                          'settings': dataclasses.asdict(cfg)}
                 save_checkpoint(run / str(done), model, optimizer, state, corpus, cfg, world)
                 if world.rank == 0:
@@ -874,7 +917,7 @@ disk        {12 * weights / 1e9:.1f} GB a checkpoint, {kept} at the end: {12 * w
 
 
 def main():
-    cfg, actions = configs.parse(Settings, sys.argv[1:], inherited_sizes, dry_run=False, world_size=1, tracker='')
+    cfg, actions = configs.parse(Settings, sys.argv[1:], inherited, dry_run=False, world_size=1, tracker='')
     if actions['dry_run']:
         return dry_run(cfg, actions['world_size'])
     try:

@@ -726,18 +726,18 @@ def character_spans(tokens, tokenizer, text):
         while b > a and text[b - 1].isspace():
             b -= 1
         result[k] = a, b
-    return result if text == original else places(original, tokenizer)[result]
+    return result if text == original else original_places(original, tokenizer)[result]
 
 
-def places(text, tokenizer):
+def original_places(text, tokenizer):
     """Where in the text each character of its normalised form begins, and where the last one ends.
 
     Word by word, for nothing composes across white space; a character that came of several begins with the first.
     """
     found, start = [], 0
     for part in re.findall(r'\s+|\S+', text):
-        lengths = [len(tokenizer.normalize(part[:k + 1])) for k in range(len(part))]
-        found += [start + next(k for k, length in enumerate(lengths) if length > j) for j in range(lengths[-1])]
+        lengths = [len(tokenizer.normalize(part[:k])) for k in range(len(part) + 1)]  # may fall, where a mark composes
+        found += [start + max(k for k, length in enumerate(lengths) if length <= j) for j in range(lengths[-1])]
         start += len(part)
     return np.array([*found, len(text)])
 

@@ -3,7 +3,8 @@
     load_tokenizer('configs/corpora/docs')            # a folder, a tokenizer.json, a tiktoken .model or name, or
     load_tokenizer('HuggingFaceTB/SmolLM2-135M')      # a hub id: Llama 3, EuroBERT, Qwen, SmolLM, GPT-2, ...
 
-A text gets the very ids that the tokenizers library gives it. What tiktoken would not reproduce is refused.
+A text gets the very ids that the tokenizers library gives it; what tiktoken would not reproduce is refused. Nothing in
+a text is special: <|mask|> or Qwen's <think> are characters here.
 """
 import base64
 import hashlib
@@ -13,6 +14,7 @@ import unicodedata
 from pathlib import Path
 
 import numpy as np
+import regex
 import tiktoken
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -21,7 +23,7 @@ BYTELEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}
 # the same behind a pre-tokenizer that makes each digit a piece: a space before a digit stands alone
 DIGITS_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 # what tiktoken's regular expressions and Oniguruma, Hugging Face's, are known to read alike
-COMMON_SYNTAX = re.compile(r'(\\[pP]\{\w+\}|\\[sSrn]|\\s\+\+\$|\(\?(i?:|[!=>]|<[!=])|\[\^?|\((?!\?)|\{\d+(,\d*)?\}(?![+?])'
+COMMON_SYNTAX = re.compile(r'(?!.*(\[\[|--|~~))(\\[pP]\{\w+\}|\\[sSrn]|\\s\+\+\$|\(\?(i?:|[!=>]|<[!=])|\[\^?|\((?!\?)|\{\d+(,\d*)?\}(?![+?])'
                            r'|[^\\.$^&\[{(])*')
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 
@@ -100,10 +102,11 @@ class Tokenizer:
                    sorted(self.ids.items()), *(['NFC'] if self.nfc else [])]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    def save(self, folder, append_eos=False):
+    def save(self, folder, append_eos=False, model_max_length=None):
         """tokenizer.json and tokenizer_config.json, as transformers.AutoTokenizer opens them.
 
-        append_eos: a text called with special tokens ends with eos, as in fine-tuning.
+        append_eos: a text encoded with special tokens ends with eos, as in fine-tuning. Special tokens that a tokenizer
+        put around texts by itself before, as Llama 3's bos, are left out, as they are in training.
         """
         to_unicode = {byte: character for character, byte in byte_alphabet().items()}
         written = {token: ''.join(to_unicode[byte] for byte in token)
@@ -122,6 +125,7 @@ class Tokenizer:
         ending = {'type': 'TemplateProcessing', 'single': [text, {'SpecialToken': {'id': eos, 'type_id': 0}}],
                   'pair': [text, {'Sequence': {'id': 'B', 'type_id': 0}}, {'SpecialToken': {'id': eos, 'type_id': 0}}],
                   'special_tokens': {eos: {'id': eos, 'ids': [self.ids['eos']], 'tokens': [eos]}}}
+        # specials stand in `vocab` too: an id that only `added_tokens` gives is not heeded, but counted from its length on
         content = {
             'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added,
             'normalizer': {'type': 'NFC'} if self.nfc else None,
@@ -130,11 +134,12 @@ class Tokenizer:
             'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
                       'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
                       'ignore_merges': self.ignore_merges,
-                      'vocab': {text: self.ranks[token] for token, text in written.items()},
+                      'vocab': {text: self.ranks[token] for token, text in written.items()} | self.specials,
                       'merges': [[written[a], written[b]] for a, b in merges]}}
         config = {'tokenizer_class': 'PreTrainedTokenizerFast', 'model_input_names': ['input_ids', 'attention_mask'],
                   'clean_up_tokenization_spaces': False,
                   **{f'{role}_token': token for role, token in self.roles.items()}}
+        config |= {'model_max_length': model_max_length} if model_max_length else {}
         for name, value in (('tokenizer.json', content), ('tokenizer_config.json', config)):
             Path(folder, name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
 
@@ -181,48 +186,51 @@ def tiktoken_file(path):
 
 def huggingface_tokenizer(path):
     """A tokenizer.json as tiktoken; what tiktoken would not reproduce id for id is refused, not approximated."""
-    config = path.with_name('tokenizer_config.json')
+    beside = path.with_name('tokenizer_config.json')
+    spec, config = read_json(path), read_json(beside) if beside.exists() else {}
     try:
-        spec = json.loads(path.read_text(encoding='utf-8'))
-        config = json.loads(config.read_text(encoding='utf-8')) if config.exists() else {}
-        return from_json(path, spec, config)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
-            raise ValueError(f'{path}: not valid JSON: {error}') from None
-        raise
+        return from_json(spec, config)
+    except ValueError as error:
+        raise ValueError(f'{path}: {error}') from None
     except (KeyError, TypeError, AttributeError, IndexError) as error:  # JSON, but not of this shape
         raise ValueError(f'{path}: not a tokenizer.json as Hugging Face writes it ({error!r})') from None
 
 
-def from_json(path, spec, config):
+def read_json(path):
+    try:
+        return json.loads(path.read_text(encoding='utf-8'))
+    except OSError as error:
+        raise ValueError(f'{path}: {error.strerror}') from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f'{path}: not valid JSON: {error}') from None
+
+
+def from_json(spec, config):
     """The Tokenizer of a tokenizer.json's content and of the tokenizer_config.json beside it, {} if there is none."""
-    model = spec['model']
-    if model.get('type', 'BPE') != 'BPE' or 'vocab' not in model or model.get('byte_fallback'):
-        raise ValueError(f'{path}: only byte-level BPE is supported, not {model.get("type")}'
-                         + (' over SentencePiece, as of Llama 2, Mistral or TinyLlama' if model.get('byte_fallback') else ''))
+    model, normalizer, vocabulary = spec['model'], spec.get('normalizer'), spec['model']['vocab']
+    if model.get('byte_fallback') is True:
+        raise ValueError('only byte-level BPE is supported, not BPE over SentencePiece, as of Llama 2, Mistral or TinyLlama')
+    if model.get('type', 'BPE') != 'BPE':
+        raise ValueError(f'only byte-level BPE is supported, not {model["type"]}')
     for name in ('dropout', 'continuing_subword_prefix', 'end_of_word_suffix'):
         if model.get(name):
-            raise ValueError(f'{path}: its {name} {model[name]!r} cannot be reproduced')
-    normalizer = spec.get('normalizer')
+            raise ValueError(f'its {name} {model[name]!r} cannot be reproduced')
     if normalizer and normalizer['type'] != 'NFC':
-        raise ValueError(f'{path}: its normalizer {normalizer["type"]} cannot be reproduced')
-    pattern = split_pattern(path, spec.get('pre_tokenizer'))
-    specials = {token['content']: token['id'] for token in spec.get('added_tokens', [])}
-    for token in spec.get('added_tokens', []):  # <tool_call> and the like are characters here; four spaces are text
-        if not token.get('special') and not re.fullmatch(r'[<\[].+[>\]]', token['content']):
-            raise ValueError(f'{path}: its added token {token["content"]!r} occurs in ordinary text, which tiktoken '
-                             'would split otherwise')
-    alphabet, vocabulary = byte_alphabet(), model['vocab'].items()
+        raise ValueError(f'its normalizer {normalizer["type"]} cannot be reproduced')
+    pattern = split_pattern(spec.get('pre_tokenizer'))
+    specials = special_tokens(spec.get('added_tokens', []), vocabulary)
+    alphabet = byte_alphabet()
     try:
-        ranks = {bytes(alphabet[character] for character in token): i for token, i in vocabulary if token not in specials}
+        ranks = {bytes(alphabet[character] for character in token): i
+                 for token, i in vocabulary.items() if token not in specials}
         merges = [tuple(bytes(alphabet[character] for character in part) for part in
                         (merge.split(' ') if isinstance(merge, str) else merge)) for merge in model['merges']]
     except KeyError as error:
-        raise ValueError(f'{path}: {error.args[0]!r} is no character of a byte-level vocabulary') from None
-    if len(ranks) < 256 or any(bytes([byte]) not in ranks for byte in range(256)):
-        raise ValueError(f'{path}: its vocabulary lacks some of the 256 bytes, so some texts could not be encoded')
-    if not all(type(i) is int and 0 <= i < 2 ** 31 for i in (*ranks.values(), *specials.values())):
-        raise ValueError(f'{path}: an id is not a whole number from 0 on')
+        raise ValueError(f'{error.args[0]!r} is no character of a byte-level vocabulary') from None
+    if any(bytes([byte]) not in ranks for byte in range(256)):
+        raise ValueError('its vocabulary lacks some of the 256 bytes, so some texts could not be encoded')
+    if not all(type(i) is int and 0 <= i < 2 ** 30 for i in (*ranks.values(), *specials.values())):
+        raise ValueError('an id is not a whole number from 0 on')
     roles = {}
     for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
         named = config.get(f'{role}_token')
@@ -231,13 +239,36 @@ def from_json(path, spec, config):
         if known:
             roles[role] = known[0]
     if 'eos' not in roles:
-        raise ValueError(f'{path}: no eos token, which ends each document: tokenizer_config.json beside it must name one')
-    ignore_merges = bool(model.get('ignore_merges'))
-    check_merges(path, ranks, merges, ignore_merges)
-    return Tokenizer(pattern, ranks, specials, roles, ignore_merges, nfc=bool(normalizer))
+        raise ValueError('no eos token, which ends each document: tokenizer_config.json beside it must name one')
+    ignore_merges = model.get('ignore_merges') is True
+    check_merges(ranks, merges, ignore_merges)
+    made = Tokenizer(pattern, ranks, specials, roles, ignore_merges, nfc=bool(normalizer))
+    if made.decode(made.encode(EVERY)) != made.normalize(EVERY):
+        raise ValueError(f'its regular expression {pattern!r} leaves out some characters, which tiktoken would drop')
+    return made
 
 
-def split_pattern(path, pre_tokenizer):
+EVERY = ''.join(f'a{chr(i)}a {chr(i)} ' for i in (*range(0xd800), *range(0xe000, 0x20000)))  # characters, in two contexts
+
+
+def special_tokens(added, vocabulary):
+    """{content: id} of a tokenizer.json's added tokens, whose ids must be those that Hugging Face would give them."""
+    specials = {}
+    for token in added:
+        content, top = token['content'], max(specials.values(), default=-1)
+        if not content or content in specials:
+            raise ValueError(f'its added token {content!r} is empty or there twice')
+        expected = vocabulary.get(content, max(top + 1, len(vocabulary)))
+        if token['id'] != expected:
+            raise ValueError(f'its added token {content!r} has id {token["id"]}, but Hugging Face would give it {expected}')
+        # <tool_call> and the like are characters here; four spaces are text
+        if token.get('special') is not True and not re.fullmatch(r'[<\[].+[>\]]', content):
+            raise ValueError(f'its added token {content!r} occurs in ordinary text, which tiktoken would split otherwise')
+        specials[content] = token['id']
+    return specials
+
+
+def split_pattern(pre_tokenizer):
     """The regular expression of a tokenizer.json's pre-tokenizer: ByteLevel alone, behind Digits, or behind Split."""
     steps = (pre_tokenizer or {}).get('pretokenizers', [pre_tokenizer or {}])
     defaults = {'ByteLevel': {'add_prefix_space': True, 'use_regex': True}, 'Digits': {'individual_digits': False}}
@@ -249,21 +280,24 @@ def split_pattern(path, pre_tokenizer):
             return DIGITS_PATTERN
         case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
               {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
-            if COMMON_SYNTAX.fullmatch(pattern):
-                return pattern
-            raise ValueError(f'{path}: its regular expression {pattern!r} is not sure to mean the same to tiktoken')
+            try:
+                if COMMON_SYNTAX.fullmatch(pattern) and all(found[0] for found in regex.finditer(pattern, EVERY[:2000])):
+                    return pattern
+            except regex.error:
+                pass
+            raise ValueError(f'its regular expression {pattern!r} is not sure to mean the same to tiktoken')
     kinds = [step.get('type') for step in steps]
-    raise ValueError(f'{path}: its pre_tokenizer {kinds} cannot be reproduced')
+    raise ValueError(f'its pre_tokenizer {kinds} cannot be reproduced')
 
 
-def check_merges(path, ranks, merges, ignore_merges):
+def check_merges(ranks, merges, ignore_merges):
     """tiktoken merges by id, a tokenizer.json by its list of merges.
 
     Both give the same where ids rise with the list, and each token's merge is what its own bytes come to.
     """
     made = [ranks.get(a + b) for a, b in merges]
     if None in made or any(x > y for x, y in zip(made, made[1:])):
-        raise ValueError(f'{path}: token ids do not rise with the order of merges, as tiktoken needs')
+        raise ValueError('token ids do not rise with the order of merges, as tiktoken needs')
     pairs = set(merges)
     for token, rank in ranks.items():
         parts = [token[k:k + 1] for k in range(len(token))]
@@ -275,7 +309,7 @@ def check_merges(path, ranks, merges, ignore_merges):
             k = options.index(lowest)
             parts[k:k + 2] = [parts[k] + parts[k + 1]]
         if len(parts) == 2 and tuple(parts) not in pairs or len(parts) > 2 and not ignore_merges:
-            raise ValueError(f'{path}: token {token!r} is not what its merges make: tiktoken would give other ids')
+            raise ValueError(f'token {token!r} is not what its merges make: tiktoken would give other ids')
 
 
 def byte_alphabet():

@@ -2,8 +2,8 @@
 # After "A Causal Language Modeling Detour Improves Encoder Continued Pretraining" (2026); the lengths of the phases are ours.
 #   python data.py configs/corpora/folder.py --path=texts --tokenizer=EuroBERT/EuroBERT-210m --out=corpora/domain
 #   python pretrain.py configs/clm_detour.py
-# What it is to be compared with has the same steps without the detour: --phases='("mlm", 5_000)' --name=eurobert-210m-domain-mlm
-name = "eurobert-210m-domain-clm-mlm"
+# What it is to be compared with has the same steps without the detour: --phases='("mlm", 5_000)' --name=domain-mlm
+name = "domain-clm-mlm"
 weights_from = "EuroBERT/EuroBERT-210m"
 corpus = "corpora/domain"
 phases = (("clm", 4_000), ("mlm", 1_000))

@@ -86,13 +86,13 @@ def test_a_bad_value_names_its_line(tmp_path):
 def test_every_config_of_the_repository_parses():
     for path in sorted((ROOT / 'configs').glob('*.py')):
         if path.name != '__init__.py':
-            configs.parse(pretrain.Settings, [str(path)])
+            configs.parse(pretrain.Settings, [str(path)], lambda values: {'name': 'after its weights'})
     for path in sorted((ROOT / 'configs/corpora').glob('*.py')):
         configs.parse(data.Settings, [str(path)])
 
 
 def test_flat_phases_are_one_phase():
-    assert pretrain.Settings(name='x', phases=('clm', 20), decay_steps=0).phases == (('clm', 20),)
+    assert pretrain.Settings(name='x', phases=('clm', 20), warmup_steps=0, decay_steps=0).phases == (('clm', 20),)
 
 
 def test_torchrun_passes_every_setting_on():

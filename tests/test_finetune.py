@@ -460,11 +460,33 @@ def test_a_saved_classifier_runs_in_a_pipeline(toy, checkpoint, tmp_path):
     assert [one['score'] for one in found] == pytest.approx(logits.softmax(1).max(1).values.tolist(), abs=1e-5)
 
 
+def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
+    import transformers
+    random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=128, tie_word_embeddings=True,
+                 qk_norm=True).save(tmp_path / 'normed')
+    TOKENIZER.save(tmp_path / 'normed')
+    work = finetune.prepare(settings(toy, tmp_path / 'normed', 'TC', tmp_path, steps=3, save_model=True))
+    encoder, _ = finetune.fit(work, 1e-3, 0)
+    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+    theirs, about = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / 'saved', output_loading_info=True)
+    assert not any(about.values()) and theirs.config.id2label == dict(enumerate(work.labels))
+    tokens = work.train[0].tokens
+    with torch.no_grad():
+        expected = theirs.eval()(torch.tensor(tokens)[None]).logits[0]
+        torch.testing.assert_close(finetune.apply(encoder, [tokens], work.world), expected, atol=1e-5, rtol=0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'saved')
+    assert len(tokenizer('word ' * 900, truncation=True)['input_ids']) == work.max_length == tokenizer.model_max_length
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/saved'), 'a fine-tuned classifier; give the checkpoint')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--probe', '--save_model'), 'a probe trains no model')
+
+
 def test_a_head_that_transformers_lacks_is_refused_before_training(toy, tmp_path):
     random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=1, max_position_embeddings=128, tie_word_embeddings=True,
                  qk_norm=True).save(tmp_path / 'normed')
     TOKENIZER.save(tmp_path / 'normed')
-    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--save_model'), 'save_model: transformers has no encoder')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--save_model'), 'save_model: transformers has no classifier')
+    odd = run_script('finetune.py', *toy['IR'], f'--model={tmp_path}/normed', '--save_model', '--query=Query: {text} ?')
+    one_line_error(odd, "query 'Query: {text} \\?': with save_model it must end with a column")
 
 
 @pytest.mark.parametrize('more, parts', [

@@ -2,6 +2,7 @@
 import dataclasses
 import http.server
 import json
+import os
 import shutil
 import threading
 
@@ -183,10 +184,20 @@ BROKEN = {
     'biases in the MLP': (rewrite(mlp_bias=True), 'mlp_bias = True is not supported'),
     'yarn': (rewrite(rope_parameters={'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 4.0}), "rope_type 'yarn' is not supported, only default and llama3"),
     'linear, as transformers 4 wrote it': (rewrite(rope_parameters='gone', rope_scaling={'type': 'linear', 'factor': 2.0}), "rope_type 'linear'"),
-    'rotations by layer': (rewrite(rope_parameters={'full_attention': {'rope_type': 'default', 'rope_theta': 1e4}}), 'differ between layers'),
+    'rotations by layer': (rewrite(rope_parameters={'full_attention': {'rope_type': 'default', 'rope_theta': 1e4}}), 'must be one rotation for all layers'),
+    'rotations that contradict': (rewrite(rope_scaling=LLAMA31), 'contradict each other'),
+    'rotations as text': (rewrite(rope_parameters='yarn'), 'must be one rotation'),
+    'head_dim that is an object': (rewrite(head_dim={}), 'head_dim must be int'),
+    'layer_types that are a number': (rewrite(layer_types=7), 'layer_types 7 are not'),
+    'a vocabulary of 10^18': (rewrite(vocab_size=10 ** 18), 'vocab_size 10+ is too large'),
+    'a layer of 10^9': (rewrite(intermediate_size=10 ** 9), 'has shape .* and should have .*1000000000'),  # before it is made
+    'theta of 10^400': (rewrite(rope_parameters='gone', rope_theta=10 ** 400), 'rope_theta 10+ is too large'),
+    'float64': (with_tensor('model.norm.weight', lambda t: t.double() * 1e300), 'is of type torch.float64'),
+    'a FIFO': (lambda folder: ((folder / 'model.safetensors').unlink(), os.mkfifo(folder / 'model.safetensors')), 'no checkpoint there'),
+    'a fine-tuned classifier': (lambda folder: save_file({'classifier.weight': torch.ones(2)}, folder / 'model.safetensors'), 'give the checkpoint it was made'),
     'half a llama3 scaling': (rewrite(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4, 'factor': 8.0}), 'rope_scaling must be'),
     'partial rotation': (rewrite(partial_rotary_factor=0.5), 'partial_rotary_factor = 0.5 is not supported'),
-    'sliding window': (rewrite(layer_types=['sliding_attention'] * 3), 'layer_types sliding_attention'),
+    'sliding window': (rewrite(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
     'quantised': (rewrite(quantization_config={'quant_method': 'gptq'}), 'quantization_config'),
     'eos beyond the vocabulary': (rewrite(eos_token_id=320), 'must be from 0 to below vocab_size 320'),
 }
@@ -212,8 +223,8 @@ def test_a_refusal_is_one_line(tmp_path):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A server that answers as the hub does for files of one repository, and the list of what was asked of it."""
-    asked = []
+    """A server that answers as the hub does: (its folder of repositories, what was asked of it, what it must not give)."""
+    asked, forbidden = [], set()
 
     class Hub(http.server.BaseHTTPRequestHandler):
         def answer(self, with_body):
@@ -221,13 +232,14 @@ def hub(tmp_path, monkeypatch):
             revision, _, name = rest.partition('/')
             asked.append((self.command, name))
             path = tmp_path / 'hub' / repository / name
-            found = path.is_file()
-            self.send_response(200 if found else 404)
+            found = path.is_file() and name not in forbidden
+            self.send_response(200 if found else 403 if name in forbidden else 404)
             self.send_header('X-Repo-Commit', 'c' * 40)
             if found:
                 self.send_header('ETag', f'"{path.stat().st_size}-{name}"')
             else:
-                self.send_header('X-Error-Code', 'EntryNotFound' if path.parent.exists() else 'RepoNotFound')
+                kind = 'GatedRepo' if name in forbidden else 'EntryNotFound' if path.parent.exists() else 'RepoNotFound'
+                self.send_header('X-Error-Code', kind)
             body = path.read_bytes() if found else b''
             self.send_header('Content-Length', str(len(body)))
             self.end_headers()
@@ -252,12 +264,12 @@ def hub(tmp_path, monkeypatch):
                                (constants, 'HUGGINGFACE_CO_URL_TEMPLATE', url + '/{repo_id}/resolve/{revision}/{filename}'),
                                (file_download, 'HUGGINGFACE_CO_URL_TEMPLATE', url + '/{repo_id}/resolve/{revision}/{filename}')):
         monkeypatch.setattr(place, name, value, raising=False)
-    yield tmp_path / 'hub', asked
+    yield tmp_path / 'hub', asked, forbidden
     server.shutdown()
 
 
 def test_a_hub_id_is_downloaded_once_and_refused_early(hub):
-    folder, asked = hub
+    folder, asked, forbidden = hub
     theirs = make('qwen2', folder / 'some/model', max_shard_size='20KB')
     ours = architecture.load('some/model')
     assert all(torch.equal(p, theirs.state_dict()[name]) for name, p in ours.named_parameters() if not name.endswith('o_proj.bias'))
@@ -271,9 +283,14 @@ def test_a_hub_id_is_downloaded_once_and_refused_early(hub):
     with pytest.raises(ValueError, match="model_type is 'gemma'"):
         architecture.load('some/other')
     assert {name for _, name in asked} == {'config.json'}  # refused before the weights came
-    cfg = configs.parse(pretrain.Settings, ['--name=x', '--weights_from=some/model'], pretrain.inherited_sizes)[0]
-    assert cfg.hidden_size == 48 and cfg.attention_bias and not cfg.tie_word_embeddings
+    cfg = configs.parse(pretrain.Settings, ['--weights_from=some/model', '--phases=(("clm", 2_000), ("mlm", 5_000))'], pretrain.inherited)[0]
+    assert cfg.name == 'model-clm-mlm40' and cfg.hidden_size == 48 and cfg.attention_bias and not cfg.tie_word_embeddings
+    make('llama', folder / 'some/closed')
+    forbidden.add('tokenizer.json')
+    with pytest.raises(ValueError, match='the hub did not give tokenizer.json'):  # is not taken for a model without one
+        architecture.load('some/closed')
     make('llama', folder / 'some/pickle')
+    forbidden.clear()
     only_a_pickle(folder / 'some/pickle')
     with pytest.raises(ValueError, match='has no model.safetensors on the hub.*pickles'):
         architecture.load('some/pickle')
@@ -335,6 +352,9 @@ def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path
     assert adapted[-1]['val_mlm_loss'] < scratch[-1]['val_mlm_loss'] - 0.3, (adapted[-1], scratch[-1])
     _, mntp = adapt(decoder, tmp_path, 'mntp', phases=('mntp', 150))
     assert mntp[-1]['val_mntp_loss'] < mntp[-1]['val_mlm_loss']
+    result = run_script('evaluate.py', 'losses', tmp_path / 'adapted', tmp_path / 'mntp')
+    assert 'val mntp' in result.stdout and f'{mntp[-1]["val_mntp_loss"]:.3f}' in result.stdout
+    shifted(load_tokenizer(str(tmp_path / 'mntp/150')), tmp_path / 'mntp/150')
     model, about = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / 'adapted/150', output_loading_info=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'adapted/150')
     assert not any(about.values()) and tokenizer.mask_token_id == 1_000 == model.config.mask_token_id
@@ -345,16 +365,34 @@ def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path
     assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
     card = (tmp_path / 'adapted/150/README.md').read_text()
     assert card.startswith('---\nlibrary_name: "transformers"\npipeline_tag: "fill-mask"\n---\n') and '150 steps of MLM' in card
-    assert 'licence' in card and str(tmp_path) not in card
+    assert 'licence' in card and str(tmp_path) not in card and 'begun | with the weights of smollm |' in card
     (tmp_path / 'adapted/150/README.md').write_text('mine')  # is the user's to edit
     assert 'resumed from' in adapt(decoder, tmp_path, 'adapted', phases=budget)[0]
+    shutil.copytree(folder, tmp_path / 'other')
+    with pytest.raises(AssertionError, match='was begun with .*smollm; take another --name'):
+        adapt(decoder, tmp_path, 'adapted', phases=budget, weights_from=tmp_path / 'other')
+
+
+def shifted(tokenizer, folder):
+    """What an MNTP model says a mask is stands at the position before it; the command line knows."""
+    text = 'The function returns <|mask|> of floats.'
+    ids = torch.from_numpy(tokenizer.encode_masked(text).astype('int64'))
+    model = architecture.load(folder)
+    with torch.no_grad():
+        logits = model.logits(model.hidden_states(ids, [len(ids)]))
+    before = int((ids == tokenizer.ids['mask']).nonzero()) - 1
+    best = [tokenizer.decode([i]) for i in logits[before].topk(5).indices]
+    assert [token for token, _ in architecture.fill_mask(model, tokenizer, text, objective='mntp')[0]] == best
+    said = run_script('model.py', folder, text).stdout
+    assert all((token.strip() or repr(token)) in said for token in best)
+    assert 'feature-extraction' in (folder / 'README.md').read_text() and 'the position before it says' in (folder / 'README.md').read_text()
 
 
 def test_the_mask_token_gets_the_mean_of_the_other_rows(decoder, tmp_path):
     """At learning rate 0 the weights are as they were taken, in one file, and in the padded vocabulary of Qwen's kind."""
     folder, corpus = decoder
     before = load_file(folder / 'model.safetensors')['model.embed_tokens.weight']
-    adapt(decoder, tmp_path, 'still', phases=('mlm', 1), decay_steps=1, lr=0)
+    adapt(decoder, tmp_path, 'still', phases=('mlm', 1), warmup_steps=0, decay_steps=1, lr=0)
     after = load_file(tmp_path / 'still/1/model.safetensors')['model.embed_tokens.weight']
     assert torch.equal(after[:1_000], before) and torch.allclose(after[1_000], before.mean(0), atol=1e-7)
     padded = tmp_path / 'padded'
@@ -363,8 +401,11 @@ def test_the_mask_token_gets_the_mean_of_the_other_rows(decoder, tmp_path):
     tensors['model.embed_tokens.weight'] = torch.cat([before, torch.full((24, 64), 9.0)])
     save_file(tensors, padded / 'model.safetensors')
     rewrite(vocab_size=1_024)(padded)
-    adapt(decoder, tmp_path, 'wide', phases=('mlm', 1), decay_steps=1, lr=0, weights_from=padded)
+    adapt(decoder, tmp_path, 'wide', phases=('mlm', 1), warmup_steps=0, decay_steps=1, lr=0, weights_from=padded)
     after = load_file(tmp_path / 'wide/1/model.safetensors')['model.embed_tokens.weight']
+    branch = dict(phases=('mlm', 2), warmup_steps=0, decay_steps=1, lr=0, weights_from='', branch_from=tmp_path / 'wide/1')
+    assert 'branched from' in adapt(decoder, tmp_path, 'branch', **branch)[0]
+    assert 'begun | at step 1 of wide |' in (tmp_path / 'branch/2/README.md').read_text()
     assert len(after) == 1_024 and torch.equal(after[:1_000], before) and (after[1_001:] == 9).all()
     assert torch.allclose(after[1_000], before.mean(0), atol=1e-7)
 
@@ -374,7 +415,13 @@ def test_weights_and_settings_that_contradict_are_refused(decoder, tmp_path, set
     base = ['pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={folder}', f'--out={tmp_path}', '--device=cpu', '--compile=False']
     one_line_error(run_script(*base, f'--corpus={corpus}', '--num_hidden_layers=3'), 'has num_hidden_layers = 2, this run 3')
     one_line_error(run_script(*base, f'--corpus={settings().corpus}'), 'another tokenizer than the corpus')
+    shutil.copytree(folder, tmp_path / 'mute', ignore=lambda *_: ['tokenizer.json'])
+    silent = [word for word in base if 'weights_from' not in word] + [f'--weights_from={tmp_path}/mute']
+    one_line_error(run_script(*silent, f'--corpus={corpus}'), 'has no tokenizer.json to compare, and 1000 ids where the corpus .* has 1001')
+    shutil.rmtree(tmp_path / 'mute')
+    one_line_error(run_script('pretrain.py', 'configs/tiny.py', f'--corpus={corpus}', '--new_head'), 'new_head belongs to weights_from')
     one_line_error(run_script(*base, f'--corpus={corpus}', '--new_head'), 'new_head excludes tie_word_embeddings')
+    one_line_error(run_script(*base, f'--corpus={corpus}', '--phases=("mlm", 300)', '--decay_steps=9'), 'warmup_steps must be from 0 to 300, not 400')
     assert list(tmp_path.glob('*/*')) == []
 
 
@@ -404,7 +451,7 @@ def test_the_papers_models_open_for_fine_tuning_and_with_a_new_head_for_mlm(sett
                         '--template={text}', '--dataset=words', '--steps=3', '--hold_out=0.2',
                         f'--predictions={tmp_path}/p', '--device=cpu')
     assert result.returncode == 0, result.stderr
-    cfg = settings(corpus=settings().corpus, name='on', phases=(('mlm', 2),), decay_steps=0, weights_from=str(tmp_path / 'sl'), hidden_size=48,
+    cfg = settings(corpus=settings().corpus, name='on', phases=(('mlm', 2),), warmup_steps=0, decay_steps=0, weights_from=str(tmp_path / 'sl'), hidden_size=48,
                    intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, lr=0.0, context=128)
     with pytest.raises(ValueError, match='has no output head.*new_head = True'):
         pretrain.train(cfg)

@@ -74,6 +74,8 @@ def test_ids_are_those_of_hugging_face(style, tmp_path):
     again.encode_special_tokens = True
     same_ids(ours, again, sample_texts(3_000, seed=1))
     assert load_tokenizer(str(tmp_path)).fingerprint() == ours.fingerprint()
+    assert {token: again.token_to_id(token) for token in ours.specials} == ours.specials  # low ids, too, and the mask
+    assert all(again.id_to_token(i) is not None for i in range(ours.vocab_size))
 
 
 def test_ids_of_the_embedded_tokenizer_are_those_of_hugging_face():
@@ -138,6 +140,8 @@ def split(pattern):
     (lambda spec: spec.update(pre_tokenizer=None), 'pre_tokenizer'),
     (lambda spec: spec.update(pre_tokenizer=split(r'\p{N}{1,3}+|\p{L}+')), 'not sure to mean the same'),  # possessive to one only
     (lambda spec: spec.update(pre_tokenizer=split(r'^\w+')), 'not sure to mean the same'),                 # of a line to one only
+    (lambda spec: spec.update(pre_tokenizer=split(r'[[:alpha:]]+|\s+')), 'not sure to mean the same'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'\p{N}{1,3}| ?\p{L}+')), 'leaves out some characters'),
     (lambda spec: spec['model']['merges'].reverse(), 'order of merges'),
     (lambda spec: spec['model']['merges'].pop(500), 'not what its merges make'),
     (lambda spec: spec['model']['vocab'].pop('Ġ'), 'lacks some of the 256 bytes'),
@@ -145,7 +149,13 @@ def split(pattern):
     (lambda spec: spec['model']['vocab'].update({'the': 'x'}), 'not a whole number'),
     (lambda spec: spec['added_tokens'].pop(1), 'eos'),
     (lambda spec: spec['added_tokens'].append({'id': 4096, 'content': '    ', 'special': False}), 'occurs in ordinary text'),
-    (lambda spec: spec['added_tokens'][2].update(id=500), 'share an id'),
+    (lambda spec: spec['added_tokens'][2].update(id=500), 'has id 500, but Hugging Face would give it 4095'),
+    (lambda spec: spec['added_tokens'].append({'id': 4100, 'content': '<x>', 'special': True}), 'has id 4100, but Hugging Face would give it 4096'),
+    (lambda spec: spec['added_tokens'].append(spec['added_tokens'][0]), 'empty or there twice'),
+    (lambda spec: spec['model']['vocab'].update({'Ġthe': 4096, 'a': spec['model']['vocab']['b']}), 'rise with|share an id'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'\p{L}*')), 'not sure to mean the same'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'\p{L}+|)')), 'not sure to mean the same'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'\S+')), 'leaves out some characters'),
     (lambda spec: spec['added_tokens'].append('x'), 'not a tokenizer.json'),
     (lambda spec: spec.pop('model'), 'not a tokenizer.json'),
     (lambda spec: spec.update(model=[]), 'not a tokenizer.json'),

@@ -1,0 +1,641 @@
+"""How fast, against what: each case prints one JSON line. Not part of the tests.
+
+    python tests/bench.py                            # the cases and what each compares
+    python tests/bench.py step_padded loss           # some of them
+    python tests/bench.py cpu --out=bench.jsonl      # all that a CPU runs in reasonable time
+    python tests/bench.py mfu --size=610m            # one GPU: utilisation at the paper's batch, Hugging Face beside it
+    python tests/bench.py growth --out=bench.jsonl   # tokens a second against context, segments, processes; memory against vocabulary
+    python tests/bench.py figure bench.jsonl         # draw what was measured
+
+Ours and the peer do the same work in one process, in turns, after a warm-up; where the work has a loss it is asserted
+equal first. ratio is the median of the peer's time over ours, lo and hi the extremes; --repeats (7) turns are taken.
+"""
+import argparse
+import dataclasses
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+import configs                # noqa: E402
+import data                   # noqa: E402
+import evaluate               # noqa: E402
+import finetune               # noqa: E402
+import model as architecture  # noqa: E402
+import pretrain               # noqa: E402
+import tasks                  # noqa: E402
+
+TINY = dict(name='bench', hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            tie_word_embeddings=True, vocab_size=4_096, phases=(('mlm', 10_000),), decay_steps=0, warmup_steps=0, lr=1e-4, micro_rows=0)
+DEVICE, DTYPE = pretrain.pick_device()
+WORLD = pretrain.World(0, 1, DEVICE, DTYPE)
+
+
+# ----------------------------------------------------------------------------------------------- how to measure
+
+@dataclasses.dataclass
+class Pair:
+    """Two callables that do the same work."""
+    ours: object
+    peer: object
+    tokens: int = 0       # in the work, to count per second
+    same: float = 1e-3    # how near what they return must be, relative; None: they return nothing to compare
+
+
+def seconds(run):
+    began = time.perf_counter()
+    run()
+    if DEVICE.type == 'cuda':
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def peak_mib(run):
+    """What a run adds to the memory at its start, at the most: of the GPU, or of the process (Linux)."""
+    if DEVICE.type == 'cuda':
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return (torch.cuda.max_memory_allocated() - before) / 2 ** 20
+    status = Path('/proc/self/status')
+    if not status.exists():
+        return None
+    Path('/proc/self/clear_refs').write_text('5')  # VmHWM counts from here
+    resident = lambda field: int(re.search(rf'{field}:\s+(\d+)', status.read_text()).group(1)) / 1024  # noqa: E731
+    before = resident('VmRSS')
+    run()
+    return max(0.0, resident('VmHWM') - before)
+
+
+def compare(name, pair, repeats):
+    """One JSON line of a case."""
+    ours, peer = pair.ours(), pair.peer()
+    if pair.same is not None:
+        assert np.allclose(ours, peer, rtol=pair.same, atol=pair.same), f'{name}: not the same work: {ours} and {peer}'
+    times = {'ours': [], 'peer': []}
+    for k in range(repeats):
+        for who in ('ours', 'peer') if k % 2 else ('peer', 'ours'):
+            times[who].append(seconds(getattr(pair, who)))
+    ratios = [peer / ours for ours, peer in zip(times['ours'], times['peer'])]
+    middle = {who: statistics.median(found) for who, found in times.items()}
+    memory = [peak_mib(run) for run in (pair.ours, pair.peer)]
+    return {'case': name, 'ours_ms': round(1e3 * middle['ours'], 3), 'peer_ms': round(1e3 * middle['peer'], 3),
+            'ratio': round(statistics.median(ratios), 2), 'lo': round(min(ratios), 2), 'hi': round(max(ratios), 2),
+            'tokens_per_second': round(pair.tokens / middle['ours']) if pair.tokens else None,
+            'peak_mib': memory[0] and round(memory[0], 1), 'peer_peak_mib': memory[1] and round(memory[1], 1)}
+
+
+def machine():
+    name = torch.cuda.get_device_name() if DEVICE.type == 'cuda' else f'{torch.get_num_threads()} threads of CPU'
+    return {'machine': name, 'torch': torch.__version__, 'date': time.strftime('%Y-%m-%d')}
+
+
+# ------------------------------------------------------------------------------------------- what is measured with
+
+def settings(**changes):
+    return pretrain.Settings(**TINY | changes)
+
+
+def corpus_of(cfg):
+    """A corpus of random tokens, the special ids last, with what `data.make_batch` asks of one."""
+    V = cfg.vocab_size
+    ids = {'bos_token_id': V - 3, 'eos_token_id': V - 2, 'pad_token_id': V - 2, 'mask_token_id': V - 1}
+    draw = np.random.default_rng(0).integers(0, V - 3, 1 << 20)
+    return SimpleNamespace(meta=ids | {'special_ids': [V - 3, V - 2, V - 1]}, ordinary_ids=np.arange(V - 3),
+                           stretch=lambda split, k, context: draw[k * context:(k + 1) * context])
+
+
+def batch_of(cfg, kind='mlm'):
+    """The rows of a step as one Batch of tensors on the device, and the number of its targets."""
+    batch, _ = data.make_batch(corpus_of(cfg), 'train', [(k, k) for k in range(cfg.rows_per_step)], 0, kind, cfg)
+    tensors = {name: torch.from_numpy(getattr(batch, name)).to(DEVICE) for name in ('tokens', 'targets', 'at')}
+    return dataclasses.replace(batch, **tensors), len(batch.at)
+
+
+def our_step(cfg, kind='mlm'):
+    """(a function that trains one step and returns its loss, its Batch, the model)."""
+    meta = corpus_of(cfg).meta
+    model, wrapped = pretrain.build(cfg, meta, WORLD)
+    pretrain.initialise(dict(model.named_parameters()), pretrain.Origin(None, {'step': 0}, ''), cfg)
+    optimizer = pretrain.make_optimizer(model, cfg, WORLD)
+    batch, count = batch_of(cfg, kind)
+    cfg = dataclasses.replace(cfg, phases=((kind, 10_000),))
+    return lambda: pretrain.train_step(wrapped, optimizer, [batch], count, 0, cfg, WORLD)[0] / count, batch, model
+
+
+def their_step(model, batch, packed=False):
+    """A step of Hugging Face's EuroBertForMaskedLM with the same weights on the same texts, padded or packed in rows.
+
+    Packed: rows of the same length, a 4D mask that keeps segments apart, positions that restart.
+    """
+    import transformers
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder)
+        theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).to(DEVICE)
+    theirs.model.embed_tokens.padding_idx = None
+    inputs = packed_inputs(batch) if packed else padded_inputs(batch)
+    return peer_step(theirs, inputs)
+
+
+def peer_step(theirs, inputs):
+    theirs.train()
+    groups = [{'params': [p for p in theirs.parameters() if p.ndim >= 2], 'weight_decay': 0.1},
+              {'params': [p for p in theirs.parameters() if p.ndim < 2], 'weight_decay': 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), eps=1e-5, fused=True)
+
+    def step():
+        with WORLD.autocast():
+            loss = theirs(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+    return step
+
+
+def padded_inputs(batch):
+    tokens, targets = batch.tokens.split(batch.lengths), batch.targets.split(batch.lengths)
+    pad = nn.utils.rnn.pad_sequence
+    return {'input_ids': pad(tokens, batch_first=True), 'labels': pad(targets, batch_first=True, padding_value=-100),
+            'attention_mask': pad([torch.ones_like(part) for part in tokens], batch_first=True)}
+
+
+def packed_inputs(batch, context=None):
+    context = context or batch.lengths[0] + batch.lengths[1]  # a row is cut in two
+    lengths = torch.tensor(batch.lengths, device=DEVICE)
+    segment = torch.arange(len(lengths), device=DEVICE).repeat_interleave(lengths).view(-1, context)
+    starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    positions = (torch.arange(len(batch.tokens), device=DEVICE) - starts).view(-1, context)
+    mask = torch.where(segment[:, None, :, None] == segment[:, None, None, :], 0.0, -torch.inf)
+    return {'input_ids': batch.tokens.view(-1, context), 'labels': batch.targets.view(-1, context), 'attention_mask': mask,
+            'position_ids': positions}
+
+
+class GPT(nn.Module):
+    """The plain decoder: learned positions, LayerNorm, GELU, SDPA with is_causal, tied head, logits of every position."""
+
+    def __init__(self, V, d, L, H, context):
+        super().__init__()
+        self.H, self.embed, self.positions = H, nn.Embedding(V, d), nn.Embedding(context, d)
+        self.blocks = nn.ModuleList(nn.ModuleDict({
+            'norm1': nn.LayerNorm(d, bias=False), 'qkv': nn.Linear(d, 3 * d, bias=False), 'out': nn.Linear(d, d, bias=False),
+            'norm2': nn.LayerNorm(d, bias=False), 'up': nn.Linear(d, 4 * d, bias=False), 'down': nn.Linear(4 * d, d, bias=False),
+        }) for _ in range(L))
+        self.norm = nn.LayerNorm(d, bias=False)
+        for p in self.parameters():
+            if p.ndim == 2:
+                nn.init.normal_(p, 0, 0.02)
+
+    def forward(self, input_ids, labels):
+        x = self.embed(input_ids) + self.positions.weight[:input_ids.shape[1]]
+        for block in self.blocks:
+            q, k, v = (part.unflatten(2, (self.H, -1)).transpose(1, 2) for part in block['qkv'](block['norm1'](x)).chunk(3, 2))
+            x = x + block['out'](F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+            x = x + block['down'](F.gelu(block['up'](block['norm2'](x))))
+        logits = self.norm(x) @ self.embed.weight.T
+        return SimpleNamespace(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100))
+
+
+# -------------------------------------------------------------------------------------------------------- cases
+
+def step_padded():
+    """train step, rows of 2,048 cut as in the paper, tiny model: Hugging Face on padded texts (goal 2.4)"""
+    ours, batch, model = our_step(settings(context=2_048, rows_per_step=2))
+    return Pair(ours, their_step(model, batch), len(batch.tokens))
+
+
+def step_packed():
+    """the same: Hugging Face on packed rows with a 4D mask (goal 1.35)"""
+    ours, batch, model = our_step(settings(context=2_048, rows_per_step=2))
+    return Pair(ours, their_step(model, batch, packed=True), len(batch.tokens))
+
+
+def step_fixed(vocab_size=4_096):
+    """train step, 8 rows of 256 uncut, vocabulary 4,096: Hugging Face without any mask (goal 1.15)"""
+    ours, batch, model = our_step(settings(context=256, rows_per_step=8, cut_rows=False, vocab_size=vocab_size))
+    inputs = padded_inputs(batch)
+    del inputs['attention_mask']
+    with tempfile.TemporaryDirectory() as folder:
+        import transformers
+        model.save(folder)
+        theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).to(DEVICE)
+    theirs.model.embed_tokens.padding_idx = None
+    return Pair(ours, peer_step(theirs, inputs), len(batch.tokens))
+
+
+def step_fixed_32k():
+    """the same with a vocabulary of 32,768 (goal 1.6)"""
+    return step_fixed(32_768)
+
+
+def real_210m(packed=False):
+    """train step of the 210M, one row of 1,024 cut in two: Hugging Face on padded texts (goal 3.0)"""
+    cfg, _ = configs.parse(pretrain.Settings, [str(ROOT / 'configs/210m_mlm.py'), '--context=1024', '--rows_per_step=1', '--micro_rows=1',
+                                               '--compile=False', '--decay_steps=0', '--warmup_steps=0', '--lr=1e-4'])
+    ours, batch, model = our_step(cfg)
+    return Pair(ours, their_step(model, batch, packed), len(batch.tokens))
+
+
+def real_210m_packed():
+    """the same: Hugging Face on packed rows (goal 1.75)"""
+    return real_210m(packed=True)
+
+
+def clm_gpt():
+    """CLM step, sizes matched, both compiled: a plain GPT (goal 1.0)"""
+    d, L, H, V, context = 384, 6, 6, 8_192, 256
+    cfg = settings(context=context, rows_per_step=8, cut_rows=False, vocab_size=V, hidden_size=d, num_hidden_layers=L, num_attention_heads=H,
+                   num_key_value_heads=H, intermediate_size=8 * d // 3, compile=True)
+    ours, batch, model = our_step(cfg, 'clm')
+    gpt = GPT(V, d, L, H, context).to(DEVICE)
+    sizes = [sum(p.numel() for name, p in one.named_parameters() if 'positions' not in name) for one in (model, gpt)]
+    assert abs(sizes[0] - sizes[1]) < 1e-3 * sizes[0], sizes
+    inputs = {'input_ids': batch.tokens.view(-1, context), 'labels': batch.targets.view(-1, context)}
+    return Pair(ours, peer_step(torch.compile(gpt), inputs), len(batch.tokens), same=0.02)  # other weights, like losses
+
+
+def loss_alone():
+    """the loss and its gradients, 8,192 positions of width 256, vocabulary 32,768, 40 % masked: linear + cross_entropy (goal 2.5, memory 1/5)"""
+    N, d, V = 8_192, 256, 32_768
+    hidden, weight = (torch.randn(size, d, device=DEVICE).mul_(0.05).requires_grad_() for size in (N, V))
+    targets = torch.randint(0, V, (N,), device=DEVICE).where(torch.rand(N, device=DEVICE) < 0.4, -100)
+    at = torch.nonzero(targets != -100).squeeze(1)
+
+    def ours():
+        hidden.grad = weight.grad = None
+        loss = architecture.ChunkedCrossEntropy.apply(hidden[at], weight, targets[at], True) / len(at)
+        loss.backward()
+        return loss.item(), hidden.grad.norm().item(), weight.grad.norm().item()
+
+    def peer():
+        hidden.grad = weight.grad = None
+        loss = F.cross_entropy(F.linear(hidden, weight), targets)
+        loss.backward()
+        return loss.item(), hidden.grad.norm().item(), weight.grad.norm().item()
+    return Pair(ours, peer, N)
+
+
+def sentences(count, seed=0):
+    """Token arrays with the lengths of short sentences: log-normal, median 18, at most 250."""
+    draw = np.random.default_rng(seed)
+    return [draw.integers(0, 4_000, length) for length in np.clip(draw.lognormal(2.9, 0.75, count).astype(int), 3, 250)]
+
+
+def encoder_pair(kind):
+    """(our Encoder, transformers' with the same weights): of 4 layers of width 256."""
+    import transformers
+    cfg = settings(hidden_size=256, intermediate_size=768, num_hidden_layers=4, context=512)
+    model = our_step(dataclasses.replace(cfg, rows_per_step=1))[2]
+    encoder = finetune.Encoder(model.sizes, kind, 4).to(DEVICE)
+    encoder.model.load_state_dict(model.model.state_dict())
+    with torch.no_grad():
+        for name, p in encoder.named_parameters():
+            if not name.startswith('model.'):
+                p.copy_(architecture.initial_weight(name, p.shape, 0))
+    with tempfile.TemporaryDirectory() as folder:
+        tensors = {name.removeprefix('model.') if kind == 'IR' else name: p for name, p in encoder.named_parameters()}
+        architecture.save(model.sizes, tensors, folder, num_labels=4, classifier_pooling='mean')
+        auto = transformers.AutoModel if kind == 'IR' else transformers.AutoModelForSequenceClassification
+        theirs = auto.from_pretrained(folder).to(DEVICE)
+    (theirs if kind == 'IR' else theirs.model).embed_tokens.padding_idx = None
+    return encoder, theirs
+
+
+def pad(arrays):
+    tokens = [torch.from_numpy(array).to(DEVICE) for array in arrays]
+    ids = nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+    return ids, nn.utils.rnn.pad_sequence([torch.ones_like(part) for part in tokens], batch_first=True)
+
+
+def ragged_inference():
+    """vectors of 512 short sentences: Hugging Face on padded batches of 32 in random order (goal 2.5)"""
+    encoder, theirs = encoder_pair('IR')
+    texts, cfg = sentences(512), SimpleNamespace(tokens_at_once=16_384)
+    theirs.eval()
+
+    @torch.no_grad()
+    def padded():
+        found = []
+        for start in range(0, len(texts), 32):
+            ids, mask = pad(texts[start:start + 32])
+            with WORLD.autocast():
+                hidden = theirs(input_ids=ids, attention_mask=mask).last_hidden_state
+            mean = (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            found.append(F.normalize(mean, dim=1))
+        return torch.cat(found).cpu().numpy()
+    return Pair(lambda: np.stack(finetune.outputs(encoder, texts, cfg, WORLD, per_token=False)), padded, sum(map(len, texts)))
+
+
+def ragged_training():
+    """fine-tuning steps on batches of 32 short sentences: Hugging Face on padded batches (goal 2.4)"""
+    encoder, theirs = encoder_pair('SC')
+    batches = [sentences(32, seed) for seed in range(4)]
+    labels = [torch.randint(0, 4, (32,), generator=torch.Generator().manual_seed(seed)).to(DEVICE) for seed in range(4)]
+    optimizers = [pretrain.make_optimizer(one, settings(), WORLD) for one in (encoder, theirs)]
+
+    def step(loss, model, optimizer):
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.item()
+
+    def ours():
+        return [step(F.cross_entropy(finetune.apply(encoder, batch, WORLD), label), encoder, optimizers[0])
+                for batch, label in zip(batches, labels)]
+
+    def padded():
+        found = []
+        for batch, label in zip(batches, labels):
+            ids, mask = pad(batch)
+            with WORLD.autocast():
+                loss = theirs(input_ids=ids, attention_mask=mask, labels=label).loss
+            found.append(step(loss, theirs, optimizers[1]))
+        return found
+    return Pair(ours, padded, sum(len(text) for batch in batches for text in batch))
+
+
+def tokenising():
+    """English with Llama 3's vocabulary (the embedded one if it is not at hand): the tokenizers library's batch call (goal 2.8)"""
+    import docs
+    from tokenizers import Tokenizer as HuggingFace
+    from tokenizer import load_tokenizer
+    llama = ROOT.parent / 'shared/tokenizer/llama3.model'
+    ours = load_tokenizer(str(llama if llama.exists() else ROOT / 'configs/corpora/docs'))
+    with tempfile.TemporaryDirectory() as folder:
+        ours.save(folder)
+        theirs = HuggingFace.from_file(f'{folder}/tokenizer.json')
+    theirs.encode_special_tokens = True
+    texts = [text for _, _, text in docs.documents()][:8_000]
+    chunks = [([(text, False) for text in texts[k:k + data.CHUNK]], None, None) for k in range(0, len(texts), data.CHUNK)]
+    count = sum(len(ours.encode(text)) + 1 for text in texts)
+
+    def encode():
+        return sum(len(array) for train, _, _, _ in data.encode_chunks(iter(chunks), ours, os.cpu_count()) for array in train)
+
+    def batch():
+        return sum(len(encoding.ids) + 1 for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False))
+    return Pair(encode, batch, count, same=0)
+
+
+def bootstrap():
+    """interval of a mean, 10,000 resamples of 3,000 scores: scipy.stats.bootstrap (goal 1.0, at most 32 MiB)"""
+    import scipy.stats
+    scores = np.random.default_rng(0).random(3_000)
+
+    def peer():
+        found = scipy.stats.bootstrap((scores,), np.mean, n_resamples=10_000, method='percentile', batch=256, rng=0)
+        return found.confidence_interval
+    return Pair(lambda: evaluate.interval(evaluate.bootstrap(scores)[:, 0]), peer, same=0.002)
+
+
+def ndcg():
+    """NDCG@10 of 3,000 queries over 2,000 documents from their cosines: sorting each query's list in Python (goal 8)"""
+    draw = np.random.default_rng(0)
+    cosines = draw.random((3_000, 2_000)).round(6)
+    ids = [f'd{k:04d}' for k in range(2_000)][::-1]
+    rows = [{'id': str(k), 'grades': {ids[int(j)]: 1 for j in draw.integers(0, 2_000, 3)}} for k in range(3_000)]
+
+    def ours():
+        found = [tasks.ranking(row, ids, cosines[k]) for k, row in enumerate(rows)]
+        return np.mean([evaluate.ndcg(row['grades'], one['docs']) for row, one in zip(rows, found)])
+
+    def peer():
+        found = []
+        for row, scores in zip(rows, cosines.tolist()):
+            order = sorted(zip(scores, ids), reverse=True)[:10]
+            gains = [row['grades'].get(document, 0) / np.log2(k + 2) for k, (_, document) in enumerate(order)]
+            ideal = [grade / np.log2(k + 2) for k, grade in enumerate(sorted(row['grades'].values(), reverse=True)[:10])]
+            found.append(sum(gains) / sum(ideal))
+        return np.mean(found)
+    return Pair(ours, peer, same=1e-6)
+
+
+def loader_waits():
+    """what a training step waits for its batch: share of the time, tiny model, threads and all (goal: at most 1 %)"""
+    cfg = settings(context=512, rows_per_step=2, phases=(('mlm', 10_000),))
+    corpus = corpus_of(cfg)
+    corpus.num_stretches, corpus.folder = lambda split, context: (1 << 20) // context, Path('.')
+    step, _, model = our_step(cfg)
+    optimizer = pretrain.make_optimizer(model, cfg, WORLD)
+    loader = data.Loader(corpus, cfg, 0, 10_000, convert=lambda batch: pretrain.to_tensors(batch, DEVICE))
+    waited, began, steps = 0.0, None, iter(loader)
+    for k in range(220):
+        if k == 20:
+            waited, began = 0.0, time.perf_counter()
+        before = time.perf_counter()
+        found = next(steps)
+        waited += time.perf_counter() - before
+        pretrain.train_step(model, optimizer, found.batches, found.num_targets, k, cfg, WORLD)
+    total = time.perf_counter() - began
+    loader.close()
+    return {'case': 'loader_waits', 'share': round(waited / total, 4), 'tokens_per_second': round(200 * 1_024 / total)}
+
+
+CASES = [step_padded, step_packed, step_fixed, step_fixed_32k, real_210m, real_210m_packed, clm_gpt, loss_alone, ragged_inference,
+         ragged_training, tokenising, bootstrap, ndcg, loader_waits]
+
+
+
+# ------------------------------------------------------------------------------------------------------ one GPU
+
+PEAK = {'H100': 989e12, 'H200': 989e12, 'A100': 312e12, '4090': 165e12}    # datasheets: dense bf16 FLOP/s
+
+
+def counted_flops(cfg, batches, kind):
+    """Of a step on each of these Batches, forward and backward: real segments, head rows computed (`flops_per_token`)."""
+    H, K, h, d = cfg.num_attention_heads, cfg.num_key_value_heads, cfg.head_dim or cfg.hidden_size // cfg.num_attention_heads, cfg.hidden_size
+    matrices = cfg.num_hidden_layers * (2 * d * (H + K) * h + 3 * d * cfg.intermediate_size)
+    attended = [sum(length ** 2 for length in batch.lengths) / (2 if kind == 'clm' else 1) for batch in batches]
+    return [3 * (2 * matrices * len(batch.tokens) + 2 * len(batch.at) * cfg.vocab_size * d + 4 * cfg.num_hidden_layers * H * h * pairs)
+            for batch, pairs in zip(batches, attended)]
+
+
+def mfu(size, steps, with_peer):
+    """Lines of a size at the paper's batch on one GPU: 6 rows of 2,048 tokens cut in two, optimizer step included."""
+    peak = next((value for name, value in PEAK.items() if name in torch.cuda.get_device_name()), None)
+    if peak is None:
+        raise SystemExit(f'error: no datasheet peak is known for {torch.cuda.get_device_name()}; add it to PEAK')
+    for kind in ('mlm', 'clm'):
+        cfg, _ = configs.parse(pretrain.Settings, [str(ROOT / f'configs/{size}_mlm.py'), '--rows_per_step=6', '--micro_rows=6',
+                                                   '--warmup_steps=0', '--lr=1e-5', '--decay_steps=0'])
+        cfg, corpus = dataclasses.replace(cfg, phases=((kind, 1_000_000),)), corpus_of(cfg)
+        model, wrapped = pretrain.build(cfg, corpus.meta, WORLD)
+        pretrain.initialise(dict(model.named_parameters()), pretrain.Origin(None, {'step': 0}, ''), cfg)
+        optimizer = pretrain.make_optimizer(model, cfg, WORLD)
+        made = [data.make_batch(corpus, 'train', [(k + j, (k + j) % 500) for j in range(6)], 0, kind, cfg)[0] for k in range(0, 6 * 12, 6)]
+        batches = [pretrain.to_tensors(batch, DEVICE) for batch in made]
+        torch.cuda.reset_peak_memory_stats()
+        losses, began = [], time.perf_counter()
+
+        def step(k):
+            batch = batches[k % len(batches)]
+            losses.append(pretrain.train_step(wrapped, optimizer, [batch], len(batch.at), 0, cfg, WORLD)[0])
+        step(0)
+        torch.cuda.synchronize()
+        compiled = time.perf_counter() - began
+        for k in range(1, len(batches)):
+            step(k)
+        torch.cuda.synchronize()
+        times = [seconds(lambda: [step(k) for k in range(len(batches))]) / len(batches) for _ in range(steps)]
+        took = statistics.median(times)
+        flops = statistics.fmean(counted_flops(cfg, made, kind))
+        N, parameters = 6 * cfg.context, sum(p.numel() for p in model.parameters())
+        nanogpt = (6 * parameters + 12 * cfg.num_hidden_layers * cfg.hidden_size * cfg.context) * N
+        yield {'case': f'mfu {size} {kind}', 'ms': round(1e3 * took, 2), 'lo': round(1e3 * min(times), 2), 'hi': round(1e3 * max(times), 2),
+               'tokens_per_second': round(N / took), 'mfu': round(flops / took / peak, 4), 'mfu_nanogpt_formula': round(nanogpt / took / peak, 4),
+               'peak_gib': round(torch.cuda.max_memory_allocated() / 2 ** 30, 2), 'first_step_s': round(compiled, 1),
+               'loss': round((losses[-1] / len(batches[-1].at)).item(), 4)}
+        if with_peer and kind == 'mlm':
+            tensors = dataclasses.replace(batches[0], **{name: getattr(batches[0], name).to(DEVICE) for name in ('tokens', 'targets', 'at')})
+            del wrapped, optimizer
+            torch.cuda.reset_peak_memory_stats()
+            theirs = their_step(model, tensors)
+            del model
+            for _ in range(3):
+                theirs()
+            times = [seconds(theirs) for _ in range(3 * steps)]
+            yield {'case': f'mfu {size} {kind}, Hugging Face padded', 'ms': round(1e3 * statistics.median(times), 2), 'lo': round(1e3 * min(times), 2),
+                   'hi': round(1e3 * max(times), 2), 'tokens_per_second': round(N / statistics.median(times)),
+                   'ratio': round(statistics.median(times) / took, 2), 'peak_gib': round(torch.cuda.max_memory_allocated() / 2 ** 30, 2)}
+        torch.cuda.empty_cache()
+
+
+# ---------------------------------------------------------------------------------------------------- how it grows
+
+def growth(repeats):
+    """Lines: tokens a second of the tiny model against context and segments; the loss's memory against vocabulary; processes."""
+    for context in (256, 512, 1_024, 2_048, 4_096, 8_192):
+        step, batch, _ = our_step(settings(context=context, rows_per_step=8_192 // context))
+        yield grown('context', context, step, len(batch.tokens), repeats)
+    for segments in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        cfg = settings(context=8_192 // segments, rows_per_step=segments, cut_rows=False)
+        step, batch, _ = our_step(cfg)
+        yield grown('segments of 8,192 tokens', segments, step, len(batch.tokens), repeats)
+    for vocab_size in (4_096, 8_192, 16_384, 32_768, 65_536, 131_072):
+        hidden, weight = (torch.randn(size, 128, device=DEVICE).requires_grad_() for size in (2_048, vocab_size))
+        targets = torch.randint(0, vocab_size, (2_048,), device=DEVICE)
+        ours = peak_mib(lambda: architecture.ChunkedCrossEntropy.apply(hidden, weight, targets, True).backward())
+        peer = peak_mib(lambda: F.cross_entropy(F.linear(hidden, weight), targets).backward())
+        yield {'case': 'growth', 'of': 'vocabulary', 'at': vocab_size, 'peak_mib': round(ours, 1), 'peer_peak_mib': round(peer, 1)}
+    for processes in (1, 2):
+        launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
+        result = subprocess.run([*launcher, __file__, '_process'], capture_output=True, text=True, timeout=600,
+                                env=os.environ | {'OMP_NUM_THREADS': '1'})
+        if result.returncode:
+            raise SystemExit(f'error: {processes} processes: {result.stderr[-500:]}')
+        yield {'case': 'growth', 'of': 'processes of one thread', 'at': processes, 'tokens_per_second': int(result.stdout.split()[-1])}
+
+
+def grown(what, at, step, tokens, repeats):
+    step()
+    times = [seconds(step) for _ in range(repeats)]
+    return {'case': 'growth', 'of': what, 'at': at, 'tokens_per_second': round(tokens / statistics.median(times))}
+
+
+def one_process():
+    """Under torchrun: tokens a second of all processes, 8 rows of 512 a step, printed by the first."""
+    with pretrain.processes('cpu') as world:
+        cfg = settings(context=512, rows_per_step=8)
+        model, wrapped = pretrain.build(cfg, corpus_of(cfg).meta, world)
+        pretrain.initialise(dict(model.named_parameters()), pretrain.Origin(None, {'step': 0}, ''), cfg)
+        optimizer = pretrain.make_optimizer(model, cfg, world)
+        batch, count = batch_of(dataclasses.replace(cfg, rows_per_step=8 // world.size))
+        run = lambda: pretrain.train_step(wrapped, optimizer, [batch], count * world.size, 0, cfg, world)  # noqa: E731
+        run()
+        took = statistics.median([seconds(run) for _ in range(20)])
+        if world.rank == 0:
+            print(round(8 * 512 / took))
+
+
+# ---------------------------------------------------------------------------------------------------------- figure
+
+def figure(path, out='figures/speed.png'):
+    """Draw a file of this script's lines: ratios of the cases, and how things grow."""
+    import matplotlib
+    matplotlib.use('agg')
+    from matplotlib import pyplot as plt
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    pairs = list({line['case']: line for line in lines if 'ours_ms' in line}.values())
+    series = {}
+    for line in lines:
+        if line['case'] == 'growth':
+            series.setdefault(line['of'], {})[line['at']] = line
+    fig, axes = plt.subplots(1, 1 + len(series), figsize=(5 + 3.4 * len(series), 4), layout='constrained')
+    axes = np.atleast_1d(axes)
+    axes[0].barh([line['case'] for line in pairs], [line['ratio'] for line in pairs],
+                 xerr=np.array([[line['ratio'] - line['lo'], line['hi'] - line['ratio']] for line in pairs]).T if pairs else None)
+    axes[0].axvline(1, color='black', lw=0.8)
+    axes[0].set_xlabel("peer's time / ours")
+    axes[0].invert_yaxis()
+    for ax, (what, points) in zip(axes[1:], series.items()):
+        xs = sorted(points)
+        for key, label in (('tokens_per_second', 'tokens/s'), ('peak_mib', 'MiB, ours'), ('peer_peak_mib', 'MiB, all logits')):
+            if key in points[xs[0]]:
+                ax.plot(xs, [points[x][key] for x in xs], 'o-', label=label)
+        ax.set_xscale('log', base=2)
+        ax.set_ylim(0)
+        ax.set_xlabel(what)
+        ax.legend()
+    Path(out).parent.mkdir(exist_ok=True)
+    fig.savefig(out, dpi=150)
+    print(out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('cases', nargs='*', help='names of cases, or cpu, mfu, growth, figure')
+    parser.add_argument('--repeats', type=int, default=7, help='turns of each case')
+    parser.add_argument('--size', default='610m', help='of mfu: 210m, 610m, 1b, or several with commas')
+    parser.add_argument('--peer', action=argparse.BooleanOptionalAction, default=True, help='of mfu: Hugging Face beside it')
+    parser.add_argument('--out', default='', help='a file to append the lines to')
+    args = parser.parse_args()
+    by_name = {case.__name__: case for case in CASES}
+    if args.cases[:1] == ['figure'] and len(args.cases) == 2:
+        return figure(args.cases[1])
+    if args.cases == ['_process']:
+        return one_process()
+    if not args.cases:
+        return print('\n'.join(f'{name:<18} {case.__doc__.splitlines()[0]}' for name, case in by_name.items()))
+    names = [name for given in args.cases for name in (by_name if given == 'cpu' else [given])]
+    for name in names:
+        if name not in by_name and name not in ('mfu', 'growth'):
+            raise SystemExit(f'error: no case {name}; there are {", ".join(by_name)}, cpu, mfu, growth, figure')
+
+    def lines(name):
+        torch.manual_seed(0)
+        if name == 'mfu':
+            for size in args.size.split(','):
+                yield from mfu(size, args.repeats, args.peer)
+        elif name == 'growth':
+            yield from growth(args.repeats)
+        else:
+            found = by_name[name]()
+            yield compare(name, found, args.repeats) if isinstance(found, Pair) else found
+
+    for name in names:
+        for line in lines(name):
+            text = json.dumps(line | machine())
+            print(text, flush=True)
+            if args.out:
+                with open(args.out, 'a', encoding='utf-8') as file:
+                    file.write(text + '\n')
+
+
+if __name__ == '__main__':
+    main()
