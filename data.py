@@ -30,7 +30,7 @@ import numpy as np
 
 import configs
 import docs
-from tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, load_tokenizer
+from tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, load_tokenizer, read_json
 
 
 @dataclass(frozen=True)
@@ -704,19 +704,6 @@ def write_json(path, content):
         os.fsync(file.fileno())
     temporary.rename(path)
     sync(temporary.parent)
-
-
-def read_json(path):
-    """The object a JSON file holds. ValueError if it cannot be read or holds none."""
-    try:
-        content = json.loads(Path(path).read_text(encoding='utf-8'))
-    except OSError as error:
-        raise ValueError(f'{path}: {error.strerror}') from None
-    except (ValueError, RecursionError):
-        raise ValueError(f'{path}: not valid JSON') from None
-    if not isinstance(content, dict):
-        raise ValueError(f'{path}: holds no JSON object')
-    return content
 
 
 # ---------------------------------------------------------------------------------------------------- main

@@ -626,7 +626,8 @@ def save_encoder(work, encoder, folder):
     """A Hugging Face folder: EuroBertForSequenceClassification, EuroBertForTokenClassification (TC and QA), or for
     retrieval EuroBertModel, which sentence-transformers opens too. With norms of q and k a Qwen3 of the kind."""
     cfg, sizes = work.cfg, work.base.sizes
-    head = {'SC': 'ForSequenceClassification', 'TC': 'ForTokenClassification', 'QA': 'ForTokenClassification', 'IR': 'Model'}
+    head = {'SC': 'ForSequenceClassification', 'TC': 'ForTokenClassification', 'QA': 'ForTokenClassification',
+            'IR': 'Model'}
     labels = work.labels or {'tag': ('O', 'ANSWER'), 'span': ('start', 'end')}[cfg.qa_head]
     more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + head[cfg.kind]]}
     tensors = {name: p.float() for name, p in encoder.named_parameters()}
@@ -652,15 +653,19 @@ def save_encoder(work, encoder, folder):
 def model_card(work, run):
     """(front matter, text) of a fine-tuned model's README.md."""
     cfg, base = work.cfg, '' if work.cfg.untrained else pretrain.base_model(work.cfg.model)
-    tags = {'SC': 'text-classification', 'TC': 'token-classification', 'QA': 'token-classification', 'IR': 'sentence-similarity'}
-    front = {'library_name': 'sentence-transformers' if cfg.kind == 'IR' else 'transformers', 'pipeline_tag': tags[cfg.kind]}
-    front |= {'base_model': base} if base else {}
-    texts = {'SC': repr(cfg.template), 'TC': 'words joined by a space', 'IR': f'{cfg.query!r} and {cfg.document!r}',
-             'QA': f'{cfg.template!r}; ' + ('tokens of the answer are ANSWER' if cfg.qa_head == 'tag' else
-                                            'the highest start and end among the context\'s tokens, or both at eos for no answer')}
+    pipelines = {'SC': 'text-classification', 'TC': 'token-classification', 'QA': 'token-classification',
+                 'IR': 'sentence-similarity'}
+    front = {'library_name': 'sentence-transformers' if cfg.kind == 'IR' else 'transformers'}
+    front |= {'pipeline_tag': pipelines[cfg.kind]} | ({'base_model': base} if base else {})
+    answer = {'tag': 'the tokens of the answer are ANSWER',
+              'span': 'the best start and end among the context\'s tokens, or both at eos for no answer'}[cfg.qa_head]
+    texts = {'SC': repr(cfg.template), 'TC': 'words joined by a space', 'QA': f'{cfg.template!r}; {answer}',
+             'IR': f'{cfg.query!r} and {cfg.document!r}'}
     schedule = make_schedule(cfg, 0.0, len(work.train))
-    use = {'SC': "pipeline('text-classification', '<this folder>')", 'TC': "pipeline('token-classification', '<this folder>')",
-           'QA': "AutoModelForTokenClassification.from_pretrained('<this folder>')", 'IR': "SentenceTransformer('<this folder>')"}
+    use = {'SC': "pipeline('text-classification', '<this folder>')",
+           'TC': "pipeline('token-classification', '<this folder>')",
+           'QA': "AutoModelForTokenClassification.from_pretrained('<this folder>')",
+           'IR': "SentenceTransformer('<this folder>')"}
     return front, f"""
 # {work.name} on {cfg.dataset}, {run}
 

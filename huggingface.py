@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
+from tokenizer import read_json
+
 NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads', 'num_key_value_heads',
          'max_position_embeddings', 'rms_norm_eps', 'rope_theta', 'tie_word_embeddings', 'attention_bias', 'head_dim')
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
@@ -39,15 +41,16 @@ def newest_checkpoint(folder):
     """The folder itself if it holds weights, else the last of a run's checkpoints."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f'{folder}: no checkpoint there; give the folder with model.safetensors, a run\'s folder, or a hub id '
-                         'as owner/model')
+        raise ValueError(f'{folder}: no checkpoint there; give the folder with model.safetensors, a run\'s folder, or a '
+                         'hub id as owner/model')
     if has_weights(folder):
         return folder
     if steps := [step for step in saved_steps(folder) if has_weights(folder / str(step))]:
         return folder / str(steps[-1])
-    if pickles := sorted(path.name for path in folder.glob('*') if path.suffix in ('.bin', '.pt', '.pth', '.pkl', '.ckpt')):
-        raise ValueError(f'{folder}: {pickles[0]} is a pickle, which can run any code, and is not opened: only safetensors '
-                         'are (transformers writes them with save_pretrained)')
+    suffixes = ('.bin', '.pt', '.pth', '.pkl', '.ckpt')
+    if pickles := sorted(path.name for path in folder.glob('*') if path.suffix in suffixes):
+        raise ValueError(f'{folder}: {pickles[0]} is a pickle, which can run any code, and is not opened: only '
+                         'safetensors are (transformers writes them with save_pretrained)')
     raise ValueError(f'{folder}: no checkpoint there (no model.safetensors)')
 
 
@@ -95,19 +98,6 @@ def download(name, weights):
 
 # ------------------------------------------------------------------------------------------------------- in
 
-def read_json(path):
-    """The object a JSON file holds. ValueError if it cannot be read or holds none."""
-    try:
-        content = json.loads(path.read_text(encoding='utf-8'))
-    except OSError as error:
-        raise ValueError(f'{path}: {error.strerror}') from None
-    except (ValueError, RecursionError):
-        raise ValueError(f'{path}: not valid JSON') from None
-    if not isinstance(content, dict):
-        raise ValueError(f'{path}: holds no JSON object')
-    return content
-
-
 def read_config(folder):
     """{name: value} of what model.Sizes wants to know, from a checkpoint's config.json.
 
@@ -145,7 +135,8 @@ def read_config(folder):
     values['qk_norm'] = kind == 'qwen3'
     if kind == 'qwen2':
         values['attention_bias'] = True
-    if isinstance(heads, int) and isinstance(values['head_dim'], int) and values['head_dim'] * heads == given.get('hidden_size'):
+    head_dim = values['head_dim']
+    if isinstance(heads, int) and isinstance(head_dim, int) and head_dim * heads == given.get('hidden_size'):
         values['head_dim'] = 0  # which says the same
     if 'rope_theta' in rope or kind == 'llama' and 'rope_theta' not in given:
         values['rope_theta'] = rope.get('rope_theta', 10_000)

@@ -539,7 +539,8 @@ def find_origin(cfg, corpus, world):
         return Origin(None, fresh, 'from scratch')
     new_ids, changes = check_weights(huggingface.find_checkpoint(cfg.weights_from, weights=False), cfg, corpus)
     folder = huggingface.find_checkpoint(cfg.weights_from)
-    fresh |= {'base_model': base_model(cfg.weights_from), 'origin': f'with the weights of {described(folder, cfg.weights_from)}'}
+    fresh |= {'base_model': base_model(cfg.weights_from),
+              'origin': f'with the weights of {described(folder, cfg.weights_from)}'}
     how = f'weights from {folder}{changes}; fresh optimiser, data from row {cfg.first_row:,}'
     return Origin(folder, fresh, how, new_ids)
 

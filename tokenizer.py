@@ -23,7 +23,8 @@ BYTELEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}
 # the same behind a pre-tokenizer that makes each digit a piece: a space before a digit stands alone
 DIGITS_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 # what tiktoken's regular expressions and Oniguruma, Hugging Face's, are known to read alike
-COMMON_SYNTAX = re.compile(r'(?!.*(\[\[|--|~~))(\\[pP]\{\w+\}|\\[sSrn]|\\s\+\+\$|\(\?(i?:|[!=>]|<[!=])|\[\^?|\((?!\?)|\{\d+(,\d*)?\}(?![+?])'
+COMMON_SYNTAX = re.compile(r'(?!.*(\[\[|--|~~))'
+                           r'(\\[pP]\{\w+\}|\\[sSrn]|\\s\+\+\$|\(\?(i?:|[!=>]|<[!=])|\[\^?|\((?!\?)|\{\d+(,\d*)?\}(?![+?])'
                            r'|[^\\.$^&\[{(])*')
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 
@@ -125,7 +126,7 @@ class Tokenizer:
         ending = {'type': 'TemplateProcessing', 'single': [text, {'SpecialToken': {'id': eos, 'type_id': 0}}],
                   'pair': [text, {'Sequence': {'id': 'B', 'type_id': 0}}, {'SpecialToken': {'id': eos, 'type_id': 0}}],
                   'special_tokens': {eos: {'id': eos, 'ids': [self.ids['eos']], 'tokens': [eos]}}}
-        # specials stand in `vocab` too: an id that only `added_tokens` gives is not heeded, but counted from its length on
+        # specials stand in `vocab` too: ids that only `added_tokens` gives are not heeded, but counted from its end
         content = {
             'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added,
             'normalizer': {'type': 'NFC'} if self.nfc else None,
@@ -197,12 +198,16 @@ def huggingface_tokenizer(path):
 
 
 def read_json(path):
+    """The object a JSON file holds. ValueError if it cannot be read or holds none."""
     try:
-        return json.loads(path.read_text(encoding='utf-8'))
+        content = json.loads(Path(path).read_text(encoding='utf-8'))
     except OSError as error:
         raise ValueError(f'{path}: {error.strerror}') from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f'{path}: not valid JSON: {error}') from None
+    except (ValueError, RecursionError):
+        raise ValueError(f'{path}: not valid JSON') from None
+    if not isinstance(content, dict):
+        raise ValueError(f'{path}: holds no JSON object')
+    return content
 
 
 def from_json(spec, config):
