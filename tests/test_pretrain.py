@@ -379,6 +379,9 @@ def uneven(corpus, tmp_path_factory):
     return folder
 
 
+UNUSUAL = dict(qk_norm=True, attention_bias=True, head_dim=12, rope_scaling=(8.0, 1.0, 4.0, 32))  # parts of decoders
+
+
 def layouts(settings, world_size, uneven, **changes):
     combinations = [(parallel, micro) for parallel in ('ddp', 'fsdp') for micro in (1, 2, 4)] if world_size > 1 else [('ddp', micro) for micro in (1, 2, 4)]
     common = dict(rows_per_step=8, grad_clip=1e9, val_every=7, save_every=0, save_at=(10,), val_rows=5) | changes
@@ -386,7 +389,8 @@ def layouts(settings, world_size, uneven, **changes):
                      parallel=parallel, micro_rows=micro, **common)
             for parallel, micro in combinations
             for kind, phases, steps in (('both', (('clm', 10), ('mlm', 10)), 5), ('mlm', (('mlm', 1),), 0))] + [
-                settings(name=f'uneven-{world_size}', phases=(('mlm', 4),), decay_steps=0, corpus=str(uneven), **common | {'micro_rows': 2}),
+                settings(name=f'uneven-{world_size}', phases=(('mlm', 4),), decay_steps=0, corpus=str(uneven), parallel='fsdp',
+                         **common | {'micro_rows': 2} | UNUSUAL),
                 settings(name=f'recompute-{world_size}', phases=(('clm', 10), ('mlm', 10)), decay_steps=5, recompute=True, parallel='fsdp',
                          **common | {'micro_rows': 2})]
 
@@ -467,7 +471,7 @@ def test_mistakes_get_one_line_and_leave_nothing(settings, tmp_path):
 
 @pytest.mark.slow
 def test_compiled_training_equals_eager(settings):
-    runs = [settings(name=str(compiled), compile=compiled) for compiled in (True, False)]
+    runs = [settings(name=str(compiled), compile=compiled, **UNUSUAL) for compiled in (True, False)]
     for cfg in runs:
         pretrain.train(cfg)
     assert_same_numbers(run_of(runs[0]), run_of(runs[1]))
