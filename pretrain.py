@@ -879,11 +879,41 @@ def memory_gib(cfg, world_size, weights):
     return {name: value / 2 ** 30 for name, value in found.items()}
 
 
-def dry_run(cfg, world_size, peak=989e12, utilisation=0.4):
-    """Print what a run will be, counted, not measured; ends with an error if rows do not divide.
+def gigabytes_moved(weights, gpus, micro_batches):
+    """{'ddp', 'fsdp': GB} that a GPU sends in a step, and as much receives, all in fp32 and by rings.
 
-    peak is the datasheet's dense bf16 FLOP/s of one H100 or H200, utilisation the share of it assumed (MFU).
+    A ring sends (n - 1) / n of a buffer to gather it or to reduce and scatter it, twice that to reduce it everywhere. DDP
+    reduces the gradients once; FSDP gathers the weights for the forward and for the backward pass of each micro-batch, and
+    reduces and scatters the gradients of the last.
     """
+    once = 4 * weights * (gpus - 1) / gpus / 1e9
+    return {'ddp': 2 * once, 'fsdp': (2 * micro_batches + 1) * once}
+
+
+def efficiency(cfg, weights, gpus, flops):
+    """{'ddp', 'fsdp': share of the time in which a GPU computes}, expected; `flops` are those of a step on all GPUs.
+
+    What is sent is hidden behind arithmetic: DDP's behind the last micro-batch's backward pass, two thirds of it, FSDP's
+    behind everything. Latency, stragglers and the network's own congestion are not counted.
+    """
+    micro_batches = max(1, cfg.rows_per_step / gpus / (cfg.micro_rows or cfg.rows_per_step))
+    compute = flops / gpus / (PEAK * UTILISATION)
+    bandwidth = INSIDE if gpus <= 8 else BETWEEN
+    found = {}
+    for kind, hidden in (('ddp', 2 / 3 * compute / micro_batches), ('fsdp', compute)):
+        exposed = max(0.0, gigabytes_moved(weights, gpus, micro_batches)[kind] * 1e9 / bandwidth - hidden)
+        found[kind] = compute / (compute + exposed)
+    return found
+
+
+PEAK = 989e12        # FLOP/s, bf16 dense, of an H100 or H200 (datasheet)
+UTILISATION = 0.4    # of it: assumed
+INSIDE = 300e9       # bytes a second a GPU sends over NVLink inside a node of 8: assumed, two thirds of the datasheet's 450
+BETWEEN = 45e9       # and between nodes with 400 Gb/s a GPU: assumed, nine tenths
+
+
+def dry_run(cfg, world_size):
+    """Print what a run will be, counted, not measured; ends with an error if rows do not divide."""
     check_rows(dataclasses.replace(cfg, micro_rows=0), world_size)
     path = Path(cfg.corpus) / 'meta.json'
     meta = read_json(path) if path.exists() else None
@@ -892,10 +922,12 @@ def dry_run(cfg, world_size, peak=989e12, utilisation=0.4):
     head = model.lm_head.weight.numel() if model.lm_head else 0
     step, kinds = cfg.rows_per_step * cfg.context, dict.fromkeys(kind for kind, _ in cfg.phases)
     flops = sum(steps * step * flops_per_token(cfg, kind) for kind, steps in cfg.phases)
-    hours = flops / (peak * utilisation) / 3600
+    hours = flops / (PEAK * UTILISATION) / 3600
     rows = cfg.first_row + cfg.total_steps * cfg.rows_per_step
     epochs = rows / max(1, meta['tokens'] // cfg.context) if meta else None
     gigabytes = (meta['tokens'] if meta else rows * cfg.context) * (2 if cfg.vocab_size <= 2 ** 16 else 4) / 1e9
+    sent = gigabytes_moved(weights, world_size, max(1, cfg.rows_per_step // world_size // rows_at_once(cfg, world_size)))
+    shares = {n: efficiency(cfg, weights, n, flops / cfg.total_steps) for n in sorted({8, 192, 1_024, world_size} - {1})}
     memory, kept = memory_gib(cfg, world_size, weights), len({*cfg.save_at, cfg.total_steps}) + cfg.keep
     print(f"""\
 run         {cfg.name}: {", then ".join(f"{steps:,} steps of {kind}" for kind, steps in cfg.phases)}
@@ -905,12 +937,15 @@ tokens      {step:,} a step, {step * cfg.total_steps:,} in all
 corpus      {cfg.corpus}: {f"{meta['tokens']:,} tokens, read {epochs:.2f} times" if meta else "not there yet"}
             {gigabytes:,.1f} GB on disk{"" if meta else " for one epoch"}
 operations  {flops:.3g} FLOP; a token {", ".join(f"{flops_per_token(cfg, kind):.3g} of {kind}" for kind in kinds)}
-time        {hours:,.1f} GPU-hours at an assumed {utilisation:.0%} of {peak / 1e12:.0f} TFLOP/s (MFU)
+time        {hours:,.1f} GPU-hours at an assumed {UTILISATION:.0%} of {PEAK / 1e12:.0f} TFLOP/s (MFU)
             {hours / world_size:,.1f} hours on {world_size}
 rows        {cfg.rows_per_step:,} a step, {cfg.rows_per_step // world_size} a process
             {rows_at_once(cfg, world_size)} at once
 memory      of a GPU, about, for weights, gradients, AdamW {memory["ddp"]:.1f} GiB (ddp) or {memory["fsdp"]:.1f} (fsdp)
             {memory["activations"]:.1f} GiB for activations, {memory["loss"]:.1f} for the loss
+network     a GPU sends {sent["ddp"]:.1f} GB a step (ddp) or {sent["fsdp"]:.1f} (fsdp) in fp32
+            expected share of the time it computes, {INSIDE / 1e9:.0f} GB/s inside a node of 8, {BETWEEN / 1e9:.0f} between nodes:
+            {"; ".join(f"{n:,} GPUs ({cfg.rows_per_step / n:.3g} rows each) {share['ddp']:.0%} (ddp), {share['fsdp']:.0%} (fsdp)" for n, share in shares.items())}
 disk        {12 * weights / 1e9:.1f} GB a checkpoint, {kept} at the end: {12 * weights * kept / 1e9:,.0f} GB""")
     if epochs and epochs > 1:
         print(f'warning: the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')

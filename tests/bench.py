@@ -11,6 +11,8 @@ Ours and the peer do the same work in one process, in turns, after a warm-up; wh
 equal first. ratio is the median of the peer's time over ours, lo and hi the extremes; --repeats (7) turns are taken.
 """
 import argparse
+import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -74,7 +76,9 @@ def peak_mib(run):
     status = Path('/proc/self/status')
     if not status.exists():
         return None
-    Path('/proc/self/clear_refs').write_text('5')  # VmHWM counts from here
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL('libc.so.6').malloc_trim(0)        # what earlier runs freed would hide what this one takes
+    Path('/proc/self/clear_refs').write_text('5')      # VmHWM counts from here
     resident = lambda field: int(re.search(rf'{field}:\s+(\d+)', status.read_text()).group(1)) / 1024  # noqa: E731
     before = resident('VmRSS')
     run()

@@ -6,7 +6,6 @@ import math
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -499,48 +498,6 @@ def test_a_head_that_transformers_lacks_is_refused_before_training(toy, tmp_path
 ])
 def test_bad_settings_get_one_line(more, parts, toy, checkpoint):
     one_line_error(run_script('finetune.py', *merge(toy['SC'], f'--model={checkpoint}', *more)), *parts)
-
-
-@pytest.mark.slow
-def test_ragged_inference_is_twice_as_fast_as_padding(tmp_path, capsys):
-    """Short sentences: packed rows sorted by length, against transformers on padded batches of 32 in random order."""
-    import transformers
-    model = random_model(hidden_size=256, intermediate_size=768, num_hidden_layers=4, max_position_embeddings=512, tie_word_embeddings=True)
-    model.save(tmp_path)
-    theirs = transformers.AutoModel.from_pretrained(tmp_path).eval()
-    encoder = finetune.Encoder(model.sizes, 'IR', 0)
-    encoder.model = model.model
-    random_ = np.random.default_rng(0)
-    texts = [random_.integers(0, 4_000, length) for length in np.clip(random_.lognormal(2.9, 0.75, 512).astype(int), 3, 250)]
-    cfg = finetune.Settings(kind='IR', dataset='d', source='x', model='m')
-    world = finetune.pretrain.World(0, 1, torch.device('cpu'), 'fp32')
-
-    def padded():
-        found = []
-        for start in range(0, len(texts), 32):
-            part = texts[start:start + 32]
-            tokens, mask = (torch.zeros(len(part), max(map(len, part)), dtype=torch.int64) for _ in range(2))
-            for k, text in enumerate(part):
-                tokens[k, :len(text)], mask[k, :len(text)] = torch.from_numpy(text), 1
-            with torch.no_grad():
-                hidden = theirs(input_ids=tokens, attention_mask=mask).last_hidden_state
-            found.append(F.normalize((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1))
-        return torch.cat(found).numpy()
-
-    def packed():
-        return np.stack(finetune.outputs(encoder, texts, cfg, world, per_token=False))
-    assert np.allclose(packed(), padded(), atol=1e-5)
-    ratios = []
-    for _ in range(7):
-        times = []
-        for run in (padded, packed):
-            began = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - began)
-        ratios.append(times[0] / times[1])
-    with capsys.disabled():
-        print(f'\nragged inference: {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})')
-    assert statistics.median(ratios) >= 2
 
 
 @pytest.mark.gpu
