@@ -248,12 +248,15 @@ def from_json(spec, config):
     ignore_merges = model.get('ignore_merges') is True
     check_merges(ranks, merges, ignore_merges)
     made = Tokenizer(pattern, ranks, specials, roles, ignore_merges, nfc=bool(normalizer))
-    if made.decode(made.encode(EVERY)) != made.normalize(EVERY):
+    every = characters(0x20000)
+    if made.decode(made.encode(every)) != made.normalize(every):
         raise ValueError(f'its regular expression {pattern!r} leaves out some characters, which tiktoken would drop')
     return made
 
 
-EVERY = ''.join(f'a{chr(i)}a {chr(i)} ' for i in (*range(0xd800), *range(0xe000, 0x20000)))  # characters, in two contexts
+def characters(end):
+    """A text of every character below `end`, in two contexts."""
+    return ''.join(f'a{chr(i)}a {chr(i)} ' for i in range(end) if not 0xd800 <= i < 0xe000)
 
 
 def special_tokens(added, vocabulary):
@@ -286,7 +289,7 @@ def split_pattern(pre_tokenizer):
         case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
               {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
             try:
-                if COMMON_SYNTAX.fullmatch(pattern) and all(found[0] for found in regex.finditer(pattern, EVERY[:2000])):
+                if COMMON_SYNTAX.fullmatch(pattern) and all(found[0] for found in regex.finditer(pattern, characters(0x180))):
                     return pattern
             except regex.error:
                 pass
