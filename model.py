@@ -280,7 +280,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         h, w = hidden.to(dtype), weight.to(dtype)
         loss = torch.zeros((), dtype=precise, device=hidden.device)
         if with_gradient:
-            grad_hidden, grad_weight = torch.zeros_like(h), torch.zeros_like(weight, dtype=precise)
+            grad_hidden, grad_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=precise)
         for start in range(0, len(h), rows):
             part, target = h[start:start + rows], targets[start:start + rows]
             logits = (part @ w.T).to(precise)           # all below is done in its memory, with one exponential
@@ -304,7 +304,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_loss):
         grad_hidden, grad_weight = ctx.gradients
-        return grad_hidden * grad_loss, grad_weight * grad_loss, None, None
+        del ctx.gradients    # scaled where they lie, so there is no second backward pass
+        return grad_hidden.mul_(grad_loss), grad_weight.mul_(grad_loss), None, None
 
 
 def initial_weight(name, shape, seed):
