@@ -34,6 +34,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import configs
+import cost
 import evaluate
 import huggingface
 import model as architecture
@@ -179,7 +180,7 @@ def pretraining(folder, parameters):
         raise ValueError(f'{folder / "state.json"}: not the state of a pretraining run: {error!r}') from None
     flops = 0.0
     for kind, steps in run.phases:
-        flops += min(steps, left) * run.rows_per_step * run.context * pretrain.flops_per_token(run, kind)
+        flops += min(steps, left) * run.rows_per_step * run.context * cost.flops_per_token(run, kind)
         left -= min(steps, left)
     millions = parameters / 1e6
     size = f'{millions / 1e3:.1f}B' if millions >= 1e3 else f'{millions:.0f}M' if millions >= 10 else f'{millions:.1f}M'

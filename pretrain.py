@@ -35,6 +35,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import configs
+import cost
 import huggingface
 import model as architecture
 from data import (OBJECTIVES, SHORTEST, Corpus, Loader, locked, objective, read_json, rows_at_once, sha256, sync,
@@ -846,72 +847,6 @@ def train(cfg, tracker=''):
 
 # ------------------------------------------------------------------------------------------------- dry run
 
-def flops_per_token(cfg, kind):
-    """Floating-point operations of forward and backward for a token: 3 (2 P + 2 r V d + 4 L H h m).
-
-    P  weights of the layers' matrices: L (2 d (H + K) h + 3 d f)
-    r  share of positions with a target, all that the head computes: MLM mask_ratio, CLM all but a segment's last
-    m  positions a token attends to: E[sum of squared segment lengths] / context; half of it if causal
-    """
-    d, f, L, V, c = cfg.hidden_size, cfg.intermediate_size, cfg.num_hidden_layers, cfg.vocab_size, cfg.context
-    H, K, h = cfg.num_attention_heads, cfg.num_key_value_heads, cfg.head_dim or d // cfg.num_attention_heads
-    matrices = L * (2 * d * (H + K) * h + 3 * d * f)
-    cuts = range(SHORTEST, c - SHORTEST + 1) if cfg.cut_rows else [c]
-    attended = sum(cut ** 2 + (c - cut) ** 2 for cut in cuts) / len(cuts) / c
-    behind = 1 - (2 if cfg.cut_rows else 1) / c     # positions with another behind them in their segment
-    targets = {'clm': behind, 'mlm': cfg.mask_ratio, 'mntp': cfg.mask_ratio * behind}[kind]
-    return 3 * (2 * matrices + 2 * targets * V * d + 4 * L * H * h * attended / (2 if kind == 'clm' else 1))
-
-
-def memory_gib(cfg, world_size, weights):
-    """{what: GiB} of one GPU, estimated: fp32 weights, gradients and two moments; bf16 copies; activations kept."""
-    micro = rows_at_once(cfg, world_size) * cfg.context
-    d, f, h = cfg.hidden_size, cfg.intermediate_size, cfg.head_dim or cfg.hidden_size // cfg.num_attention_heads
-    # bytes a token and layer under bf16 autocast: two norms' fp32 inputs, the bf16 inputs of five matrices of
-    # width d (each casts its own), q, k, v and attention's output, the gate, up, their product, down_proj's input
-    layer = 8 * d + 10 * d + 4 * h * (cfg.num_attention_heads + cfg.num_key_value_heads) + 8 * f
-    activations = 4 * d * cfg.num_hidden_layers + layer if cfg.recompute else layer * cfg.num_hidden_layers
-    ends = cfg.vocab_size * d * (1 if cfg.tie_word_embeddings else 2)  # embedding and head: FSDP has them whole
-    chunk = 10 * min(2048, micro) * cfg.vocab_size + 8 * cfg.vocab_size * d  # logits; the head's gradient, twice
-    gradients = 4 * weights if cfg.rows_per_step // world_size > micro // cfg.context else 0  # whole till the last
-    found = {'ddp': 18 * weights, 'fsdp': 16 * weights / world_size + 8 * ends + gradients,
-             'activations': micro * activations, 'loss': chunk}
-    return {name: value / 2 ** 30 for name, value in found.items()}
-
-
-def gigabytes_moved(weights, gpus, micro_batches):
-    """{'ddp', 'fsdp': GB} that a GPU sends in a step, and as much receives, all in fp32 and by rings.
-
-    A ring sends (n - 1) / n of a buffer to gather it or to reduce and scatter it, twice that to reduce it everywhere. DDP
-    reduces the gradients once; FSDP gathers the weights for the forward and for the backward pass of each micro-batch, and
-    reduces and scatters the gradients of the last.
-    """
-    once = 4 * weights * (gpus - 1) / gpus / 1e9
-    return {'ddp': 2 * once, 'fsdp': (2 * micro_batches + 1) * once}
-
-
-def efficiency(cfg, weights, gpus, flops):
-    """{'ddp', 'fsdp': share of the time in which a GPU computes}, expected; `flops` are those of a step on all GPUs.
-
-    What is sent is hidden behind arithmetic: DDP's behind the last micro-batch's backward pass, two thirds of it, FSDP's
-    behind everything. Latency, stragglers and the network's own congestion are not counted.
-    """
-    micro_batches = max(1, cfg.rows_per_step / gpus / (cfg.micro_rows or cfg.rows_per_step))
-    compute = flops / gpus / (PEAK * UTILISATION)
-    bandwidth = INSIDE if gpus <= 8 else BETWEEN
-    found = {}
-    for kind, hidden in (('ddp', 2 / 3 * compute / micro_batches), ('fsdp', compute)):
-        exposed = max(0.0, gigabytes_moved(weights, gpus, micro_batches)[kind] * 1e9 / bandwidth - hidden)
-        found[kind] = compute / (compute + exposed)
-    return found
-
-
-PEAK = 989e12        # FLOP/s, bf16 dense, of an H100 or H200 (datasheet)
-UTILISATION = 0.4    # of it: assumed
-INSIDE = 300e9       # bytes a second a GPU sends over NVLink inside a node of 8: assumed, two thirds of the datasheet's 450
-BETWEEN = 45e9       # and between nodes with 400 Gb/s a GPU: assumed, nine tenths
-
-
 def dry_run(cfg, world_size):
     """Print what a run will be, counted, not measured; ends with an error if rows do not divide."""
     check_rows(dataclasses.replace(cfg, micro_rows=0), world_size)
@@ -921,14 +856,20 @@ def dry_run(cfg, world_size):
     weights = sum(p.numel() for p in model.parameters())
     head = model.lm_head.weight.numel() if model.lm_head else 0
     step, kinds = cfg.rows_per_step * cfg.context, dict.fromkeys(kind for kind, _ in cfg.phases)
-    flops = sum(steps * step * flops_per_token(cfg, kind) for kind, steps in cfg.phases)
-    hours = flops / (PEAK * UTILISATION) / 3600
+    flops = sum(steps * step * cost.flops_per_token(cfg, kind) for kind, steps in cfg.phases)
+    hours = flops / (cost.PEAK * cost.UTILISATION) / 3600
     rows = cfg.first_row + cfg.total_steps * cfg.rows_per_step
     epochs = rows / max(1, meta['tokens'] // cfg.context) if meta else None
     gigabytes = (meta['tokens'] if meta else rows * cfg.context) * (2 if cfg.vocab_size <= 2 ** 16 else 4) / 1e9
-    sent = gigabytes_moved(weights, world_size, max(1, cfg.rows_per_step // world_size // rows_at_once(cfg, world_size)))
-    shares = {n: efficiency(cfg, weights, n, flops / cfg.total_steps) for n in sorted({8, 192, 1_024, world_size} - {1})}
-    memory, kept = memory_gib(cfg, world_size, weights), len({*cfg.save_at, cfg.total_steps}) + cfg.keep
+    per_token = ', '.join(f'{cost.flops_per_token(cfg, kind):.3g} of {kind}' for kind in kinds)
+    share, at_once = cfg.rows_per_step // world_size, rows_at_once(cfg, world_size)
+    sent = cost.gigabytes_moved(weights, world_size, max(1, share // at_once))
+    busy = []
+    for gpus in sorted({8, 192, 1_024, world_size} - {1}):
+        of_time = cost.efficiency(cfg, weights, gpus, flops / cfg.total_steps)
+        busy.append(f'{of_time["ddp"]:.0%} (ddp) or {of_time["fsdp"]:.0%} (fsdp) of the time on {gpus:,} GPUs, '
+                    f'{cfg.rows_per_step / gpus:.3g} rows each')
+    memory, kept = cost.memory_gib(cfg, world_size, weights), len({*cfg.save_at, cfg.total_steps}) + cfg.keep
     print(f"""\
 run         {cfg.name}: {", then ".join(f"{steps:,} steps of {kind}" for kind, steps in cfg.phases)}
 parameters  {weights - head:,} with the input embedding and without the output head (as "610M" counts)
@@ -936,16 +877,16 @@ parameters  {weights - head:,} with the input embedding and without the output h
 tokens      {step:,} a step, {step * cfg.total_steps:,} in all
 corpus      {cfg.corpus}: {f"{meta['tokens']:,} tokens, read {epochs:.2f} times" if meta else "not there yet"}
             {gigabytes:,.1f} GB on disk{"" if meta else " for one epoch"}
-operations  {flops:.3g} FLOP; a token {", ".join(f"{flops_per_token(cfg, kind):.3g} of {kind}" for kind in kinds)}
-time        {hours:,.1f} GPU-hours at an assumed {UTILISATION:.0%} of {PEAK / 1e12:.0f} TFLOP/s (MFU)
+operations  {flops:.3g} FLOP; a token {per_token}
+time        {hours:,.1f} GPU-hours at an assumed {cost.UTILISATION:.0%} of {cost.PEAK / 1e12:.0f} TFLOP/s (MFU)
             {hours / world_size:,.1f} hours on {world_size}
-rows        {cfg.rows_per_step:,} a step, {cfg.rows_per_step // world_size} a process
-            {rows_at_once(cfg, world_size)} at once
+rows        {cfg.rows_per_step:,} a step, {share} a process
+            {at_once} at once
 memory      of a GPU, about, for weights, gradients, AdamW {memory["ddp"]:.1f} GiB (ddp) or {memory["fsdp"]:.1f} (fsdp)
             {memory["activations"]:.1f} GiB for activations, {memory["loss"]:.1f} for the loss
 network     a GPU sends {sent["ddp"]:.1f} GB a step (ddp) or {sent["fsdp"]:.1f} (fsdp) in fp32
-            expected share of the time it computes, {INSIDE / 1e9:.0f} GB/s inside a node of 8, {BETWEEN / 1e9:.0f} between nodes:
-            {"; ".join(f"{n:,} GPUs ({cfg.rows_per_step / n:.3g} rows each) {share['ddp']:.0%} (ddp), {share['fsdp']:.0%} (fsdp)" for n, share in shares.items())}
+            GPUs compute, with {cost.INSIDE / 1e9:.0f} GB/s inside a node of 8 and {cost.BETWEEN / 1e9:.0f} between nodes, expected:
+            {(chr(10) + 12 * " ").join(busy)}
 disk        {12 * weights / 1e9:.1f} GB a checkpoint, {kept} at the end: {12 * weights * kept / 1e9:,.0f} GB""")
     if epochs and epochs > 1:
         print(f'warning: the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')

@@ -4,11 +4,12 @@
     python tests/bench.py step_padded loss           # some of them
     python tests/bench.py cpu --out=bench.jsonl      # all that a CPU runs in reasonable time
     python tests/bench.py mfu --size=610m            # one GPU: utilisation at the paper's batch, Hugging Face beside it
-    python tests/bench.py growth --out=bench.jsonl   # tokens a second against context, segments, processes; memory against vocabulary
+    python tests/bench.py growth --out=bench.jsonl   # against context, segments, vocabulary, processes
     python tests/bench.py figure bench.jsonl         # draw what was measured
 
 Ours and the peer do the same work in one process, in turns, after a warm-up; where the work has a loss it is asserted
-equal first. ratio is the median of the peer's time over ours, lo and hi the extremes; --repeats (7) turns are taken.
+equal first. ours and peer are medians in seconds; ratio is the median of the turns' peer over ours, lo and hi the
+extremes; --repeats (7) turns are taken. peak_mib is what a run adds to the memory at its start.
 """
 import argparse
 import contextlib
@@ -34,6 +35,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import configs                # noqa: E402
+import cost                   # noqa: E402
 import data                   # noqa: E402
 import evaluate               # noqa: E402
 import finetune               # noqa: E402
@@ -41,8 +43,9 @@ import model as architecture  # noqa: E402
 import pretrain               # noqa: E402
 import tasks                  # noqa: E402
 
-TINY = dict(name='bench', hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-            tie_word_embeddings=True, vocab_size=4_096, phases=(('mlm', 10_000),), decay_steps=0, warmup_steps=0, lr=1e-4, micro_rows=0)
+TINY = dict(name='bench', hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, tie_word_embeddings=True, vocab_size=4_096, phases=(('mlm', 10_000),),
+            decay_steps=0, warmup_steps=0, lr=1e-4, micro_rows=0)
 DEVICE, DTYPE = pretrain.pick_device()
 WORLD = pretrain.World(0, 1, DEVICE, DTYPE)
 
@@ -89,7 +92,8 @@ def compare(name, pair, repeats):
     """One JSON line of a case."""
     ours, peer = pair.ours(), pair.peer()
     if pair.same is not None:
-        assert np.allclose(ours, peer, rtol=pair.same, atol=pair.same), f'{name}: not the same work: {ours} and {peer}'
+        same = np.allclose(ours, peer, rtol=pair.same, atol=pair.same)
+        assert same, f'{name}: not the same work: {ours} and {peer}'
     times = {'ours': [], 'peer': []}
     for k in range(repeats):
         for who in ('ours', 'peer') if k % 2 else ('peer', 'ours'):
@@ -97,7 +101,7 @@ def compare(name, pair, repeats):
     ratios = [peer / ours for ours, peer in zip(times['ours'], times['peer'])]
     middle = {who: statistics.median(found) for who, found in times.items()}
     memory = [peak_mib(run) for run in (pair.ours, pair.peer)]
-    return {'case': name, 'ours_ms': round(1e3 * middle['ours'], 3), 'peer_ms': round(1e3 * middle['peer'], 3),
+    return {'case': name, 'ours': round(middle['ours'], 6), 'peer': round(middle['peer'], 6),
             'ratio': round(statistics.median(ratios), 2), 'lo': round(min(ratios), 2), 'hi': round(max(ratios), 2),
             'tokens_per_second': round(pair.tokens / middle['ours']) if pair.tokens else None,
             'peak_mib': memory[0] and round(memory[0], 1), 'peer_peak_mib': memory[1] and round(memory[1], 1)}
@@ -112,6 +116,13 @@ def machine():
 
 def settings(**changes):
     return pretrain.Settings(**TINY | changes)
+
+
+def of_size(size, **changes):
+    """The paper's settings for MLM of a size, with changes, from a constant learning rate's first step on."""
+    changes = dict(decay_steps=0, warmup_steps=0, lr=1e-5) | changes
+    given = [f'--{name}={value}' for name, value in changes.items()]
+    return configs.parse(pretrain.Settings, [str(ROOT / f'configs/{size}_mlm.py'), *given])[0]
 
 
 def corpus_of(cfg):
@@ -142,20 +153,25 @@ def our_step(cfg, kind='mlm'):
 
 
 def their_step(model, batch, packed=False):
-    """A step of Hugging Face's EuroBertForMaskedLM with the same weights on the same texts, padded or packed in rows.
+    """A step of transformers' model on the same texts, padded or packed in rows.
 
     Packed: rows of the same length, a 4D mask that keeps segments apart, positions that restart.
     """
+    return peer_step(transformers_model(model), packed_inputs(batch) if packed else padded_inputs(batch))
+
+
+def transformers_model(model):
+    """EuroBertForMaskedLM with the same weights."""
     import transformers
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
         theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).to(DEVICE)
-    theirs.model.embed_tokens.padding_idx = None
-    inputs = packed_inputs(batch) if packed else padded_inputs(batch)
-    return peer_step(theirs, inputs)
+    theirs.model.embed_tokens.padding_idx = None    # else eos, which pads, would have no gradient
+    return theirs
 
 
 def peer_step(theirs, inputs):
+    """A function that trains a step as people do: fused AdamW, gradients clipped."""
     theirs.train()
     groups = [{'params': [p for p in theirs.parameters() if p.ndim >= 2], 'weight_decay': 0.1},
               {'params': [p for p in theirs.parameters() if p.ndim < 2], 'weight_decay': 0.0}]
@@ -175,30 +191,32 @@ def peer_step(theirs, inputs):
 def padded_inputs(batch):
     tokens, targets = batch.tokens.split(batch.lengths), batch.targets.split(batch.lengths)
     pad = nn.utils.rnn.pad_sequence
-    return {'input_ids': pad(tokens, batch_first=True), 'labels': pad(targets, batch_first=True, padding_value=-100),
+    return {'input_ids': pad(tokens, batch_first=True),
+            'labels': pad(targets, batch_first=True, padding_value=-100),
             'attention_mask': pad([torch.ones_like(part) for part in tokens], batch_first=True)}
 
 
-def packed_inputs(batch, context=None):
-    context = context or batch.lengths[0] + batch.lengths[1]  # a row is cut in two
+def packed_inputs(batch):
+    context = batch.lengths[0] + batch.lengths[1]    # a row is cut in two
     lengths = torch.tensor(batch.lengths, device=DEVICE)
     segment = torch.arange(len(lengths), device=DEVICE).repeat_interleave(lengths).view(-1, context)
     starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
     positions = (torch.arange(len(batch.tokens), device=DEVICE) - starts).view(-1, context)
     mask = torch.where(segment[:, None, :, None] == segment[:, None, None, :], 0.0, -torch.inf)
-    return {'input_ids': batch.tokens.view(-1, context), 'labels': batch.targets.view(-1, context), 'attention_mask': mask,
-            'position_ids': positions}
+    return {'input_ids': batch.tokens.view(-1, context), 'labels': batch.targets.view(-1, context),
+            'attention_mask': mask, 'position_ids': positions}
 
 
 class GPT(nn.Module):
-    """The plain decoder: learned positions, LayerNorm, GELU, SDPA with is_causal, tied head, logits of every position."""
+    """The plain decoder: learned positions, LayerNorm, GELU, SDPA with is_causal, tied head, all logits."""
 
     def __init__(self, V, d, L, H, context):
         super().__init__()
         self.H, self.embed, self.positions = H, nn.Embedding(V, d), nn.Embedding(context, d)
+        linear = lambda inputs, outputs: nn.Linear(inputs, outputs, bias=False)  # noqa: E731
         self.blocks = nn.ModuleList(nn.ModuleDict({
-            'norm1': nn.LayerNorm(d, bias=False), 'qkv': nn.Linear(d, 3 * d, bias=False), 'out': nn.Linear(d, d, bias=False),
-            'norm2': nn.LayerNorm(d, bias=False), 'up': nn.Linear(d, 4 * d, bias=False), 'down': nn.Linear(4 * d, d, bias=False),
+            'norm1': nn.LayerNorm(d, bias=False), 'qkv': linear(d, 3 * d), 'out': linear(d, d),
+            'norm2': nn.LayerNorm(d, bias=False), 'up': linear(d, 4 * d), 'down': linear(4 * d, d),
         }) for _ in range(L))
         self.norm = nn.LayerNorm(d, bias=False)
         for p in self.parameters():
@@ -208,8 +226,10 @@ class GPT(nn.Module):
     def forward(self, input_ids, labels):
         x = self.embed(input_ids) + self.positions.weight[:input_ids.shape[1]]
         for block in self.blocks:
-            q, k, v = (part.unflatten(2, (self.H, -1)).transpose(1, 2) for part in block['qkv'](block['norm1'](x)).chunk(3, 2))
-            x = x + block['out'](F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+            qkv = block['qkv'](block['norm1'](x)).chunk(3, 2)
+            q, k, v = (part.unflatten(2, (self.H, -1)).transpose(1, 2) for part in qkv)
+            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + block['out'](attended.transpose(1, 2).flatten(2))
             x = x + block['down'](F.gelu(block['up'](block['norm2'](x))))
         logits = self.norm(x) @ self.embed.weight.T
         return SimpleNamespace(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100))
@@ -234,12 +254,7 @@ def step_fixed(vocab_size=4_096):
     ours, batch, model = our_step(settings(context=256, rows_per_step=8, cut_rows=False, vocab_size=vocab_size))
     inputs = padded_inputs(batch)
     del inputs['attention_mask']
-    with tempfile.TemporaryDirectory() as folder:
-        import transformers
-        model.save(folder)
-        theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).to(DEVICE)
-    theirs.model.embed_tokens.padding_idx = None
-    return Pair(ours, peer_step(theirs, inputs), len(batch.tokens))
+    return Pair(ours, peer_step(transformers_model(model), inputs), len(batch.tokens))
 
 
 def step_fixed_32k():
@@ -249,9 +264,7 @@ def step_fixed_32k():
 
 def real_210m(packed=False):
     """train step of the 210M, one row of 1,024 cut in two: Hugging Face on padded texts (goal 3.0)"""
-    cfg, _ = configs.parse(pretrain.Settings, [str(ROOT / 'configs/210m_mlm.py'), '--context=1024', '--rows_per_step=1', '--micro_rows=1',
-                                               '--compile=False', '--decay_steps=0', '--warmup_steps=0', '--lr=1e-4'])
-    ours, batch, model = our_step(cfg)
+    ours, batch, model = our_step(of_size('210m', context=1024, rows_per_step=1, compile=False))
     return Pair(ours, their_step(model, batch, packed), len(batch.tokens))
 
 
@@ -263,18 +276,19 @@ def real_210m_packed():
 def clm_gpt():
     """CLM step, sizes matched, both compiled: a plain GPT (goal 1.0)"""
     d, L, H, V, context = 384, 6, 6, 8_192, 256
-    cfg = settings(context=context, rows_per_step=8, cut_rows=False, vocab_size=V, hidden_size=d, num_hidden_layers=L, num_attention_heads=H,
-                   num_key_value_heads=H, intermediate_size=8 * d // 3, compile=True)
+    cfg = settings(context=context, rows_per_step=8, cut_rows=False, vocab_size=V, hidden_size=d, num_hidden_layers=L,
+                   num_attention_heads=H, num_key_value_heads=H, intermediate_size=8 * d // 3, compile=True)
     ours, batch, model = our_step(cfg, 'clm')
     gpt = GPT(V, d, L, H, context).to(DEVICE)
-    sizes = [sum(p.numel() for name, p in one.named_parameters() if 'positions' not in name) for one in (model, gpt)]
-    assert abs(sizes[0] - sizes[1]) < 1e-3 * sizes[0], sizes
+    sizes = [sum(p.numel() for p in one.parameters()) for one in (model, gpt)]
+    assert abs(sizes[0] + gpt.positions.weight.numel() - sizes[1]) < 1e-3 * sizes[0], sizes
     inputs = {'input_ids': batch.tokens.view(-1, context), 'labels': batch.targets.view(-1, context)}
-    return Pair(ours, peer_step(torch.compile(gpt), inputs), len(batch.tokens), same=0.02)  # other weights, like losses
+    # other weights, so the losses are only alike
+    return Pair(ours, peer_step(torch.compile(gpt), inputs), len(batch.tokens), same=0.02)
 
 
 def loss_alone():
-    """the loss and its gradients, 8,192 positions of width 256, vocabulary 32,768, 40 % masked: linear + cross_entropy (goal 2.5, memory 1/5)"""
+    """the loss, 8,192 positions of 256, vocabulary 32,768, 40 % masked: linear + cross_entropy (goal 2.5, memory 1/5)"""
     N, d, V = 8_192, 256, 32_768
     hidden, weight = (torch.randn(size, d, device=DEVICE).mul_(0.05).requires_grad_() for size in (N, V))
     targets = torch.randint(0, V, (N,), device=DEVICE).where(torch.rand(N, device=DEVICE) < 0.4, -100)
@@ -342,14 +356,17 @@ def ragged_inference():
             mean = (hidden.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
             found.append(F.normalize(mean, dim=1))
         return torch.cat(found).cpu().numpy()
-    return Pair(lambda: np.stack(finetune.outputs(encoder, texts, cfg, WORLD, per_token=False)), padded, sum(map(len, texts)))
+
+    def packed():
+        return np.stack(finetune.outputs(encoder, texts, cfg, WORLD, per_token=False))
+    return Pair(packed, padded, sum(map(len, texts)))
 
 
 def ragged_training():
     """fine-tuning steps on batches of 32 short sentences: Hugging Face on padded batches (goal 2.4)"""
     encoder, theirs = encoder_pair('SC')
     batches = [sentences(32, seed) for seed in range(4)]
-    labels = [torch.randint(0, 4, (32,), generator=torch.Generator().manual_seed(seed)).to(DEVICE) for seed in range(4)]
+    labels = torch.randint(0, 4, (4, 32), generator=torch.Generator().manual_seed(0)).to(DEVICE)
     optimizers = [pretrain.make_optimizer(one, settings(), WORLD) for one in (encoder, theirs)]
 
     def step(loss, model, optimizer):
@@ -375,7 +392,7 @@ def ragged_training():
 
 
 def tokenising():
-    """English with Llama 3's vocabulary (the embedded one if it is not at hand): the tokenizers library's batch call (goal 2.8)"""
+    """English, Llama 3's vocabulary (the embedded one if it is not at hand): tokenizers' batch call (goal 2.8)"""
     import docs
     from tokenizers import Tokenizer as HuggingFace
     from tokenizer import load_tokenizer
@@ -386,11 +403,13 @@ def tokenising():
         theirs = HuggingFace.from_file(f'{folder}/tokenizer.json')
     theirs.encode_special_tokens = True
     texts = [text for _, _, text in docs.documents()][:8_000]
-    chunks = [([(text, False) for text in texts[k:k + data.CHUNK]], None, None) for k in range(0, len(texts), data.CHUNK)]
+    parts = [texts[k:k + data.CHUNK] for k in range(0, len(texts), data.CHUNK)]
+    chunks = [([(text, False) for text in part], None, None) for part in parts]
     count = sum(len(ours.encode(text)) + 1 for text in texts)
 
     def encode():
-        return sum(len(array) for train, _, _, _ in data.encode_chunks(iter(chunks), ours, os.cpu_count()) for array in train)
+        encoded = data.encode_chunks(iter(chunks), ours, os.cpu_count())
+        return sum(len(array) for train, _, _, _ in encoded for array in train)
 
     def batch():
         return sum(len(encoding.ids) + 1 for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False))
@@ -403,17 +422,17 @@ def bootstrap():
     scores = np.random.default_rng(0).random(3_000)
 
     def peer():
-        found = scipy.stats.bootstrap((scores,), np.mean, n_resamples=10_000, method='percentile', batch=256, rng=0)
-        return found.confidence_interval
+        options = dict(n_resamples=10_000, method='percentile', batch=256, rng=0)
+        return scipy.stats.bootstrap((scores,), np.mean, **options).confidence_interval
     return Pair(lambda: evaluate.interval(evaluate.bootstrap(scores)[:, 0]), peer, same=0.002)
 
 
 def ndcg():
-    """NDCG@10 of 3,000 queries over 2,000 documents from their cosines: sorting each query's list in Python (goal 8)"""
+    """NDCG@10 of 3,000 queries over 2,000 documents: sorting each query's cosines in Python (goal 8)"""
     draw = np.random.default_rng(0)
     cosines = draw.random((3_000, 2_000)).round(6)
     ids = [f'd{k:04d}' for k in range(2_000)][::-1]
-    rows = [{'id': str(k), 'grades': {ids[int(j)]: 1 for j in draw.integers(0, 2_000, 3)}} for k in range(3_000)]
+    rows = [{'id': str(k), 'grades': {ids[j]: 1 for j in draw.integers(0, 2_000, 3)}} for k in range(3_000)]
 
     def ours():
         found = [tasks.ranking(row, ids, cosines[k]) for k, row in enumerate(rows)]
@@ -424,8 +443,8 @@ def ndcg():
         for row, scores in zip(rows, cosines.tolist()):
             order = sorted(zip(scores, ids), reverse=True)[:10]
             gains = [row['grades'].get(document, 0) / np.log2(k + 2) for k, (_, document) in enumerate(order)]
-            ideal = [grade / np.log2(k + 2) for k, grade in enumerate(sorted(row['grades'].values(), reverse=True)[:10])]
-            found.append(sum(gains) / sum(ideal))
+            best = sorted(row['grades'].values(), reverse=True)[:10]
+            found.append(sum(gains) / sum(grade / np.log2(k + 2) for k, grade in enumerate(best)))
         return np.mean(found)
     return Pair(ours, peer, same=1e-6)
 
@@ -448,82 +467,75 @@ def loader_waits():
         pretrain.train_step(model, optimizer, found.batches, found.num_targets, k, cfg, WORLD)
     total = time.perf_counter() - began
     loader.close()
-    return {'case': 'loader_waits', 'share': round(waited / total, 4), 'tokens_per_second': round(200 * 1_024 / total)}
+    speed = round(200 * 1_024 / total)
+    return {'case': 'loader_waits', 'share': round(waited / total, 4), 'tokens_per_second': speed}
 
 
-CASES = [step_padded, step_packed, step_fixed, step_fixed_32k, real_210m, real_210m_packed, clm_gpt, loss_alone, ragged_inference,
-         ragged_training, tokenising, bootstrap, ndcg, loader_waits]
-
+CASES = [step_padded, step_packed, step_fixed, step_fixed_32k, real_210m, real_210m_packed, clm_gpt, loss_alone,
+         ragged_inference, ragged_training, tokenising, bootstrap, ndcg, loader_waits]
 
 
 # ------------------------------------------------------------------------------------------------------ one GPU
 
-PEAK = {'H100': 989e12, 'H200': 989e12, 'A100': 312e12, '4090': 165e12}    # datasheets: dense bf16 FLOP/s
-
-
-def counted_flops(cfg, batches, kind):
-    """Of a step on each of these Batches, forward and backward: real segments, head rows computed (`flops_per_token`)."""
-    H, K, h, d = cfg.num_attention_heads, cfg.num_key_value_heads, cfg.head_dim or cfg.hidden_size // cfg.num_attention_heads, cfg.hidden_size
-    matrices = cfg.num_hidden_layers * (2 * d * (H + K) * h + 3 * d * cfg.intermediate_size)
-    attended = [sum(length ** 2 for length in batch.lengths) / (2 if kind == 'clm' else 1) for batch in batches]
-    return [3 * (2 * matrices * len(batch.tokens) + 2 * len(batch.at) * cfg.vocab_size * d + 4 * cfg.num_hidden_layers * H * h * pairs)
-            for batch, pairs in zip(batches, attended)]
-
-
-def mfu(size, steps, with_peer):
-    """Lines of a size at the paper's batch on one GPU: 6 rows of 2,048 tokens cut in two, optimizer step included."""
-    peak = next((value for name, value in PEAK.items() if name in torch.cuda.get_device_name()), None)
-    if peak is None:
-        raise SystemExit(f'error: no datasheet peak is known for {torch.cuda.get_device_name()}; add it to PEAK')
+def mfu(size, repeats, with_peer):
+    """Lines of a size at the paper's batch on one GPU, 6 rows of 2,048 tokens cut in two; update included."""
+    if not any(name in torch.cuda.get_device_name() for name in cost.PEAKS):
+        raise SystemExit(f'error: no datasheet peak is known for {torch.cuda.get_device_name()}; add it to cost.PEAKS')
     for kind in ('mlm', 'clm'):
-        cfg, _ = configs.parse(pretrain.Settings, [str(ROOT / f'configs/{size}_mlm.py'), '--rows_per_step=6', '--micro_rows=6',
-                                                   '--warmup_steps=0', '--lr=1e-5', '--decay_steps=0'])
-        cfg, corpus = dataclasses.replace(cfg, phases=((kind, 1_000_000),)), corpus_of(cfg)
-        model, wrapped = pretrain.build(cfg, corpus.meta, WORLD)
-        pretrain.initialise(dict(model.named_parameters()), pretrain.Origin(None, {'step': 0}, ''), cfg)
-        optimizer = pretrain.make_optimizer(model, cfg, WORLD)
-        made = [data.make_batch(corpus, 'train', [(k + j, (k + j) % 500) for j in range(6)], 0, kind, cfg)[0] for k in range(0, 6 * 12, 6)]
-        batches = [pretrain.to_tensors(batch, DEVICE) for batch in made]
-        torch.cuda.reset_peak_memory_stats()
-        losses, began = [], time.perf_counter()
-
-        def step(k):
-            batch = batches[k % len(batches)]
-            losses.append(pretrain.train_step(wrapped, optimizer, [batch], len(batch.at), 0, cfg, WORLD)[0])
-        step(0)
-        torch.cuda.synchronize()
-        compiled = time.perf_counter() - began
-        for k in range(1, len(batches)):
-            step(k)
-        torch.cuda.synchronize()
-        times = [seconds(lambda: [step(k) for k in range(len(batches))]) / len(batches) for _ in range(steps)]
-        took = statistics.median(times)
-        flops = statistics.fmean(counted_flops(cfg, made, kind))
-        N, parameters = 6 * cfg.context, sum(p.numel() for p in model.parameters())
-        nanogpt = (6 * parameters + 12 * cfg.num_hidden_layers * cfg.hidden_size * cfg.context) * N
-        yield {'case': f'mfu {size} {kind}', 'ms': round(1e3 * took, 2), 'lo': round(1e3 * min(times), 2), 'hi': round(1e3 * max(times), 2),
-               'tokens_per_second': round(N / took), 'mfu': round(flops / took / peak, 4), 'mfu_nanogpt_formula': round(nanogpt / took / peak, 4),
-               'peak_gib': round(torch.cuda.max_memory_allocated() / 2 ** 30, 2), 'first_step_s': round(compiled, 1),
-               'loss': round((losses[-1] / len(batches[-1].at)).item(), 4)}
-        if with_peer and kind == 'mlm':
-            tensors = dataclasses.replace(batches[0], **{name: getattr(batches[0], name).to(DEVICE) for name in ('tokens', 'targets', 'at')})
-            del wrapped, optimizer
-            torch.cuda.reset_peak_memory_stats()
-            theirs = their_step(model, tensors)
-            del model
-            for _ in range(3):
-                theirs()
-            times = [seconds(theirs) for _ in range(3 * steps)]
-            yield {'case': f'mfu {size} {kind}, Hugging Face padded', 'ms': round(1e3 * statistics.median(times), 2), 'lo': round(1e3 * min(times), 2),
-                   'hi': round(1e3 * max(times), 2), 'tokens_per_second': round(N / statistics.median(times)),
-                   'ratio': round(statistics.median(times) / took, 2), 'peak_gib': round(torch.cuda.max_memory_allocated() / 2 ** 30, 2)}
+        yield from utilisation(size, kind, repeats, with_peer and kind == 'mlm')
         torch.cuda.empty_cache()
+
+
+def utilisation(size, kind, repeats, with_peer):
+    """A line of ours, and one of transformers' model on the first of the batches, padded."""
+    peak = next(peak for name, peak in cost.PEAKS.items() if name in torch.cuda.get_device_name())
+    cfg = of_size(size, rows_per_step=6, micro_rows=6)
+    cfg, corpus = dataclasses.replace(cfg, phases=((kind, 1_000_000),)), corpus_of(cfg)
+    model, wrapped = pretrain.build(cfg, corpus.meta, WORLD)
+    pretrain.initialise(dict(model.named_parameters()), pretrain.Origin(None, {'step': 0}, ''), cfg)
+    optimizer = pretrain.make_optimizer(model, cfg, WORLD)
+    rows = [[(k, k % 500) for k in range(first, first + 6)] for first in range(0, 6 * 12, 6)]
+    made = [data.make_batch(corpus, 'train', six, 0, kind, cfg)[0] for six in rows]
+    batches = [pretrain.to_tensors(batch, DEVICE) for batch in made]
+    torch.cuda.reset_peak_memory_stats()
+
+    def step(batch):
+        return pretrain.train_step(wrapped, optimizer, [batch], len(batch.at), 0, cfg, WORLD)[0] / len(batch.at)
+    first_step = seconds(lambda: step(batches[0]))
+    for batch in batches[1:]:
+        loss = step(batch)
+    times = [seconds(lambda: [step(batch) for batch in batches]) / len(batches) for _ in range(repeats)]
+    took, N = statistics.median(times), 6 * cfg.context
+    flops = statistics.fmean(cost.flops_of(cfg, batch, kind) for batch in made)
+    parameters = sum(p.numel() for p in model.parameters())
+    nanogpt = (6 * parameters + 12 * cfg.num_hidden_layers * cfg.hidden_size * cfg.context) * N
+    yield timed(f'mfu {size} {kind}', times, N) | {
+        'mfu': round(flops / took / peak, 4), 'mfu_nanogpt_formula': round(nanogpt / took / peak, 4),
+        'floor_ms': round(1e3 * flops / (0.8 * peak), 2),    # large matrix products reach 0.8 of the datasheet
+        'first_step_s': round(first_step, 1), 'loss': round(loss.item(), 4)}
+    if with_peer:
+        arrays = {name: getattr(batches[0], name).to(DEVICE) for name in ('tokens', 'targets', 'at')}
+        del wrapped, optimizer
+        torch.cuda.reset_peak_memory_stats()
+        theirs = their_step(model, dataclasses.replace(batches[0], **arrays))
+        del model
+        for _ in range(3):
+            theirs()
+        times = [seconds(theirs) for _ in range(3 * repeats)]
+        ratio = round(statistics.median(times) / took, 2)
+        yield timed(f'mfu {size} {kind}, Hugging Face padded', times, N) | {'ratio': ratio}
+
+
+def timed(case, times, tokens):
+    return {'case': case, 'ms': round(1e3 * statistics.median(times), 2), 'lo': round(1e3 * min(times), 2),
+            'hi': round(1e3 * max(times), 2), 'tokens_per_second': round(tokens / statistics.median(times)),
+            'peak_gib': round(torch.cuda.max_memory_allocated() / 2 ** 30, 2)}
 
 
 # ---------------------------------------------------------------------------------------------------- how it grows
 
 def growth(repeats):
-    """Lines: tokens a second of the tiny model against context and segments; the loss's memory against vocabulary; processes."""
+    """Lines: tokens a second of the tiny model against context, segments, processes; memory against vocabulary."""
     for context in (256, 512, 1_024, 2_048, 4_096, 8_192):
         step, batch, _ = our_step(settings(context=context, rows_per_step=8_192 // context))
         yield grown('context', context, step, len(batch.tokens), repeats)
@@ -536,20 +548,22 @@ def growth(repeats):
         targets = torch.randint(0, vocab_size, (2_048,), device=DEVICE)
         ours = peak_mib(lambda: architecture.ChunkedCrossEntropy.apply(hidden, weight, targets, True).backward())
         peer = peak_mib(lambda: F.cross_entropy(F.linear(hidden, weight), targets).backward())
-        yield {'case': 'growth', 'of': 'vocabulary', 'at': vocab_size, 'peak_mib': round(ours, 1), 'peer_peak_mib': round(peer, 1)}
+        yield {'case': 'growth', 'of': 'vocabulary', 'at': vocab_size, 'peak_mib': round(ours, 1),
+               'peer_peak_mib': round(peer, 1)}
     for processes in (1, 2):
         launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
         result = subprocess.run([*launcher, __file__, '_process'], capture_output=True, text=True, timeout=600,
                                 env=os.environ | {'OMP_NUM_THREADS': '1'})
         if result.returncode:
             raise SystemExit(f'error: {processes} processes: {result.stderr[-500:]}')
-        yield {'case': 'growth', 'of': 'processes of one thread', 'at': processes, 'tokens_per_second': int(result.stdout.split()[-1])}
+        yield {'case': 'growth', 'of': 'processes of one thread', 'at': processes,
+               'tokens_per_second': int(result.stdout.split()[-1])}
 
 
 def grown(what, at, step, tokens, repeats):
     step()
-    times = [seconds(step) for _ in range(repeats)]
-    return {'case': 'growth', 'of': what, 'at': at, 'tokens_per_second': round(tokens / statistics.median(times))}
+    took = statistics.median([seconds(step) for _ in range(repeats)])
+    return {'case': 'growth', 'of': what, 'at': at, 'tokens_per_second': round(tokens / took)}
 
 
 def one_process():
@@ -560,9 +574,11 @@ def one_process():
         pretrain.initialise(dict(model.named_parameters()), pretrain.Origin(None, {'step': 0}, ''), cfg)
         optimizer = pretrain.make_optimizer(model, cfg, world)
         batch, count = batch_of(dataclasses.replace(cfg, rows_per_step=8 // world.size))
-        run = lambda: pretrain.train_step(wrapped, optimizer, [batch], count * world.size, 0, cfg, world)  # noqa: E731
-        run()
-        took = statistics.median([seconds(run) for _ in range(20)])
+
+        def step():
+            pretrain.train_step(wrapped, optimizer, [batch], count * world.size, 0, cfg, world)
+        step()
+        took = statistics.median([seconds(step) for _ in range(20)])
         if world.rank == 0:
             print(round(8 * 512 / took))
 
@@ -575,21 +591,23 @@ def figure(path, out='figures/speed.png'):
     matplotlib.use('agg')
     from matplotlib import pyplot as plt
     lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
-    pairs = list({line['case']: line for line in lines if 'ours_ms' in line}.values())
+    pairs = list({line['case']: line for line in lines if 'ours' in line}.values())
     series = {}
     for line in lines:
         if line['case'] == 'growth':
             series.setdefault(line['of'], {})[line['at']] = line
     fig, axes = plt.subplots(1, 1 + len(series), figsize=(5 + 3.4 * len(series), 4), layout='constrained')
     axes = np.atleast_1d(axes)
-    axes[0].barh([line['case'] for line in pairs], [line['ratio'] for line in pairs],
-                 xerr=np.array([[line['ratio'] - line['lo'], line['hi'] - line['ratio']] for line in pairs]).T if pairs else None)
+    spread = [[line['ratio'] - line['lo'], line['hi'] - line['ratio']] for line in pairs]
+    ratios = [line['ratio'] for line in pairs]
+    axes[0].barh([line['case'] for line in pairs], ratios, xerr=np.array(spread).T if pairs else None)
     axes[0].axvline(1, color='black', lw=0.8)
     axes[0].set_xlabel("peer's time / ours")
     axes[0].invert_yaxis()
     for ax, (what, points) in zip(axes[1:], series.items()):
         xs = sorted(points)
-        for key, label in (('tokens_per_second', 'tokens/s'), ('peak_mib', 'MiB, ours'), ('peer_peak_mib', 'MiB, all logits')):
+        for key, label in {'tokens_per_second': 'tokens/s', 'peak_mib': 'MiB, ours',
+                           'peer_peak_mib': 'MiB, all logits'}.items():
             if key in points[xs[0]]:
                 ax.plot(xs, [points[x][key] for x in xs], 'o-', label=label)
         ax.set_xscale('log', base=2)
@@ -606,7 +624,8 @@ def main():
     parser.add_argument('cases', nargs='*', help='names of cases, or cpu, mfu, growth, figure')
     parser.add_argument('--repeats', type=int, default=7, help='turns of each case')
     parser.add_argument('--size', default='610m', help='of mfu: 210m, 610m, 1b, or several with commas')
-    parser.add_argument('--peer', action=argparse.BooleanOptionalAction, default=True, help='of mfu: Hugging Face beside it')
+    parser.add_argument('--peer', action=argparse.BooleanOptionalAction, default=True,
+                        help='of mfu: Hugging Face beside it')
     parser.add_argument('--out', default='', help='a file to append the lines to')
     args = parser.parse_args()
     by_name = {case.__name__: case for case in CASES}

@@ -17,6 +17,7 @@ import seqeval.scheme
 import sklearn.metrics
 
 import configs
+import cost
 import evaluate
 import pretrain
 from conftest import ROOT, one_line_error, run_script
@@ -285,7 +286,7 @@ def test_the_list_of_the_papers_models():
     def flops(cfg, steps):
         total = 0.0
         for kind, count in cfg.phases:
-            total += min(count, steps) * cfg.rows_per_step * cfg.context * pretrain.flops_per_token(cfg, kind)
+            total += min(count, steps) * cfg.rows_per_step * cfg.context * cost.flops_per_token(cfg, kind)
             steps -= min(count, steps)
         return total
     models = evaluate.paper_models()

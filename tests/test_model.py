@@ -120,6 +120,27 @@ def test_chunked_loss_and_gradients_equal_the_plain_ones(count):
         torch.testing.assert_close(single.double(), plain, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
+def test_the_compiled_loss_equals_the_one_in_place():
+    """In bf16, as on a GPU; a full chunk, a shorter one, one that comes first are compiled: nothing more."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+    counter = CompileCounterWithBackend('inductor')
+    compiled = torch.compile(architecture.cross_entropy, backend=counter)
+    generator = torch.Generator().manual_seed(0)
+    for count in (512, 512 + 300, 77, 512 + 8, 200, 1024 + 30):
+        hidden, weight = (torch.randn(size, 24, generator=generator).requires_grad_() for size in (count, 640))
+        targets, results = torch.randint(0, 640, (count,), generator=generator), []
+        for function in (architecture.cross_entropy, compiled):
+            hidden.grad = weight.grad = None
+            with torch.autocast('cpu', torch.bfloat16):
+                loss = architecture.ChunkedCrossEntropy.apply(hidden, weight, targets, True, function)
+            loss.backward()
+            results.append((loss.detach(), hidden.grad, weight.grad))
+        for one, other in zip(*results):
+            torch.testing.assert_close(one, other, rtol=1e-2, atol=2e-3)
+    assert counter.frame_count <= 3
+
+
 def test_the_whole_model_in_float64_equals_its_float32():
     """Loss and every gradient of forward() against autograd through the full logits, in float64."""
     model, a = make(), tokens(90)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import cost
 import data
 import huggingface
 import model as architecture
@@ -60,7 +61,7 @@ def test_flops_by_hand(kind, share):
     cfg = pretrain.Settings(name='x', phases=((kind, 42_000),))
     matrices = 26 * (1152 * 1152 + 2 * 1152 * 384 + 1152 * 1152 + 3 * 1152 * 4096)
     attention = 4 * 26 * 1152 * 1357.7 / (2 if kind == 'clm' else 1)
-    assert pretrain.flops_per_token(cfg, kind) == pytest.approx(3 * (2 * matrices + 2 * share * 128_256 * 1152 + attention), rel=1e-4)
+    assert cost.flops_per_token(cfg, kind) == pytest.approx(3 * (2 * matrices + 2 * share * 128_256 * 1152 + attention), rel=1e-4)
 
 
 # ------------------------------------------------------------------------------------------------------------- runs
