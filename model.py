@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
@@ -171,7 +172,7 @@ class Model(nn.Module):
 
     def __init__(self, sizes):
         super().__init__()
-        self.sizes, self.cross_entropy = sizes, cross_entropy
+        self.sizes, self.loss_and_gradient = sizes, loss_and_gradient
         self.model = Transformer(sizes)
         self.lm_head = None
         if not sizes.tie_word_embeddings:
@@ -193,8 +194,8 @@ class Model(nn.Module):
         x = self.model(tokens, lengths, causal)
         at = torch.nonzero(targets != -100).squeeze(1) if at is None else at
         x, targets = x.index_select(0, at), targets.index_select(0, at)
-        loss = ChunkedCrossEntropy.apply(x, self.head, targets, torch.is_grad_enabled(), self.cross_entropy)
-        return loss, len(at)
+        with_gradient = torch.is_grad_enabled()
+        return ChunkedCrossEntropy.apply(x, self.head, targets, with_gradient, self.loss_and_gradient), len(at)
 
     def hidden_states(self, tokens, lengths, causal=False):
         """(N, d): the last layer's output, normed."""
@@ -209,11 +210,11 @@ class Model(nn.Module):
         save(self.sizes, dict(self.named_parameters()), folder)
 
     def compile_layers(self):
-        """Compile what surrounds attention in each layer, and the loss where that is faster than in place."""
+        """Compile what surrounds attention in each layer and, on CUDA, the loss (on a CPU in place is faster)."""
         for layer in self.model.layers:
             layer.before, layer.after = torch.compile(layer.before), torch.compile(layer.after)
         if self.head.is_cuda:
-            self.cross_entropy = torch.compile(cross_entropy)
+            self.loss_and_gradient = torch.compile(loss_and_gradient)
 
 
 def rope(positions, sizes):
@@ -242,7 +243,7 @@ def rotate(x, cos, sin):
 def attend(q, k, v, segments, causal):
     """Attention inside each segment: (N, H, h) from q (N, H, h), k and v (N, K, h).
 
-    One kernel for all segments where there is one (CUDA, half precision), else a loop, which is also its judge.
+    One kernel for all segments where there is one (CUDA, half precision); else, as its judge, PyTorch's own for each.
     """
     if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
         return attend_varlen(q, k, v, segments, causal)
@@ -268,11 +269,11 @@ def attend_varlen(q, k, v, segments, causal):
                        window_size=window, **options)
 
 
-def cross_entropy(logits, targets, with_gradient):
-    """(sum of the losses of logits (T, V) in nats, the gradient in their type or None); logits are overwritten.
+def loss_and_gradient(logits, targets, with_gradient):
+    """(sum of the cross-entropies of logits (T, V) in nats, its gradient in their type or None).
 
-    One exponential, all in the logits' own memory. Compiled (CUDA) it reads them three times and writes them once,
-    where PyTorch's own operations move four times as many bytes.
+    One exponential, in the memory of the logits or, if they are in half precision, of one fp32 copy. Each line is a
+    pass over that memory; compiled, for CUDA, they become a few kernels without the copy.
     """
     shifted = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shifted.sub_(shifted.amax(1, keepdim=True))
@@ -282,30 +283,32 @@ def cross_entropy(logits, targets, with_gradient):
     if not with_gradient:
         return -log_p.sum(), None
     grad = shifted.div_(total).to(logits.dtype)
-    return -log_p.sum(), grad.scatter_(1, targets[:, None], log_p.expm1().to(grad.dtype))    # p - 1 at the target
+    grad.scatter_(1, targets[:, None], log_p.expm1().to(grad.dtype))    # p - 1 at the target, p elsewhere
+    return -log_p.sum(), grad
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Sum of cross-entropies of logits = hidden @ weight.T, a few rows of logits at a time.
 
-    The gradients are made in the forward pass, chunk by chunk, so that the (T, V) logits never exist.
-    hidden (T, d), weight (V, d), targets (T,); with_gradient is False where none will be asked for; cross_entropy is
-    the function above, or that compiled.
+    The gradients are made in the forward pass, chunk by chunk, so that the (T, V) logits never exist, and scaled in
+    place in the backward pass, of which there can be one.
+    hidden (T, d), weight (V, d), targets (T,); with_gradient is False where none will be asked for;
+    loss_and_gradient is the function above, or that compiled.
     """
 
     @staticmethod
-    def forward(ctx, hidden, weight, targets, with_gradient, cross_entropy=cross_entropy):
+    def forward(ctx, hidden, weight, targets, with_gradient, loss_and_gradient):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         precise = torch.promote_types(dtype, torch.float32)
         rows = 2048 if device == 'cuda' else 512
         h, w = hidden.to(dtype), weight.to(dtype)
-        loss = torch.zeros((), dtype=precise, device=hidden.device)
+        loss, ctx.gradients = torch.zeros((), dtype=precise, device=hidden.device), None
         if with_gradient:
             grad_hidden, grad_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=precise)
         for start in range(0, len(h), rows):
             part = h[start:start + rows]
-            part_loss, grad = cross_entropy(part @ w.T, targets[start:start + rows], with_gradient)
+            part_loss, grad = loss_and_gradient(part @ w.T, targets[start:start + rows], with_gradient)
             loss += part_loss
             if with_gradient:
                 torch.mm(grad, w, out=grad_hidden[start:start + rows])
@@ -313,14 +316,16 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                     grad_weight.addmm_(grad.T, part)    # without a second (V, d)
                 else:
                     grad_weight += grad.T @ part
+            del grad                                    # before the next chunk's logits
         if with_gradient:
             ctx.gradients = grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype)
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad_loss):
-        grad_hidden, grad_weight = ctx.gradients
-        del ctx.gradients    # scaled where they lie, so there is no second backward pass
+        assert ctx.gradients is not None, 'the gradients are made if with_gradient, and serve one backward pass'
+        (grad_hidden, grad_weight), ctx.gradients = ctx.gradients, None
         return grad_hidden.mul_(grad_loss), grad_weight.mul_(grad_loss), None, None, None
 
 

@@ -6,6 +6,7 @@
     python tests/bench.py mfu --size=610m            # one GPU: utilisation at the paper's batch, Hugging Face beside it
     python tests/bench.py growth --out=bench.jsonl   # against context, segments, vocabulary, processes
     python tests/bench.py figure bench.jsonl         # draw what was measured
+    python tests/bench.py table first.jsonl second.jsonl    # the README's table, of one or several runs
 
 Ours and the peer do the same work in one process, in turns, after a warm-up; where the work has a loss it is asserted
 equal first. ours and peer are medians in seconds; ratio is the median of the turns' peer over ours, lo and hi the
@@ -163,6 +164,7 @@ def their_step(model, batch, packed=False):
 def transformers_model(model):
     """EuroBertForMaskedLM with the same weights."""
     import transformers
+    transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
         theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).to(DEVICE)
@@ -317,6 +319,7 @@ def sentences(count, seed=0):
 def encoder_pair(kind):
     """(our Encoder, transformers' with the same weights): of 4 layers of width 256."""
     import transformers
+    transformers.logging.disable_progress_bar()
     cfg = settings(hidden_size=256, intermediate_size=768, num_hidden_layers=4, context=512)
     model = our_step(dataclasses.replace(cfg, rows_per_step=1))[2]
     encoder = finetune.Encoder(model.sizes, kind, 4).to(DEVICE)
@@ -583,7 +586,24 @@ def one_process():
             print(round(8 * 512 / took))
 
 
-# ---------------------------------------------------------------------------------------------------------- figure
+# ------------------------------------------------------------------------------------------------ table, figure
+
+def table(paths):
+    """Print the cases of files of this script's lines as Markdown: ratios of each file, the rest of the last."""
+    files = [{line['case']: line for line in map(json.loads, Path(path).read_text().splitlines())} for path in paths]
+    found = [case for case in CASES if all('ratio' in lines.get(case.__name__, {}) for lines in files)]
+    print('| case | peer | goal |' + ' ratio (extremes) |' * len(files) + ' ours | memory, ours / peer (MiB) |')
+    print('|---' * (len(files) + 5) + '|')
+    for case in found:
+        what, peer, goal = re.fullmatch(r'(.*): (.*) \(goal (.*)\)', case.__doc__).groups()
+        lines = [lines[case.__name__] for lines in files]
+        ratios = ' | '.join(f'**{line["ratio"]:.2f}** ({line["lo"]:.2f} to {line["hi"]:.2f})' for line in lines)
+        line = lines[-1]
+        speed = f', {line["tokens_per_second"]:,} tokens/s' if line['tokens_per_second'] else ''
+        memory = ['?' if mib is None else f'{mib:,.0f}' for mib in (line['peak_mib'], line['peer_peak_mib'])]
+        print(f'| {what} | {peer} | {goal} | {ratios} | {1e3 * line["ours"]:,.0f} ms{speed} | {" / ".join(memory)} |')
+
+
 
 def figure(path, out='figures/speed.png'):
     """Draw a file of this script's lines: ratios of the cases, and how things grow."""
@@ -621,7 +641,7 @@ def figure(path, out='figures/speed.png'):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('cases', nargs='*', help='names of cases, or cpu, mfu, growth, figure')
+    parser.add_argument('cases', nargs='*', help='names of cases, or cpu, mfu, growth, figure, table')
     parser.add_argument('--repeats', type=int, default=7, help='turns of each case')
     parser.add_argument('--size', default='610m', help='of mfu: 210m, 610m, 1b, or several with commas')
     parser.add_argument('--peer', action=argparse.BooleanOptionalAction, default=True,
@@ -631,6 +651,8 @@ def main():
     by_name = {case.__name__: case for case in CASES}
     if args.cases[:1] == ['figure'] and len(args.cases) == 2:
         return figure(args.cases[1])
+    if args.cases[:1] == ['table'] and len(args.cases) > 1:
+        return table(args.cases[1:])
     if args.cases == ['_process']:
         return one_process()
     if not args.cases:
@@ -638,7 +660,7 @@ def main():
     names = [name for given in args.cases for name in (by_name if given == 'cpu' else [given])]
     for name in names:
         if name not in by_name and name not in ('mfu', 'growth'):
-            raise SystemExit(f'error: no case {name}; there are {", ".join(by_name)}, cpu, mfu, growth, figure')
+            raise SystemExit(f'error: no case {name}; there are {", ".join(by_name)}, cpu, mfu, growth, figure, table')
 
     def lines(name):
         torch.manual_seed(0)
