@@ -863,12 +863,12 @@ def dry_run(cfg, world_size):
     gigabytes = (meta['tokens'] if meta else rows * cfg.context) * (2 if cfg.vocab_size <= 2 ** 16 else 4) / 1e9
     per_token = ', '.join(f'{cost.flops_per_token(cfg, kind):.3g} of {kind}' for kind in kinds)
     share, at_once = cfg.rows_per_step // world_size, rows_at_once(cfg, world_size)
-    sent = cost.gigabytes_moved(weights, world_size, max(1, share // at_once))
+    sent = {kind: gigabytes for kind, (gigabytes, _) in cost.gigabytes_sent(cfg, world_size, weights).items()}
     busy = []
     for gpus in sorted({8, 192, 1_024, world_size} - {1}):
-        of_time = cost.efficiency(cfg, weights, gpus, flops / cfg.total_steps)
+        of_time = cost.efficiency(cfg, gpus, weights, flops / cfg.total_steps)
         busy.append(f'{of_time["ddp"]:.0%} (ddp) or {of_time["fsdp"]:.0%} (fsdp) of the time on {gpus:,} GPUs, '
-                    f'{cfg.rows_per_step / gpus:.3g} rows each')
+                    f'{cfg.rows_per_step / gpus:.3g} rows each' + (', which must divide' if cfg.rows_per_step % gpus else ''))
     memory, kept = cost.memory_gib(cfg, world_size, weights), len({*cfg.save_at, cfg.total_steps}) + cfg.keep
     print(f"""\
 run         {cfg.name}: {", then ".join(f"{steps:,} steps of {kind}" for kind, steps in cfg.phases)}

@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import cost
 import data
 import huggingface
 import model as architecture
@@ -53,15 +52,6 @@ def test_weight_decay_is_on_matrices_only(corpus, settings):
     assert decayed['weight_decay'] == 0.1 and others['weight_decay'] == 0
     assert all(name.endswith('norm.weight') for name in (names[id(p)] for p in others['params'])) and len(others['params']) == 5
     assert len(decayed['params']) + 5 == len(names)
-
-
-@pytest.mark.parametrize('kind, share', [('clm', 1 - 2 / 2048), ('mlm', 0.4)])
-def test_flops_by_hand(kind, share):
-    """The 610M's, each term written out; the mean attended length of the cut law at 2,048 is 1,357.7."""
-    cfg = pretrain.Settings(name='x', phases=((kind, 42_000),))
-    matrices = 26 * (1152 * 1152 + 2 * 1152 * 384 + 1152 * 1152 + 3 * 1152 * 4096)
-    attention = 4 * 26 * 1152 * 1357.7 / (2 if kind == 'clm' else 1)
-    assert cost.flops_per_token(cfg, kind) == pytest.approx(3 * (2 * matrices + 2 * share * 128_256 * 1152 + attention), rel=1e-4)
 
 
 # ------------------------------------------------------------------------------------------------------------- runs

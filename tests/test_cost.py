@@ -1,0 +1,60 @@
+"""What is counted before a run, against numbers worked out by hand for the 610M."""
+import dataclasses
+
+import numpy as np
+import pytest
+
+import configs
+import cost
+import data
+import pretrain
+from conftest import ROOT
+
+WEIGHTS, ENDS = 755_625_600, 2 * 128_256 * 1152
+CFG, _ = configs.parse(pretrain.Settings, [str(ROOT / 'configs/610m_clm.py')])
+
+
+@pytest.mark.parametrize('kind, share', [('clm', 1 - 2 / 2048), ('mlm', 0.4)])
+def test_flops(kind, share):
+    """Each term written out; the mean attended length of the cut law at 2,048 is 1,357.7."""
+    matrices = 26 * (1152 * 1152 + 2 * 1152 * 384 + 1152 * 1152 + 3 * 1152 * 4096)
+    attention = 4 * 26 * 1152 * 1357.7 / (2 if kind == 'clm' else 1)
+    by_hand = 3 * (2 * matrices + 2 * share * 128_256 * 1152 + attention)
+    assert cost.flops_per_token(CFG, kind) == pytest.approx(by_hand, rel=1e-4)
+
+
+@pytest.mark.parametrize('kind', ['mlm', 'clm'])
+def test_flops_of_batches_are_what_is_expected_of_the_law(kind):
+    cfg = dataclasses.replace(CFG, context=256, vocab_size=4096)
+    ids = {'bos_token_id': 4093, 'eos_token_id': 4094, 'pad_token_id': 4094, 'mask_token_id': 4095}
+    corpus = type('Random', (), dict(
+        meta=ids | {'special_ids': [4093, 4094, 4095]}, ordinary_ids=np.arange(4093),
+        stretch=lambda self, split, k, context: np.random.default_rng(k).integers(0, 4093, context)))()
+    batch, _ = data.make_batch(corpus, 'train', [(k, k) for k in range(400)], 0, kind, cfg)
+    assert cost.batch_flops(cfg, batch, kind) == pytest.approx(cost.flops_per_token(cfg, kind) * 400 * 256, rel=0.01)
+
+
+def test_memory():
+    """6 rows of 2,048 at once on 8 GPUs, 24 times a step: FSDP keeps whole gradients until the last."""
+    layer = 18 * 1152 + 4 * 64 * (18 + 6) + 8 * 4096
+    found = cost.memory_gib(CFG, 8, WEIGHTS)
+    by_hand = {'ddp': 18 * WEIGHTS, 'fsdp': 16 * WEIGHTS / 8 + 4 * ENDS + 4 * WEIGHTS,
+               'activations': 6 * 2048 * 26 * layer, 'loss': 4 * 2048 * 128_256 + 8 * 128_256 * 1152}
+    assert found == pytest.approx({name: value / 2 ** 30 for name, value in by_hand.items()})
+    at_once = dataclasses.replace(CFG, recompute=True, compile=False)
+    found = cost.memory_gib(at_once, 192, WEIGHTS)
+    by_hand = {'ddp': 18 * WEIGHTS, 'fsdp': 16 * WEIGHTS / 192 + 8 * ENDS,
+               'activations': 6 * 2048 * (26 * 4 * 1152 + layer), 'loss': 8 * 2048 * 128_256 + 8 * 128_256 * 1152}
+    assert found == pytest.approx({name: value / 2 ** 30 for name, value in by_hand.items()})
+
+
+def test_network():
+    """2.64 GB of gradients by ring on 8 GPUs; on 192, 6 rows each take 120.8 ms of arithmetic, DDP waits 53.1 more."""
+    assert cost.gigabytes_sent(CFG, 1, WEIGHTS) == {'ddp': (0, 0), 'fsdp': (0, 0)}
+    sent = cost.gigabytes_sent(CFG, 8, WEIGHTS)
+    assert sent['ddp'] == pytest.approx((5.2894, 1.0343), abs=1e-4)
+    assert sent['fsdp'] == pytest.approx((3.5e-9 * (49 * (WEIGHTS - ENDS) + 25 * ENDS), 3.5e-9 * 25 * ENDS))
+    assert cost.gigabytes_sent(CFG, 192, WEIGHTS)['fsdp'] == pytest.approx((7.8444, 2.3517), abs=1e-4)
+    flops = 1152 * 2048 * cost.flops_per_token(CFG, 'clm')
+    assert cost.efficiency(CFG, 192, WEIGHTS, flops)['ddp'] == pytest.approx(120.8 / (120.8 + 53.1), abs=2e-3)
+    assert cost.efficiency(CFG, 192, WEIGHTS, 100 * flops)['fsdp'] > 0.99
