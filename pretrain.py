@@ -867,8 +867,9 @@ def dry_run(cfg, world_size):
     busy = []
     for gpus in sorted({8, 192, 1_024, world_size} - {1}):
         of_time = cost.efficiency(cfg, gpus, weights, flops / cfg.total_steps)
+        divides = '' if cfg.rows_per_step % gpus == 0 else ' (which would have to divide)'
         busy.append(f'{of_time["ddp"]:.0%} (ddp) or {of_time["fsdp"]:.0%} (fsdp) of the time on {gpus:,} GPUs, '
-                    f'{cfg.rows_per_step / gpus:.3g} rows each' + (', which must divide' if cfg.rows_per_step % gpus else ''))
+                    f'{cfg.rows_per_step / gpus:.3g} rows each{divides}')
     memory, kept = cost.memory_gib(cfg, world_size, weights), len({*cfg.save_at, cfg.total_steps}) + cfg.keep
     print(f"""\
 run         {cfg.name}: {", then ".join(f"{steps:,} steps of {kind}" for kind, steps in cfg.phases)}
@@ -885,7 +886,7 @@ rows        {cfg.rows_per_step:,} a step, {share} a process
 memory      of a GPU, about, for weights, gradients, AdamW {memory["ddp"]:.1f} GiB (ddp) or {memory["fsdp"]:.1f} (fsdp)
             {memory["activations"]:.1f} GiB for activations, {memory["loss"]:.1f} for the loss
 network     a GPU sends {sent["ddp"]:.1f} GB a step (ddp) or {sent["fsdp"]:.1f} (fsdp) in fp32
-            GPUs compute, with {cost.INSIDE / 1e9:.0f} GB/s inside a node of 8 and {cost.BETWEEN / 1e9:.0f} between nodes, expected:
+            at {cost.INSIDE / 1e9:.0f} GB/s inside a node of 8 and {cost.BETWEEN / 1e9:.0f} between nodes GPUs are expected to compute
             {(chr(10) + 12 * " ").join(busy)}
 disk        {12 * weights / 1e9:.1f} GB a checkpoint, {kept} at the end: {12 * weights * kept / 1e9:,.0f} GB""")
     if epochs and epochs > 1:
