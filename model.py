@@ -152,7 +152,7 @@ class Transformer(nn.Module):
         self.norm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
 
     def forward(self, tokens, lengths, causal):
-        if sum(lengths) != len(tokens) or min(lengths) < 1:
+        if sum(lengths) != len(tokens) or min(lengths, default=0) < 1:
             raise ValueError(f'lengths must be positive and sum to {len(tokens)} tokens, not {sum(lengths)}')
         ends = torch.tensor([0, *lengths]).cumsum(0).to(tokens.device, torch.int32, non_blocking=True)
         segments = Segments(lengths, ends, max(lengths))

@@ -870,7 +870,10 @@ def dry_run(cfg, world_size):
         divides = '' if cfg.rows_per_step % gpus == 0 else ' (which would have to divide)'
         busy.append(f'{of_time["ddp"]:.0%} (ddp) or {of_time["fsdp"]:.0%} (fsdp) of the time on {gpus:,} GPUs, '
                     f'{cfg.rows_per_step / gpus:.3g} rows each{divides}')
-    memory, kept = cost.memory_gib(cfg, world_size, weights), len({*cfg.save_at, cfg.total_steps}) + cfg.keep
+    computing = cost.efficiency(cfg, world_size, weights, flops / cfg.total_steps)[cfg.parallel]
+    memory, last = cost.memory_gib(cfg, world_size, weights), cfg.total_steps
+    total = memory[cfg.parallel] + memory['activations'] + memory['loss']
+    kept = len({last, *(step for step in cfg.save_at if step < last)}) + min(cfg.keep, last // (cfg.save_every or last))
     print(f"""\
 run         {cfg.name}: {", then ".join(f"{steps:,} steps of {kind}" for kind, steps in cfg.phases)}
 parameters  {weights - head:,} with the input embedding and without the output head (as "610M" counts)
@@ -879,12 +882,12 @@ tokens      {step:,} a step, {step * cfg.total_steps:,} in all
 corpus      {cfg.corpus}: {f"{meta['tokens']:,} tokens, read {epochs:.2f} times" if meta else "not there yet"}
             {gigabytes:,.1f} GB on disk{"" if meta else " for one epoch"}
 operations  {flops:.3g} FLOP; a token {per_token}
-time        {hours:,.1f} GPU-hours at an assumed {cost.UTILISATION:.0%} of {cost.PEAK / 1e12:.0f} TFLOP/s (MFU)
-            {hours / world_size:,.1f} hours on {world_size}
-rows        {cfg.rows_per_step:,} a step, {share} a process
+time        {hours:,.1f} GPU-hours of an H100 or H200 at an assumed {cost.UTILISATION:.0%} of {cost.PEAK / 1e12:.0f} TFLOP/s (MFU)
+            {hours / world_size / computing:,.1f} hours on {world_size}, with what they wait for the network
+rows        {cfg.rows_per_step:,} a step, {share:,} a process
             {at_once} at once
 memory      of a GPU, about, for weights, gradients, AdamW {memory["ddp"]:.1f} GiB (ddp) or {memory["fsdp"]:.1f} (fsdp)
-            {memory["activations"]:.1f} GiB for activations, {memory["loss"]:.1f} for the loss
+            {memory["activations"]:.1f} GiB for activations, {memory["loss"]:.1f} for the loss: {total:.1f} in all under {cfg.parallel}
 network     a GPU sends {sent["ddp"]:.1f} GB a step (ddp) or {sent["fsdp"]:.1f} (fsdp) in fp32
             at {cost.INSIDE / 1e9:.0f} GB/s inside a node of 8 and {cost.BETWEEN / 1e9:.0f} between nodes GPUs are expected to compute
             {(chr(10) + 12 * " ").join(busy)}

@@ -1,7 +1,7 @@
 """How fast, against what: each case prints one JSON line. Not part of the tests.
 
     python tests/bench.py                            # the cases and what each compares
-    python tests/bench.py step_padded loss           # some of them
+    python tests/bench.py step_padded loss_alone     # some of them
     python tests/bench.py cpu --out=bench.jsonl      # all that a CPU runs in reasonable time
     python tests/bench.py mfu --size=610m            # one GPU: utilisation at the paper's batch, Hugging Face beside it
     python tests/bench.py profile --size=610m        # where a step's time goes, operation by operation
@@ -32,10 +32,12 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import nn
+os.environ.setdefault('OMP_WAIT_POLICY', 'passive')    # else waiting threads spin on shared cores
+
+import numpy as np            # noqa: E402
+import torch                  # noqa: E402
+import torch.nn.functional as F    # noqa: E402
+from torch import nn          # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -51,7 +53,7 @@ import tasks                  # noqa: E402
 
 TINY = dict(name='bench', hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, tie_word_embeddings=True, vocab_size=4_096, phases=(('mlm', 10_000),),
-            decay_steps=0, warmup_steps=0, lr=1e-4, micro_rows=0)
+            decay_steps=0, warmup_steps=0, lr=1e-3, grad_clip=0.5, micro_rows=0)    # a clip that clips
 DEVICE, DTYPE = pretrain.pick_device()
 WORLD = pretrain.World(0, 1, DEVICE, DTYPE)
 
@@ -64,7 +66,11 @@ class Pair:
     ours: object
     peer: object
     tokens: int = 0       # in the work, to count per second
-    same: float = 1e-4 if DTYPE == 'fp32' else 1e-2    # how near what they return must be, relative; None: not compared
+    same: float = 1e-5 if DTYPE == 'fp32' else 1e-2    # how near each thing they return must be, of its largest number
+
+
+def near(ours, peer, same):
+    return all(np.abs(np.subtract(a, b)).max() <= same * np.abs(b).max() for a, b in zip(ours, peer, strict=True))
 
 
 def synchronize():
@@ -103,8 +109,9 @@ def compare(name, pair, repeats):
     """One JSON line of a case."""
     for _ in range(2):
         ours, peer = pair.ours(), pair.peer()
-        same = pair.same is None or np.allclose(ours, peer, rtol=pair.same, atol=pair.same)
-        assert same, f'{name}: not the same work: {ours} and {peer}'
+        if pair.same is not None and not near(ours, peer, pair.same):
+            raise SystemExit(f'error: {name}: not the same work: {ours} and {peer}')
+    del ours, peer
     times = {'ours': [], 'peer': []}
     for k in range(repeats):
         for who in ('ours', 'peer') if k % 2 else ('peer', 'ours'):
@@ -123,7 +130,8 @@ def machine():
     packages = 'torch', 'transformers', 'tokenizers', 'scipy'
     versions = {package: importlib.metadata.version(package) for package in packages}
     commit = subprocess.run(['git', 'describe', '--always', '--dirty'], cwd=ROOT, capture_output=True, text=True)
-    return {'machine': name} | versions | {'commit': commit.stdout.strip(), 'date': time.strftime('%Y-%m-%d')}
+    return {'machine': name, 'load': round(os.getloadavg()[0], 1)} | versions | {
+        'commit': commit.stdout.strip(), 'date': time.strftime('%Y-%m-%d')}
 
 
 # ------------------------------------------------------------------------------------------- what is measured with
@@ -134,7 +142,7 @@ def settings(**changes):
 
 def of_size(size, **changes):
     """The paper's settings for MLM of a size, with changes, from a constant learning rate's first step on."""
-    changes = dict(decay_steps=0, warmup_steps=0, lr=1e-5) | changes
+    changes = dict(decay_steps=0, warmup_steps=0, lr=1e-4) | changes
     given = [f'--{name}={value}' for name, value in changes.items()]
     return configs.parse(pretrain.Settings, [str(ROOT / f'configs/{size}_mlm.py'), *given])[0]
 
@@ -181,13 +189,17 @@ def our_step(cfg, kind='mlm', count=8):
 def their_step(theirs, inputs, cfg):
     """A function that trains a model of transformers' interface on the next of these inputs, as people do."""
     theirs.train()
-    optimizer, turns = pretrain.make_optimizer(theirs, cfg, WORLD), itertools.cycle(inputs)
+    groups = [{'params': [p for p in theirs.parameters() if p.ndim >= 2], 'weight_decay': cfg.weight_decay},
+              {'params': [p for p in theirs.parameters() if p.ndim < 2], 'weight_decay': 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=cfg.lr, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps,
+                                  fused=DEVICE.type != 'mps')
+    turns = itertools.cycle(inputs)
 
     def step():
         with WORLD.autocast():
             loss = theirs(**next(turns)).loss
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), cfg.grad_clip)
         optimizer.step()
         optimizer.zero_grad()
         return loss.item(), norm.item()
@@ -320,7 +332,7 @@ def loss_alone(selected=False):
             hidden.grad = weight.grad = None
             loss = make_loss()
             loss.backward()
-            return loss.item(), hidden.grad.norm().item(), weight.grad.norm().item()
+            return loss.item(), hidden.grad.cpu().numpy(), weight.grad.cpu().numpy()
         return run
 
     def ours():
@@ -329,7 +341,7 @@ def loss_alone(selected=False):
     def peer():
         rows = at if selected else slice(None)
         return F.cross_entropy(F.linear(hidden[rows], weight), targets[rows])
-    return Pair(timed(ours), timed(peer), N)
+    return Pair(timed(ours), timed(peer), N, same=1e-4)
 
 
 def loss_selected():
@@ -412,10 +424,10 @@ def ragged_training():
 
     def step(loss, model, optimizer):
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        return loss.item()
+        return loss.item(), norm.item()
 
     def ours():
         return [step(F.cross_entropy(finetune.apply(encoder, batch, WORLD), label), encoder, optimizers[0])
@@ -450,10 +462,12 @@ def tokenising():
 
     def encode():
         encoded = data.encode_chunks(iter(chunks), ours, os.cpu_count())
-        return sum(len(array) for train, _, _, _ in encoded for array in train)
+        return [sum(len(array) for train, _, _, _ in encoded for array in train)]
 
     def batch():
-        return sum(len(encoding.ids) + 1 for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False))
+        return [sum(len(encoding.ids) + 1 for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False))]
+    found = theirs.encode_batch_fast(texts, add_special_tokens=False)
+    assert all(ours.encode(text).tolist() == encoding.ids for text, encoding in zip(texts, found))
     return Pair(encode, batch, count, same=0)
 
 
@@ -465,7 +479,7 @@ def bootstrap():
     def peer():
         options = dict(n_resamples=10_000, method='percentile', batch=256, rng=0)
         return scipy.stats.bootstrap((scores,), np.mean, **options).confidence_interval
-    return Pair(lambda: evaluate.interval(evaluate.bootstrap(scores)[:, 0]), peer, same=0.002)
+    return Pair(lambda: evaluate.interval(evaluate.bootstrap(scores)[:, 0]), peer, same=1e-9)
 
 
 def ndcg():
@@ -477,7 +491,7 @@ def ndcg():
 
     def ours():
         found = [tasks.ranking(row, ids, cosines[k]) for k, row in enumerate(rows)]
-        return np.mean([evaluate.ndcg(row['grades'], one['docs']) for row, one in zip(rows, found)])
+        return [evaluate.ndcg(row['grades'], one['docs']) for row, one in zip(rows, found)]
 
     def peer():
         found = []
@@ -486,8 +500,8 @@ def ndcg():
             gains = sum(row['grades'].get(document, 0) / by for (_, document), by in zip(order, discounts))
             best = sorted(row['grades'].values(), reverse=True)[:10]
             found.append(gains / sum(grade / by for grade, by in zip(best, discounts)))
-        return np.mean(found)
-    return Pair(ours, peer, same=1e-6)
+        return found
+    return Pair(ours, peer, same=1e-9)
 
 
 def loader_waits(steps=200, warm_up=20):
@@ -627,8 +641,9 @@ def growth(repeats):
 
 def grown(what, at, step, tokens, repeats):
     step()
-    took = statistics.median([seconds(step) for _ in range(repeats)])
-    return {'case': 'growth', 'of': what, 'at': at, 'tokens_per_second': round(tokens / took)}
+    speeds = [tokens / seconds(step) for _ in range(repeats)]
+    return {'case': 'growth', 'of': what, 'at': at, 'tokens_per_second': round(statistics.median(speeds)),
+            'lo': round(min(speeds)), 'hi': round(max(speeds))}
 
 
 def one_process():
@@ -648,20 +663,39 @@ def one_process():
 
 # ------------------------------------------------------------------------------------------------ table, figure
 
+def read_lines(path):
+    """The lines of a file; one that a killed run left half-written is passed over."""
+    found = []
+    for number, text in enumerate(Path(path).read_text(encoding='utf-8').splitlines(), 1):
+        try:
+            line = json.loads(text)
+            found.append(line | {'case': line['case'], 'date': line['date']})
+        except (ValueError, TypeError, KeyError):
+            print(f'warning: {path}:{number}: not a line of this script', file=sys.stderr)
+    if not found:
+        raise ValueError(f'{path}: nothing measured in it')
+    return found
+
+
 def table(paths):
     """Print files of this script's lines as Markdown: ratios of each, the rest of the last; then what mfu found."""
-    files = [{line['case']: line for line in map(json.loads, Path(path).read_text().splitlines())} for path in paths]
-    found = [case for case in CASES if all('ratio' in lines.get(case.__name__, {}) for lines in files)]
+    files = [{line['case']: line for line in read_lines(path)} for path in paths]
+    found = [case for case in CASES if any('ratio' in lines.get(case.__name__, {}) for lines in files)]
     print('| case | peer | goal |' + ' ratio (extremes) |' * len(files) + ' ours | memory, ours / peer (MiB) |')
     print('|---' * (len(files) + 5) + '|')
     for case in found:
         what, peer, goal = re.fullmatch(r'(.*): (.*) \(goal (.*)\)', case.__doc__).groups()
-        lines = [lines[case.__name__] for lines in files]
-        ratios = ' | '.join(f'**{line["ratio"]:.2f}** ({line["lo"]:.2f} to {line["hi"]:.2f})' for line in lines)
-        line = lines[-1]
+        lines = [lines.get(case.__name__) for lines in files]
+        ratios = ' | '.join(f'**{line["ratio"]:.2f}** ({line["lo"]:.2f} to {line["hi"]:.2f})' if line else ''
+                            for line in lines)
+        line = next(filter(None, reversed(lines)))
         speed = f', {line["tokens_per_second"]:,} tokens/s' if line['tokens_per_second'] else ''
         memory = ['?' if mib is None else f'{mib:,.0f}' for mib in (line['peak_mib'], line['peer_peak_mib'])]
         print(f'| {what} | {peer} | {goal} | {ratios} | {1e3 * line["ours"]:,.0f} ms{speed} | {" / ".join(memory)} |')
+    for path, lines in zip(paths, files):
+        last = list(lines.values())[-1]
+        waits = f', a step waits {lines["loader_waits"]["share"]:.1%} for its batch' if 'loader_waits' in lines else ''
+        print(f'\n{path}: {last["machine"]}, torch {last["torch"]}, commit {last["commit"]}, {last["date"]}{waits}')
     utilised = {name: line for lines in files for name, line in lines.items() if name.startswith('mfu ')}
     if utilised:
         print('\n| date | GPU | torch | case | ms (extremes) | tokens/s | MFU | memory (GiB) |')
@@ -678,30 +712,46 @@ def figure(path, out='figures/speed.png'):
     import matplotlib
     matplotlib.use('agg')
     from matplotlib import pyplot as plt
-    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    lines = read_lines(path)
     pairs = list({line['case']: line for line in lines if 'ours' in line}.values())
     series = {}
     for line in lines:
         if line['case'] == 'growth':
             series.setdefault(line['of'], {})[line['at']] = line
-    fig, axes = plt.subplots(1, 1 + len(series), figsize=(5 + 3.4 * len(series), 4), layout='constrained')
-    axes = np.atleast_1d(axes)
+    columns = min(3, 1 + len(series))
+    shape = -(-(1 + len(series)) // columns), columns
+    fig, axes = plt.subplots(*shape, figsize=(5 * columns, 4.2 * shape[0]), layout='constrained', squeeze=False)
+    axes = axes.flatten()
+    for ax in axes[1 + len(series):]:
+        ax.axis('off')
+    ratios, names = [line['ratio'] for line in pairs], [line['case'] for line in pairs]
     spread = [[line['ratio'] - line['lo'], line['hi'] - line['ratio']] for line in pairs]
-    ratios = [line['ratio'] for line in pairs]
-    axes[0].barh([line['case'] for line in pairs], ratios, xerr=np.array(spread).T if pairs else None)
+    bars = axes[0].barh(names, [ratio - 1 for ratio in ratios], left=1, xerr=np.array(spread).T if pairs else None)
+    axes[0].bar_label(bars, [f'{ratio:.2f}' for ratio in ratios], padding=4)
     axes[0].axvline(1, color='black', lw=0.8)
-    axes[0].set_xlabel("peer's time / ours")
+    axes[0].set_xscale('log')
+    axes[0].set_xlim(0.5, 2 * max([2, *ratios]))
+    axes[0].set_xticks([0.5, 1, 2, 4, 8, 16], ['0.5', '1', '2', '4', '8', '16'])
+    axes[0].set_xlabel("peer's time / ours (whiskers: extremes)")
     axes[0].invert_yaxis()
     for ax, (what, points) in zip(axes[1:], series.items()):
         xs = sorted(points)
-        for key, label in {'tokens_per_second': 'tokens/s', 'peak_mib': 'MiB, ours',
-                           'peer_peak_mib': 'MiB, all logits'}.items():
-            if key in points[xs[0]]:
+        if 'peak_mib' in points[xs[0]]:
+            for key, label in (('peak_mib', 'ours'), ('peer_peak_mib', 'all logits at once')):
                 ax.plot(xs, [points[x][key] for x in xs], 'o-', label=label)
+            ax.set_ylabel("memory of the loss (MiB)")
+            ax.legend()
+        else:
+            ax.plot(xs, [points[x]['tokens_per_second'] for x in xs], 'o-')
+            if 'lo' in points[xs[0]]:
+                ax.fill_between(xs, *([points[x][key] for x in xs] for key in ('lo', 'hi')), alpha=0.2)
+            ax.set_ylabel('tokens a second')
         ax.set_xscale('log', base=2)
-        ax.set_ylim(0)
+        ax.set_xticks(xs, [f'{x:,}' for x in xs], rotation=30)
+        ax.set_ylim(0, 1.05 * ax.get_ylim()[1])
         ax.set_xlabel(what)
-        ax.legend()
+    last = lines[-1]
+    fig.suptitle(f'{last["machine"]}, torch {last["torch"]}, {last["date"]}')
     Path(out).parent.mkdir(exist_ok=True)
     fig.savefig(out, dpi=150)
     print(out)
@@ -716,21 +766,25 @@ def main():
                         help='of mfu: Hugging Face beside it')
     parser.add_argument('--out', default='', help='a file to append the lines to')
     args = parser.parse_args()
-    by_name = {case.__name__: case for case in CASES}
-    if args.cases[:1] == ['figure'] and len(args.cases) == 2:
-        return figure(args.cases[1])
-    if args.cases[:1] == ['table'] and len(args.cases) > 1:
-        return table(args.cases[1:])
+    by_name, command = {case.__name__: case for case in CASES}, args.cases[:1]
+    if command in (['figure'], ['table']):
+        if len(args.cases) < 2 or command == ['figure'] and len(args.cases) > 2:
+            raise ValueError(f'{command[0]} takes what --out wrote: bench.py {command[0]} bench.jsonl')
+        return figure(args.cases[1]) if command == ['figure'] else table(args.cases[1:])
     if args.cases == ['profile']:
         return profile(args.size)
     if args.cases == ['_process']:
         return one_process()
     if not args.cases:
-        return print('\n'.join(f'{name:<18} {case.__doc__.splitlines()[0]}' for name, case in by_name.items()))
+        return print('\n'.join(f'{name:<18} {case.__doc__}' for name, case in by_name.items()))
     names = [name for given in args.cases for name in (by_name if given == 'cpu' else [given])]
     for name in names:
+        if name in ('profile', 'figure', 'table'):
+            raise ValueError(f'{name} stands alone')
         if name not in by_name and name not in ('mfu', 'growth'):
-            raise SystemExit(f'error: no case {name}; there are {", ".join([*by_name, *OTHERS])}')
+            raise ValueError(f'no case {name}; there are {", ".join([*by_name, *OTHERS])}')
+    if args.repeats < 1:
+        raise ValueError(f'--repeats must be 1 or more, not {args.repeats}')
 
     def lines(name):
         torch.manual_seed(0)
@@ -743,14 +797,20 @@ def main():
             found = by_name[name]()
             yield compare(name, found, args.repeats) if isinstance(found, Pair) else found
 
-    for name in names:
-        for line in lines(name):
-            text = json.dumps(line | machine())
-            print(text, flush=True)
-            if args.out:
-                with open(args.out, 'a', encoding='utf-8') as file:
+    with contextlib.ExitStack() as stack:
+        file = None
+        if args.out:
+            whole = not Path(args.out).exists() or Path(args.out).read_bytes()[-1:] in (b'', b'\n')
+            file = stack.enter_context(open(args.out, 'a', encoding='utf-8'))
+            file.write('' if whole else '\n')    # behind a line that a killed run left
+        for name in names:
+            for line in lines(name):
+                text = json.dumps(line | machine())
+                print(text, flush=True)
+                if file:
                     file.write(text + '\n')
+                    file.flush()
 
 
 if __name__ == '__main__':
-    main()
+    configs.run(main)
