@@ -769,8 +769,13 @@ def validate(wrapped, corpus, cfg, world):
 
 def check_rows(cfg, world_size):
     """Rows of a step must divide among processes, and those of a process into its micro-batches."""
-    if world_size < 1 or cfg.rows_per_step % world_size:
-        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} processes')
+    if world_size < 1:
+        raise ValueError(f'world_size must be 1 or more, not {world_size}')
+    if cfg.rows_per_step % world_size:
+        possible = [n for n in range(1, cfg.rows_per_step + 1) if cfg.rows_per_step % n == 0]
+        below, above = max(n for n in possible if n < world_size), [n for n in possible if n > world_size][:1]
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} processes; take '
+                         f'{" or ".join(map(str, [below, *above]))} processes')
     share = cfg.rows_per_step // world_size
     if share % rows_at_once(cfg, world_size):
         raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} processes: '
