@@ -70,6 +70,7 @@ class Pair:
 
 
 def near(ours, peer, same):
+    ours, peer = ([one.cpu().numpy() if torch.is_tensor(one) else one for one in found] for found in (ours, peer))
     return all(np.abs(np.subtract(a, b)).max() <= same * np.abs(b).max() for a, b in zip(ours, peer, strict=True))
 
 
@@ -182,7 +183,7 @@ def our_step(cfg, kind='mlm', count=8):
     def step():
         batch = next(turns)
         loss, norm = pretrain.train_step(wrapped, optimizer, [batch], len(batch.at), 0, cfg, WORLD)
-        return loss.item() / len(batch.at), norm.item()
+        return loss / len(batch.at), norm    # on the device: nobody waits for them
     return step, batches, model
 
 
@@ -202,7 +203,7 @@ def their_step(theirs, inputs, cfg):
         norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), cfg.grad_clip)
         optimizer.step()
         optimizer.zero_grad()
-        return loss.item(), norm.item()
+        return loss.detach(), norm
     return step
 
 
@@ -332,7 +333,7 @@ def loss_alone(selected=False):
             hidden.grad = weight.grad = None
             loss = make_loss()
             loss.backward()
-            return loss.item(), hidden.grad.cpu().numpy(), weight.grad.cpu().numpy()
+            return loss.detach(), hidden.grad, weight.grad
         return run
 
     def ours():
