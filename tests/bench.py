@@ -268,7 +268,7 @@ class GPT(nn.Module):
 
 # -------------------------------------------------------------------------------------------------------- cases
 
-def step(cfg, inputs):
+def beside_transformers(cfg, inputs):
     """Ours beside transformers' on what `inputs` makes of a Batch."""
     ours, batches, model = our_step(cfg)
     theirs = their_step(transformers_model(model), [inputs(batch) for batch in batches], cfg)
@@ -277,19 +277,19 @@ def step(cfg, inputs):
 
 def step_padded():
     """training step, tiny model, 6 rows of 2,048 cut as in the paper: Hugging Face padded (goal 2.4)"""
-    return step(settings(context=2_048, rows_per_step=6), padded)
+    return beside_transformers(settings(context=2_048, rows_per_step=6), padded)
 
 
 def step_packed():
     """training step, tiny model, 6 rows of 2,048 cut as in the paper: Hugging Face packed, 4D mask (goal 1.35)"""
-    return step(settings(context=2_048, rows_per_step=6), packed)
+    return beside_transformers(settings(context=2_048, rows_per_step=6), packed)
 
 
 def step_fixed(vocab_size=4_096):
     """training step, tiny model, 8 rows of 256 uncut, vocabulary 4,096: Hugging Face without any mask (goal 1.15)"""
     def whole(batch):
         return {name: tensor for name, tensor in padded(batch).items() if name != 'attention_mask'}
-    return step(settings(context=256, rows_per_step=8, cut_rows=False, vocab_size=vocab_size), whole)
+    return beside_transformers(settings(context=256, rows_per_step=8, cut_rows=False, vocab_size=vocab_size), whole)
 
 
 def step_fixed_32k():
@@ -299,12 +299,12 @@ def step_fixed_32k():
 
 def real_210m():
     """training step of the 210M, 4 rows of 256 cut in two: Hugging Face padded (goal 3.0)"""
-    return step(of_size('210m', context=256, rows_per_step=4, compile=False), padded)
+    return beside_transformers(of_size('210m', context=256, rows_per_step=4, compile=False), padded)
 
 
 def real_210m_packed():
     """training step of the 210M, 4 rows of 256 cut in two: Hugging Face packed, 4D mask (goal 1.75)"""
-    return step(of_size('210m', context=256, rows_per_step=4, compile=False), packed)
+    return beside_transformers(of_size('210m', context=256, rows_per_step=4, compile=False), packed)
 
 
 def clm_gpt():
@@ -328,12 +328,13 @@ def loss_alone(selected=False):
     targets = torch.randint(0, V, (N,), device=DEVICE).where(torch.rand(N, device=DEVICE) < 0.4, -100)
     at = torch.nonzero(targets != -100).squeeze(1)
 
-    def timed(make_loss):
+    def with_gradients(make_loss):
         def run():
-            hidden.grad = weight.grad = None
             loss = make_loss()
             loss.backward()
-            return loss.detach(), hidden.grad, weight.grad
+            found = loss.detach(), hidden.grad, weight.grad
+            hidden.grad = weight.grad = None    # each run takes memory of its own for them
+            return found
         return run
 
     def ours():
@@ -342,7 +343,7 @@ def loss_alone(selected=False):
     def peer():
         rows = at if selected else slice(None)
         return F.cross_entropy(F.linear(hidden[rows], weight), targets[rows])
-    return Pair(timed(ours), timed(peer), N, same=1e-4)
+    return Pair(with_gradients(ours), with_gradients(peer), N, same=1e-4)
 
 
 def loss_selected():
@@ -365,7 +366,7 @@ def encoder_pair(kind):
     import transformers
     transformers.logging.disable_progress_bar()
     cfg = settings(hidden_size=256, intermediate_size=768, num_hidden_layers=4, context=512)
-    model = our_step(dataclasses.replace(cfg, rows_per_step=1))[2]
+    model = fresh(cfg)[0]
     encoder = finetune.Encoder(model.sizes, kind, 4).to(DEVICE)
     encoder.model.load_state_dict(model.model.state_dict())
     with torch.no_grad():
@@ -459,7 +460,9 @@ def tokenising():
     texts = [text for _, _, text in docs.documents()][:8_000]
     parts = [texts[k:k + data.CHUNK] for k in range(0, len(texts), data.CHUNK)]
     chunks = [([(text, False) for text in part], None, None) for part in parts]
-    count = sum(len(ours.encode(text)) + 1 for text in texts)
+    ids = [ours.encode(text).tolist() for text in texts]
+    assert ids == [encoding.ids for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False)]
+    count = sum(len(one) + 1 for one in ids)
 
     def encode():
         encoded = data.encode_chunks(iter(chunks), ours, os.cpu_count())
@@ -467,8 +470,6 @@ def tokenising():
 
     def batch():
         return [sum(len(encoding.ids) + 1 for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False))]
-    found = theirs.encode_batch_fast(texts, add_special_tokens=False)
-    assert all(ours.encode(text).tolist() == encoding.ids for text, encoding in zip(texts, found))
     return Pair(encode, batch, count, same=0)
 
 
@@ -539,9 +540,9 @@ CASES = [step_padded, step_packed, step_fixed, step_fixed_32k, real_210m, real_2
 def mfu(size, repeats, with_peer):
     """Lines of a size at the paper's batch on one GPU, 6 rows of 2,048 tokens cut in two; update included."""
     if DEVICE.type != 'cuda':
-        raise SystemExit('error: mfu needs CUDA; `cpu` and `growth` run without')
+        raise ValueError('mfu needs CUDA; `cpu` and `growth` run without')
     if torch.cuda.get_device_name() not in cost.PEAKS:
-        raise SystemExit(f'error: no datasheet peak is known for {torch.cuda.get_device_name()}; add it to cost.PEAKS')
+        raise ValueError(f'no datasheet peak is known for {torch.cuda.get_device_name()}; add it to cost.PEAKS')
     for kind in ('mlm', 'clm'):
         yield utilisation(size, kind, repeats)
     if with_peer:
@@ -671,8 +672,11 @@ def read_lines(path):
     for number, text in enumerate(Path(path).read_text(encoding='utf-8').splitlines(), 1):
         try:
             line = json.loads(text)
-            found.append(line | {'case': line['case'], 'date': line['date']})
-        except (ValueError, TypeError, KeyError):
+        except ValueError:
+            line = None
+        if isinstance(line, dict) and {'case', 'date'} <= line.keys():
+            found.append(line)
+        else:
             print(f'warning: {path}:{number}: not a line of this script', file=sys.stderr)
     if not found:
         raise ValueError(f'{path}: nothing measured in it')

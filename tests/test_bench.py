@@ -77,5 +77,5 @@ def test_utilisation_is_what_was_counted_over_what_was_timed(tmp_path, monkeypat
         assert line['mfu_nanogpt_formula'] == pytest.approx((6 * 24_160 + 12 * 32 * 64) * 384 / 0.001 / 1e12, rel=1e-2)
     assert lines[2]['ms'] == 2.5
     monkeypatch.setattr(bench, 'DEVICE', torch.device('cpu'))
-    with pytest.raises(SystemExit, match='mfu needs CUDA'):
+    with pytest.raises(ValueError, match='mfu needs CUDA'):
         next(bench.mfu('toy', 3, with_peer=True))
