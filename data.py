@@ -28,9 +28,9 @@ from pathlib import Path
 
 import numpy as np
 
-import configs
-import docs
-from tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, load_tokenizer, read_json
+from nanoencoder import settings as configs
+from nanoencoder import docs
+from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, load_tokenizer, read_json
 
 
 @dataclass(frozen=True)

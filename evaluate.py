@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-import configs
+from nanoencoder import settings as configs
 
 
 @dataclass(frozen=True)

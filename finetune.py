@@ -33,15 +33,15 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-import configs
-import cost
+from nanoencoder import settings as configs
+from nanoencoder import cost
 import evaluate
-import huggingface
+from nanoencoder import huggingface
 import model as architecture
 import pretrain
 import tasks
 from data import read_json, sha256
-from tokenizer import load_tokenizer
+from nanoencoder.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
-import huggingface
+from nanoencoder import huggingface
 
 VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
 
@@ -406,7 +406,7 @@ def fill_mask(model, tokenizer, text, best=5, objective='mlm'):
 
 
 def main():
-    from tokenizer import load_tokenizer
+    from nanoencoder.tokenizer import load_tokenizer
     *folders, text = sys.argv[1:]
     if options := [word for word in sys.argv[1:] if word.startswith('--')]:
         raise ValueError(f'{options[0]}: model.py has no options; it takes folders or hub ids, then a text')
@@ -421,7 +421,7 @@ def main():
 
 
 if __name__ == '__main__':
-    import configs
+    from nanoencoder import settings as configs
     if len(sys.argv) < 3 or '--help' in sys.argv:
         print(__doc__.strip())
         sys.exit(0 if '--help' in sys.argv else 2)

@@ -34,13 +34,13 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-import configs
-import cost
-import huggingface
+from nanoencoder import settings as configs
+from nanoencoder import cost
+from nanoencoder import huggingface
 import model as architecture
 from data import (OBJECTIVES, SHORTEST, Corpus, Loader, locked, objective, read_json, rows_at_once, sha256, sync,
                   validation_batches, write_json)
-from tokenizer import load_tokenizer
+from nanoencoder.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)

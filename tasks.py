@@ -28,11 +28,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-import configs
-import docs
+from nanoencoder import settings as configs
+from nanoencoder import docs
 import evaluate
 from data import sha256, sync
-from tokenizer import load_tokenizer
+from nanoencoder.tokenizer import load_tokenizer
 
 KINDS = ('SC', 'TC', 'QA', 'IR')
 SPLITS = docs.SPLITS

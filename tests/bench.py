@@ -42,8 +42,8 @@ from torch import nn          # noqa: E402
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-import configs                # noqa: E402
-import cost                   # noqa: E402
+from nanoencoder import settings as configs  # noqa: E402
+from nanoencoder import cost    # noqa: E402
 import data                   # noqa: E402
 import evaluate               # noqa: E402
 import finetune               # noqa: E402
@@ -448,9 +448,9 @@ def ragged_training():
 
 def tokenising():
     """English, Llama 3's vocabulary (the embedded one if it is not at hand): tokenizers' batch call (goal 2.8)"""
-    import docs
+    from nanoencoder import docs
     from tokenizers import Tokenizer as HuggingFace
-    from tokenizer import load_tokenizer
+    from nanoencoder.tokenizer import load_tokenizer
     llama = ROOT.parent / 'shared/tokenizer/llama3.model'
     ours = load_tokenizer(str(llama if llama.exists() else ROOT / 'configs/corpora/docs'))
     with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}  # threads of smal
 os.chdir(ROOT)
 
 import data      # noqa: E402
-import docs      # noqa: E402
+from nanoencoder import docs  # noqa: E402
 import pretrain  # noqa: E402
 
 

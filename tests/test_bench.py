@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-import cost
+from nanoencoder import cost
 from conftest import ROOT
 
 LEAST = {'step_padded': 1.5, 'step_packed': 1.0, 'step_fixed': 1.0, 'loss_alone': 1.8, 'ragged_inference': 2.0,

@@ -2,7 +2,7 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-import configs
+from nanoencoder import settings as configs
 import data
 import finetune
 import pretrain

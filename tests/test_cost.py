@@ -4,8 +4,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-import configs
-import cost
+from nanoencoder import settings as configs
+from nanoencoder import cost
 import data
 import pretrain
 from conftest import ROOT

@@ -14,9 +14,9 @@ import pytest
 from scipy import stats
 
 import data
-import docs
+from nanoencoder import docs
 from conftest import ROOT, SHARED, one_line_error, run_script
-from tokenizer import BYTELEVEL_PATTERN, Tokenizer, load_tokenizer
+from nanoencoder.tokenizer import BYTELEVEL_PATTERN, Tokenizer, load_tokenizer
 
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
 LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'

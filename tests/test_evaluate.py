@@ -16,8 +16,8 @@ import seqeval.metrics
 import seqeval.scheme
 import sklearn.metrics
 
-import configs
-import cost
+from nanoencoder import settings as configs
+from nanoencoder import cost
 import evaluate
 import pretrain
 from conftest import ROOT, one_line_error, run_script

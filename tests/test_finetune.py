@@ -21,7 +21,7 @@ import finetune
 import model as architecture
 import tasks
 from conftest import ROOT, one_line_error, run_script
-from tokenizer import load_tokenizer
+from nanoencoder.tokenizer import load_tokenizer
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 
@@ -93,7 +93,7 @@ def merge(words, *more):
 
 
 def settings(toy, checkpoint, kind, tmp_path, **changes):
-    import configs
+    from nanoencoder import settings as configs
     words = merge(toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/predictions')
     cfg, _ = configs.parse(finetune.Settings, [word for word in words if word[2:].split('=')[0] not in changes])
     return dataclasses.replace(cfg, **changes)

@@ -11,12 +11,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-import configs
+from nanoencoder import settings as configs
 import model as architecture
 import pretrain
 from conftest import ROOT, log_lines, one_line_error, run_script
 from test_tokenizer import huggingface as trained_tokenizer
-from tokenizer import load_tokenizer
+from nanoencoder.tokenizer import load_tokenizer
 
 SMALL = dict(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
              max_position_embeddings=4096, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, pad_token_id=2)

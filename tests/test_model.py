@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import model as architecture
 from conftest import ROOT, one_line_error, run_script
-from tokenizer import load_tokenizer
+from nanoencoder.tokenizer import load_tokenizer
 
 SIZES = architecture.Sizes(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
                            num_key_value_heads=2, max_position_embeddings=2048, rope_theta=10_000.0, rms_norm_eps=1e-5,

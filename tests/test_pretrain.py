@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import data
-import huggingface
+from nanoencoder import huggingface
 import model as architecture
 import pretrain
 from conftest import ROOT, arguments, log_lines, one_line_error, run_script, torchrun
-from tokenizer import load_tokenizer
+from nanoencoder.tokenizer import load_tokenizer
 
 
 def run_of(cfg):
@@ -134,7 +134,7 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
 def test_the_papers_38_runs(corpus):
     """Each line of the table parses; branches agree with their parents, whose checkpoints are kept; names are distinct."""
     import shlex
-    import configs
+    from nanoencoder import settings as configs
     lines = [line for line in (ROOT / 'configs/paper_runs.txt').read_text().splitlines() if not line.startswith('#')]
     runs, corpus, world = {}, data.Corpus(corpus), pretrain.World(0, 1, torch.device('cpu'), 'bf16')
     for line in lines:

@@ -3,7 +3,7 @@ import re
 import shlex
 import subprocess
 
-import configs
+from nanoencoder import settings as configs
 import data
 import evaluate
 import finetune

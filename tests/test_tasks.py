@@ -8,12 +8,12 @@ import datasets
 import numpy as np
 import pytest
 
-import configs
-import docs
+from nanoencoder import settings as configs
+from nanoencoder import docs
 import evaluate
 import tasks
 from conftest import ROOT, SHARED, one_line_error, run_script
-from tokenizer import Tokenizer, load_tokenizer
+from nanoencoder.tokenizer import Tokenizer, load_tokenizer
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 REAL = SHARED / 'realdata'

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import ROOT, SHARED, texts
-from tokenizer import LLAMA3_PATTERN, Tokenizer, load_tokenizer
+from nanoencoder.tokenizer import LLAMA3_PATTERN, Tokenizer, load_tokenizer
 
 LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from tokenizer import read_json
+from nanoencoder.tokenizer import read_json
 
 NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads', 'num_key_value_heads',
          'max_position_embeddings', 'rms_norm_eps', 'rope_theta', 'tie_word_embeddings', 'attention_bias', 'head_dim')
