@@ -1,19 +1,93 @@
-"""Settings: small files of `name = value` lines, read and never executed.
+"""Settings: frozen dataclasses, filled from small files of `name = value` lines and from the command line.
 
-    settings, actions = configs.parse(Settings, sys.argv[1:], dry_run=False)
+    cfg, actions = parse(Settings, sys.argv[1:], {'dry_run': (False, 'print what the run will be')})
 
-A setting is the dataclass's default, unless the config's base, then the config, then `--name=value` says otherwise.
-`base = "610m.py"` on a config's first line names a file beside it; a base has no base. Values are Python literals;
-on the command line a str is taken as typed and a bool may stand bare. Every mistake is a ValueError that says where.
+A config is read and never executed. A setting has the dataclass's default, unless the config's base, then the config,
+then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside it; a base has no
+base. Values are Python literals; on the command line a str is taken as typed and a bool may stand bare.
+Every mistake is a ValueError that says where it is.
 """
 import ast
-import dataclasses
 import difflib
 import inspect
+import math
 import re
 import sys
+from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
+USUAL = {'learning_rate': 'lr', 'batch_size': 'rows_per_step', 'epochs': 'phases', 'num_epochs': 'phases',
+         'steps': 'phases', 'max_steps': 'phases', 'num_layers': 'num_hidden_layers', 'mask_prob': 'mask_ratio',
+         'warmup': 'warmup_steps', 'dataset': 'corpus', 'output_dir': 'out'}  # names that other programs use
+
+
+def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
+    """A dataclass field with what `check` asks of it.
+
+    low, high  the range of a number, ends included; it must be finite in any case
+    choices    the only values there are
+    fixes      what the value decides: the 'numbers' of a run, the 'rows' it reads (their sha256 is compared), or 'nothing'
+    """
+    return field(default=default, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes})
+
+
+def check(cfg):
+    """Refuse a value of another type or out of the range beside its field; a whole number will do for a float.
+
+    Every settings class calls this when it is constructed. Messages begin with the field's name (`parse` says where).
+    """
+    for one in fields(cfg):
+        value, rule = getattr(cfg, one.name), one.metadata
+        if one.type is float and type(value) is int and abs(value) < 2 ** 1000:
+            object.__setattr__(cfg, one.name, value := float(value))
+        if type(value) is not one.type:
+            raise ValueError(f'{one.name} takes {one.type.__name__}, not {type(value).__name__} {value!r}')
+        if rule.get('choices') and value not in rule['choices']:
+            raise ValueError(f'{one.name} is one of {", ".join(rule["choices"])}, not {value!r}')
+        if one.type in (int, float):
+            low, high = rule.get('low', -math.inf), rule.get('high', math.inf)
+            if not low <= value <= high or abs(value) == math.inf:
+                wanted = 'finite' if low == -math.inf else f'at least {low}' if high == math.inf else f'from {low} to {high}'
+                raise ValueError(f'{one.name} must be {wanted}, not {value}')
+
+
+def leaves(cls):
+    """{name: field} of a settings class, in order; settings within it (a run's model) stand among the others."""
+    found = {}
+    for one in fields(cls):
+        found |= leaves(one.type) if is_dataclass(one.type) else {one.name: one}
+    return found
+
+
+def flat(cfg, fixes=('numbers', 'rows', 'nothing')):
+    """{name: value} of settings and of those within them; only of fields that fix one of these."""
+    values = {}
+    for one in fields(cfg):
+        value = getattr(cfg, one.name)
+        if is_dataclass(value):
+            values |= flat(value, fixes)
+        elif one.metadata.get('fixes', 'numbers') in fixes:
+            values[one.name] = value
+    return values
+
+
+def build(cls, values):
+    """A settings class of flat {name: value}; a list becomes a tuple, as JSON has no others."""
+    own = {}
+    for one in fields(cls):
+        if is_dataclass(one.type):
+            own[one.name] = build(one.type, {name: values[name] for name in leaves(one.type) if name in values})
+        elif one.name in values:
+            own[one.name] = as_tuple(values[one.name])
+    return cls(**own)
+
+
+def as_tuple(value):
+    return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
+
+
+# -------------------------------------------------------------------------------------------- files, command lines
 
 def read(path, is_base=False):
     """The settings a config file makes, base included: {name: (value, 'file:line')}."""
@@ -22,7 +96,8 @@ def read(path, is_base=False):
         text = path.read_text(encoding='utf-8')
         statements = ast.parse(text, str(path)).body
     except OSError as error:
-        raise ValueError(f'{path}: cannot read this config: {error.strerror}') from None
+        near = [] if path.exists() else sorted(Path('configs').rglob(f'{path.stem}.py'))
+        raise ValueError(f'{path}: cannot read this config: {error.strerror}' + (f'; there is {near[0]}' if near else '')) from None
     except UnicodeDecodeError as error:
         raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
     except SyntaxError as error:
@@ -30,22 +105,10 @@ def read(path, is_base=False):
     inherited, own = {}, {}
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
-        source = ast.get_source_segment(text, statement).splitlines()[0]
-        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1
-                and isinstance(statement.targets[0], ast.Name)):
-            raise ValueError(f'{where}: only `name = value` lines are allowed, not `{source}`')
-        name = statement.targets[0].id
-        try:
-            value = ast.literal_eval(statement.value)
-        except (ValueError, TypeError, MemoryError, RecursionError):
-            raise ValueError(f'{where}: `{source}` is not a literal value (nothing is computed in a config)') from None
+        name, value = name_and_value(statement, where, ast.get_source_segment(text, statement).splitlines()[0])
         if name == 'base':
-            if number > 0:
-                raise ValueError(f'{where}: `base` belongs on the first line')
-            if is_base:
-                raise ValueError(f'{where}: a base has no base of its own')
-            if not isinstance(value, str):
-                raise ValueError(f'{where}: `base` is the name of a file, not {value!r}')
+            if number > 0 or is_base or not isinstance(value, str):
+                raise ValueError(f'{where}: `base` is the name of a file, on the first line, and a base has no base of its own')
             inherited = read(path.parent / value, is_base=True)
         elif name in own:
             raise ValueError(f'{where}: {name} is set twice, first at {own[name][1]}')
@@ -54,20 +117,48 @@ def read(path, is_base=False):
     return inherited | own
 
 
-def parse(cls, arguments, inherit=lambda values: {}, **actions):
-    """(cls(...), {action: value}) from a command line `[config file] [--name=value ...]`.
+def name_and_value(statement, where, source):
+    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1
+            and isinstance(statement.targets[0], ast.Name)):
+        raise ValueError(f'{where}: only `name = value` lines are allowed, not `{source}`')
+    try:
+        return statement.targets[0].id, ast.literal_eval(statement.value)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        raise ValueError(f'{where}: `{source}` is not a literal value (nothing is computed in a config)') from None
 
-    Actions are switches that describe what to do, not a run: given here with their defaults, returned apart.
-    inherit(values) gives settings that take the place of the dataclass's defaults where `values` does not say otherwise.
+
+def parse(cls, arguments, actions=(), inherit=lambda values: {}):
+    """(cls(...), actions) from a command line `[config file] [--name=value ...]`.
+
+    actions  {name: (default, a line of help)}: switches that say what to do, returned as attributes of a namespace
+    inherit  inherit(values) gives settings that take the place of the defaults where `values` does not say otherwise
     """
-    arguments = list(arguments)
+    arguments, actions = list(arguments), dict(actions)
     if '--help' in arguments or '-h' in arguments:
         print(describe(cls, actions))
         sys.exit(0)
-    path = arguments.pop(0) if arguments and not arguments[0].startswith('-') else None
-    found = read(path) if path else {}
-    types = {field.name: field.type for field in dataclasses.fields(cls)}
-    action_types = {name: type(default) for name, default in actions.items()}
+    given = read(arguments.pop(0)) if arguments and not arguments[0].startswith('-') else {}
+    types = {name: one.type for name, one in leaves(cls).items()}
+    given |= read_options(arguments, types | {name: type(default) for name, (default, _) in actions.items()})
+    values, chosen = {}, {name: default for name, (default, _) in actions.items()}
+    for name, (value, where) in given.items():
+        if name in types:
+            values[name] = value
+        elif name in actions and where.startswith('--'):
+            if type(value) is not type(chosen[name]):
+                raise ValueError(f'{where}: {name} takes {type(chosen[name]).__name__}, not {value!r}')
+            chosen[name] = value
+        else:
+            raise ValueError(f'{where}: unknown setting {name!r}{nearest(name, [*types, *actions])}')
+    try:
+        return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
+    except ValueError as error:  # which begins with the setting's name
+        where = given.get(str(error).split()[0], (None, ''))[1]
+        raise ValueError(f'{where}: {error}' if where else str(error)) from None
+
+
+def read_options(arguments, types):
+    """{name: (value, '--name')} of `--name=value` words."""
     typed = {}
     for argument in arguments:
         match = re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)
@@ -76,24 +167,15 @@ def parse(cls, arguments, inherit=lambda values: {}, **actions):
         name, text = match.groups()
         if name in typed:
             raise ValueError(f'--{name} is set twice on the command line')
-        kind = (types | action_types).get(name)
-        typed[name] = from_text(name, text, kind), f'--{name}'
-    values = {}
-    for name, (value, where) in (found | typed).items():
-        if name in types:
-            values[name] = checked(name, value, types[name], where)
-        elif name in actions and where.startswith('--'):
-            actions[name] = checked(name, value, action_types[name], where)
-        else:
-            options = [*types, *(actions if where.startswith('--') else ())]
-            nearest = difflib.get_close_matches(name, options, n=1, cutoff=0.0)[0]
-            raise ValueError(f'{where}: unknown setting {name!r}; the nearest is {nearest!r}')
-    try:
-        return cls(**inherit(values) | values), actions
-    except ValueError as error:  # a dataclass that refuses a value begins its sentence with the setting's name
-        name = str(error).split()[0]
-        where = (found | typed).get(name, (None, ''))[1]
-        raise ValueError(f'{where}: {error}' if where else str(error)) from None
+        typed[name] = from_text(name, text, types.get(name)), f'--{name}'
+    return typed
+
+
+def nearest(name, options):
+    """What may have been meant, in words; silent where nothing is near."""
+    usual = [USUAL[name]] if USUAL.get(name) in options else []
+    near = usual or difflib.get_close_matches(name, options, n=1)
+    return f'; the nearest is {near[0]!r}' if near else '; --help lists them'
 
 
 def from_text(name, text, kind):
@@ -122,30 +204,23 @@ def number(text):
     return text
 
 
-def checked(name, value, kind, where):
-    """`value`, if it is of type `kind` (an int will do for a float), else a ValueError."""
-    if kind is float and type(value) is int and abs(value) < 2 ** 1000:
-        return float(value)
-    if type(value) is not kind:
-        raise ValueError(f'{where}: {name} takes {kind.__name__}, not {type(value).__name__} {value!r}')
-    return value
-
-
 def describe(cls, actions):
     """--help: the script's docstring, then each setting with its default and the comment it has in the source."""
-    lines = [inspect.getmodule(cls).__doc__.strip(), '', f'settings of {cls.__name__} (config file or --name=value):']
-    source = ''.join(inspect.getsource(base) for base in cls.__mro__ if dataclasses.is_dataclass(base))
+    lines = [sys.modules[cls.__module__].__doc__.strip(), '', 'settings (in a config file, or --name=value):']
+    owners = [*cls.__mro__, *(one.type for one in fields(cls))]
+    source = ''.join(inspect.getsource(owner) for owner in owners if is_dataclass(owner))
     comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
-    for field in dataclasses.fields(cls):
-        default = '' if field.default is dataclasses.MISSING else repr(field.default)
-        lines.append(f'  --{field.name:<24} {field.type.__name__:<6} {default:<18} {comments.get(field.name, "")}'.rstrip())
+    for name, one in leaves(cls).items():
+        default = '' if one.default is MISSING else repr(one.default)
+        lines.append(f'  --{name:<24} {one.type.__name__:<6} {default:<18} {comments.get(name, "")}'.rstrip())
     if actions:
-        lines += ['', 'actions (command line only):']
-        lines += [f'  --{name:<24} {type(value).__name__:<6} {value!r}' for name, value in actions.items()]
+        lines += ['', 'actions (on the command line only):']
+        lines += [f'  --{name:<24} {type(default).__name__:<6} {default!r:<18} {text}'
+                  for name, (default, text) in actions.items()]
     return '\n'.join(lines)
 
 
-def run(main):
+def run_main(main):
     """Call main(): a ValueError, the user's mistake, is one line and exit code 2 (`python -X dev` shows where from)."""
     try:
         main()

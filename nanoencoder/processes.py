@@ -1,0 +1,94 @@
+"""Processes and devices: what torchrun started, what this process computes on, and signals that end a run in order."""
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class World:
+    rank: int
+    size: int
+    device: torch.device
+    dtype: str     # bf16 or fp32
+
+    def sum(self, integers):
+        """A list of ints summed over processes. On the CPU, so that no GPU waits for it."""
+        if self.size == 1:
+            return integers
+        total = torch.tensor(integers, dtype=torch.int64)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def sum_tensor(self, tensor):
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def barrier(self):
+        self.sum([0])
+
+    def autocast(self):
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bf16')
+
+
+def pick_device(device='auto', dtype='auto', processes=1):
+    """(torch.device, bf16 or fp32) of this process, LOCAL_RANK among those of its machine."""
+    available = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available(), 'cpu': True}
+    if device == 'auto':
+        device = next(name for name, there in available.items() if there and (name != 'mps' or processes == 1))
+    if not available[device]:
+        raise ValueError(f'device {device}: torch finds none here; take --device=cpu, or leave --device out')
+    if device == 'mps' and processes > 1:
+        raise ValueError('device mps: serves one process; take --device=cpu for several')
+    has_bf16 = device == 'cpu' or device == 'cuda' and torch.cuda.is_bf16_supported(including_emulation=False)
+    if dtype == 'auto':
+        dtype = 'bf16' if device == 'cuda' and has_bf16 else 'fp32'
+    if dtype == 'bf16' and not has_bf16:
+        raise ValueError(f'dtype bf16: this {device} has no bf16 arithmetic; take --dtype=fp32')
+    if device == 'cuda':  # runs of a grid may share one
+        device = f'cuda:{int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()}'
+        torch.cuda.set_device(device)
+        if dtype == 'bf16':
+            torch.set_float32_matmul_precision('high')  # TF32 for what autocast leaves in fp32
+    return torch.device(device), dtype
+
+
+@contextlib.contextmanager
+def processes(device='auto', dtype='auto'):
+    """The World this process is part of: torchrun's, or alone."""
+    rank, size = int(os.environ.get('RANK', 0)), int(os.environ.get('WORLD_SIZE', 1))
+    device, dtype = pick_device(device, dtype, size)
+    if size > 1:
+        dist.init_process_group('cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo')
+    try:
+        yield World(rank, size, device, dtype)
+    finally:
+        if size > 1:
+            # gloo's thread needs the GIL, which the teardown holds, to drop its last work: else a deadlock
+            time.sleep(0.5)
+            dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def stop_signals():
+    """A list that SIGTERM and SIGINT grow; nothing else happens on them."""
+    received = []
+    before = {number: signal.signal(number, lambda number, frame: received.append(number))
+              for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def duration(seconds):
+    """2h05m or 3m12s, for people."""
+    if seconds >= 3600:
+        return f'{seconds // 3600:.0f}h{seconds // 60 % 60:02.0f}m'
+    return f'{seconds // 60:.0f}m{seconds % 60 // 1:02.0f}s'
