@@ -214,8 +214,8 @@ def rows_at_once(cfg, world_size):
 def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
     """[(i, stretch)] that one process reads at a step; a step may lie in two epochs.
 
-    Of K stretches, row i is number permute(i mod K), keyed by (seed, i // K). Nothing depends on the objective,
-    the processes, the micro-batches, or on where a run was interrupted.
+    Of K stretches, row i is number permute(i mod K), keyed by (seed, i // K). Nothing depends on the
+    objective, the processes, the micro-batches, or on where a run was interrupted.
     """
     share = cfg.rows_per_step // world_size
     first = cfg.first_row + step * cfg.rows_per_step + rank * share

@@ -1,7 +1,7 @@
-"""A run's checkpoints: weights as a Hugging Face folder, AdamW's moments and the state beside them. No pickle.
+"""A run's checkpoints: Hugging Face folders with AdamW's moments and the state beside the weights. No pickle.
 
-A checkpoint exists complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the
-same bits. Tensors are gathered and read one at a time.
+A checkpoint exists complete or not at all, opens under DDP, FSDP and in any number of processes, and gives
+back the same bits. Tensors are gathered and read one at a time.
 """
 import contextlib
 import json
@@ -18,6 +18,10 @@ from nanoencoder.durable import read_json, sha256, whole_folder, write_json
 from nanoencoder.settings import flat
 
 TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')  # a corpus's, copied into each checkpoint
+MNTP_NOTE = ' Trained with MNTP: what a masked token is, the position before it says.'
+QWEN3_NOTE = (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json '
+              'takes its causal mask away, which older versions ignore. Masks are filled by nanoEncoder\'s '
+              '`fill_mask.py`.')
 
 
 def copy_into(tensor, whole):
@@ -29,7 +33,7 @@ def copy_into(tensor, whole):
 
 
 def gather(tensors, rank):
-    """{name: whole CPU tensor} on rank 0, of tensors that may be sharded; the others see one of them at a time."""
+    """{name: whole CPU tensor} on rank 0, of tensors that may be sharded; other ranks hold one at a time."""
     gathered = {}
     for name, tensor in tensors.items():
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
@@ -39,7 +43,7 @@ def gather(tensors, rank):
 
 
 def moments(model, optimizer):
-    """{'<parameter>.exp_avg', '<parameter>.exp_avg_sq': tensor}: all that AdamW remembers, but for the step."""
+    """{'<parameter>.exp_avg', '<parameter>.exp_avg_sq': tensor}: all that AdamW remembers but the step."""
     return {f'{name}.{key}': optimizer.state[p][key]
             for name, p in model.named_parameters() for key in ('exp_avg', 'exp_avg_sq')}
 
@@ -49,7 +53,8 @@ def read_moments(model, optimizer, folder, step):
     """Give AdamW what it remembered at a step."""
     for p in model.parameters():  # the state that AdamW's first step would make
         count = torch.tensor(float(step), device=p.device if optimizer.defaults['fused'] else 'cpu')
-        optimizer.state[p] = {'step': count, 'exp_avg': torch.zeros_like(p), 'exp_avg_sq': torch.zeros_like(p)}
+        zeros = {key: torch.zeros_like(p) for key in ('exp_avg', 'exp_avg_sq')}
+        optimizer.state[p] = {'step': count, **zeros}
     tensors = moments(model, optimizer)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     for name, whole in huggingface.read_exactly(folder / 'optimizer.safetensors', shapes):
@@ -95,23 +100,26 @@ def write_card(folder, model, state, corpus, cfg):
     """README.md, a model card."""
     done, data, last = state['step'], corpus.meta['settings'], objective_at(state['step'] - 1, cfg)
     kinds = [kind for kind, _ in cfg.phases]
-    fills = last == 'mlm' and not cfg.model.qk_norm
-    masks = f'; {cfg.mask_ratio:.0%} of the tokens masked' if any(OBJECTIVES[kind].masked for kind in kinds) else ''
+    pipeline, use = 'feature-extraction', "AutoModel.from_pretrained('<this folder>')"
+    if last == 'mlm' and not cfg.model.qk_norm:
+        pipeline, use = 'fill-mask', "pipeline('fill-mask', '<this folder>')"
+    masked = any(OBJECTIVES[kind].masked for kind in kinds)
+    share = f'; {cfg.mask_ratio:.0%} of the tokens masked' if masked else ''
     path = data['path'].rstrip('/').split('/')[-1] if data['source'] == 'folder' else data['path']
-    note = ' Trained with MNTP: what a masked token is, the position before it says.' if last == 'mntp' else ''
+    note = MNTP_NOTE if last == 'mntp' else ''
     if cfg.model.qk_norm:
-        note += (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json takes its '
-                 'causal mask away, which older versions ignore. Masks are filled by nanoEncoder\'s `fill_mask.py`.')
-    causal = all(OBJECTIVES[kind].causal for kind in kinds)
-    what = 'A transformer trained causally, which opens as a bidirectional encoder' if causal else 'A bidirectional encoder'
+        note += QWEN3_NOTE
+    what = 'A bidirectional encoder'
+    if all(OBJECTIVES[kind].causal for kind in kinds):
+        what = 'A transformer trained causally, which opens as a bidirectional encoder'
+    parameters = sum(p.numel() for p in model.parameters())
     huggingface.write_card(
         folder, title=f'{cfg.name}, step {done:,} of {cfg.total_steps:,}',
-        about=f'{what} of\n{sum(p.numel() for p in model.parameters()):,} parameters, trained with nanoEncoder.',
-        rows={'begun': state['origin'], 'phases': describe_phases(cfg, str.upper) + masks,
+        about=f'{what} of\n{parameters:,} parameters, trained with nanoEncoder.',
+        rows={'begun': state['origin'], 'phases': describe_phases(cfg, str.upper) + share,
               'data': ' '.join(filter(None, (data['source'], path, data['subset']))),
               'tokens': f'{done * cfg.rows_per_step * cfg.context:,}, in rows of {cfg.context:,}'},
-        use="pipeline('fill-mask', '<this folder>')" if fills else "AutoModel.from_pretrained('<this folder>')",
-        pipeline='fill-mask' if fills else 'feature-extraction', base_model=state['base_model'], note=note)
+        use=use, pipeline=pipeline, base_model=state['base_model'], note=note)
 
 
 def prune(run, cfg):
@@ -126,12 +134,13 @@ def read_state(folder, world):
     """A checkpoint's state.json, after rank 0 has compared the files with the sha256 it gives."""
     path = folder / 'state.json'
     if not path.exists():
-        raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from takes weights')
+        raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
     state = {'base_model': '', 'origin': 'unknown'} | read_json(path)
-    if not {'step', 'seconds', 'fixed', 'settings', 'sha256'} <= state.keys() or folder.name != str(state['step']):
+    wanted = {'step', 'seconds', 'fixed', 'settings', 'sha256'}
+    if not wanted <= state.keys() or folder.name != str(state['step']):
         raise ValueError(f'{path}: not the state of a run, or not of the step its folder is named after')
     for name, digest in state['sha256'].items() if world.rank == 0 else ():
         if not (folder / name).exists() or sha256(folder / name) != digest:
-            raise ValueError(f'{folder / name}: missing, cut short or changed since it was written (its sha256 '
-                             f'differs); remove {folder} to go on from the checkpoint before it')
+            raise ValueError(f'{folder / name}: missing, cut short or changed since it was written (its '
+                             f'sha256 differs); remove {folder} to go on from the checkpoint before it')
     return state

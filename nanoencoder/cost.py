@@ -20,7 +20,7 @@ PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
     'NVIDIA A100 80GB PCIe': 312e12, 'NVIDIA GeForce RTX 4090': 165e12}
 PEAK = PEAKS['NVIDIA H200']
 UTILISATION = 0.4    # of the peak: assumed
-INSIDE = 300e9       # bytes a second a GPU sends over NVLink in a node of 8: assumed, two thirds of the datasheet
+INSIDE = 300e9       # bytes/s a GPU sends over NVLink in a node of 8: assumed, two thirds of the datasheet
 BETWEEN = 45e9       # and between nodes with 400 Gb/s a GPU: assumed, nine tenths
 
 
@@ -41,8 +41,8 @@ def count_flops(sizes, tokens, targets, pairs):
 
 def batch_flops(sizes, batch, kind):
     """Of one Batch, its segments as they are."""
-    pairs = sum(length ** 2 for length in batch.lengths)
-    return count_flops(sizes, len(batch.tokens), len(batch.at), pairs / 2 if OBJECTIVES[kind].causal else pairs)
+    pairs = sum(length ** 2 for length in batch.lengths) / (2 if OBJECTIVES[kind].causal else 1)
+    return count_flops(sizes, len(batch.tokens), len(batch.at), pairs)
 
 
 def flops_per_token(cfg, kind):
@@ -50,8 +50,9 @@ def flops_per_token(cfg, kind):
     c = cfg.context
     cuts = range(SHORTEST, c - SHORTEST + 1) if cfg.cut_rows else [c]
     attended = sum(cut ** 2 + (c - cut) ** 2 for cut in cuts) / len(cuts) / c
-    objective = OBJECTIVES[kind]
-    return count_flops(cfg.model, 1, objective.expected_targets(cfg), attended / 2 if objective.causal else attended)
+    if OBJECTIVES[kind].causal:
+        attended /= 2
+    return count_flops(cfg.model, 1, OBJECTIVES[kind].expected_targets(cfg), attended)
 
 
 def flops_until(cfg, step):
@@ -88,16 +89,18 @@ def micro_batches(cfg, gpus):
 
 
 def memory_gib(cfg, gpus, weights):
-    """{what: GiB} of one GPU, estimated: fp32 weights, gradients and two moments; bf16 copies; activations kept."""
+    """{what: GiB} of one GPU, estimated: fp32 weights, gradients, two moments; bf16 copies; activations."""
     sizes, micro = cfg.model, rows_at_once(cfg, gpus) * cfg.context
     d, f, h, V = sizes.hidden_size, sizes.intermediate_size, sizes.head_size, sizes.vocab_size
-    # bytes a token and layer under bf16 autocast: two norms' fp32 inputs, the bf16 inputs of five matrices of width
-    # d (each casts its own), q, k, v and attention's output, the gate, up, their product, down_proj's input
+    # bytes a token and layer under bf16 autocast: two norms' fp32 inputs, the bf16 inputs of five matrices of
+    # width d (each casts its own), q, k, v and attention's output, the gate, up, their product, down_proj's
+    # input
     heads = sizes.num_attention_heads + sizes.num_key_value_heads
     layer = 8 * d + 10 * d + 4 * h * heads + 8 * f
     layers = sizes.num_hidden_layers
     activations = 4 * d * layers + layer if cfg.recompute else layer * layers
-    # a chunk's logits and their gradient in bf16, in fp32 between; the head in bf16, its gradient and a chunk's
+    # a chunk's logits and their gradient in bf16, in fp32 between; the head in bf16, its gradient and a
+    # chunk's
     loss = (4 if cfg.compile else 8) * min(2048, micro) * V + 8 * V * d
     # FSDP gathers the ends whole; their gradients are whole until shared, with several micro-batches all are
     ends = end_weights(sizes)
@@ -110,10 +113,10 @@ def memory_gib(cfg, gpus, weights):
 def gigabytes_sent(cfg, gpus, weights):
     """{'ddp', 'fsdp': (GB that a GPU sends in a step, those with no arithmetic beside them)}, in fp32.
 
-    By rings, which send (n - 1) / n of a buffer to gather it or to reduce and scatter it, twice that to reduce it
-    everywhere. DDP reduces all gradients once; the embedding's comes last. FSDP gathers a layer for the forward
-    and for the backward pass of each micro-batch, the ends once for both, before the first layer; the last
-    micro-batch reduces and scatters all gradients, those of the ends last.
+    By rings, which send (n - 1) / n of a buffer to gather it or to reduce and scatter it, twice that to
+    reduce it everywhere. DDP reduces all gradients once; the embedding's comes last. FSDP gathers a layer for
+    the forward and for the backward pass of each micro-batch, the ends once for both, before the first layer;
+    the last micro-batch reduces and scatters all gradients, those of the ends last.
     """
     m, ring, ends = micro_batches(cfg, gpus), 4 * (gpus - 1) / gpus / 1e9, end_weights(cfg.model)
     layers = weights - ends
@@ -124,8 +127,8 @@ def gigabytes_sent(cfg, gpus, weights):
 def efficiency(cfg, gpus, weights, flops):
     """{'ddp', 'fsdp': share of the time in which a GPU computes}, expected; `flops` are a step's on all GPUs.
 
-    What can be hidden behind arithmetic is: DDP's behind the last micro-batch's backward pass, two thirds of it,
-    FSDP's behind everything. Latency, stragglers and the network's own congestion are not counted.
+    What can be hidden behind arithmetic is: DDP's behind the last micro-batch's backward pass, two thirds of
+    it, FSDP's behind everything. Latency, stragglers and the network's own congestion are not counted.
     """
     compute = flops / gpus / (PEAK * UTILISATION)
     bandwidth = (INSIDE if gpus <= 8 else BETWEEN) / 1e9
@@ -184,9 +187,11 @@ def print_time(cfg, world_size, weights):
     hours = flops / (PEAK * UTILISATION) / 3600
     computing = efficiency(cfg, world_size, weights, flops / cfg.total_steps)[cfg.parallel]
     kinds = dict.fromkeys(kind for kind, _ in cfg.phases)
+    per_token = ', '.join(f'{flops_per_token(cfg, kind):.3g} of {kind}' for kind in kinds)
+    assumed = f'{UTILISATION:.0%} of {PEAK / 1e12:.0f} TFLOP/s (MFU)'
     print(f"""\
-operations  {flops:.3g} FLOP; a token {', '.join(f'{flops_per_token(cfg, kind):.3g} of {kind}' for kind in kinds)}
-time        {hours:,.1f} GPU-hours of an H100 or H200 at an assumed {UTILISATION:.0%} of {PEAK / 1e12:.0f} TFLOP/s (MFU)
+operations  {flops:.3g} FLOP; a token {per_token}
+time        {hours:,.1f} GPU-hours of an H100 or H200 at an assumed {assumed}
             {hours / world_size / computing:,.1f} hours on {world_size}, with what they wait for the network
 rows        {cfg.rows_per_step:,} a step, {cfg.rows_per_step // world_size:,} a process
             {rows_at_once(cfg, world_size)} at once""")
@@ -205,10 +210,14 @@ def print_room(cfg, world_size, weights):
                     f'{cfg.rows_per_step / gpus:.3g} rows each{divides}')
     kept = len({last, *(step for step in cfg.save_at if step < last)})
     kept += min(cfg.keep, last // (cfg.save_every or last))
+    ddp, fsdp, checkpoint = memory['ddp'], memory['fsdp'], 12 * weights / 1e9
+    inside, between = INSIDE / 1e9, BETWEEN / 1e9
     print(f"""\
-memory      of a GPU, about, for weights, gradients, AdamW {memory["ddp"]:.1f} GiB (ddp) or {memory["fsdp"]:.1f} (fsdp)
-            {memory["activations"]:.1f} GiB for activations, {memory["loss"]:.1f} for the loss: {total:.1f} in all under {cfg.parallel}
-network     a GPU sends {sent["ddp"]:.1f} GB a step (ddp) or {sent["fsdp"]:.1f} (fsdp) in fp32
-            at {INSIDE / 1e9:.0f} GB/s inside a node of 8 and {BETWEEN / 1e9:.0f} between nodes GPUs are expected to compute
-            {(chr(10) + 12 * " ").join(busy)}
-disk        {12 * weights / 1e9:.1f} GB a checkpoint, {kept} at the end: {12 * weights * kept / 1e9:,.0f} GB""")
+memory      of a GPU, about, for weights, gradients, AdamW {ddp:.1f} GiB (ddp) or {fsdp:.1f} (fsdp)
+            {memory['activations']:.1f} GiB for activations, {memory['loss']:.1f} for the loss: {total:.1f} in
+            all \
+under {cfg.parallel}
+network     a GPU sends {sent['ddp']:.1f} GB a step (ddp) or {sent['fsdp']:.1f} (fsdp) in fp32
+            at {inside:.0f} GB/s inside a node of 8 and {between:.0f} between nodes GPUs are expected to
+            compute {(chr(10) + 12 * ' ').join(busy)}
+disk        {checkpoint:.1f} GB a checkpoint, {kept} at the end: {checkpoint * kept:,.0f} GB""")

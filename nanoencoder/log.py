@@ -34,14 +34,14 @@ def open_run(cfg, corpus, world, state, how, tracker):
             write_config(run, cfg, corpus, world, state, how)
             with torch.device('meta'):
                 parameters = sum(p.numel() for p in Model(cfg.model).parameters())
-            print(f'{run}: {how}; {parameters:,} parameters, {cfg.rows_per_step * cfg.context:,} tokens a step, '
-                  f'{world.size} x {world.device.type}, {world.dtype}')
+            print(f'{run}: {how}; {parameters:,} parameters, {cfg.rows_per_step * cfg.context:,} tokens a '
+                  f'step, {world.size} x {world.device.type}, {world.dtype}')
         world.barrier()
         yield Log(run, cfg, world, state, send)
 
 
 class Log:
-    """A line for every step, written in blocks: until then losses stay on the device. The console has a block's mean."""
+    """A line for every step, written in blocks: until then its loss stays on the device."""
 
     def __init__(self, run, cfg, world, state, send):
         self.run, self.cfg, self.world, self.send = run, cfg, world, send
@@ -60,10 +60,10 @@ class Log:
         return path.open('a', encoding='utf-8')
 
     def add(self, step, objective, lr, rows, count, loss_sum, norm):
-        """What a step did: rows is the hash of all it read, count its targets, loss_sum this process's share."""
+        """What a step did: rows is a hash of all it read, count its targets, loss_sum this process's part."""
         tokens = (step + 1) * self.cfg.rows_per_step * self.cfg.context
-        line = {'step': step + 1, 'phase': objective, 'loss': None, 'lr': lr, 'grad_norm': None, 'tokens': tokens,
-                'tokens_per_second': None, 'seconds': round(self.seconds(), 2), 'rows': f'{rows % 2 ** 48:012x}'}
+        line = {'step': step + 1, 'phase': objective, 'lr': lr, 'tokens': tokens,
+                'seconds': round(self.seconds(), 2), 'rows': f'{rows % 2 ** 48:012x}'}
         self.waiting.append((line, count, loss_sum, norm))
 
     def read(self):
@@ -83,8 +83,8 @@ class Log:
     def not_finite(self, line):
         steps = saved_steps(self.run)
         row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
-        return (f'step {line["step"]}: loss {line["loss"]}, gradient norm {line["grad_norm"]}, on rows {row:,} to '
-                f'{row + self.cfg.rows_per_step - 1:,}; the last good checkpoint is '
+        return (f'step {line["step"]}: loss {line["loss"]}, gradient norm {line["grad_norm"]}, on rows '
+                f'{row:,} to {row + self.cfg.rows_per_step - 1:,}; the last good checkpoint is '
                 f'{self.run / str(steps[-1]) if steps else "none"}')
 
     def write(self, lines):
@@ -121,7 +121,7 @@ def open_tracker(kind, run):
     if kind == '':
         return lambda line: None
     if kind not in ('tensorboard', 'wandb') or importlib.util.find_spec(kind) is None:
-        raise ValueError(f'--tracker is tensorboard or wandb, and installed (pip install {kind}), not {kind!r}')
+        raise ValueError(f'--tracker is tensorboard or wandb, installed (pip install {kind}), not {kind!r}')
     if kind == 'wandb':
         import wandb
         session = wandb.init(project='nanoencoder', name=run.name, id=run.name, resume='allow', dir=run)
@@ -133,15 +133,16 @@ def open_tracker(kind, run):
 
 
 def write_config(run, cfg, corpus, world, state, how):
-    """config.json: the settings, what the corpus was, and of each start how, where and with which versions."""
+    """config.json: the settings, what the corpus was, and how, where and with what each start began."""
     path = run / 'config.json'
     starts = read_json(path).get('starts', []) if path.exists() else []
-    revision = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
+    describe = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
     here = Path(__file__).parent
-    git = shutil.which('git') and subprocess.run(revision, cwd=here, capture_output=True, text=True).stdout.strip()
-    versions = {name: importlib.metadata.version(name) for name in ('torch', 'numpy', 'tiktoken', 'safetensors')}
+    git = shutil.which('git') and subprocess.run(describe, cwd=here, capture_output=True, text=True)
+    packages = 'torch', 'numpy', 'tiktoken', 'safetensors'
+    versions = {name: importlib.metadata.version(name) for name in packages}
     starts.append({'step': state['step'], 'how': how, 'processes': world.size,
                    'threads': torch.get_num_threads(), 'device': world.device.type, 'dtype': world.dtype,
-                   'git': git, 'python': sys.version.split()[0], 'versions': versions})
+                   'git': git and git.stdout.strip(), 'python': sys.version.split()[0], 'versions': versions})
     about = {name: corpus.meta[name] for name in ('fingerprint', 'tokenizer', 'tokens', 'unigram_loss')}
     write_json(path, flat(cfg) | {'corpus_meta': about, 'starts': starts})

@@ -16,7 +16,7 @@ from nanoencoder.durable import read_json
 from nanoencoder.huggingface import newest_checkpoint, open_checkpoint, saved_steps
 from nanoencoder.settings import as_tuple, flat, leaves
 
-SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # a branch may have others, behind its parent
+SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, behind the branch
 
 
 class Origin(NamedTuple):
@@ -42,8 +42,8 @@ def open_corpus(cfg):
         raise ValueError(f'corpus {cfg.corpus} has {corpus.meta["tokens"]:,} tokens, less than one row of '
                          f'{cfg.context}')
     if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
-        raise ValueError(f'corpus {cfg.corpus} holds out {corpus.meta["val_tokens"]:,} tokens, less than one row '
-                         f'of {cfg.context}: prepare it with a larger val_permille, or take --val_rows=0')
+        raise ValueError(f'corpus {cfg.corpus} holds out {corpus.meta["val_tokens"]:,} tokens, less than one '
+                         f'row of {cfg.context}: prepare it with a larger val_permille, or take --val_rows=0')
     return corpus
 
 
@@ -55,8 +55,8 @@ def find_origin(cfg, corpus, world, schedule):
     origin = compare_origin(cfg, corpus, world, schedule)
     seen = zlib.crc32(json.dumps([origin.folder and origin.folder.name, origin.state]).encode())
     if world.sum([seen])[0] != seen * world.size:
-        raise ValueError(f'{cfg.out}: the processes see different checkpoints there, here {origin.folder}; it must '
-                         'be a file system that all nodes share')
+        raise ValueError(f'{cfg.out}: the processes see different checkpoints there, here {origin.folder}: '
+                         'it must be a file system that all nodes share')
     return origin
 
 
@@ -75,7 +75,8 @@ def compare_origin(cfg, corpus, world, schedule):
         return Origin(None, fresh, 'from scratch')
     new_ids, changes = check_weights(open_checkpoint(cfg.weights_from, weights=False), cfg, corpus)
     checkpoint = open_checkpoint(cfg.weights_from)
-    fresh |= {'base_model': checkpoint.base_model(), 'origin': f'with the weights of {checkpoint.described()}'}
+    fresh['base_model'] = checkpoint.base_model()
+    fresh['origin'] = f'with the weights of {checkpoint.described()}'
     how = (f'weights from {checkpoint.folder}{"".join(f", {change}" for change in changes)}; '
            f'fresh optimiser, data from row {cfg.first_row:,}')
     return Origin(checkpoint.folder, fresh, how, new_ids)
@@ -109,7 +110,8 @@ def resume(folder, cfg, world, ours):
     now = json.loads(json.dumps(flat(cfg, fixes=('nothing',))))
     changes = [f'{name} {state["settings"][name]} -> {value}' for name, value in now.items()
                if state['settings'][name] != value]
-    return Origin(folder, state, f'resumed from {folder}' + (f' (changed: {"; ".join(changes)})' if changes else ''))
+    how = f'resumed from {folder}' + (f' (changed: {"; ".join(changes)})' if changes else '')
+    return Origin(folder, state, how)
 
 
 def refuse_differences(what, theirs, ours, names, advice):
@@ -124,13 +126,14 @@ def check_branch(folder, state, cfg, ours, schedule):
     """A branch equals the same run from scratch if until then both did the same in every step."""
     theirs, step = state['fixed'], state['step']
     if step >= cfg.total_steps:
-        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: nothing is left')
+        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: '
+                         'nothing is left')
     parent = dataclasses.replace(cfg, **{name: as_tuple(theirs[name]) for name in SCHEDULED})
     for s in range(step):
         did, would = ('{} at lr {}'.format(*schedule(s, run)) for run in (parent, cfg))
         if did != would:
-            raise ValueError(f'branch_from {folder}: step {s} was {did}, and would have been {would} in this run; '
-                             'branch before they differ (and before the decay)')
+            raise ValueError(f'branch_from {folder}: step {s} was {did}, and would have been {would} in this '
+                             'run; branch before they differ (and before the decay)')
     masked = any(OBJECTIVES[schedule(s, cfg)[0]].masked for s in range(step))
     free = (*SCHEDULED, *(() if masked else ('mask_ratio', 'mask_replace')))
     refuse_differences(f'branch_from {folder}', theirs, ours, [name for name in ours if name not in free],
@@ -140,20 +143,22 @@ def check_branch(folder, state, cfg, ours, schedule):
 # ------------------------------------------------------------------------------------------------- weights
 
 def check_weights(checkpoint, cfg, corpus):
-    """(new ids, changes in words): how a run differs from the weights it begins with, which need not be there yet.
+    """(new ids, changes in words): what a run makes different; the weights need not be there yet.
 
-    Tokenizer and sizes must be the same; context and rope_theta may change, and rows be added to the vocabulary.
+    Tokenizer and sizes must be the same; context and rope_theta may change, and rows be added to the
+    vocabulary.
     """
     folder, theirs, meta, new_ids = checkpoint.folder, checkpoint.sizes, corpus.meta, ()
     if checkpoint.has_tokenizer:
         tokenizer = checkpoint.tokenizer()
         if tokenizer.fingerprint() != meta['tokenizer']:
-            raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}; prepare '
-                             f'one with data.py ... --tokenizer={cfg.weights_from} --out=...')
+            raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}; '
+                             f'prepare one with data.py ... --tokenizer={cfg.weights_from} --out=...')
         new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
     elif theirs.vocab_size != meta['vocab_size']:
-        raise ValueError(f'weights_from {folder} has no tokenizer.json to compare, and {theirs.vocab_size} ids where '
-                         f'the corpus {corpus.folder} has {meta["vocab_size"]}: is it another tokenizer\'s?')
+        raise ValueError(f'weights_from {folder} has no tokenizer.json to compare, and {theirs.vocab_size} '
+                         f'ids where the corpus {corpus.folder} has {meta["vocab_size"]}: is it another '
+                         'tokenizer\'s?')
     for name in ('head_size', *leaves(Sizes)):
         old, new = getattr(theirs, name), getattr(cfg.model, name)
         grows = name == 'vocab_size' and checkpoint.has_tokenizer and old < new
@@ -162,10 +167,11 @@ def check_weights(checkpoint, cfg, corpus):
     pairs = {name: (getattr(theirs, name), getattr(cfg.model, name)) for name in ('rope_theta', 'vocab_size')}
     pairs['context'] = checkpoint.context, cfg.context
     changes = [f'{name} {old} -> {new}' for name, (old, new) in pairs.items() if old != new]
-    return new_ids, changes + [f'a row for the mask token {i}' for i in new_ids] + ['a new output head'] * cfg.new_head
+    changes += [f'a row for the mask token {i}' for i in new_ids] + ['a new output head'] * cfg.new_head
+    return new_ids, changes
 
 
-# --------------------------------------------------------------------------- what a run has without being told
+# ------------------------------------------------------------------------ what a run has without being told
 
 def inherited(cls, values):
     """Settings of a run with branch_from or weights_from: the sizes of what it begins with, and a name.
@@ -185,7 +191,8 @@ def inherited(cls, values):
         if not isinstance(settings, dict):
             raise ValueError(f'{path}: not the state of a run')
         return {'name': name} | {size: settings[size] for size in leaves(Sizes) if size in settings}
-    sizes, meta = open_checkpoint(said['weights_from'], weights=False).sizes, Path(said['corpus']) / 'meta.json'
+    sizes = open_checkpoint(said['weights_from'], weights=False).sizes
+    meta = Path(said['corpus']) / 'meta.json'
     if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
         vocab_size = max(sizes.vocab_size, read_json(meta)['vocab_size'])
         sizes = dataclasses.replace(sizes, vocab_size=vocab_size)
@@ -197,4 +204,5 @@ def name_after(weights, phases, mask_ratio):
     path = Path(weights)
     base = (path.parent if path.name.isdigit() else path).name.lower()
     kinds = re.findall('|'.join(OBJECTIVES), str(phases))
-    return '-'.join([base, *(f'{kind}{100 * mask_ratio:.0f}' if OBJECTIVES[kind].masked else kind for kind in kinds)])
+    ratio = f'{100 * mask_ratio:.0f}'
+    return '-'.join([base, *(kind + ratio * OBJECTIVES[kind].masked for kind in kinds)])

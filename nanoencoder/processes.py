@@ -1,4 +1,4 @@
-"""Processes and devices: what torchrun started, what this process computes on, and signals that end a run in order."""
+"""Processes, the device each computes on, and signals that end a run in good order."""
 import contextlib
 import os
 import signal
@@ -42,7 +42,8 @@ def pick_device(device='auto', dtype='auto', processes=1):
     """(torch.device, bf16 or fp32) of this process, LOCAL_RANK among those of its machine."""
     available = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available(), 'cpu': True}
     if device == 'auto':
-        device = next(name for name, there in available.items() if there and (name != 'mps' or processes == 1))
+        usable = {**available, 'mps': available['mps'] and processes == 1}
+        device = next(name for name in usable if usable[name])
     if not available[device]:
         raise ValueError(f'device {device}: torch finds none here; take --device=cpu, or leave --device out')
     if device == 'mps' and processes > 1:
@@ -104,8 +105,8 @@ def check_rows(cfg, world_size):
     if rest:
         near = range(world_size - 1, 0, -1), range(world_size + 1, 16 * world_size)
         possible = [next((n for n in numbers if cfg.rows_per_step % n == 0), None) for numbers in near]
-        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} processes; '
-                         f'take {" or ".join(str(n) for n in possible if n)} processes')
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
+                         f'processes; take {" or ".join(str(n) for n in possible if n)} processes')
     if share % rows_at_once(cfg, world_size):
-        raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} processes: '
-                         f'micro_rows {cfg.micro_rows} must divide that (0: all at once)')
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} '
+                         f'processes: micro_rows {cfg.micro_rows} must divide that (0: all at once)')
