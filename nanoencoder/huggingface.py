@@ -397,7 +397,7 @@ def write_card(folder, *, title, about, rows, use, pipeline, library='transforme
     front |= {'base_model': base_model} if base_model else {}
     front = ''.join(f'{key}: {json.dumps(value)}\n' for key, value in front.items())
     table = ''.join(f'| {left} | {right} |\n' for left, right in rows.items())
-    opens = f'Opens in transformers 5 or newer, without remote code: `{use}`.{note and " " + note}'
+    opens = f'Opens in transformers 5 or newer, without remote code: `{use}`. {note.strip()}'.rstrip()
     text = f'# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n{opens}\n\n{LICENCE}\n'
     Path(folder, 'README.md').write_text(f'---\n{front}---\n\n{text}', encoding='utf-8')
 

@@ -1,22 +1,34 @@
 """Hugging Face in and out: transformers and sentence-transformers are the judges; broken folders are refused in one line."""
+import contextlib
 import dataclasses
+import functools
+import hashlib
 import http.server
+import io
 import json
 import os
 import shutil
+import sys
 import threading
+from types import SimpleNamespace
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from nanoencoder import settings as configs
+import fill_mask
 import model as architecture
 import pretrain
-from conftest import ROOT, log_lines, one_line_error, run_script
-from test_tokenizer import huggingface as trained_tokenizer
+from conftest import ROOT, log_lines, one_line_error, run_script, texts
+from data import Corpus, in_order
+from nanoencoder import durable, huggingface, origin, prepare
+from nanoencoder.huggingface import open_checkpoint
+from nanoencoder.settings import build, leaves, parse, run_main
 from nanoencoder.tokenizer import load_tokenizer
+from test_tokenizer import huggingface as trained_tokenizer
 
 SMALL = dict(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
              max_position_embeddings=4096, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, pad_token_id=2)
@@ -24,6 +36,7 @@ LLAMA31 = {'rope_type': 'llama3', 'rope_theta': 500_000.0, 'factor': 32.0, 'low_
            'original_max_position_embeddings': 512}
 FAMILIES = {  # name: (class, what differs from SMALL)
     'eurobert': (transformers.EuroBertForMaskedLM, dict(mask_token_id=3)),
+    'eurobert, tied': (transformers.EuroBertForMaskedLM, dict(mask_token_id=3, tie_word_embeddings=True, rope_parameters={'rope_type': 'default', 'rope_theta': 250_000.0})),
     'llama': (transformers.LlamaForCausalLM, dict()),
     'llama, no groups': (transformers.LlamaForCausalLM, dict(num_key_value_heads=6, rope_parameters={'rope_type': 'default', 'rope_theta': 1e5})),
     'llama, one kv head, tied': (transformers.LlamaForCausalLM, dict(num_key_value_heads=1, tie_word_embeddings=True)),
@@ -37,10 +50,10 @@ FAMILIES = {  # name: (class, what differs from SMALL)
 }
 
 
-def make(family, folder, dtype=torch.float32, **options):
+def make(family, folder, dtype=torch.float32, vocab_size=320, **options):
     """A random model by transformers, written to a folder: all its parameters are drawn, biases and norms too."""
     kind, changes = FAMILIES[family]
-    config = kind.config_class(**SMALL | changes)
+    config = kind.config_class(**SMALL | changes | {'vocab_size': vocab_size})
     model = kind(config).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -49,6 +62,27 @@ def make(family, folder, dtype=torch.float32, **options):
             p.copy_(drawn + 1 if name.endswith('norm.weight') else drawn)
     model.to(dtype).save_pretrained(folder, **options)
     return model.float()
+
+
+def load(name, **options):
+    return open_checkpoint(name).model(**options)
+
+
+def save(model, folder, context=4_096, ids={'bos': 1, 'eos': 2, 'pad': 2, 'mask': 3}):
+    folder.mkdir()
+    huggingface.save(folder, model.sizes, context, ids, dict(model.named_parameters()))
+
+
+def run_here(script, *arguments):
+    """What run_script returns, of a script's main() in this process: Python and torch need not start again."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (mock.patch.object(sys, 'argv', [script.__file__, *map(str, arguments)]),
+          contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)):
+        try:
+            run_main(script.main)
+        except SystemExit as end:
+            code = end.code or 0
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
 def both_ways(model, ids):
@@ -64,15 +98,21 @@ def both_ways(model, ids):
 def test_logits_are_those_of_transformers(family, tmp_path):
     """Causal as the decoder and bidirectional with its mask off, at positions past 1,000; out again; no bit changes."""
     theirs = make(family, tmp_path / 'theirs')
-    ours = architecture.load(tmp_path / 'theirs')
+    checkpoint = open_checkpoint(tmp_path / 'theirs')
+    ours = checkpoint.model()
     ids = torch.randint(0, 320, (1, 1_300), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         for causal, expected in zip((True, False), both_ways(theirs, ids)):
             found = ours.logits(ours.hidden_states(ids[0], [1_300], causal=causal))
             assert expected.std() > 0.5  # a difference would show
             torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
-    ours.save(tmp_path / 'ours')
-    architecture.load(tmp_path / 'ours').save(tmp_path / 'again')
+        if family == 'llama':
+            loss, count = ours(ids[0], [1_300], torch.cat([ids[0, 1:], torch.tensor([-100])]), causal=True)
+            torch.testing.assert_close(loss / count, theirs(ids, labels=ids).loss, atol=1e-5, rtol=1e-5)
+    save(ours, tmp_path / 'ours', checkpoint.context, checkpoint.ids)
+    again = open_checkpoint(tmp_path / 'ours')
+    assert (again.sizes, again.context, again.ids) == (checkpoint.sizes, checkpoint.context, checkpoint.ids)
+    save(again.model(), tmp_path / 'again', again.context, again.ids)
     for name in ('config.json', 'model.safetensors'):
         assert (tmp_path / 'ours' / name).read_bytes() == (tmp_path / 'again' / name).read_bytes()
     stored = theirs.state_dict()
@@ -85,6 +125,14 @@ def test_logits_are_those_of_transformers(family, tmp_path):
         for attention in ('sdpa', 'eager'):
             opened.set_attn_implementation(attention)
             torch.testing.assert_close(opened(ids).logits[0], expected, atol=1e-4, rtol=0)
+        if 'eurobert' in family:  # padding is nothing to it, and its own folder is ours again
+            padded, mask = torch.cat([ids, torch.full((1, 100), 2)], 1), torch.ones(1, 1_400)
+            mask[:, 1_300:] = 0
+            torch.testing.assert_close(opened(padded, attention_mask=mask).logits[0, :1_300], expected, atol=1e-4, rtol=0)
+            opened.save_pretrained(tmp_path / 'back')
+            assert type(opened).__name__ == 'EuroBertForMaskedLM' and open_checkpoint(tmp_path / 'back').sizes == ours.sizes
+            back = load(tmp_path / 'back').state_dict()
+            assert all(torch.equal(p, back[name]) for name, p in ours.state_dict().items())
     config = json.loads((tmp_path / 'ours/config.json').read_text())
     rope = theirs.config.rope_parameters
     assert config['rope_theta'] == config['rope_parameters']['rope_theta'] == rope['rope_theta']  # transformers 4 and 5
@@ -95,11 +143,11 @@ def test_logits_are_those_of_transformers(family, tmp_path):
 def test_shards_bf16_base_models_and_old_buffers(family, tmp_path):
     theirs = make(family, tmp_path / 'shards', torch.bfloat16, max_shard_size='20KB')
     assert not (tmp_path / 'shards/model.safetensors').exists() and len(list((tmp_path / 'shards').glob('*.safetensors'))) > 3
-    ours = architecture.load(tmp_path / 'shards')
+    ours = load(tmp_path / 'shards')
     for name, p in ours.named_parameters():
         if not name.endswith('o_proj.bias'):
             assert p.dtype == torch.float32 and torch.equal(p, theirs.state_dict()[name])
-    half = architecture.load(tmp_path / 'shards', dtype=torch.bfloat16)
+    half = load(tmp_path / 'shards', dtype=torch.bfloat16)
     assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
     ids = torch.arange(300)
     with torch.no_grad():
@@ -109,21 +157,21 @@ def test_shards_bf16_base_models_and_old_buffers(family, tmp_path):
     tensors = load_file(tmp_path / 'base/model.safetensors')
     assert not any(name.startswith('model.') for name in tensors)
     save_file(tensors | {'layers.0.self_attn.rotary_emb.inv_freq': torch.ones(4)}, tmp_path / 'base/model.safetensors')
-    base = architecture.load(tmp_path / 'base', head=False)
+    base = load(tmp_path / 'base', head=False)
     assert all(torch.equal(p, ours.model.get_parameter(name)) for name, p in base.named_parameters())
     if 'tied' not in family:
         with pytest.raises(ValueError, match='has no output head.*new_head = True'):
-            architecture.load(tmp_path / 'base')
+            load(tmp_path / 'base')
 
 
 def test_a_tied_checkpoint_may_hold_its_head_twice_if_it_is_the_same(tmp_path):
     make('llama, one kv head, tied', tmp_path)
     tensors = load_file(tmp_path / 'model.safetensors')
     save_file(tensors | {'lm_head.weight': tensors['model.embed_tokens.weight'].clone()}, tmp_path / 'model.safetensors')
-    architecture.load(tmp_path)
+    load(tmp_path)
     save_file(tensors | {'lm_head.weight': tensors['model.embed_tokens.weight'] + 1}, tmp_path / 'model.safetensors')
     with pytest.raises(ValueError, match='tie_word_embeddings is True, but lm_head.weight differs'):
-        architecture.load(tmp_path)
+        load(tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------- broken folders
@@ -155,7 +203,28 @@ def index(content):
     return damage
 
 
+def cut_weights(length):
+    def damage(folder):
+        path = folder / 'model.safetensors'
+        path.write_bytes(path.read_bytes()[:length])
+    return damage
+
+
 BROKEN = {
+    'weights cut short': (cut_weights(-100), 'model.safetensors: damaged or cut short'),
+    'empty weights': (cut_weights(0), 'model.safetensors: damaged or cut short'),
+    'no weights': (lambda folder: (folder / 'model.safetensors').unlink(), 'no checkpoint there'),
+    'no config': (lambda folder: (folder / 'config.json').unlink(), 'config.json: No such file'),
+    'config cut short': (lambda folder: (folder / 'config.json').write_text('{'), 'config.json: not valid JSON'),
+    'biases that are not there': (rewrite(attention_bias=True), 'missing weight model.layers.0.self_attn.k_proj.bias'),
+    'groups that do not divide': (rewrite(num_key_value_heads=4), 'of num_key_value_heads 4'),
+    'mask beyond the vocabulary': (rewrite(mask_token_id=320), 'config.json: mask_token_id must be from 0 to below vocab_size 320'),
+    'pad that is a truth': (rewrite(pad_token_id=True), 'config.json: pad_token_id must be from 0 to below vocab_size 320'),
+    'bos as text': (rewrite(bos_token_id='1'), "config.json: bos_token_id must be .*'1'"),
+    'negative eos': (rewrite(eos_token_id=-2), 'config.json: eos_token_id must be .*-2'),
+    'no room for a token': (rewrite(max_position_embeddings=0), 'config.json: max_position_embeddings must be an integer from 1'),
+    'context as text': (rewrite(max_position_embeddings='128'), "config.json: max_position_embeddings must be .*'128'"),
+    'no context': (rewrite(max_position_embeddings='gone'), 'config.json: has no max_position_embeddings'),
     'only a pickle': (only_a_pickle, 'pytorch_model.bin is a pickle.*not opened'),
     'shard elsewhere': (index({'weight_map': {'a': '../../etc/passwd'}}), "'../../etc/passwd' is not the name of a safetensors file"),
     'shard with a path': (index({'weight_map': {'a': 'sub/model.safetensors'}}), 'is not the name of a safetensors file'),
@@ -173,25 +242,25 @@ BROKEN = {
     'integers': (with_tensor('model.norm.weight', lambda t: t.int()), 'model.norm.weight is of type torch.int32'),
     'more layers': (rewrite(num_hidden_layers=4), 'missing weight model.layers.3'),
     'fewer layers': (rewrite(num_hidden_layers=2), 'unexpected weight model.layers.2'),
-    'a billion layers': (rewrite(num_hidden_layers=10 ** 9), 'num_hidden_layers must be from 1 to 10,000'),
-    'layers as text': (rewrite(num_hidden_layers='3'), "num_hidden_layers must be int, not '3'"),
-    'hidden size as text': (rewrite(hidden_size='48'), "hidden_size must be int, not '48'"),
-    'negative heads': (rewrite(num_attention_heads=-6), 'hidden_size 48 must be a multiple'),
+    'a billion layers': (rewrite(num_hidden_layers=10 ** 9), 'config.json: num_hidden_layers must be from 1 to 10000'),
+    'layers as text': (rewrite(num_hidden_layers='3'), "num_hidden_layers takes int, not str '3'"),
+    'hidden size as text': (rewrite(hidden_size='48'), "hidden_size takes int, not str '48'"),
+    'negative heads': (rewrite(num_attention_heads=-6), 'num_attention_heads must be from 1'),
     'no vocabulary': (rewrite(vocab_size='gone'), 'has no vocab_size'),
     'config that is a list': (lambda folder: (folder / 'config.json').write_text('[]'), 'config.json: holds no JSON object'),
     'another architecture': (rewrite(model_type='mistral'), "model_type is 'mistral'; supported are"),
     'another activation': (rewrite(hidden_act='gelu'), "hidden_act = 'gelu' is not supported"),
     'biases in the MLP': (rewrite(mlp_bias=True), 'mlp_bias = True is not supported'),
-    'yarn': (rewrite(rope_parameters={'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 4.0}), "rope_type 'yarn' is not supported, only default and llama3"),
-    'linear, as transformers 4 wrote it': (rewrite(rope_parameters='gone', rope_scaling={'type': 'linear', 'factor': 2.0}), "rope_type 'linear'"),
+    'yarn': (rewrite(rope_parameters={'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 4.0}), "rope_type = 'yarn' is not supported, only 'default' or 'llama3'"),
+    'linear, as transformers 4 wrote it': (rewrite(rope_parameters='gone', rope_scaling={'type': 'linear', 'factor': 2.0}), "rope_type = 'linear'"),
     'rotations by layer': (rewrite(rope_parameters={'full_attention': {'rope_type': 'default', 'rope_theta': 1e4}}), 'must be one rotation for all layers'),
     'rotations that contradict': (rewrite(rope_scaling=LLAMA31), 'contradict each other'),
     'rotations as text': (rewrite(rope_parameters='yarn'), 'must be one rotation'),
-    'head_dim that is an object': (rewrite(head_dim={}), 'head_dim must be int'),
+    'head_dim that is an object': (rewrite(head_dim={}), 'head_dim takes int, not dict'),
     'layer_types that are a number': (rewrite(layer_types=7), 'layer_types 7 are not'),
-    'a vocabulary of 10^18': (rewrite(vocab_size=10 ** 18), 'vocab_size 10+ is too large'),
+    'a vocabulary of 10^18': (rewrite(vocab_size=10 ** 18), 'vocab_size must be from 1 to 1000000000, not 10+'),
     'a layer of 10^9': (rewrite(intermediate_size=10 ** 9), 'has shape .* and should have .*1000000000'),  # before it is made
-    'theta of 10^400': (rewrite(rope_parameters='gone', rope_theta=10 ** 400), 'rope_theta 10+ is too large'),
+    'theta of 10^400': (rewrite(rope_parameters='gone', rope_theta=10 ** 400), 'rope_theta takes float, not int 10+'),
     'float64': (with_tensor('model.norm.weight', lambda t: t.double() * 1e300), 'is of type torch.float64'),
     'a FIFO': (lambda folder: ((folder / 'model.safetensors').unlink(), os.mkfifo(folder / 'model.safetensors')), 'no checkpoint there'),
     'a fine-tuned classifier': (lambda folder: save_file({'classifier.weight': torch.ones(2)}, folder / 'model.safetensors'), 'give the checkpoint it was made'),
@@ -209,14 +278,107 @@ def test_broken_and_malicious_folders_are_refused(what, tmp_path):
     make('llama', tmp_path)
     damage(tmp_path)
     with pytest.raises(ValueError, match=part):
-        architecture.load(tmp_path)
+        load(tmp_path)
 
 
 def test_a_refusal_is_one_line(tmp_path):
     make('llama', tmp_path)
     only_a_pickle(tmp_path)
-    one_line_error(run_script('model.py', tmp_path, 'a <|mask|>'), 'is a pickle')
-    one_line_error(run_script('pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={tmp_path}', '--dry_run'), 'is a pickle')
+    one_line_error(run_script('fill_mask.py', tmp_path, 'a <|mask|>'), 'is a pickle')
+    one_line_error(run_here(pretrain, 'configs/decoder_to_encoder.py', f'--weights_from={tmp_path}', '--dry_run'), 'is a pickle')
+
+
+def test_a_config_may_leave_out_or_null_what_its_family_implies(tmp_path):
+    make('llama', tmp_path)
+    expected = open_checkpoint(tmp_path)
+    rewrite(head_dim=None, rope_parameters=None, rope_scaling=None, attention_bias=None, mlp_bias='gone', hidden_act=None,
+            tie_word_embeddings='gone', layer_types=None, pad_token_id=-1, bos_token_id=None, eos_token_id=[2, 5], mask_token_id='gone')(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.sizes == expected.sizes and checkpoint.context == 4_096
+    assert checkpoint.ids == {'bos': 0, 'eos': 2, 'pad': 0, 'mask': 0}
+
+
+def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
+    make('llama', tmp_path / 'run/1200')
+    make('llama', tmp_path / 'run/900', max_shard_size='20KB')
+    checkpoint, shards = open_checkpoint(tmp_path / 'run'), open_checkpoint(str(tmp_path / 'run/900'))
+    assert checkpoint.folder == tmp_path / 'run/1200' and huggingface.saved_steps(tmp_path / 'run') == [900, 1200]
+    assert checkpoint.described() == 'run, step 1,200' and checkpoint.base_model() == '' and not checkpoint.has_tokenizer
+    durable.write_json(checkpoint.folder / 'state.json', {'base_model': 'some/decoder'})
+    assert checkpoint.base_model() == 'some/decoder'
+    assert checkpoint.digest() == durable.sha256(checkpoint.folder / 'model.safetensors')
+    assert len(shards.files()) > 3 and shards.files() == sorted(shards.folder.glob('*.safetensors'))
+    assert shards.digest() == hashlib.sha256(''.join(map(durable.sha256, shards.files())).encode()).hexdigest()
+    (tmp_path / 'run').rename(tmp_path / 'mine')
+    assert open_checkpoint(tmp_path / 'mine/900').described() == 'mine, step 900'
+    shutil.copytree(tmp_path / 'mine/900', tmp_path / 'decoder')
+    monkeypatch.chdir(tmp_path)
+    assert open_checkpoint('decoder').described() == 'decoder'
+    for name, answer in (('some/model', True), ('mine/absent', False), ('a/b/c', False), ('decoder', False)):
+        assert huggingface.is_hub_id(name) == answer
+
+
+def test_a_file_must_hold_exactly_the_tensors_asked_for(tmp_path):
+    path, shapes = tmp_path / 'moments.safetensors', {'a': (2, 3), 'b': (4,)}
+    save_file({name: torch.full(shape, 0.5) for name, shape in shapes.items()}, path)
+    tensors = dict(huggingface.read_exactly(path, shapes))
+    assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == shapes and tensors['a'].eq(0.5).all()
+    for others, part in (({'a': (2, 3)}, 'does not hold the tensors of this run'), (shapes | {'c': (1,)}, 'does not hold'),
+                         (shapes | {'b': (5,)}, r'b has shape \(4,\), and should have \(5,\)')):
+        with pytest.raises(ValueError, match=part):  # before any tensor is read
+            huggingface.read_exactly(path, others)
+
+
+def test_a_model_card_is_what_it_says(tmp_path):
+    huggingface.write_card(tmp_path, title='a, step 2', about='A model of\n12 parameters.', rows={'begun': 'anew', 'tokens': '1,000'},
+                           use="pipeline('fill-mask', '<this folder>')", pipeline='fill-mask', base_model='some/model', note=' Mind this.')
+    assert (tmp_path / 'README.md').read_text() == '''---
+library_name: "transformers"
+pipeline_tag: "fill-mask"
+base_model: "some/model"
+---
+
+# a, step 2
+
+A model of
+12 parameters.
+
+| | |
+|---|---|
+| begun | anew |
+| tokens | 1,000 |
+
+Opens in transformers 5 or newer, without remote code: `pipeline('fill-mask', '<this folder>')`. Mind this.
+
+No licence is stated: it is yours to choose, as far as the base model and the data leave it to you.
+'''
+
+
+def test_fill_mask(tmp_path):
+    """Its five best are those of the whole softmax; the command line prints them, and names mistakes."""
+    tokenizer, text = load_tokenizer(str(ROOT / 'configs/corpora/docs')), 'The function returns <|mask|> of <|mask|>.'
+    make('eurobert', tmp_path / '7', vocab_size=4_096)
+    tokenizer.save(tmp_path / '7')
+    model = load(tmp_path)
+    found = fill_mask.fill_mask(model, tokenizer, text)
+    ids = torch.from_numpy(tokenizer.encode_masked(text))
+    with torch.no_grad():
+        expected = model.logits(model.hidden_states(ids, [len(ids)])).softmax(1)[ids == 4095]
+    assert len(found) == 2 and all(len(best) == 5 for best in found)
+    for best, p in zip(found, expected):
+        assert [token for token, _ in best] == [tokenizer.decode([i]) for i in p.topk(5).indices]
+        assert best[0][1] == pytest.approx(p.max().item())
+    result = run_script('fill_mask.py', tmp_path, text)
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0 and lines[0] == text and len(lines) == 3
+    assert all(line.split()[0] == str(tmp_path / '7') and f'{best[0][1]:.1%}' in line for line, best in zip(lines[1:], found))
+    one_line_error(run_here(fill_mask, tmp_path, 'nothing to fill'), r'write it as <\|mask\|>')
+    one_line_error(run_here(fill_mask, tmp_path / 'absent', text), 'no checkpoint there')
+    one_line_error(run_here(fill_mask, text, tmp_path), 'the text comes last')
+    one_line_error(run_here(fill_mask, tmp_path, '--best=3', text), '--best=3: there are no options')
+    assert run_here(fill_mask, tmp_path).returncode == 2 and run_here(fill_mask, '--help').returncode == 0
+    with pytest.raises(ValueError, match='an MNTP model needs a token before a mask'):
+        fill_mask.fill_mask(model, tokenizer, '<|mask|> first', objective='mntp')
 
 
 # ------------------------------------------------------------------------------------------------------- the hub
@@ -256,7 +418,7 @@ def hub(tmp_path, monkeypatch):
             pass
 
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     import huggingface_hub.constants as constants
     import huggingface_hub.file_download as file_download
     url = f'http://127.0.0.1:{server.server_port}'
@@ -271,31 +433,35 @@ def hub(tmp_path, monkeypatch):
 def test_a_hub_id_is_downloaded_once_and_refused_early(hub):
     folder, asked, forbidden = hub
     theirs = make('qwen2', folder / 'some/model', max_shard_size='20KB')
-    ours = architecture.load('some/model')
+    checkpoint = open_checkpoint('some/model')
+    assert checkpoint.described() == checkpoint.base_model() == 'some/model'
+    ours = checkpoint.model()
     assert all(torch.equal(p, theirs.state_dict()[name]) for name, p in ours.named_parameters() if not name.endswith('o_proj.bias'))
     first = len([1 for method, name in asked if method == 'GET' and name.endswith('.safetensors')])
-    architecture.load('some/model')
+    load('some/model')
     again = len([1 for method, name in asked if method == 'GET' and name.endswith('.safetensors')])
     assert first == again == len(list((folder / 'some/model').glob('*.safetensors'))) > 3
     make('llama', folder / 'some/other')
     rewrite(model_type='gemma')(folder / 'some/other')
     del asked[:]
     with pytest.raises(ValueError, match="model_type is 'gemma'"):
-        architecture.load('some/other')
+        load('some/other')
     assert {name for _, name in asked} == {'config.json'}  # refused before the weights came
-    cfg = configs.parse(pretrain.Settings, ['--weights_from=some/model', '--phases=(("clm", 2_000), ("mlm", 5_000))'], pretrain.inherited)[0]
-    assert cfg.name == 'model-clm-mlm40' and cfg.hidden_size == 48 and cfg.attention_bias and not cfg.tie_word_embeddings
+    words = ['--weights_from=some/model', '--phases=(("clm", 2_000), ("mlm", 5_000))']
+    cfg = parse(pretrain.Settings, words, pretrain.ACTIONS, functools.partial(origin.inherited, pretrain.Settings))[0]
+    assert cfg.name == 'model-clm-mlm40' and cfg.model == checkpoint.sizes
+    assert cfg.model.hidden_size == 48 and cfg.model.attention_bias and not cfg.model.tie_word_embeddings
     make('llama', folder / 'some/closed')
     forbidden.add('tokenizer.json')
     with pytest.raises(ValueError, match='the hub did not give tokenizer.json'):  # is not taken for a model without one
-        architecture.load('some/closed')
+        load('some/closed')
     make('llama', folder / 'some/pickle')
     forbidden.clear()
     only_a_pickle(folder / 'some/pickle')
     with pytest.raises(ValueError, match='has no model.safetensors on the hub.*pickles'):
-        architecture.load('some/pickle')
+        load('some/pickle')
     with pytest.raises(ValueError, match='some/absent: no such folder, and the hub'):
-        architecture.load('some/absent')
+        load('some/absent')
 
 
 # ------------------------------------------------------------------------------------------ a decoder becomes an encoder
@@ -304,25 +470,23 @@ def test_a_hub_id_is_downloaded_once_and_refused_early(hub):
 def decoder(tmp_path_factory):
     """(folder, corpus): a small decoder trained here with CLM and saved by transformers as LlamaForCausalLM, with a
     tokenizer of SmolLM's form that knows no mask token, and a corpus prepared with that tokenizer."""
-    import data
-    from conftest import texts
     folder = tmp_path_factory.mktemp('decoder')
     (folder / 'smollm').mkdir()
     trained_tokenizer('smollm', folder / 'smollm', vocab_size=1_000)
     with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
         file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
-    data.prepare(data.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'corpus'), val_permille=200,
-                               tokenizer=str(folder / 'smollm')))
-    assert data.Corpus(folder / 'corpus').meta['vocab_size'] == 1_001
-    pretrain.train(pretrain.Settings(
-        name='clm', corpus=str(folder / 'corpus'), out=str(folder), phases=(('clm', 500),), vocab_size=1_001, hidden_size=64,
+    prepare.prepare(prepare.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'corpus'), val_permille=200,
+                                     tokenizer=str(folder / 'smollm')), in_order)
+    assert Corpus(folder / 'corpus').meta['vocab_size'] == 1_001
+    pretrain.train(build(pretrain.Settings, dict(
+        name='clm', corpus=str(folder / 'corpus'), out=str(folder), phases=(('clm', 300),), vocab_size=1_001, hidden_size=64,
         intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
         rope_theta=1e5, context=128, rows_per_step=4, micro_rows=0, lr=3e-3, warmup_steps=20, decay_steps=100, log_every=250, val_every=0,
-        val_rows=20, save_every=0, device='cpu'))
-    ours = architecture.load(folder / 'clm')
+        val_rows=20, save_every=0, device='cpu')))
+    ours = load(folder / 'clm')
     config = transformers.LlamaConfig(**dataclasses.asdict(ours.sizes) | dict(
-        vocab_size=1_000, mask_token_id=None, rope_scaling=None, attention_bias=False, head_dim=16, pad_token_id=None,
-        rope_parameters={'rope_type': 'default', 'rope_theta': 1e5}))
+        vocab_size=1_000, max_position_embeddings=128, bos_token_id=0, eos_token_id=0, pad_token_id=None, mask_token_id=None,
+        rope_scaling=None, attention_bias=False, head_dim=16, rope_parameters={'rope_type': 'default', 'rope_theta': 1e5}))
     theirs = transformers.LlamaForCausalLM(config)
     weights = {name: p.detach() for name, p in ours.named_parameters()}
     weights['model.embed_tokens.weight'] = weights['model.embed_tokens.weight'][:1_000]
@@ -336,7 +500,7 @@ def adapt(decoder, out, name, **settings):
     folder, corpus = decoder
     settings = dict(weights_from=folder, name=name, out=out, corpus=corpus, context=128, rows_per_step=4, micro_rows=0, lr=2e-3, warmup_steps=10,
                     decay_steps=40, compile=False, val_every=0, val_rows=20, log_every=50, device='cpu') | settings
-    result = run_script('pretrain.py', 'configs/decoder_to_encoder.py', *(f'--{name}={value}' for name, value in settings.items()))
+    result = run_here(pretrain, 'configs/decoder_to_encoder.py', *(f'--{name}={value}' for name, value in settings.items()))
     assert result.returncode == 0, result.stderr
     return result.stdout, log_lines(out / name)
 
@@ -347,7 +511,7 @@ def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path
     out, adapted = adapt(decoder, tmp_path, 'adapted', phases=budget)
     assert 'vocab_size 1000 -> 1001' in out and 'a row for the mask token 1000' in out and 'context 128' not in out
     sizes = json.loads((tmp_path / 'adapted/config.json').read_text())
-    taken = {name: sizes[name] for name in pretrain.SIZES} | {'rope_scaling': ()}
+    taken = {name: sizes[name] for name in leaves(architecture.Sizes)} | {'rope_scaling': ()}
     _, scratch = adapt(decoder, tmp_path, 'scratch', phases=budget, weights_from='', **taken)
     assert adapted[-1]['val_mlm_loss'] < scratch[-1]['val_mlm_loss'] - 0.3, (adapted[-1], scratch[-1])
     _, mntp = adapt(decoder, tmp_path, 'mntp', phases=('mntp', 150))
@@ -361,7 +525,7 @@ def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path
     text = 'The function returns <|mask|> of floats.'
     best = transformers.pipeline('fill-mask', model=model, tokenizer=tokenizer)(text)
     ours = load_tokenizer(str(tmp_path / 'adapted/150'))
-    found = architecture.fill_mask(architecture.load(tmp_path / 'adapted'), ours, text)[0]
+    found = fill_mask.fill_mask(load(tmp_path / 'adapted'), ours, text)[0]
     assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
     card = (tmp_path / 'adapted/150/README.md').read_text()
     assert card.startswith('---\nlibrary_name: "transformers"\npipeline_tag: "fill-mask"\n---\n') and '150 steps of MLM' in card
@@ -377,13 +541,13 @@ def shifted(tokenizer, folder):
     """What an MNTP model says a mask is stands at the position before it; the command line knows."""
     text = 'The function returns <|mask|> of floats.'
     ids = torch.from_numpy(tokenizer.encode_masked(text).astype('int64'))
-    model = architecture.load(folder)
+    model = load(folder)
     with torch.no_grad():
         logits = model.logits(model.hidden_states(ids, [len(ids)]))
     before = int((ids == tokenizer.ids['mask']).nonzero()) - 1
     best = [tokenizer.decode([i]) for i in logits[before].topk(5).indices]
-    assert [token for token, _ in architecture.fill_mask(model, tokenizer, text, objective='mntp')[0]] == best
-    said = run_script('model.py', folder, text).stdout
+    assert [token for token, _ in fill_mask.fill_mask(model, tokenizer, text, objective='mntp')[0]] == best
+    said = run_here(fill_mask, folder, text).stdout
     assert all((token.strip() or repr(token)) in said for token in best)
     assert 'feature-extraction' in (folder / 'README.md').read_text() and 'the position before it says' in (folder / 'README.md').read_text()
 
@@ -412,16 +576,16 @@ def test_the_mask_token_gets_the_mean_of_the_other_rows(decoder, tmp_path):
 
 def test_weights_and_settings_that_contradict_are_refused(decoder, tmp_path, settings):
     folder, corpus = decoder
-    base = ['pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={folder}', f'--out={tmp_path}', '--device=cpu', '--compile=False']
-    one_line_error(run_script(*base, f'--corpus={corpus}', '--num_hidden_layers=3'), 'has num_hidden_layers = 2, this run 3')
-    one_line_error(run_script(*base, f'--corpus={settings().corpus}'), 'another tokenizer than the corpus')
+    base = ['configs/decoder_to_encoder.py', f'--weights_from={folder}', f'--out={tmp_path}', '--device=cpu', '--compile=False']
+    one_line_error(run_here(pretrain, *base, f'--corpus={corpus}', '--num_hidden_layers=3'), 'has num_hidden_layers = 2, this run 3')
+    one_line_error(run_here(pretrain, *base, f'--corpus={settings().corpus}'), 'another tokenizer than the corpus')
     shutil.copytree(folder, tmp_path / 'mute', ignore=lambda *_: ['tokenizer.json'])
     silent = [word for word in base if 'weights_from' not in word] + [f'--weights_from={tmp_path}/mute']
-    one_line_error(run_script(*silent, f'--corpus={corpus}'), 'has no tokenizer.json to compare, and 1000 ids where the corpus .* has 1001')
+    one_line_error(run_here(pretrain, *silent, f'--corpus={corpus}'), 'has no tokenizer.json to compare, and 1000 ids where the corpus .* has 1001')
     shutil.rmtree(tmp_path / 'mute')
-    one_line_error(run_script('pretrain.py', 'configs/tiny.py', f'--corpus={corpus}', '--new_head'), 'new_head belongs to weights_from')
-    one_line_error(run_script(*base, f'--corpus={corpus}', '--new_head'), 'new_head excludes tie_word_embeddings')
-    one_line_error(run_script(*base, f'--corpus={corpus}', '--phases=("mlm", 300)', '--decay_steps=9'), 'warmup_steps must be from 0 to 300, not 400')
+    one_line_error(run_here(pretrain, 'configs/tiny.py', f'--corpus={corpus}', '--new_head'), 'new_head belongs to weights_from')
+    one_line_error(run_here(pretrain, *base, f'--corpus={corpus}', '--new_head'), 'new_head .*excludes tie_word_embeddings')
+    one_line_error(run_here(pretrain, *base, f'--corpus={corpus}', '--phases=("mlm", 300)', '--decay_steps=9'), 'warmup_steps must be from 0 to 300, not 400')
     assert list(tmp_path.glob('*/*')) == []
 
 
@@ -439,7 +603,7 @@ def test_the_papers_models_open_for_fine_tuning_and_with_a_new_head_for_mlm(sett
     theirs = make_sl_model(tmp_path / 'sl')
     for name in ('tokenizer.json', 'tokenizer_config.json'):
         shutil.copy(ROOT / 'configs/corpora/docs' / name, tmp_path / 'sl' / name)
-    base = architecture.load(tmp_path / 'sl', head=False)
+    base = load(tmp_path / 'sl', head=False)
     ids = torch.arange(100)
     with torch.no_grad():
         torch.testing.assert_close(base(ids, [100], False), theirs(ids[None]).last_hidden_state[0], atol=1e-5, rtol=0)
