@@ -154,19 +154,28 @@ def paper_ndcg(row):
 
 
 class Kind(NamedTuple):
-    columns: tuple      # of a row of predictions
+    form: str           # of a row of predictions, in words
+    holds: Callable     # row -> whether it has that form
     standard: Callable  # (rows, scheme) -> (name, numerators, denominators, {name: score})
     metric: str         # the paper's
-    paper: Callable     # row -> the authors' score of it
+    paper: Callable     # row -> the authors' score of it; a run's is the mean
+
+
+def ranked(row):
+    scores, docs = row['scores'], row['docs']
+    return len(scores) == len(docs) == len(set(docs)) and all(a >= b for a, b in itertools.pairwise(scores))
 
 
 KINDS = {
-    'SC': Kind(('id', 'gold', 'pred'), score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
-    # of word labels, "O" included, sentence by sentence
-    'TC': Kind(('id', 'gold', 'pred'), score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),
-    'QA': Kind(('id', 'golds', 'pred'), score_answers, 'F1',
-               lambda row: best(token_f1, row['pred'], row['golds'])),
-    'IR': Kind(('id', 'gold', 'docs', 'scores'), score_rankings, 'NDCG@10', paper_ndcg)}
+    'SC': Kind('{id, gold, pred}', lambda row: {'id', 'gold', 'pred'} <= row.keys(),
+               score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
+    'TC': Kind('{id, gold, pred}, with as many tags in both', lambda row: len(row['gold']) == len(row['pred']),
+               score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),  # "O" is a label, too
+    'QA': Kind('{id, golds, pred}, a list of texts and a text',
+               lambda row: isinstance(row['golds'], list) and isinstance(row['pred'], str),
+               score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
+    'IR': Kind('{id, gold, docs, scores}, different docs, best first, with a score each', ranked,
+               score_rankings, 'NDCG@10', paper_ndcg)}
 
 
 def standard_scores(kind, rows, scheme='IOB2'):

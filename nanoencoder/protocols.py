@@ -3,7 +3,7 @@ import math
 import statistics
 import zlib
 from dataclasses import dataclass
-from import attrgetter
+from operator import attrgetter
 from typing import Callable
 
 import numpy as np
@@ -36,8 +36,8 @@ class Cell:
     mean: float
     low: float
     high: float
+    draws: object           # (resamples,) of the bootstrap
     scores: dict            # {seed: test score}
-    draws: object = None    # of the bootstrap
     runs: tuple = ()        # that validation chose; none of an average
 
     @property
