@@ -174,19 +174,16 @@ def make_run(protocol, read, folder, about, scores):
     if not match:
         raise ValueError(f'{folder}: not the name of a run, as lr1e-04_sd0 or msmarco_pairs_lr1e-04_sd0')
     validation, test = ((scores[split][protocol] or {}).get('score') for split in SPLITS)
-    n = len((scores['test']['paper'] or {})['scores_i'])
+    instances = (lambda: read(folder, kind)[1]['test']['standard']) if scores['test']['standard'] else None
     return Run(model, kind, dataset, float(match[1]), int(match[2]), validation, test,
-               KINDS[kind].metric if protocol == 'paper' else scores['name'], n,
-               lambda: read(folder, kind)[1]['test']['standard'],
-               **{name: about[name] for name in ABOUT if about.get(name)})
+               KINDS[kind].metric if protocol == 'paper' else scores['name'], len(scores['test']['paper']['scores_i']),
+               instances, **{name: about[name] for name in ABOUT if about.get(name)})
 
 
 def read_runs(cfg):
     """(runs, problems in words): from --runs, or from predictions and results. What a grid lacks is a problem."""
     problems = []
     runs = read_csv_runs(cfg) if cfg.runs else read_trees(cfg, problems)
-    for (*key, grids), group in () if cfg.runs else ():
-        pass
     for name in ('model', 'dataset'):
         if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
             problems.append(f'{name}s: there is no {", ".join(sorted(absent))}')

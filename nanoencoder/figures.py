@@ -3,6 +3,7 @@
 A model's pretraining is {'phases', 'mask_ratio', 'step', 'flops'} and, where known, 'family' and 'continues'.
 """
 import itertools
+import math
 import statistics
 
 INK, PALE = '#333333', '#999999'
@@ -27,13 +28,16 @@ def in_turn(names):
 
 # ------------------------------------------------------------------------------------- scores against pretraining
 
+def switches(phases):
+    """Steps at which the objective changes."""
+    return list(itertools.accumulate(steps for _, steps in phases[:-1]))
+
+
 def share_of_clm(about):
     """Of the steps done so far, in percent."""
-    steps, begin = 0, 0
-    for kind, count in about['phases']:
-        steps += min(count, max(0, about['step'] - begin)) if kind == 'clm' else 0
-        begin += count
-    return 100 * steps / about['step']
+    phases = zip([0, *switches(about['phases'])], about['phases'])
+    return 100 * sum(max(0, min(steps, about['step'] - begin)) for begin, (kind, steps) in phases
+                     if kind == 'clm') / about['step']
 
 
 def trained_with(about, ratio=True):
@@ -43,22 +47,22 @@ def trained_with(about, ratio=True):
     return f'{about.get("family", "")} {" then ".join(words)}'.strip()
 
 
-def total_steps(about):
-    return sum(steps for _, steps in about['phases'])
-
-
 def of_a_run(about):
     """The line of a run's checkpoints: with those of another length it shares no schedule."""
-    return f'{trained_with(about)}, of {total_steps(about):,} steps'
+    return f'{trained_with(about)}, of {sum(steps for _, steps in about["phases"]):,} steps'
+
+
+def finished(about):
+    return about['step'] == sum(steps for _, steps in about['phases'])
 
 
 def ratio_point(about):
-    if about['phases'][-1][0] != 'clm' and about['step'] == total_steps(about):
+    if about['phases'][-1][0] != 'clm' and finished(about):
         return f'{trained_with(about, ratio=False)}, {about["step"]:,} steps', 100 * about['mask_ratio']
 
 
 def share_point(about):
-    if about['step'] == total_steps(about):
+    if finished(about):
         line = f'{about.get("family", "")} {about["step"]:,} steps, MLM {about["mask_ratio"]:.0%}'
         return line.strip(), share_of_clm(about)
 
@@ -149,11 +153,6 @@ def series(lines, name):
     return zip(*((line['step'], line[name]) for line in lines if name in line))
 
 
-def switches(phases):
-    """Steps at which the objective changes."""
-    return list(itertools.accumulate(steps for _, steps in phases[:-1]))
-
-
 def switch(histories):
     """Held-out losses, a panel an objective, and the gradient norm; dotted where the objective changes (figure 12).
 
@@ -175,3 +174,71 @@ def switch(histories):
     axes[-1].set(ylabel='gradient norm', yscale='log', xlabel='step')
     axes[0].legend(fontsize=8)
     return drawn
+
+
+def summary(histories, scores):
+    """Held-out MLM loss by step, beside the same models' fine-tuned scores with 95 % intervals.
+
+    scores  [(panel, model, kind, mean, low, high)], in percent; an untrained model and baselines become lines
+    """
+    from matplotlib.figure import Figure
+    words = [' then '.join(kind.upper() for kind, _ in phases) for _, phases, _ in histories]
+    labels = {name: word if words.count(word) == 1 else name for (name, *_), word in zip(histories, words)}
+    titles = list(dict.fromkeys(panel for panel, model, *_ in scores if model in labels))
+    drawn = Figure(figsize=(4.8 + 2.3 * len(titles), 3), layout='constrained')
+    first, *others = drawn.subplots(1, 1 + len(titles), width_ratios=[2] + [1] * len(titles))
+    colours = in_turn(labels)
+    draw_losses(first, histories, labels, colours)
+    for k, (ax, title) in enumerate(zip(others, titles)):
+        names = dict.fromkeys(labels, '') if k else labels
+        draw_scores(ax, [row for row in scores if row[0] == title], names, colours)
+        ax.set_title(f'{title}, %', loc='left', fontsize=10)
+    for ax in (first, *others):
+        ax.spines[['top', 'right']].set_visible(False)
+        ax.tick_params(labelsize=9)
+    return drawn
+
+
+def draw_losses(ax, histories, labels, colours):
+    """A line a run, its last loss at its end. Losses far above those of MLM's phases are cut off."""
+    ends, shown = [], []
+    for name, phases, lines in histories:
+        x, y = series(lines, 'val_mlm_loss')
+        begin = max([0, *switches(phases)])
+        ax.plot(x, y, color=colours[name], marker='o', markersize=3)
+        shown += [loss for step, loss in zip(x, y) if step > begin and phases[-1][0] != 'clm']
+        ends.append((y[-1], x[-1], labels[name], colours[name]))
+        if begin:
+            ax.axvline(begin, color=colours[name], linewidth=1, linestyle=':')
+            ax.text(begin, 0.98, f' {phases[-1][0].upper()} from here', color=colours[name], fontsize=8, va='top',
+                    transform=ax.get_xaxis_transform())
+    low, size = min(shown), max(shown) - min(shown) or 1
+    place = -math.inf
+    for y, x, label, colour in sorted(ends):     # lowest first; each keeps clear of the one below
+        place = max(min(y, low + size), place + 0.09 * size)
+        above = ', above' if y > low + 1.15 * size else ''
+        ax.text(x, place, f'  {label}  {y:.2f}{above}', color=colour, fontsize=9, va='center')
+    ax.set(ylim=(low - 0.08 * size, low + 1.15 * size), xlabel='pretraining step')
+    ax.set_title('held-out MLM loss, nats per token', loc='left', fontsize=10)
+
+
+def draw_scores(ax, scores, labels, colours):
+    """A row a model; dashed, and named beneath, what these must beat: no pretraining, no model at all."""
+    rows = {name: -k for k, name in enumerate(labels)}
+    floors = []
+    for _, model, kind, mean, low, high in scores:
+        if model in rows:
+            ax.plot([low, high], [rows[model]] * 2, color=colours[model], linewidth=2)
+            ax.plot(mean, rows[model], 'o', color=colours[model])
+            ax.text(mean, rows[model] + 0.15, f'{mean:.1f}', color=colours[model], fontsize=9, ha='center')
+        elif kind == 'baseline' or model == 'untrained':
+            ax.axvline(mean, color=PALE, linewidth=1, linestyle='--')
+            floors.append((mean, model))
+    middle = sum(ax.get_xlim()) / 2
+    for k, (mean, model) in enumerate(sorted(floors)):
+        ax.text(mean, -len(rows) + 0.1 - 0.35 * k, f' {model} {mean:.1f} ', color=INK, fontsize=8,
+                ha='left' if mean < middle else 'right')
+    ax.set_yticks(list(rows.values()), labels.values())
+    ax.set_ylim(-len(rows) - 0.35 * len(floors) + 0.4, 0.7)
+    for tick, colour in zip(ax.get_yticklabels(), colours.values()):
+        tick.set_color(colour)
