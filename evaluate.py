@@ -481,8 +481,13 @@ def read_log(folder):
 
 
 def history(folder):
-    """(name, phases, lines of the log) of a run."""
+    """(name, phases, lines of the log) of a run; a branch has its parent's until then, where that is there."""
     config, lines = read_log(folder)
+    parent = Path(config.get('branch_from') or folder)      # a run, or a checkpoint in it
+    parent = parent if (parent / 'log.jsonl').exists() else parent.parent
+    if config.get('branch_from') and (parent / 'log.jsonl').exists():
+        before = config['starts'][0]['step']
+        lines = [line for line in history(parent)[2] if line['step'] <= before] + lines
     return config['name'], config['phases'], lines
 
 
