@@ -1,83 +1,57 @@
 """The transformer: EuroBERT, which is Llama with the causal mask off. `causal` is an argument, never a state.
 
-    python model.py out/tiny-mlm40 "The function returns <|mask|> of floats."    # the five best tokens for each mask
-    python model.py out/tiny-clm out/tiny-mlm40 "..."                            # of several models, folders or hub ids
-
 A batch is one flat row of tokens and the lengths of its segments; only `attend` knows where segments end.
 Sizes in comments: N tokens, T targets, V vocabulary, d hidden, H heads, K key/value heads, h head size.
-The module tree bears Hugging Face's names: a saved folder is what transformers' EuroBertForMaskedLM opens, and
-`load` opens EuroBERT and decoders of Llama's architecture (Llama 3, SmolLM, Qwen2, Qwen3) from a folder or the hub.
+The module tree bears Hugging Face's names: saved weights are those of transformers' EuroBertForMaskedLM.
 """
 import hashlib
 import inspect
-import json
 import math
-import sys
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
-from nanoencoder import huggingface
+from nanoencoder.settings import check, setting
 
 VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What config.json holds, under Hugging Face's names. ValueError for sizes that make no model."""
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    max_position_embeddings: int
-    rope_theta: float
-    rms_norm_eps: float
-    tie_word_embeddings: bool
-    bos_token_id: int
-    eos_token_id: int
-    pad_token_id: int
-    mask_token_id: int
-    head_dim: int = 0              # 0: hidden_size / num_attention_heads
-    attention_bias: bool = False   # of q, k, v and o (Qwen2 has no o's: zeros)
-    qk_norm: bool = False          # each head's q and k are normed before they are rotated (Qwen3)
-    rope_scaling: tuple = ()       # Llama 3.1's: factor, low and high frequency factor, original context
+    """Hugging Face's names; the defaults are the paper's 610M (appendix A)."""
+    vocab_size: int = setting(128_256, 1, 10 ** 9)       # the corpus's
+    hidden_size: int = setting(1_152, 1, 10 ** 9)
+    intermediate_size: int = setting(4_096, 1, 10 ** 9)  # of SwiGLU
+    num_hidden_layers: int = setting(26, 1, 10_000)
+    num_attention_heads: int = setting(18, 1, 10 ** 9)
+    num_key_value_heads: int = setting(6, 1, 10 ** 9)
+    rope_theta: float = setting(10_000.0, 1e-9, 1e30)
+    rms_norm_eps: float = setting(1e-5, 0, 1e30)
+    tie_word_embeddings: bool = False  # as in the authors' code
+    head_dim: int = setting(0, 0, 10 ** 9)  # 0: hidden_size / num_attention_heads
+    attention_bias: bool = False       # of q, k, v and o, as decoders of Qwen2's kind have
+    qk_norm: bool = False              # of each head, before the rotation, as in Qwen3
+    rope_scaling: tuple = ()           # Llama 3.1's: factor, low and high frequency factor, original context
 
     def __post_init__(self):
-        for field in fields(self):
-            value = getattr(self, field.name)
-            kind = (int, float) if field.type is float else field.type
-            if not isinstance(value, kind) or isinstance(value, bool) != (field.type is bool):
-                raise ValueError(f'{field.name} must be {field.type.__name__}, not {value!r}')
-            if kind is int and value > 10 ** 9 or kind == (int, float) and not abs(value) < 1e30:
-                raise ValueError(f'{field.name} {value} is too large')
+        check(self)
         d, H, K = self.hidden_size, self.num_attention_heads, self.num_key_value_heads
-        if min(d, H, K, self.intermediate_size, self.vocab_size, self.max_position_embeddings) < 1 or d % H or H % K:
-            raise ValueError(f'hidden_size {d} must be a multiple of num_attention_heads {H}, and that of '
-                             f'num_key_value_heads {K}')
-        if not 1 <= self.num_hidden_layers <= 10_000:
-            raise ValueError(f'num_hidden_layers must be from 1 to 10,000, not {self.num_hidden_layers}')
+        if d % H or H % K:
+            raise ValueError(f'hidden_size {d} must be a multiple of num_attention_heads {H}, and that '
+                             f'of num_key_value_heads {K}')
         if self.head_size < 2 or self.head_size % 2:
-            raise ValueError(f'head_dim must be even, not {self.head_size} (hidden_size / num_attention_heads if not set)')
-        if not self.rope_theta > 0 or not self.rms_norm_eps >= 0:
-            raise ValueError(f'rope_theta {self.rope_theta} and rms_norm_eps {self.rms_norm_eps} must be positive')
-        numbers = [value for value in self.rope_scaling if type(value) in (int, float) and 0 < value < 1e30]
-        if self.rope_scaling and (len(numbers) != 4 or len(self.rope_scaling) != 4 or numbers[1] >= numbers[2]):
-            raise ValueError('rope_scaling must be () or (factor, low frequency factor, high frequency factor, '
-                             f'original context), not {self.rope_scaling!r}')
-        ids = self.bos_token_id, self.eos_token_id, self.pad_token_id, self.mask_token_id
-        if not 0 <= min(ids) <= max(ids) < self.vocab_size:
-            raise ValueError(f'bos_token_id, eos_token_id, pad_token_id, mask_token_id {ids} must be from 0 to below '
-                             f'vocab_size {self.vocab_size}')
+            raise ValueError(f'head_dim must be even, not {self.head_size} (0: hidden_size / heads)')
+        numbers = [x for x in self.rope_scaling if type(x) in (int, float) and 0 < x < 1e30]
+        valid = len(self.rope_scaling) == len(numbers) == 4 and numbers[1] < numbers[2]
+        if self.rope_scaling and not valid:
+            raise ValueError('rope_scaling must be () or (factor, low frequency factor, high frequency '
+                             f'factor, original context), not {self.rope_scaling!r}')
 
     @property
     def head_size(self):
@@ -104,7 +78,8 @@ class Attention(nn.Module):
             self.q_norm, self.k_norm = nn.RMSNorm(h, sizes.rms_norm_eps), nn.RMSNorm(h, sizes.rms_norm_eps)
 
     def forward(self, x, cos, sin):
-        q, k, v = (proj(x).unflatten(1, (-1, self.head_size)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        projections = self.q_proj, self.k_proj, self.v_proj
+        q, k, v = (project(x).unflatten(1, (-1, self.head_size)) for project in projections)
         if self.qk_norm:
             q = self.q_norm(q.to(self.q_norm.weight.dtype)).type_as(v)
             k = self.k_norm(k.to(self.k_norm.weight.dtype)).type_as(v)
@@ -194,8 +169,8 @@ class Model(nn.Module):
         x = self.model(tokens, lengths, causal)
         at = torch.nonzero(targets != -100).squeeze(1) if at is None else at
         x, targets = x.index_select(0, at), targets.index_select(0, at)
-        with_gradient = torch.is_grad_enabled()
-        return ChunkedCrossEntropy.apply(x, self.head, targets, with_gradient, self.loss_and_gradient), len(at)
+        options = torch.is_grad_enabled(), self.loss_and_gradient
+        return ChunkedCrossEntropy.apply(x, self.head, targets, *options), len(at)
 
     def hidden_states(self, tokens, lengths, causal=False):
         """(N, d): the last layer's output, normed."""
@@ -205,12 +180,8 @@ class Model(nn.Module):
         """(..., V) of hidden states (..., d)."""
         return F.linear(hidden, self.head)
 
-    def save(self, folder):
-        """Write config.json and model.safetensors, which `load` and transformers open."""
-        save(self.sizes, dict(self.named_parameters()), folder)
-
     def compile_layers(self):
-        """Compile what surrounds attention in each layer and, on CUDA, the loss (on a CPU in place is faster)."""
+        """Compile what surrounds attention in each layer; on CUDA the loss, too (CPUs are faster without)."""
         for layer in self.model.layers:
             layer.before, layer.after = torch.compile(layer.before), torch.compile(layer.after)
         if self.head.is_cuda:
@@ -220,15 +191,15 @@ class Model(nn.Module):
 def rope(positions, sizes):
     """cos and sin, (N, 1, h), of position / theta ** (2k / h); a head's halves hold the same angles.
 
-    Llama 3.1's scaling divides a frequency by `factor` where the original context holds less than `low` of its waves,
-    not at all where it holds more than `high`, and between them by a mixture.
+    Llama 3.1's scaling divides a frequency by `factor` where the original context holds fewer than `low` of
+    its waves, leaves it alone where it holds more than `high`, and mixes both between them.
     """
     h = sizes.head_size
     frequency = 1.0 / sizes.rope_theta ** (torch.arange(0, h, 2, device=positions.device).float() / h)
     if sizes.rope_scaling:
         factor, low, high, context = sizes.rope_scaling
-        kept = ((context * frequency / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
-        frequency = frequency * (kept + (1 - kept) / factor)
+        share = ((context * frequency / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+        frequency = frequency * (share + (1 - share) / factor)
     angle = positions.float()[:, None, None] * frequency       # (N, 1, h / 2)
     angle = torch.cat([angle, angle], 2)
     return angle.cos(), angle.sin()
@@ -243,7 +214,8 @@ def rotate(x, cos, sin):
 def attend(q, k, v, segments, causal):
     """Attention inside each segment: (N, H, h) from q (N, H, h), k and v (N, K, h).
 
-    One kernel for all segments where there is one (CUDA, half precision); else, as its judge, PyTorch's own for each.
+    One kernel for all segments where there is one (CUDA, half precision); elsewhere PyTorch's own for each
+    segment, which is also the first one's judge.
     """
     if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
         return attend_varlen(q, k, v, segments, causal)
@@ -255,8 +227,9 @@ def attend_loop(q, k, v, segments, causal):
         q, k, v = (x.unflatten(0, (len(segments.lengths), -1)).transpose(1, 2) for x in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
         return attended.transpose(1, 2).flatten(0, 1)
-    q, k, v = (x.transpose(0, 1)[None].split(segments.lengths, dim=2) for x in (q, k, v))    # (1, heads, length, h)
-    parts = [F.scaled_dot_product_attention(*part, is_causal=causal, enable_gqa=True) for part in zip(q, k, v)]
+    q, k, v = (x.transpose(0, 1)[None].split(segments.lengths, dim=2) for x in (q, k, v))
+    parts = [F.scaled_dot_product_attention(*segment, is_causal=causal, enable_gqa=True)
+             for segment in zip(q, k, v)]                      # each (1, heads, length, h)
     return torch.cat([part[0].transpose(0, 1) for part in parts])
 
 
@@ -272,8 +245,8 @@ def attend_varlen(q, k, v, segments, causal):
 def loss_and_gradient(logits, targets, with_gradient):
     """(sum of the cross-entropies of logits (T, V) in nats, its gradient in their type or None).
 
-    One exponential, in the memory of the logits or, if they are in half precision, of one fp32 copy. Each line is a
-    pass over that memory; compiled, for CUDA, they become a few kernels without the copy.
+    One exponential, in the memory of the logits or, if they are in half precision, of one fp32 copy. Each
+    line is a pass over that memory; compiled, for CUDA, they become a few kernels without the copy.
     """
     shifted = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shifted.sub_(shifted.amax(1, keepdim=True))
@@ -290,8 +263,8 @@ def loss_and_gradient(logits, targets, with_gradient):
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Sum of cross-entropies of logits = hidden @ weight.T, a few rows of logits at a time.
 
-    The gradients are made in the forward pass, chunk by chunk, so that the (T, V) logits never exist, and scaled in
-    place in the backward pass, of which there can be one.
+    The gradients are computed in the forward pass, chunk by chunk, so that the (T, V) logits never exist.
+    The one backward pass that there can be scales them in place.
     hidden (T, d), weight (V, d), targets (T,); with_gradient is False where none will be asked for;
     loss_and_gradient is the function above, or that compiled.
     """
@@ -324,13 +297,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_loss):
-        assert ctx.gradients is not None, 'the gradients are made if with_gradient, and serve one backward pass'
+        assert ctx.gradients is not None, 'gradients exist if with_gradient, and serve one backward pass'
         (grad_hidden, grad_weight), ctx.gradients = ctx.gradients, None
         return grad_hidden.mul_(grad_loss), grad_weight.mul_(grad_loss), None, None, None
 
 
 def initial_weight(name, shape, seed):
-    """A parameter at the start: N(0, 0.02), keyed by (seed, name), so equal in every layout; norms are 1, biases 0."""
+    """A new parameter: N(0, 0.02) keyed by (seed, name), so equal in every layout; gains are 1, biases 0."""
     if len(shape) == 1:
         return torch.full(shape, float(name.endswith('norm.weight')))
     key = hashlib.blake2b(f'{seed} {name}'.encode(), digest_size=7).digest()
@@ -338,91 +311,7 @@ def initial_weight(name, shape, seed):
     return torch.empty(shape).normal_(0, 0.02, generator=generator)
 
 
-# ------------------------------------------------------------------------------------------- load and save
-
-def save(sizes, tensors, folder, **more):
-    """Write a Hugging Face folder: config.json, with `more` in it, and model.safetensors of {name: tensor}."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / 'config.json').write_text(json.dumps(huggingface.config_of(sizes) | more, indent=1) + '\n', encoding='utf-8')
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(tensors, folder / 'model.safetensors', metadata={'format': 'pt'})
-
-
-def read_sizes(folder):
-    """The Sizes of a checkpoint folder. ValueError for what this architecture cannot hold."""
-    values = huggingface.read_config(folder)
-    try:
-        return Sizes(**values)
-    except ValueError as error:
-        raise ValueError(f'{Path(folder) / "config.json"}: {error}') from None
-
-
-def load(name, device='cpu', dtype=torch.float32, tokenizer=None, head=True):
-    """The Model of a checkpoint folder, of a run's newest checkpoint, or of a hub id.
-
-    tokenizer  if given, its special ids are taken, and a mask token it had to add gets a row (`huggingface.read_weights`)
-    head       False gives the Transformer alone, for which the checkpoint needs no output head
-    ValueError for a folder without a checkpoint, of another architecture, or with missing or damaged files.
-    """
-    folder = huggingface.find_checkpoint(name)
-    sizes, new_ids = read_sizes(folder), ()
-    if tokenizer:
-        new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
-        sizes = replace(sizes, vocab_size=max(sizes.vocab_size, tokenizer.vocab_size),
-                        **{f'{role}_token_id': i for role, i in tokenizer.ids.items()})
-    with torch.device('meta'):
-        model = Model(sizes).to(dtype)
-    if not head:
-        model.lm_head = None
-    weights = huggingface.read_weights(folder, {name: p.shape for name, p in model.named_parameters()}, new_ids)
-    parameters = dict(model.to_empty(device=device).named_parameters())
-    with torch.no_grad():
-        for name, tensor in weights:
-            parameters[name].copy_(tensor)
-    return model if head else model.model
-
-
-# ---------------------------------------------------------------------------------------------- fill-mask
-
-def fill_mask(model, tokenizer, text, best=5, objective='mlm'):
-    """For each mask in the text [(token, probability), ...], most probable first; the model is used as an encoder.
-
-    A model trained with MNTP says what a token is at the position before it.
-    """
-    tokens = torch.from_numpy(tokenizer.encode_masked(text).astype('int64'))
-    at = torch.nonzero(tokens == tokenizer.ids['mask']).squeeze(1)
-    if not len(at):
-        raise ValueError(f'no mask in {text!r}; write it as {tokenizer.roles["mask"]}')
-    if objective == 'mntp':
-        if at[0] == 0:
-            raise ValueError(f'{text!r}: an MNTP model needs a token before a mask')
-        at = at - 1
-    with torch.no_grad():
-        hidden = model.hidden_states(tokens.to(model.head.device), [len(tokens)], causal=False)
-        found = model.logits(hidden[at]).float().softmax(1).topk(best)
-    return [[(tokenizer.decode([i]), p) for i, p in zip(*row)]
-            for row in zip(found.indices.tolist(), found.values.tolist())]
-
-
-def main():
-    from nanoencoder.tokenizer import load_tokenizer
-    *folders, text = sys.argv[1:]
-    if options := [word for word in sys.argv[1:] if word.startswith('--')]:
-        raise ValueError(f'{options[0]}: model.py has no options; it takes folders or hub ids, then a text')
-    device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', torch.float32)
-    print(text)
-    for folder in map(huggingface.find_checkpoint, folders):
-        tokenizer = load_tokenizer(str(folder))
-        model = load(folder, device, dtype, tokenizer)
-        objective = huggingface.read_json(folder / 'config.json').get('objective')
-        for best in fill_mask(model, tokenizer, text, objective=objective):
-            print(f'  {str(folder):<26} ' + '   '.join(f'{token.strip() or repr(token)} {p:.1%}' for token, p in best))
-
-
-if __name__ == '__main__':
-    from nanoencoder import settings as configs
-    if len(sys.argv) < 3 or '--help' in sys.argv:
-        print(__doc__.strip())
-        sys.exit(0 if '--help' in sys.argv else 2)
-    configs.run(main)
+def parameter_groups(module, weight_decay):
+    """AdamW's two groups: matrices decay; norm gains and biases do not."""
+    return [{'params': [p for p in module.parameters() if p.ndim >= 2], 'weight_decay': weight_decay},
+            {'params': [p for p in module.parameters() if p.ndim < 2], 'weight_decay': 0.0}]

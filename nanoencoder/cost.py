@@ -1,58 +1,86 @@
-"""What a run costs, counted and not measured: operations, a GPU's memory, what a network must move. Needs no torch.
+"""What a run costs, counted and not measured: operations, a GPU's memory, what a network must move.
 
 `pretrain.py --dry_run` prints it, `tests/bench.py mfu` divides by it, result tables say it of each model.
 """
-from data import SHORTEST, rows_at_once
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
 
-PEAKS = {'NVIDIA H200': 989e12, 'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H100 NVL': 835e12, 'NVIDIA H100 PCIe': 756e12,
-         'NVIDIA A100-SXM4-80GB': 312e12, 'NVIDIA A100-SXM4-40GB': 312e12, 'NVIDIA A100 80GB PCIe': 312e12,
-         'NVIDIA GeForce RTX 4090': 165e12}    # FLOP/s, bf16 dense, by torch's names (datasheets)
+import torch
+
+from data import OBJECTIVES, SHORTEST, rows_at_once
+from model import Model, Sizes
+from nanoencoder.durable import read_json
+from nanoencoder.processes import check_rows
+from nanoencoder.settings import build, flat
+
+PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
+    'NVIDIA H200': 989e12, 'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H100 NVL': 835e12,
+    'NVIDIA H100 PCIe': 756e12, 'NVIDIA A100-SXM4-80GB': 312e12, 'NVIDIA A100-SXM4-40GB': 312e12,
+    'NVIDIA A100 80GB PCIe': 312e12, 'NVIDIA GeForce RTX 4090': 165e12}
 PEAK = PEAKS['NVIDIA H200']
 UTILISATION = 0.4    # of the peak: assumed
-INSIDE = 300e9       # bytes a second a GPU sends over NVLink within a node of 8: assumed, two thirds of the datasheet
+INSIDE = 300e9       # bytes/s a GPU sends over NVLink in a node of 8: assumed, two thirds of the datasheet
 BETWEEN = 45e9       # and between nodes with 400 Gb/s a GPU: assumed, nine tenths
 
 
-# ---------------------------------------------------------------------------------------------------- operations
+# ---------------------------------------------------------------------------------------------- operations
 
-def count_flops(cfg, tokens, targets, pairs):
+def count_flops(sizes, tokens, targets, pairs):
     """Floating-point operations of forward and backward: 3 (2 P tokens + 2 V d targets + 4 L H h pairs).
 
     P        weights of the layers' matrices: L (2 d (H + K) h + 3 d f)
     targets  positions of which the head computes logits
     pairs    of a position and one that it attends to, summed over segments
     """
-    d, f, L, V = cfg.hidden_size, cfg.intermediate_size, cfg.num_hidden_layers, cfg.vocab_size
-    H, K, h = cfg.num_attention_heads, cfg.num_key_value_heads, head_size(cfg)
+    d, f, L, V = sizes.hidden_size, sizes.intermediate_size, sizes.num_hidden_layers, sizes.vocab_size
+    H, K, h = sizes.num_attention_heads, sizes.num_key_value_heads, sizes.head_size
     matrices = L * (2 * d * (H + K) * h + 3 * d * f)
     return 3 * (2 * matrices * tokens + 2 * V * d * targets + 4 * L * H * h * pairs)
 
 
-def batch_flops(cfg, batch, kind):
+def batch_flops(sizes, batch, kind):
     """Of one Batch, its segments as they are."""
-    pairs = sum(length ** 2 for length in batch.lengths)
-    return count_flops(cfg, len(batch.tokens), len(batch.at), pairs / 2 if kind == 'clm' else pairs)
+    pairs = sum(length ** 2 for length in batch.lengths) / (2 if OBJECTIVES[kind].causal else 1)
+    return count_flops(sizes, len(batch.tokens), len(batch.at), pairs)
 
 
 def flops_per_token(cfg, kind):
-    """Expected: cuts are uniform; MLM's targets are mask_ratio of the positions, CLM's all but a segment's last."""
+    """Expected: cuts are uniform, and the objective says how many targets a position has."""
     c = cfg.context
     cuts = range(SHORTEST, c - SHORTEST + 1) if cfg.cut_rows else [c]
     attended = sum(cut ** 2 + (c - cut) ** 2 for cut in cuts) / len(cuts) / c
-    behind = 1 - (2 if cfg.cut_rows else 1) / c     # positions with another behind them in their segment
-    targets = {'clm': behind, 'mlm': cfg.mask_ratio, 'mntp': cfg.mask_ratio * behind}[kind]
-    return count_flops(cfg, 1, targets, attended / 2 if kind == 'clm' else attended)
+    if OBJECTIVES[kind].causal:
+        attended /= 2
+    return count_flops(cfg.model, 1, OBJECTIVES[kind].expected_targets(cfg), attended)
 
 
-def head_size(cfg):
-    return cfg.head_dim or cfg.hidden_size // cfg.num_attention_heads
+def flops_until(cfg, step):
+    """Of the first steps of a run."""
+    per_pass = sum(steps for _, steps in cfg.phases)
+    passes, rest = divmod(step, per_pass)
+    flops = 0.0
+    for kind, steps in cfg.phases:
+        done = passes * steps + min(steps, rest)
+        rest -= min(steps, rest)
+        flops += done * cfg.rows_per_step * cfg.context * flops_per_token(cfg, kind)
+    return flops
 
 
-# ------------------------------------------------------------------------------------------- memory and network
+def flops_of_state(state):
+    """Of a checkpoint's state.json: as it says, or counted from its settings where it is too old to say."""
+    if 'flops' in state:
+        return state['flops']
+    cfg = {'repeat': 1} | state['settings']
+    sizes = build(Sizes, cfg)
+    return flops_until(SimpleNamespace(**cfg | {'model': sizes}), state['step'])
 
-def ends(cfg):
+
+# -------------------------------------------------------------------------------------- memory and network
+
+def end_weights(sizes):
     """Weights of the embedding and the head, which FSDP gathers together."""
-    return cfg.vocab_size * cfg.hidden_size * (1 if cfg.tie_word_embeddings else 2)
+    return sizes.vocab_size * sizes.hidden_size * (1 if sizes.tie_word_embeddings else 2)
 
 
 def micro_batches(cfg, gpus):
@@ -61,40 +89,46 @@ def micro_batches(cfg, gpus):
 
 
 def memory_gib(cfg, gpus, weights):
-    """{what: GiB} of one GPU, estimated: fp32 weights, gradients and two moments; bf16 copies; activations kept."""
-    micro = rows_at_once(cfg, gpus) * cfg.context
-    d, f, h = cfg.hidden_size, cfg.intermediate_size, head_size(cfg)
+    """{what: GiB} of one GPU, estimated: fp32 weights, gradients, two moments; bf16 copies; activations."""
+    sizes, micro = cfg.model, rows_at_once(cfg, gpus) * cfg.context
+    d, f, h, V = sizes.hidden_size, sizes.intermediate_size, sizes.head_size, sizes.vocab_size
     # bytes a token and layer under bf16 autocast: two norms' fp32 inputs, the bf16 inputs of five matrices of
-    # width d (each casts its own), q, k, v and attention's output, the gate, up, their product, down_proj's input
-    layer = 8 * d + 10 * d + 4 * h * (cfg.num_attention_heads + cfg.num_key_value_heads) + 8 * f
-    activations = 4 * d * cfg.num_hidden_layers + layer if cfg.recompute else layer * cfg.num_hidden_layers
-    # a chunk's logits and their gradient in bf16, and in fp32 between; the head in bf16, its gradient and a chunk's
-    loss = (4 if cfg.compile else 8) * min(2048, micro) * cfg.vocab_size + 8 * cfg.vocab_size * d
+    # width d (each casts its own), q, k, v and attention's output, the gate, up, their product, down_proj's
+    # input
+    heads = sizes.num_attention_heads + sizes.num_key_value_heads
+    layer = 8 * d + 10 * d + 4 * h * heads + 8 * f
+    layers = sizes.num_hidden_layers
+    activations = 4 * d * layers + layer if cfg.recompute else layer * layers
+    # a chunk's logits and their gradient in bf16, in fp32 between; the head in bf16, its gradient and a
+    # chunk's
+    loss = (4 if cfg.compile else 8) * min(2048, micro) * V + 8 * V * d
     # FSDP gathers the ends whole; their gradients are whole until shared, with several micro-batches all are
-    whole = 4 * ends(cfg) + 4 * (weights if micro_batches(cfg, gpus) > 1 else ends(cfg))
-    found = {'ddp': 18 * weights, 'fsdp': 16 * weights / gpus + whole, 'activations': micro * activations, 'loss': loss}
-    return {name: value / 2 ** 30 for name, value in found.items()}
+    ends = end_weights(sizes)
+    whole = 4 * ends + 4 * (weights if micro_batches(cfg, gpus) > 1 else ends)
+    memory = {'ddp': 18 * weights, 'fsdp': 16 * weights / gpus + whole, 'activations': micro * activations,
+              'loss': loss}
+    return {name: value / 2 ** 30 for name, value in memory.items()}
 
 
 def gigabytes_sent(cfg, gpus, weights):
-    """{'ddp', 'fsdp': (GB that a GPU sends in a step, those of them with no arithmetic beside them)}, in fp32.
+    """{'ddp', 'fsdp': (GB that a GPU sends in a step, those with no arithmetic beside them)}, in fp32.
 
-    By rings, which send (n - 1) / n of a buffer to gather it or to reduce and scatter it, twice that to reduce it
-    everywhere. DDP reduces all gradients once; the embedding's comes last. FSDP gathers a layer for the forward and
-    for the backward pass of each micro-batch, the ends once for both, before the first layer; the last micro-batch
-    reduces and scatters all gradients, those of the ends last.
+    By rings, which send (n - 1) / n of a buffer to gather it or to reduce and scatter it, twice that to
+    reduce it everywhere. DDP reduces all gradients once; the embedding's comes last. FSDP gathers a layer for
+    the forward and for the backward pass of each micro-batch, the ends once for both, before the first layer;
+    the last micro-batch reduces and scatters all gradients, those of the ends last.
     """
-    m, ring = micro_batches(cfg, gpus), 4 * (gpus - 1) / gpus / 1e9
-    layers = weights - ends(cfg)
-    return {'ddp': (2 * weights * ring, 2 * cfg.vocab_size * cfg.hidden_size * ring),
-            'fsdp': ((layers * (2 * m + 1) + ends(cfg) * (m + 1)) * ring, ends(cfg) * (m + 1) * ring)}
+    m, ring, ends = micro_batches(cfg, gpus), 4 * (gpus - 1) / gpus / 1e9, end_weights(cfg.model)
+    layers = weights - ends
+    return {'ddp': (2 * weights * ring, 2 * cfg.model.vocab_size * cfg.model.hidden_size * ring),
+            'fsdp': ((layers * (2 * m + 1) + ends * (m + 1)) * ring, ends * (m + 1) * ring)}
 
 
 def efficiency(cfg, gpus, weights, flops):
-    """{'ddp', 'fsdp': share of the time in which a GPU computes}, expected; `flops` are those of a step on all GPUs.
+    """{'ddp', 'fsdp': share of the time in which a GPU computes}, expected; `flops` are a step's on all GPUs.
 
-    What can be hidden behind arithmetic is: DDP's behind the last micro-batch's backward pass, two thirds of it,
-    FSDP's behind everything. Latency, stragglers and the network's own congestion are not counted.
+    What can be hidden behind arithmetic is: DDP's behind the last micro-batch's backward pass, two thirds of
+    it, FSDP's behind everything. Latency, stragglers and the network's own congestion are not counted.
     """
     compute = flops / gpus / (PEAK * UTILISATION)
     bandwidth = (INSIDE if gpus <= 8 else BETWEEN) / 1e9
@@ -104,3 +138,86 @@ def efficiency(cfg, gpus, weights, flops):
         waiting = alone / bandwidth + max(0.0, (sent - alone) / bandwidth - behind[kind])
         shares[kind] = compute / (compute + waiting)
     return shares
+
+
+# ------------------------------------------------------------------------------------------------- dry run
+
+def dry_run(cfg, world_size):
+    """Print what a run will be; ends with an error if rows do not divide."""
+    check_rows(dataclasses.replace(cfg, micro_rows=0), world_size)
+    path = Path(cfg.corpus) / 'meta.json'
+    meta = read_json(path) if path.exists() else None
+    with torch.device('meta'):
+        model = Model(cfg.model)
+    weights = sum(p.numel() for p in model.parameters())
+    head = model.lm_head.weight.numel() if model.lm_head else 0
+    print(f"""\
+run         {cfg.name}: {describe_phases(cfg)}
+parameters  {weights - head:,} with the input embedding and without the output head (as "610M" counts)
+            {weights:,} in all""")
+    epochs = print_data(cfg, meta)
+    print_time(cfg, world_size, weights)
+    print_room(cfg, world_size, weights)
+    if epochs and epochs > 1:
+        print(f'warning: the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')
+    check_rows(cfg, world_size)
+
+
+def describe_phases(cfg, word=str):
+    """10,000 steps of clm, then 32,000 steps of mlm."""
+    phases = ', then '.join(f'{steps:,} steps of {word(kind)}' for kind, steps in cfg.phases)
+    return phases if cfg.repeat == 1 else f'{cfg.repeat:,} times {phases}'
+
+
+def print_data(cfg, meta):
+    """Returns how often the corpus is read, None if it is not there yet."""
+    step, rows = cfg.rows_per_step * cfg.context, cfg.first_row + cfg.total_steps * cfg.rows_per_step
+    epochs = rows / max(1, meta['tokens'] // cfg.context) if meta else None
+    tokens = meta['tokens'] if meta else rows * cfg.context
+    gigabytes = tokens * (2 if cfg.model.vocab_size <= 2 ** 16 else 4) / 1e9
+    print(f"""\
+tokens      {step:,} a step, {step * cfg.total_steps:,} in all
+corpus      {cfg.corpus}: {f"{tokens:,} tokens, read {epochs:.2f} times" if meta else "not there yet"}
+            {gigabytes:,.1f} GB on disk{"" if meta else " for one epoch"}""")
+    return epochs
+
+
+def print_time(cfg, world_size, weights):
+    flops = flops_until(cfg, cfg.total_steps)
+    hours = flops / (PEAK * UTILISATION) / 3600
+    computing = efficiency(cfg, world_size, weights, flops / cfg.total_steps)[cfg.parallel]
+    kinds = dict.fromkeys(kind for kind, _ in cfg.phases)
+    per_token = ', '.join(f'{flops_per_token(cfg, kind):.3g} of {kind}' for kind in kinds)
+    assumed = f'{UTILISATION:.0%} of {PEAK / 1e12:.0f} TFLOP/s (MFU)'
+    print(f"""\
+operations  {flops:.3g} FLOP; a token {per_token}
+time        {hours:,.1f} GPU-hours of an H100 or H200 at an assumed {assumed}
+            {hours / world_size / computing:,.1f} hours on {world_size}, with what they wait for the network
+rows        {cfg.rows_per_step:,} a step, {cfg.rows_per_step // world_size:,} a process
+            {rows_at_once(cfg, world_size)} at once""")
+
+
+def print_room(cfg, world_size, weights):
+    """Memory, network and disk."""
+    memory, last = memory_gib(cfg, world_size, weights), cfg.total_steps
+    total = memory[cfg.parallel] + memory['activations'] + memory['loss']
+    sent = {kind: gigabytes for kind, (gigabytes, _) in gigabytes_sent(cfg, world_size, weights).items()}
+    busy = []
+    for gpus in sorted({8, 192, 1_024, world_size} - {1}):
+        share = efficiency(cfg, gpus, weights, flops_until(cfg, last) / last)
+        divides = '' if cfg.rows_per_step % gpus == 0 else ' (which would have to divide)'
+        busy.append(f'{share["ddp"]:.0%} (ddp) or {share["fsdp"]:.0%} (fsdp) of the time on {gpus:,} GPUs, '
+                    f'{cfg.rows_per_step / gpus:.3g} rows each{divides}')
+    kept = len({last, *(step for step in cfg.save_at if step < last)})
+    kept += min(cfg.keep, last // (cfg.save_every or last))
+    ddp, fsdp, checkpoint = memory['ddp'], memory['fsdp'], 12 * weights / 1e9
+    inside, between = INSIDE / 1e9, BETWEEN / 1e9
+    print(f"""\
+memory      of a GPU, about, for weights, gradients, AdamW {ddp:.1f} GiB (ddp) or {fsdp:.1f} (fsdp)
+            {memory['activations']:.1f} GiB for activations, {memory['loss']:.1f} for the loss: {total:.1f} in
+            all \
+under {cfg.parallel}
+network     a GPU sends {sent['ddp']:.1f} GB a step (ddp) or {sent['fsdp']:.1f} (fsdp) in fp32
+            at {inside:.0f} GB/s inside a node of 8 and {between:.0f} between nodes GPUs are expected to
+            compute {(chr(10) + 12 * ' ').join(busy)}
+disk        {checkpoint:.1f} GB a checkpoint, {kept} at the end: {checkpoint * kept:,.0f} GB""")

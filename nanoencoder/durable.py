@@ -56,7 +56,7 @@ def write_json(path, content):
 
 @contextlib.contextmanager
 def whole_folder(folder):
-    """A temporary folder to fill; synced and renamed to `folder` on leaving, in place of one that was there."""
+    """A temporary folder to fill; on leaving it is synced and takes the name, and the place, of `folder`."""
     folder = Path(folder)
     temporary = folder.with_name(f'.{folder.name}.{os.getpid()}.tmp')
     shutil.rmtree(temporary, ignore_errors=True)
@@ -83,7 +83,7 @@ def remove_temporaries(folder):
 
 @contextlib.contextmanager
 def locked(folder, name='.lock'):
-    """Refuse to go on where another process is at work. The lock goes with its process, whatever ends that."""
+    """Refuse to go on where another process is at work. The lock goes with its process, whatever ends it."""
     with open(Path(folder, name), 'w') as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,75 +1,143 @@
-"""Hugging Face's checkpoint folders, in and out: config.json, safetensors, the hub. Knows no model and runs no code.
+"""Hugging Face's checkpoint folders, in and out: config.json, safetensors, model cards; on disk or the hub.
+
+    checkpoint = open_checkpoint('out/tiny-mlm40')    # a run, one of its checkpoints, or a hub id
+    model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
 
 In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Qwen2, Qwen3), in one file or in shards.
-Out: EuroBERT, which transformers 5 has; with norms of q and k a Qwen3 without its causal mask.
-What could not be held exactly is refused by name. A pickle is never opened.
+Out: EuroBERT, which transformers 5 has built in; with norms of q and k, a Qwen3 without its causal mask.
+Anything we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
 """
-import contextlib
+import functools
+import hashlib
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
-from nanoencoder.tokenizer import read_json
+from model import Model, Sizes
+from nanoencoder.durable import read_json, sha256
+from nanoencoder.tokenizer import load_tokenizer
 
-NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads', 'num_key_value_heads',
-         'max_position_embeddings', 'rms_norm_eps', 'rope_theta', 'tie_word_embeddings', 'attention_bias', 'head_dim')
+FAMILIES = ('eurobert', 'llama', 'qwen2', 'qwen3', 'sl_model')  # the last is the paper's own
+SUPPORTED = {'rope_type': ('default', 'llama3'), 'hidden_act': ('silu',), 'mlp_bias': (False,),
+             'use_sliding_window': (False,), 'partial_rotary_factor': (1,), 'quantization_config': (None,)}
+IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
+NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
+         'num_key_value_heads', 'max_position_embeddings', 'rope_theta', 'rms_norm_eps',
+         'tie_word_embeddings', *IDS.values(), 'head_dim', 'attention_bias')  # in config.json's order
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 INDEX = 'model.safetensors.index.json'
-VOCABULARY = {'model.embed_tokens.weight', 'lm_head.weight'}  # have a row a token
+LICENCE = 'No licence is stated: it is yours to choose, as far as the base model and the data leave it to you.'
+VOCABULARY_WEIGHTS = ('model.embed_tokens.weight', 'lm_head.weight')  # one row a token
 
 
-# --------------------------------------------------------------------------------------------------- folders
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A folder with weights. Its config.json has been read and checked, the rest is read when asked for."""
+    name: str        # as it was asked for: a folder, a run's folder or a hub id
+    folder: Path
+    sizes: Sizes
+    context: int     # tokens it reads at once, at most
+    ids: dict        # {'bos', 'eos', 'pad', 'mask': int}, 0 where config.json has none
 
-def is_hub_id(name):
-    """Whether a name is a hub repository's, owner/model, and no folder's; out/absent is a folder that is not there."""
-    return re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None and not Path(name).parent.exists()
+    @property
+    def has_tokenizer(self):
+        return any((self.folder / name).exists() for name in ('tokenizer.json', 'tokenizer.model'))
+
+    @functools.cache
+    def tokenizer(self):
+        return load_tokenizer(str(self.folder))
+
+    def files(self):
+        return weight_files(self.folder)
+
+    def digest(self):
+        """sha256 of the weights: the file's, or that of its shards' sha256."""
+        digests = [sha256(path) for path in self.files()]
+        return digests[0] if len(digests) == 1 else hashlib.sha256(''.join(digests).encode()).hexdigest()
+
+    def model(self, device='cpu', dtype=torch.float32, head=True):
+        """The Model. head=False gives its Transformer alone, for which the checkpoint needs no output head.
+
+        A mask token that the tokenizer had to add gets a row, as in `read_weights`.
+        """
+        sizes, new_ids = self.sizes, ()
+        if self.has_tokenizer:
+            tokenizer = self.tokenizer()
+            sizes = replace(sizes, vocab_size=max(sizes.vocab_size, tokenizer.vocab_size))
+            new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
+        with torch.device('meta'):
+            model = Model(sizes).to(dtype)
+        if not head:
+            model.lm_head = None
+        shapes = {name: p.shape for name, p in model.named_parameters()}
+        weights = read_weights(self.folder, shapes, new_ids)
+        parameters = dict(model.to_empty(device=device).named_parameters())
+        with torch.no_grad():
+            for name, tensor in weights:
+                parameters[name].copy_(tensor)
+        return model if head else model.model
+
+    def base_model(self):
+        """The hub id that the weights come from in the end, '' if none is known."""
+        if is_hub_id(self.name) or not (self.folder / 'state.json').exists():
+            return self.name if is_hub_id(self.name) else ''
+        return read_json(self.folder / 'state.json').get('base_model', '')
+
+    def described(self):
+        """In words that also hold on other machines: the hub id, or the run and its step."""
+        run, step = self.folder.parent.name, self.folder.name
+        words = f'{run}, step {int(step):,}' if step.isdigit() else step
+        return self.name if is_hub_id(self.name) else words
 
 
-def find_checkpoint(name, weights=True):
-    """A folder with weights: `name` itself, a run's newest checkpoint, or the local copy of a hub id.
+def open_checkpoint(name, weights=True):
+    """The Checkpoint of a folder, of a run's newest checkpoint, or of a hub id, which is downloaded.
 
     weights=False is content with a hub id's config.json and tokenizer, so that they can be looked at first.
     """
-    return download(str(name), weights) if is_hub_id(name) else newest_checkpoint(name)
+    folder = download(str(name), weights) if is_hub_id(name) else newest_checkpoint(name)
+    return Checkpoint(str(name), folder, *read_config(folder))
+
+
+# --------------------------------------------------------------------------------------- folders and the hub
+
+def is_hub_id(name):
+    """Whether a name is owner/model on the hub: not out/absent, a missing folder in one that is there."""
+    return re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None and not Path(name).parent.exists()
 
 
 def newest_checkpoint(folder):
     """The folder itself if it holds weights, else the last of a run's checkpoints."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f'{folder}: no checkpoint there; give the folder with model.safetensors, a run\'s folder, or a '
-                         'hub id as owner/model')
-    if has_weights(folder):
-        return folder
-    if steps := [step for step in saved_steps(folder) if has_weights(folder / str(step))]:
-        return folder / str(steps[-1])
+        raise ValueError(f'{folder}: no checkpoint there; give its folder, a run\'s, or a hub id, owner/model')
+    for candidate in (folder, *(folder / str(step) for step in reversed(saved_steps(folder)))):
+        if (candidate / 'model.safetensors').is_file() or (candidate / INDEX).is_file():
+            return candidate
     suffixes = ('.bin', '.pt', '.pth', '.pkl', '.ckpt')
     if pickles := sorted(path.name for path in folder.glob('*') if path.suffix in suffixes):
-        raise ValueError(f'{folder}: {pickles[0]} is a pickle, which can run any code, and is not opened: only '
-                         'safetensors are (transformers writes them with save_pretrained)')
+        raise ValueError(f'{folder}: {pickles[0]} is a pickle, which can run any code, and is not opened')
     raise ValueError(f'{folder}: no checkpoint there (no model.safetensors)')
-
-
-def has_weights(folder):
-    return (folder / 'model.safetensors').is_file() or (folder / INDEX).is_file()
 
 
 def saved_steps(run):
     """The steps that a run's folder has checkpoints of, rising."""
-    return sorted(int(path.name) for path in run.glob('*') if re.fullmatch('0|[1-9][0-9]*', path.name) and path.is_dir())
+    names = [path.name for path in Path(run).glob('*') if path.is_dir()]
+    return sorted(int(name) for name in names if re.fullmatch('0|[1-9][0-9]*', name))
 
 
 def download(name, weights):
-    """The local copy of a hub repository's checkpoint; what cannot be held is refused before its weights are fetched."""
+    """The local copy of a hub repository; its config.json is checked before weights are fetched."""
     from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    def get(file, revision=None):
-        """The local path of a file of the repository, None if it has none of that name."""
+    def fetch(file, revision=None):
+        """The local path of a file, None if the repository has none of that name."""
         if revision and try_to_load_from_cache(name, file, revision=revision) is _CACHED_NO_EXIST:
             return None
         try:
@@ -81,251 +149,272 @@ def download(name, weights):
         except Exception as error:  # of the network: their classes differ between versions of huggingface_hub
             raise ValueError(f'{name}: no such folder, and the hub did not give {file}: {error}') from None
 
-    config = get('config.json')
+    config = fetch('config.json')
     if config is None:
         raise ValueError(f'{name}: no such folder, and the hub\'s repository of that name has no config.json')
     read_config(config.parent)
     revision = config.parent.name  # a commit: all files are of one
-    for file in ('tokenizer.json', 'tokenizer_config.json'):
-        get(file, revision)
-    if weights:
-        index = get(INDEX, revision)
-        for file in shards(index) if index else ['model.safetensors']:
-            if get(file, revision) is None:
-                raise ValueError(f'{name}: has no {file} on the hub; pickles (.bin) are not opened')
+    fetch('tokenizer.json', revision), fetch('tokenizer_config.json', revision)
+    index = fetch(INDEX, revision) if weights else None
+    for file in shards(index) if index else ['model.safetensors'] * weights:
+        if fetch(file, revision) is None:
+            raise ValueError(f'{name}: has no {file} on the hub; pickles (.bin) are not opened')
     return config.parent
 
 
-# ------------------------------------------------------------------------------------------------------- in
+# --------------------------------------------------------------------------------------------------- reading
 
 def read_config(folder):
-    """{name: value} of what model.Sizes wants to know, from a checkpoint's config.json.
-
-    Of EuroBERT, Llama, Qwen2, Qwen3 and the paper's own models (sl_model). Refuses what the architecture cannot hold.
-    """
+    """(Sizes, context, {role: token id}) from config.json. ValueError for what model.py cannot hold."""
     path = Path(folder) / 'config.json'
     config = read_json(path)
-    kind = config.get('model_type')
-    if kind not in ('eurobert', 'llama', 'qwen2', 'qwen3', 'sl_model'):
-        raise ValueError(f'{path}: model_type is {kind!r}; supported are eurobert, llama, qwen2, qwen3 and sl_model')
-    rotations = []
-    for name in ('rope_scaling', 'rope_parameters'):  # of transformers 4 and 5
-        found = config.get(name) or {}
-        if not isinstance(found, dict) or any(isinstance(value, dict) for value in found.values()):
-            raise ValueError(f'{path}: {name} must be one rotation for all layers, not {found!r}')
-        rotations += [{'rope_type': found.get('type', 'default')} | found] if found else []
-    rope = {'rope_type': 'default'} | {key: value for found in rotations for key, value in found.items()}
-    if any(rope[key] != value for found in rotations for key, value in found.items()):
-        raise ValueError(f'{path}: rope_scaling and rope_parameters contradict each other; leave one of them out')
-    rope_type = rope['rope_type']
-    if rope_type not in ('default', 'llama3'):
-        raise ValueError(f'{path}: rope_type {rope_type!r} is not supported, only default and llama3')
-    for name, wanted in (('hidden_act', 'silu'), ('mlp_bias', False), ('use_sliding_window', False),
-                         ('partial_rotary_factor', 1), ('quantization_config', None)):
+    try:
+        values = config_values(config)
+        if missing := [name for name in NAMES if name not in values]:
+            raise ValueError(f'has no {missing[0]}')
+        context = values.pop('max_position_embeddings')
+        ids = {role: values.pop(name) for role, name in IDS.items()}
+        sizes = Sizes(**values)
+        if type(context) is not int or not 1 <= context <= 10 ** 9:
+            raise ValueError(f'max_position_embeddings must be an integer from 1 to 10^9, not {context!r}')
+        for role, i in ids.items():
+            if type(i) is not int or not 0 <= i < sizes.vocab_size:
+                raise ValueError(f'{IDS[role]} must be from 0 to below vocab_size {sizes.vocab_size}: {i!r}')
+    except ValueError as error:
+        raise ValueError(f'{path}: {error}') from None
+    return sizes, context, ids
+
+
+def read_rope(config):
+    """The rotation: `rope_scaling` as transformers 4 writes it, `rope_parameters` as transformers 5 does."""
+    rope = {}
+    for key in ('rope_scaling', 'rope_parameters'):
+        stated = config.get(key) or {}
+        if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
+            raise ValueError(f'{key} must be one rotation for all layers, not {stated!r}')
+        stated = {'rope_type': stated.get('type', 'default')} | stated if stated else {}
+        if any(rope.get(name, value) != value for name, value in stated.items()):
+            raise ValueError('rope_scaling and rope_parameters contradict each other; leave one of them out')
+        rope |= stated
+    return {'rope_type': 'default'} | rope
+
+
+def config_values(config):
+    """{name: value} of Sizes' fields, the context and the token ids; families have defaults of their own."""
+    family, heads = config.get('model_type'), config.get('num_attention_heads')
+    if family not in FAMILIES:
+        raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
+    rope = read_rope(config)
+    for name, supported in SUPPORTED.items():
         value = rope.get(name, config.get(name))
-        if value is not None and value != wanted:
-            raise ValueError(f'{path}: {name} = {value!r} is not supported, only {wanted!r}')
-    layers = config.get('layer_types') or ['full_attention']
+        if value is not None and value not in supported:
+            raise ValueError(f'{name} = {value!r} is not supported, only {" or ".join(map(repr, supported))}')
+    layers = config.get('layer_types') or []
     if not isinstance(layers, list) or any(layer != 'full_attention' for layer in layers):
-        raise ValueError(f'{path}: layer_types {layers} are not supported, only full_attention')
-    given = {name: value for name, value in config.items() if name in NAMES and value is not None}
-    heads = given.get('num_attention_heads')
-    values = {'num_key_value_heads': heads, 'tie_word_embeddings': False, 'attention_bias': False,
-              'head_dim': 128 if kind == 'qwen3' else 0} | given
-    values['qk_norm'] = kind == 'qwen3'
-    if kind == 'qwen2':
+        raise ValueError(f'layer_types {layers} are not supported, only full_attention')
+    defaults = {'num_key_value_heads': heads, 'tie_word_embeddings': False, 'attention_bias': False,
+                'head_dim': 128 if family == 'qwen3' else 0}
+    values = defaults | {name: config[name] for name in NAMES if config.get(name) is not None}
+    values['qk_norm'] = family == 'qwen3'
+    if family == 'qwen2':
         values['attention_bias'] = True
-    head_dim = values['head_dim']
-    if isinstance(heads, int) and isinstance(head_dim, int) and head_dim * heads == given.get('hidden_size'):
+    width = values['head_dim']
+    if isinstance(heads, int) and isinstance(width, int) and heads * width == values.get('hidden_size'):
         values['head_dim'] = 0  # which says the same
-    if 'rope_theta' in rope or kind == 'llama' and 'rope_theta' not in given:
+    if 'rope_theta' in rope or family == 'llama' and 'rope_theta' not in values:
         values['rope_theta'] = rope.get('rope_theta', 10_000)
-    values['rope_scaling'] = tuple(rope.get(name) for name in LLAMA3_SCALING) if rope_type == 'llama3' else ()
-    for role in ('bos', 'eos', 'pad', 'mask'):  # decoders may name no pad or mask, or several eos
-        value = config.get(f'{role}_token_id')
+    is_scaled = rope['rope_type'] == 'llama3'
+    values['rope_scaling'] = tuple(rope.get(name) for name in LLAMA3_SCALING) if is_scaled else ()
+    for name in IDS.values():  # decoders may name no pad or mask, or several eos
+        value = config.get(name)
         value = value[0] if isinstance(value, list) and value else value
-        values[f'{role}_token_id'] = 0 if value in (None, [], -1) else value
-    for name in NAMES:
-        if name not in values:
-            raise ValueError(f'{path}: has no {name}')
+        values[name] = 0 if value in (None, [], -1) else value
     return values
 
 
 def weight_files(folder):
-    """The safetensors files of a checkpoint folder: model.safetensors, or the shards its index names."""
-    if (folder / 'model.safetensors').is_file():
-        return [folder / 'model.safetensors']
-    for file in (found := shards(folder / INDEX)):
-        if not (folder / file).is_file():
-            raise ValueError(f'{folder / INDEX}: names the shard {file}, which is not there')
-    return [folder / file for file in found]
+    """model.safetensors, or the shards that its index names."""
+    single, index = folder / 'model.safetensors', folder / INDEX
+    paths = [single] if single.is_file() else [folder / file for file in shards(index)]
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f'{index}: names the shard {path.name}, which is not there')
+    return paths
 
 
 def shards(index):
     """The names of the files that an index of shards puts tensors into; they must lie beside it."""
-    placed = read_json(index).get('weight_map')
-    names = sorted(set(map(str, placed.values()))) if isinstance(placed, dict) else []
-    for name in names:
-        if not re.fullmatch(r'[\w-][\w.-]*\.safetensors', name):
-            raise ValueError(f'{index}: {name!r} is not the name of a safetensors file beside it')
-    if not names:
+    weight_map = read_json(index).get('weight_map')
+    files = sorted(set(map(str, weight_map.values()))) if isinstance(weight_map, dict) else []
+    for file in files:
+        if not re.fullmatch(r'[\w-][\w.-]*\.safetensors', file):
+            raise ValueError(f'{index}: {file!r} is not the name of a safetensors file beside it')
+    if not files:
         raise ValueError(f'{index}: not an index of shards (no weight_map)')
-    return names
+    return files
 
 
-@contextlib.contextmanager
-def opened(path):
+def read_file(path, read):
+    """read(the open safetensors file)."""
     try:
         with safe_open(path, 'pt') as file:
-            yield file
+            return read(file)
     except OSError as error:
         raise ValueError(f'{path}: {error}') from None
     except SafetensorError as error:
         raise ValueError(f'{path}: damaged or cut short: {error}') from None
 
 
-def names_in(path):
-    with opened(path) as file:
-        return list(file.keys())
+def read_header(path):
+    """{name: (path, name, shape)} of the tensors in a safetensors file."""
+    return read_file(path, lambda file: {
+        name: (path, name, tuple(file.get_slice(name).get_shape())) for name in file.keys()})
 
 
-def check_shapes(path, shapes, names):
-    with opened(path) as file:
-        for name, shape in shapes.items():
-            found = tuple(file.get_slice(names[name]).get_shape())
-            if found != tuple(shape):
-                raise ValueError(f'{path}: {name} has shape {found}, and should have {tuple(shape)}')
+def read_tensor(path, name):
+    tensor = read_file(path, lambda file: file.get_tensor(name))
+    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f'{path}: {name} is of type {tensor.dtype}, not float32, bfloat16 or float16')
+    if not tensor.isfinite().all():
+        raise ValueError(f'{path}: {name} holds values that are not finite')
+    return tensor
 
 
-def read_tensors(path, names):
-    """Yields (name, tensor) for {name: name in the file}, one at a time. ValueError for one that is no finite floats."""
-    with opened(path) as file:
-        for name, there in names.items():
-            tensor = file.get_tensor(there)
-            if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-                raise ValueError(f'{path}: {name} is of type {tensor.dtype}; supported are float32, bfloat16, float16')
-            if not tensor.isfinite().all():
-                raise ValueError(f'{path}: {name} holds values that are not finite')
-            yield name, tensor
+def read_located(tensors, shapes):
+    """An iterator over (name, tensor) of {name: (path, its name there, shape)}; shapes are compared at once."""
+    for name, (path, _, shape) in tensors.items():
+        if shape != tuple(shapes[name]):
+            raise ValueError(f'{path}: {name} has shape {shape}, and should have {tuple(shapes[name])}')
+    return ((name, read_tensor(path, stored_name)) for name, (path, stored_name, _) in tensors.items())
 
 
-def stored(folder):
-    """{our name: (file, its name there)} of the tensors of a checkpoint folder. A base model's names lack "model."."""
-    found = {}
+def read_exactly(path, shapes):
+    """An iterator over (name, tensor) of a safetensors file, which must hold {name: shape} and no more."""
+    stored = read_header(path)
+    if stored.keys() != shapes.keys():
+        raise ValueError(f'{path}: does not hold the tensors of this run')
+    return read_located(stored, shapes)
+
+
+def locate(folder):
+    """{our name: (path, its name there, shape)} of a checkpoint's tensors; a base model's lack "model."."""
+    located = {}
     for path in weight_files(folder):
-        names = names_in(path)
-        prefix = '' if any(name.startswith('model.') for name in names) else 'model.'
-        for name in names:
+        stored = read_header(path)
+        prefix = '' if any(name.startswith('model.') for name in stored) else 'model.'
+        for name, place in stored.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):
-                raise ValueError(f'{path}: holds {name}: a fine-tuned classifier; give the checkpoint it was made from')
+                raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
             ours = name if name.startswith('lm_head.') else prefix + name
-            if ours in found:
-                raise ValueError(f'{path}: {name} is there twice, also in {found[ours][0].name}')
-            if not name.endswith('rotary_emb.inv_freq'):  # which old Llama checkpoints hold; it follows from the sizes
-                found[ours] = path, name
-    return found
+            if ours in located:
+                raise ValueError(f'{path}: {name} is there twice, also in {located[ours][0].name}')
+            if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
+                located[ours] = place
+    return located
 
 
 def read_weights(folder, shapes, new_ids=()):
     """An iterator over (name, tensor) for the parameters {name: shape} of a Model, from a checkpoint folder.
 
     Names and shapes are compared at once, from the files' headers; the tensors come one at a time.
-    new_ids  ids of tokens that the checkpoint's tokenizer lacked: their rows, and those beyond the checkpoint's
-             vocabulary where `shapes` has more, are made by `with_rows`
-    The output head is left alone if it is not in `shapes`; a missing o_proj.bias is zeros (Qwen2 has none).
+    new_ids  of tokens that the checkpoint's tokenizer lacked: `with_rows` makes their rows, and those beyond
+             the checkpoint's vocabulary where `shapes` has more
+    The output head is left alone if `shapes` has none; a missing o_proj.bias is zeros (Qwen2 has none).
     """
-    config, found = read_config(folder), stored(folder)
-    spare = found.pop('lm_head.weight', None) if 'lm_head.weight' not in shapes else None
-    if spare and config['tie_word_embeddings']:
-        check_tied(folder, spare, found.get('model.embed_tokens.weight'))
-    zeros = {name for name in shapes if name.endswith('o_proj.bias') and name not in found}
-    missing, unexpected = sorted(shapes.keys() - zeros - found.keys()), sorted(found.keys() - shapes.keys())
-    if missing == ['lm_head.weight']:
-        raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to go on with '
-                         'pretraining, set new_head = True')
+    folder = Path(folder)
+    sizes, stored = read_config(folder)[0], locate(folder)
+    spare_head = stored.pop('lm_head.weight', None) if 'lm_head.weight' not in shapes else None
+    embedding = stored.get('model.embed_tokens.weight')
+    if spare_head and embedding and sizes.tie_word_embeddings:
+        if not torch.equal(*(read_tensor(*place[:2]).float() for place in (spare_head, embedding))):
+            raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
+    zeros = {name for name in shapes if name.endswith('o_proj.bias') and name not in stored}
+    missing, unexpected = shapes.keys() - zeros - stored.keys(), stored.keys() - shapes.keys()
+    if missing == {'lm_head.weight'}:
+        raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to '
+                         'go on with pretraining, set new_head = True')
     if missing or unexpected:
-        name = ascii((missing or unexpected)[0])[1:-1]
-        raise ValueError(f'{folder}: {"missing" if missing else "unexpected"} weight {name}')
-    there = {name: shapes[name] for name in found}
-    for name in found.keys() & VOCABULARY:
-        there[name] = (min(shapes[name][0], config['vocab_size']), shapes[name][1])
-    files = {path: {ours: name for ours, (file, name) in found.items() if file == path} for path, _ in found.values()}
-    for path, names in files.items():
-        check_shapes(path, {name: there[name] for name in names}, names)
+        raise ValueError(f'{folder}: {"missing" if missing else "unexpected"} weight '
+                         + ascii(min(missing or unexpected))[1:-1])
+    stored_shapes = dict(shapes)
+    for name in shapes.keys() & VOCABULARY_WEIGHTS:
+        stored_shapes[name] = min(shapes[name][0], sizes.vocab_size), shapes[name][1]
+    tensors = read_located(stored, stored_shapes)
 
-    def tensors():
+    def all_weights():
         for name in sorted(zeros):
             yield name, torch.zeros(shapes[name])
-        for path, names in files.items():
-            for name, tensor in read_tensors(path, names):
-                yield name, with_rows(tensor, shapes[name][0], new_ids) if name in VOCABULARY else tensor
-    return tensors()
-
-
-def check_tied(folder, head, embedding):
-    """A checkpoint that says its output head is the embedding, and yet holds one, must hold the same."""
-    tensors = []
-    for path, name in filter(None, (head, embedding)):
-        with opened(path) as file:
-            tensors.append(file.get_tensor(name).float())
-    if not torch.equal(tensors[0], tensors[-1]):
-        raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs from the embedding')
+        for name, tensor in tensors:
+            yield name, with_rows(tensor, shapes[name][0], new_ids) if name in VOCABULARY_WEIGHTS else tensor
+    return all_weights()
 
 
 def with_rows(weight, num_rows, new_ids):
-    """(num_rows, d): `weight` with more rows, if asked. Those, and the rows of `new_ids`, are the mean of the rows before
-    the first new one (some decoders have rows behind their last token that nothing was ever trained on)."""
+    """(num_rows, d): new rows, of `new_ids` and behind the last, are the mean of those before the first new.
+
+    A new id may have a row: some decoders have rows behind their last token that nothing was trained on.
+    """
     grown = weight.new_empty(num_rows, weight.shape[1])
     grown[:len(weight)] = weight
-    new = [*new_ids, *range(len(weight), num_rows)]
-    if new:
+    if new := [*new_ids, *range(len(weight), num_rows)]:
         grown[new] = weight[:min(new)].double().mean(0).to(weight.dtype)
     return grown
 
 
-# ------------------------------------------------------------------------------------------------------ out
+# --------------------------------------------------------------------------------------------------- writing
 
-def config_of(sizes):
-    """config.json of an encoder of these sizes.
+def write(path, content):
+    path.write_text(json.dumps(content, indent=1) + '\n', encoding='utf-8')
 
-    EuroBERT has no norms of q and k: with them it is a Qwen3 whose `is_causal` is False, which transformers 5 heeds.
+
+def save(folder, sizes, context, ids, tensors, **more):
+    """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder.
+
+    EuroBERT has no norms of q and k: with them it is a Qwen3 whose `is_causal` False transformers 5 heeds.
     """
-    scaling = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'} if sizes.rope_scaling else None
     family = {'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'mlp_bias': False,
               'classifier_pooling': 'mean'}
     if sizes.qk_norm:
         family = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causal': False,
                   'use_sliding_window': False}
-    own = {name: value for name, value in asdict(sizes).items() if name not in ('qk_norm', 'rope_scaling')}
-    return own | family | {
+    values = asdict(sizes) | {IDS[role]: i for role, i in ids.items()} | {'max_position_embeddings': context}
+    scaling = None
+    if sizes.rope_scaling:
+        scaling = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
+    config = {name: values[name] for name in NAMES} | family | {
         'head_dim': sizes.head_size, 'hidden_act': 'silu', 'initializer_range': 0.02, 'attention_dropout': 0.0,
         'dtype': 'float32', 'torch_dtype': 'float32',
         'rope_scaling': scaling,  # transformers 4 reads this and rope_theta, transformers 5 the next line
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
+    write(Path(folder, 'config.json'), config | more)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(tensors, Path(folder, 'model.safetensors'), metadata={'format': 'pt'})
 
 
-def write_card(folder, front, text):
-    """README.md, a model card: {key: value} for the hub and text for people."""
+def write_card(folder, *, title, about, rows, use, pipeline, library='transformers', base_model='', note=''):
+    """README.md, a model card: front matter for the hub, and text with a table {left: right} for people."""
+    front = {'library_name': library, 'pipeline_tag': pipeline}
+    front |= {'base_model': base_model} if base_model else {}
     front = ''.join(f'{key}: {json.dumps(value)}\n' for key, value in front.items())
-    licence = 'No licence is stated: it is yours to choose, as far as the base model and the data leave it to you.'
-    Path(folder, 'README.md').write_text(f'---\n{front}---\n{text}\n{licence}\n', encoding='utf-8')
+    table = ''.join(f'| {left} | {right} |\n' for left, right in rows.items())
+    opens = f'Opens in transformers 5 or newer, without remote code: `{use}`.{note and " " + note}'
+    text = f'# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n{opens}\n\n{LICENCE}\n'
+    Path(folder, 'README.md').write_text(f'---\n{front}---\n\n{text}', encoding='utf-8')
 
 
 def write_sentence_transformers(folder, width, max_length, prompts):
-    """What makes a folder with a transformer a SentenceTransformer: mean pooling, vectors of length 1, cosine.
+    """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine.
 
     width is that of the vectors, max_length counts tokens, prompts {name: what a text is preceded by}.
     """
     modules = (('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize'))
-    pooling = {f'pooling_mode_{mode}': mode == 'mean_tokens'
-               for mode in ('cls_token', 'mean_tokens', 'max_tokens', 'mean_sqrt_len_tokens')}
-    files = {
-        'modules.json': [{'idx': k, 'name': str(k), 'path': path, 'type': f'sentence_transformers.models.{module}'}
-                         for k, (path, module) in enumerate(modules)],
-        'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
-        'config_sentence_transformers.json': {'prompts': prompts, 'default_prompt_name': None,
-                                              'similarity_fn_name': 'cosine'},
-        '1_Pooling/config.json': {'word_embedding_dimension': width, 'include_prompt': True} | pooling}
-    for path, content in files.items():
-        Path(folder, path).parent.mkdir(exist_ok=True)
-        Path(folder, path).write_text(json.dumps(content, indent=1) + '\n', encoding='utf-8')
+    modes = ('cls_token', 'mean_tokens', 'max_tokens', 'mean_sqrt_len_tokens')
+    Path(folder, '1_Pooling').mkdir(exist_ok=True)
+    write(Path(folder, '1_Pooling/config.json'), {'word_embedding_dimension': width, 'include_prompt': True}
+          | {f'pooling_mode_{mode}': mode == 'mean_tokens' for mode in modes})
+    write(Path(folder, 'modules.json'), [
+        {'idx': k, 'name': str(k), 'path': path, 'type': f'sentence_transformers.models.{module}'}
+        for k, (path, module) in enumerate(modules)])
+    write(Path(folder, 'sentence_bert_config.json'), {'max_seq_length': max_length, 'do_lower_case': False})
+    write(Path(folder, 'config_sentence_transformers.json'), {
+        'prompts': prompts, 'default_prompt_name': None, 'similarity_fn_name': 'cosine'})

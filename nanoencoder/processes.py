@@ -1,4 +1,4 @@
-"""Processes and devices: what torchrun started, what this process computes on, and signals that end a run in order."""
+"""Processes, the device each computes on, and signals that end a run in good order."""
 import contextlib
 import os
 import signal
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+
+from data import rows_at_once
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ def pick_device(device='auto', dtype='auto', processes=1):
     """(torch.device, bf16 or fp32) of this process, LOCAL_RANK among those of its machine."""
     available = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available(), 'cpu': True}
     if device == 'auto':
-        device = next(name for name, there in available.items() if there and (name != 'mps' or processes == 1))
+        usable = {**available, 'mps': available['mps'] and processes == 1}
+        device = next(name for name in usable if usable[name])
     if not available[device]:
         raise ValueError(f'device {device}: torch finds none here; take --device=cpu, or leave --device out')
     if device == 'mps' and processes > 1:
@@ -92,3 +95,18 @@ def duration(seconds):
     if seconds >= 3600:
         return f'{seconds // 3600:.0f}h{seconds // 60 % 60:02.0f}m'
     return f'{seconds // 60:.0f}m{seconds % 60 // 1:02.0f}s'
+
+
+def check_rows(cfg, world_size):
+    """Rows of a step must divide among processes, and those of a process into its micro-batches."""
+    if world_size < 1:
+        raise ValueError(f'world_size must be 1 or more, not {world_size}')
+    share, rest = divmod(cfg.rows_per_step, world_size)
+    if rest:
+        near = range(world_size - 1, 0, -1), range(world_size + 1, 16 * world_size)
+        possible = [next((n for n in numbers if cfg.rows_per_step % n == 0), None) for numbers in near]
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
+                         f'processes; take {" or ".join(str(n) for n in possible if n)} processes')
+    if share % rows_at_once(cfg, world_size):
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} '
+                         f'processes: micro_rows {cfg.micro_rows} must divide that (0: all at once)')

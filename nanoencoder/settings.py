@@ -2,10 +2,10 @@
 
     cfg, actions = parse(Settings, sys.argv[1:], {'dry_run': (False, 'print what the run will be')})
 
-A config is read and never executed. A setting has the dataclass's default, unless the config's base, then the config,
-then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside it; a base has no
-base. Values are Python literals; on the command line a str is taken as typed and a bool may stand bare.
-Every mistake is a ValueError that says where it is.
+A config is read and never executed. A setting has the dataclass's default, unless the config's base, then the
+config, then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside
+it; a base has no base. Values are Python literals; on the command line a str is taken as typed and a bool may
+stand bare. Every mistake is a ValueError that says where it is.
 """
 import ast
 import difflib
@@ -17,9 +17,10 @@ from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-USUAL = {'learning_rate': 'lr', 'batch_size': 'rows_per_step', 'epochs': 'phases', 'num_epochs': 'phases',
-         'steps': 'phases', 'max_steps': 'phases', 'num_layers': 'num_hidden_layers', 'mask_prob': 'mask_ratio',
-         'warmup': 'warmup_steps', 'dataset': 'corpus', 'output_dir': 'out'}  # names that other programs use
+USUAL = {  # names that other programs use
+    'learning_rate': 'lr', 'batch_size': 'rows_per_step', 'epochs': 'phases', 'num_epochs': 'phases',
+    'steps': 'phases', 'max_steps': 'phases', 'num_layers': 'num_hidden_layers', 'mask_prob': 'mask_ratio',
+    'warmup': 'warmup_steps', 'dataset': 'corpus', 'output_dir': 'out'}
 
 
 def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
@@ -27,59 +28,60 @@ def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
 
     low, high  the range of a number, ends included; it must be finite in any case
     choices    the only values there are
-    fixes      what the value decides: the 'numbers' of a run, the 'rows' it reads (their sha256 is compared), or 'nothing'
+    fixes      what it decides: the 'numbers' of a run, the 'rows' it reads (compared by sha256), or 'nothing'
     """
     return field(default=default, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes})
 
 
 def check(cfg):
-    """Refuse a value of another type or out of the range beside its field; a whole number will do for a float.
+    """Refuse a value of another type or out of the range beside its field; an int will do for a float.
 
-    Every settings class calls this when it is constructed. Messages begin with the field's name (`parse` says where).
+    Every settings class calls this when it is constructed. Messages begin with the field's name: `parse` adds
+    where it was set.
     """
-    for one in fields(cfg):
-        value, rule = getattr(cfg, one.name), one.metadata
-        if one.type is float and type(value) is int and abs(value) < 2 ** 1000:
-            object.__setattr__(cfg, one.name, value := float(value))
-        if type(value) is not one.type:
-            raise ValueError(f'{one.name} takes {one.type.__name__}, not {type(value).__name__} {value!r}')
+    for entry in fields(cfg):
+        name, kind, rule, value = entry.name, entry.type, entry.metadata, getattr(cfg, entry.name)
+        if kind is float and type(value) is int and abs(value) < 2 ** 1000:
+            object.__setattr__(cfg, name, value := float(value))
+        if type(value) is not kind:
+            raise ValueError(f'{name} takes {kind.__name__}, not {type(value).__name__} {value!r}')
         if rule.get('choices') and value not in rule['choices']:
-            raise ValueError(f'{one.name} is one of {", ".join(rule["choices"])}, not {value!r}')
-        if one.type in (int, float):
+            raise ValueError(f'{name} is one of {", ".join(rule["choices"])}, not {value!r}')
+        if kind in (int, float):
             low, high = rule.get('low', -math.inf), rule.get('high', math.inf)
             if not low <= value <= high or abs(value) == math.inf:
-                wanted = 'finite' if low == -math.inf else f'at least {low}' if high == math.inf else f'from {low} to {high}'
-                raise ValueError(f'{one.name} must be {wanted}, not {value}')
+                wanted = f'at least {low}' if high == math.inf else f'from {low} to {high}'
+                raise ValueError(f'{name} must be {wanted if low > -math.inf else "finite"}, not {value}')
 
 
 def leaves(cls):
-    """{name: field} of a settings class, in order; settings within it (a run's model) stand among the others."""
-    found = {}
-    for one in fields(cls):
-        found |= leaves(one.type) if is_dataclass(one.type) else {one.name: one}
-    return found
+    """{name: field} of a settings class, in order; settings within it, as a run's model, are spread out."""
+    entries = {}
+    for entry in fields(cls):
+        entries |= leaves(entry.type) if is_dataclass(entry.type) else {entry.name: entry}
+    return entries
 
 
 def flat(cfg, fixes=('numbers', 'rows', 'nothing')):
     """{name: value} of settings and of those within them; only of fields that fix one of these."""
     values = {}
-    for one in fields(cfg):
-        value = getattr(cfg, one.name)
+    for entry in fields(cfg):
+        value = getattr(cfg, entry.name)
         if is_dataclass(value):
             values |= flat(value, fixes)
-        elif one.metadata.get('fixes', 'numbers') in fixes:
-            values[one.name] = value
+        elif entry.metadata.get('fixes', 'numbers') in fixes:
+            values[entry.name] = value
     return values
 
 
 def build(cls, values):
     """A settings class of flat {name: value}; a list becomes a tuple, as JSON has no others."""
     own = {}
-    for one in fields(cls):
-        if is_dataclass(one.type):
-            own[one.name] = build(one.type, {name: values[name] for name in leaves(one.type) if name in values})
-        elif one.name in values:
-            own[one.name] = as_tuple(values[one.name])
+    for entry in fields(cls):
+        if is_dataclass(entry.type):
+            own[entry.name] = build(entry.type, values)
+        elif entry.name in values:
+            own[entry.name] = as_tuple(values[entry.name])
     return cls(**own)
 
 
@@ -87,7 +89,7 @@ def as_tuple(value):
     return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
 
 
-# -------------------------------------------------------------------------------------------- files, command lines
+# ------------------------------------------------------------------------------------- files, command lines
 
 def read(path, is_base=False):
     """The settings a config file makes, base included: {name: (value, 'file:line')}."""
@@ -96,8 +98,9 @@ def read(path, is_base=False):
         text = path.read_text(encoding='utf-8')
         statements = ast.parse(text, str(path)).body
     except OSError as error:
-        near = [] if path.exists() else sorted(Path('configs').rglob(f'{path.stem}.py'))
-        raise ValueError(f'{path}: cannot read this config: {error.strerror}' + (f'; there is {near[0]}' if near else '')) from None
+        near = [] if path.exists() else [*Path('configs').rglob(f'{path.stem}.py')]
+        hint = f'; there is {near[0]}' if near else ''
+        raise ValueError(f'{path}: cannot read this config: {error.strerror}{hint}') from None
     except UnicodeDecodeError as error:
         raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
     except SyntaxError as error:
@@ -105,10 +108,11 @@ def read(path, is_base=False):
     inherited, own = {}, {}
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
-        name, value = name_and_value(statement, where, ast.get_source_segment(text, statement).splitlines()[0])
+        source = ast.get_source_segment(text, statement).splitlines()[0]
+        name, value = name_and_value(statement, where, source)
         if name == 'base':
             if number > 0 or is_base or not isinstance(value, str):
-                raise ValueError(f'{where}: `base` is the name of a file, on the first line, and a base has no base of its own')
+                raise ValueError(f"{where}: `base` names a file, on the first line; it has no base itself")
             inherited = read(path.parent / value, is_base=True)
         elif name in own:
             raise ValueError(f'{where}: {name} is set twice, first at {own[name][1]}')
@@ -124,21 +128,21 @@ def name_and_value(statement, where, source):
     try:
         return statement.targets[0].id, ast.literal_eval(statement.value)
     except (ValueError, TypeError, MemoryError, RecursionError):
-        raise ValueError(f'{where}: `{source}` is not a literal value (nothing is computed in a config)') from None
+        raise ValueError(f'{where}: `{source}` is not a literal: nothing is computed in a config') from None
 
 
 def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     """(cls(...), actions) from a command line `[config file] [--name=value ...]`.
 
-    actions  {name: (default, a line of help)}: switches that say what to do, returned as attributes of a namespace
-    inherit  inherit(values) gives settings that take the place of the defaults where `values` does not say otherwise
+    actions  {name: (default, a line of help)}: switches that say what to do; they come back as attributes
+    inherit  inherit(values) gives settings that stand for the defaults where `values` does not say otherwise
     """
     arguments, actions = list(arguments), dict(actions)
     if '--help' in arguments or '-h' in arguments:
         print(describe(cls, actions))
         sys.exit(0)
     given = read(arguments.pop(0)) if arguments and not arguments[0].startswith('-') else {}
-    types = {name: one.type for name, one in leaves(cls).items()}
+    types = {name: entry.type for name, entry in leaves(cls).items()}
     given |= read_options(arguments, types | {name: type(default) for name, (default, _) in actions.items()})
     values, chosen = {}, {name: default for name, (default, _) in actions.items()}
     for name, (value, where) in given.items():
@@ -205,14 +209,14 @@ def number(text):
 
 
 def describe(cls, actions):
-    """--help: the script's docstring, then each setting with its default and the comment it has in the source."""
+    """--help: the script's docstring, then each setting with its default and its comment in the source."""
     lines = [sys.modules[cls.__module__].__doc__.strip(), '', 'settings (in a config file, or --name=value):']
-    owners = [*cls.__mro__, *(one.type for one in fields(cls))]
+    owners = [*cls.__mro__, *(entry.type for entry in fields(cls))]
     source = ''.join(inspect.getsource(owner) for owner in owners if is_dataclass(owner))
     comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
-    for name, one in leaves(cls).items():
-        default = '' if one.default is MISSING else repr(one.default)
-        lines.append(f'  --{name:<24} {one.type.__name__:<6} {default:<18} {comments.get(name, "")}'.rstrip())
+    for name, entry in leaves(cls).items():
+        default, kind = '' if entry.default is MISSING else repr(entry.default), entry.type.__name__
+        lines.append(f'  --{name:<24} {kind:<6} {default:<18} {comments.get(name, "")}'.rstrip())
     if actions:
         lines += ['', 'actions (on the command line only):']
         lines += [f'  --{name:<24} {type(default).__name__:<6} {default!r:<18} {text}'
@@ -221,7 +225,7 @@ def describe(cls, actions):
 
 
 def run_main(main):
-    """Call main(): a ValueError, the user's mistake, is one line and exit code 2 (`python -X dev` shows where from)."""
+    """Call main(). A ValueError, the user's mistake, is one line and exit code 2 (more with -X dev)."""
     try:
         main()
     except (ValueError, OSError) as error:

@@ -1,10 +1,10 @@
 """Text -> token ids: byte-level BPE by tiktoken, from and to Hugging Face's tokenizer.json.
 
-    load_tokenizer('configs/corpora/docs')            # a folder, a tokenizer.json, a tiktoken .model or name, or
-    load_tokenizer('HuggingFaceTB/SmolLM2-135M')      # a hub id: Llama 3, EuroBERT, Qwen, SmolLM, GPT-2, ...
+    load_tokenizer('configs/corpora/docs')           # a folder, a tokenizer.json, a tiktoken file or name, or
+    load_tokenizer('HuggingFaceTB/SmolLM2-135M')     # a hub id: Llama 3, EuroBERT, Qwen, SmolLM, GPT-2, ...
 
-A text gets the very ids that the tokenizers library gives it; what tiktoken would not reproduce is refused. Nothing in
-a text is special: <|mask|> or Qwen's <think> are characters here.
+A text gets the very ids that the tokenizers library gives it; what tiktoken would not reproduce is refused.
+Nothing in a text is special: <|mask|> or Qwen's <think> are characters here.
 """
 import base64
 import hashlib
@@ -17,62 +17,64 @@ import numpy as np
 import regex
 import tiktoken
 
-LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-                  r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+from nanoencoder.durable import read_json, write_json
+
+LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+                  r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 BYTELEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # the same behind a pre-tokenizer that makes each digit a piece: a space before a digit stands alone
 DIGITS_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 # what tiktoken's regular expressions and Oniguruma, Hugging Face's, are known to read alike
-COMMON_SYNTAX = re.compile(r'(?!.*(\[\[|--|~~))'
-                           r'(\\[pP]\{\w+\}|\\[sSrn]|\\s\+\+\$|\(\?(i?:|[!=>]|<[!=])|\[\^?|\((?!\?)|\{\d+(,\d*)?\}(?![+?])'
-                           r'|[^\\.$^&\[{(])*')
+COMMON_SYNTAX = re.compile(
+    r'(?!.*(\[\[|--|~~))(\\[pP]\{\w+\}|\\[sSrn]|\\s\+\+\$|\(\?(i?:|[!=>]|<[!=])|\[\^?|\((?!\?)'
+    r'|\{\d+(,\d*)?\}(?![+?])|[^\\.$^&\[{(])*')
+NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 
-# Hugging Face's NFC knows Unicode 9: these combining marks are younger (up to 14, Python 3.11's) and stay where they are.
+# Hugging Face's NFC knows Unicode 9: younger combining marks (up to 14, Python 3.11's) stay where they are
 YOUNG_MARKS = re.compile(
-    '([\u07fd\u0898-\u089f\u08ca-\u08d3\u09fe\u0c3c\u0d3b\u0d3c\u0eba\u1715\u1abf-\u1ace\u1df6-\u1dfa\ua82c\U00010d24-\U00010d27'
-    '\U00010eab\U00010eac\U00010f46-\U00010f50\U00010f82-\U00010f85\U00011070\U0001133b\U0001145e\U00011839\U0001183a'
-    '\U00011930\U0001193d\U0001193e\U00011943\U000119e0\U00011a34\U00011a47\U00011a99\U00011d42\U00011d44\U00011d45'
-    '\U00011d97\U00016ff0\U00016ff1\U0001e130-\U0001e136\U0001e2ae\U0001e2ec-\U0001e2ef]+)')
+    '([\u07fd\u0898-\u089f\u08ca-\u08d3\u09fe\u0c3c\u0d3b\u0d3c\u0eba\u1715\u1abf-\u1ace\u1df6-\u1dfa\ua82c'
+    '\U00010d24-\U00010d27\U00010eab\U00010eac\U00010f46-\U00010f50\U00010f82-\U00010f85\U00011070\U0001133b'
+    '\U0001145e\U00011839\U0001183a\U00011930\U0001193d\U0001193e\U00011943\U000119e0\U00011a34\U00011a47'
+    '\U00011a99\U00011d42\U00011d44\U00011d45\U00011d97\U00016ff0\U00016ff1\U0001e130-\U0001e136\U0001e2ae'
+    '\U0001e2ec-\U0001e2ef]+)')
 
 
 class Tokenizer:
     """Byte-level BPE: a tiktoken.Encoding, the ids of bos, eos, pad and mask, and its Hugging Face form.
 
-    pattern      the regular expression that splits text into pieces before any merge
-    ranks        {token bytes: id}
-    specials     {special token: id}; a mask token is added if `roles` names none, and `mask_is_new` says so
-    roles        {'bos' | 'eos' | 'pad' | 'mask': special token}; bos and pad are eos if absent
-    nfc          whether a text is brought into Unicode's normal form C first
+    pattern   the regular expression that splits text into pieces before any merge
+    ranks     {token bytes: id}
+    specials  {special token: id}; a mask token is added if `roles` names none, and `mask_is_new` says so
+    roles     {'bos' | 'eos' | 'pad' | 'mask': special token}; bos and pad are eos if absent
+    nfc       whether a text is brought into Unicode's normal form C first
     """
 
     def __init__(self, pattern, ranks, specials, roles, ignore_merges=True, nfc=False):
         if 'eos' not in roles:
             raise ValueError('this tokenizer names no eos token, which ends each document')
-        roles = {'bos': roles['eos'], 'pad': roles['eos'], 'mask': MASK} | roles
-        specials = dict(specials)
-        self.mask_is_new = roles['mask'] not in specials
-        if self.mask_is_new:
-            specials[roles['mask']] = max(max(ranks.values()), *specials.values()) + 1
-        # {1,3}+ is possessive to tiktoken; Hugging Face's Oniguruma reads a repetition there, unless it is (?>{1,3})
-        pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
-        self.pattern, self.ranks, self.specials, self.roles = pattern, ranks, specials, roles
-        self.ignore_merges, self.nfc = ignore_merges, nfc
-        self.ids = {role: specials[token] for role, token in roles.items()}
-        self.vocab_size = max(max(ranks.values()), *specials.values()) + 1
-        if len(set(ranks.values()) | set(specials.values())) != len(ranks) + len(specials):
+        self.roles = {'bos': roles['eos'], 'pad': roles['eos'], 'mask': MASK} | roles
+        last, mask = max(*ranks.values(), *specials.values()), self.roles['mask']
+        self.mask_is_new = mask not in specials
+        self.specials = specials | {mask: last + 1} if self.mask_is_new else specials
+        self.vocab_size = last + 1 + self.mask_is_new
+        # {1,3}+ is possessive to tiktoken; to Hugging Face's Oniguruma a repetition, unless it is (?>{1,3})
+        self.pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
+        self.ranks, self.ignore_merges, self.nfc = ranks, ignore_merges, nfc
+        self.ids = {role: self.specials[token] for role, token in self.roles.items()}
+        if len({*ranks.values(), *self.specials.values()}) < len(ranks) + len(self.specials):
             raise ValueError('two tokens of this tokenizer share an id')
         if self.ids['mask'] in (self.ids['bos'], self.ids['eos'], self.ids['pad']):
-            raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
-        self.encoding = tiktoken.Encoding('tokenizer', pat_str=pattern, mergeable_ranks=ranks,
-                                          special_tokens=specials)
+            raise ValueError(f'the mask token {mask!r} is also another special token')
+        self.encoding = tiktoken.Encoding('tokenizer', pat_str=self.pattern, mergeable_ranks=ranks,
+                                          special_tokens=self.specials)
 
     def normalize(self, text):
         """The text whose bytes the tokens are: itself, but for tokenizers that normalise."""
         if not self.nfc or unicodedata.is_normalized('NFC', text):
             return text
-        return ''.join(part if k % 2 else unicodedata.normalize('NFC', part)
-                       for k, part in enumerate(YOUNG_MARKS.split(text)))
+        return ''.join(part if YOUNG_MARKS.match(part) else unicodedata.normalize('NFC', part)
+                       for part in YOUNG_MARKS.split(text))
 
     def encode(self, text):
         """Token ids, uint32, of text in which nothing is special: a literal <|mask|> is eight characters."""
@@ -81,7 +83,7 @@ class Tokenizer:
             return self.encoding.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError:  # a lone surrogate, which JSON can hold and UTF-8 cannot
             return self.encode(text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace'))
-        except ValueError:  # a million spaces in a row are too much for its regular expressions, not for Python's
+        except ValueError:  # a million spaces in a row are too much for tiktoken's regular expressions
             return np.array(self.encoding._encode_only_native_bpe(text), np.uint32)
 
     def encode_masked(self, text):
@@ -89,9 +91,9 @@ class Tokenizer:
 
         White space before it goes: a masked word in training includes the space it begins with.
         """
-        pieces = text.split(self.roles['mask'])
-        ids = [self.encode(piece.rstrip() if k < len(pieces) - 1 else piece) for k, piece in enumerate(pieces)]
-        return np.concatenate([part for piece in ids for part in (np.array([self.ids['mask']]), piece)][1:])
+        *before, last = text.split(self.roles['mask'])
+        pieces = [part for piece in before for part in (self.encode(piece.rstrip()), [self.ids['mask']])]
+        return np.concatenate([*pieces, self.encode(last)]).astype(np.int64)
 
     def decode(self, ids):
         return self.encoding.decode([int(i) for i in ids])
@@ -106,56 +108,28 @@ class Tokenizer:
     def save(self, folder, append_eos=False, model_max_length=None):
         """tokenizer.json and tokenizer_config.json, as transformers.AutoTokenizer opens them.
 
-        append_eos: a text encoded with special tokens ends with eos, as in fine-tuning. Special tokens that a tokenizer
-        put around texts by itself before, as Llama 3's bos, are left out, as they are in training.
+        append_eos: a text encoded with special tokens ends with eos, as in fine-tuning. Special tokens that
+        the tokenizer put around texts before, as Llama 3's bos, are left out, as they are in training.
         """
-        to_unicode = {byte: character for character, byte in byte_alphabet().items()}
-        written = {token: ''.join(to_unicode[byte] for byte in token)
-                   for token in sorted(self.ranks, key=self.ranks.get)}
-        added = [{'id': i, 'content': token, 'single_word': False, 'lstrip': token == self.roles['mask'],
-                  'rstrip': False, 'normalized': False, 'special': True}
-                 for token, i in sorted(self.specials.items(), key=lambda item: item[1])]
-        merges = []  # tiktoken merges any two neighbours whose union is a token: so each split of a token is one
-        for token in written:
-            splits = [(token[:k], token[k:]) for k in range(1, len(token))]
-            splits = [(a, b) for a, b in splits if a in self.ranks and b in self.ranks]
-            merges += sorted(splits, key=lambda pair: (self.ranks[pair[0]], self.ranks[pair[1]]))
-        split = {'type': 'Split', 'pattern': {'Regex': self.pattern}, 'behavior': 'Isolated', 'invert': False}
-        byte_level = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
-        text, eos = {'Sequence': {'id': 'A', 'type_id': 0}}, self.roles['eos']
-        ending = {'type': 'TemplateProcessing', 'single': [text, {'SpecialToken': {'id': eos, 'type_id': 0}}],
-                  'pair': [text, {'Sequence': {'id': 'B', 'type_id': 0}}, {'SpecialToken': {'id': eos, 'type_id': 0}}],
-                  'special_tokens': {eos: {'id': eos, 'ids': [self.ids['eos']], 'tokens': [eos]}}}
-        # specials stand in `vocab` too: ids that only `added_tokens` gives are not heeded, but counted from its end
-        content = {
-            'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added,
-            'normalizer': {'type': 'NFC'} if self.nfc else None,
-            'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [split, byte_level]},
-            'post_processor': ending if append_eos else None, 'decoder': byte_level | {'use_regex': True},
-            'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
-                      'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
-                      'ignore_merges': self.ignore_merges,
-                      'vocab': {text: self.ranks[token] for token, text in written.items()} | self.specials,
-                      'merges': [[written[a], written[b]] for a, b in merges]}}
-        config = {'tokenizer_class': 'PreTrainedTokenizerFast', 'model_input_names': ['input_ids', 'attention_mask'],
-                  'clean_up_tokenization_spaces': False,
-                  **{f'{role}_token': token for role, token in self.roles.items()}}
+        config = {'tokenizer_class': 'PreTrainedTokenizerFast',
+                  'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
+        config |= {f'{role}_token': token for role, token in self.roles.items()}
         config |= {'model_max_length': model_max_length} if model_max_length else {}
-        for name, value in (('tokenizer.json', content), ('tokenizer_config.json', config)):
-            Path(folder, name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+        write_json(Path(folder, 'tokenizer.json'), to_json(self, append_eos))
+        write_json(Path(folder, 'tokenizer_config.json'), config)
 
 
-# ---------------------------------------------------------------------------------------------------- load
+# -------------------------------------------------------------------------------------------------- loading
 
 def load_tokenizer(name):
-    """A Tokenizer from a tokenizer.json (file, folder or hub id), a tiktoken .model file, or a tiktoken name."""
+    """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
     path = Path(name)
     if path.is_dir():
         path = path / ('tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model')
-    if path.suffix == '.json' or path.suffix == '.model':
+    if path.suffix in ('.json', '.model'):
         if not path.is_file():
             raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
-        return (huggingface_tokenizer if path.suffix == '.json' else tiktoken_file)(path)
+        return from_huggingface(path) if path.suffix == '.json' else from_tiktoken(path)
     if name in tiktoken.list_encoding_names():
         try:
             encoding = tiktoken.get_encoding(name)
@@ -164,29 +138,29 @@ def load_tokenizer(name):
         return Tokenizer(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens,
                          {'eos': '<|endoftext|>'})
     if name.count('/') != 1:
-        raise ValueError(f'{name}: neither a tokenizer file, nor a tiktoken name, nor a hub id like owner/model')
+        raise ValueError(f'{name}: neither a tokenizer file, a tiktoken name, nor a hub id like owner/model')
     from huggingface_hub import hf_hub_download
     try:
         hf_hub_download(name, 'tokenizer_config.json')
-        return huggingface_tokenizer(Path(hf_hub_download(name, 'tokenizer.json')))
+        return from_huggingface(Path(hf_hub_download(name, 'tokenizer.json')))
     except OSError as error:
         raise ValueError(f'{name}: no such folder, and the hub gave no tokenizer: {error}') from None
 
 
-def tiktoken_file(path):
-    """Llama 3's tokenizer.model: a line a token, base64 and rank; EuroBERT's names for the 256 special tokens."""
+def from_tiktoken(path):
+    """Llama 3's tokenizer.model, a line a token: base64 and rank; EuroBERT's names for the 256 specials."""
     try:
-        ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in path.open('rb'))}
+        lines = [line.split() for line in path.open('rb')]
+        ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     except ValueError:
-        raise ValueError(f"{path}: not in tiktoken's format (SentencePiece, as of Llama 2, Mistral or TinyLlama, "
-                         'is not supported)') from None
-    specials = [BOS, EOS, MASK] + [f'<|reserved_special_token_{k}|>' for k in range(253)]
+        raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE})") from None
+    specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
     ids = {token: len(ranks) + k for k, token in enumerate(specials)}
     return Tokenizer(LLAMA3_PATTERN, ranks, ids, {'bos': BOS, 'eos': EOS, 'pad': EOS, 'mask': MASK})
 
 
-def huggingface_tokenizer(path):
-    """A tokenizer.json as tiktoken; what tiktoken would not reproduce id for id is refused, not approximated."""
+def from_huggingface(path):
+    """The Tokenizer of a tokenizer.json; what tiktoken would not reproduce id for id is refused."""
     beside = path.with_name('tokenizer_config.json')
     spec, config = read_json(path), read_json(beside) if beside.exists() else {}
     try:
@@ -197,24 +171,53 @@ def huggingface_tokenizer(path):
         raise ValueError(f'{path}: not a tokenizer.json as Hugging Face writes it ({error!r})') from None
 
 
-def read_json(path):
-    """The object a JSON file holds. ValueError if it cannot be read or holds none."""
-    try:
-        content = json.loads(Path(path).read_text(encoding='utf-8'))
-    except OSError as error:
-        raise ValueError(f'{path}: {error.strerror}') from None
-    except (ValueError, RecursionError):
-        raise ValueError(f'{path}: not valid JSON') from None
-    if not isinstance(content, dict):
-        raise ValueError(f'{path}: holds no JSON object')
-    return content
+# -------------------------------------------------------------------------------------------- tokenizer.json
+
+def byte_alphabet():
+    """{character: byte}: GPT-2 and all byte-level vocabularies since write bytes as printable characters."""
+    printable = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + k): byte for k, byte in enumerate(others)}
+
+
+def to_json(tokenizer, append_eos):
+    """The content of tokenizer.json."""
+    ranks, specials = tokenizer.ranks, tokenizer.specials
+    characters = {byte: character for character, byte in byte_alphabet().items()}
+    written = {token: ''.join(characters[byte] for byte in token) for token in sorted(ranks, key=ranks.get)}
+    merges = []  # tiktoken merges any two neighbours whose union is a token: so each split of a token is one
+    for token in written:
+        splits = [(token[:k], token[k:]) for k in range(1, len(token))]
+        splits = [(a, b) for a, b in splits if a in ranks and b in ranks]
+        merges += sorted(splits, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+    added = [{'id': i, 'content': token, 'single_word': False, 'lstrip': token == tokenizer.roles['mask'],
+              'rstrip': False, 'normalized': False, 'special': True}
+             for token, i in sorted(specials.items(), key=lambda item: item[1])]
+    pattern = {'Regex': tokenizer.pattern}
+    split = {'type': 'Split', 'pattern': pattern, 'behavior': 'Isolated', 'invert': False}
+    byte_level = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
+    text, eos = {'Sequence': {'id': 'A', 'type_id': 0}}, tokenizer.roles['eos']
+    end, pair = {'SpecialToken': {'id': eos, 'type_id': 0}}, {'Sequence': {'id': 'B', 'type_id': 0}}
+    ending = {'type': 'TemplateProcessing', 'single': [text, end], 'pair': [text, pair, end],
+              'special_tokens': {eos: {'id': eos, 'ids': [tokenizer.ids['eos']], 'tokens': [eos]}}}
+    # specials stand in `vocab` too: ids given by `added_tokens` alone are not heeded but counted from its end
+    vocabulary = {text: ranks[token] for token, text in written.items()} | specials
+    return {
+        'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added,
+        'normalizer': {'type': 'NFC'} if tokenizer.nfc else None,
+        'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [split, byte_level]},
+        'post_processor': ending if append_eos else None, 'decoder': byte_level | {'use_regex': True},
+        'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
+                  'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
+                  'ignore_merges': tokenizer.ignore_merges, 'vocab': vocabulary,
+                  'merges': [[written[a], written[b]] for a, b in merges]}}
 
 
 def from_json(spec, config):
-    """The Tokenizer of a tokenizer.json's content and of the tokenizer_config.json beside it, {} if there is none."""
-    model, normalizer, vocabulary = spec['model'], spec.get('normalizer'), spec['model']['vocab']
+    """The Tokenizer of a tokenizer.json's content and that of the tokenizer_config.json beside it."""
+    model, normalizer = spec['model'], spec.get('normalizer')
     if model.get('byte_fallback') is True:
-        raise ValueError('only byte-level BPE is supported, not BPE over SentencePiece, as of Llama 2, Mistral or TinyLlama')
+        raise ValueError(NO_SENTENCEPIECE)
     if model.get('type', 'BPE') != 'BPE':
         raise ValueError(f'only byte-level BPE is supported, not {model["type"]}')
     for name in ('dropout', 'continuing_subword_prefix', 'end_of_word_suffix'):
@@ -223,15 +226,8 @@ def from_json(spec, config):
     if normalizer and normalizer['type'] != 'NFC':
         raise ValueError(f'its normalizer {normalizer["type"]} cannot be reproduced')
     pattern = split_pattern(spec.get('pre_tokenizer'))
-    specials = special_tokens(spec.get('added_tokens', []), vocabulary)
-    alphabet = byte_alphabet()
-    try:
-        ranks = {bytes(alphabet[character] for character in token): i
-                 for token, i in vocabulary.items() if token not in specials}
-        merges = [tuple(bytes(alphabet[character] for character in part) for part in
-                        (merge.split(' ') if isinstance(merge, str) else merge)) for merge in model['merges']]
-    except KeyError as error:
-        raise ValueError(f'{error.args[0]!r} is no character of a byte-level vocabulary') from None
+    specials = special_tokens(spec.get('added_tokens', []), model['vocab'])
+    ranks, merges = in_bytes(model, specials)
     if any(bytes([byte]) not in ranks for byte in range(256)):
         raise ValueError('its vocabulary lacks some of the 256 bytes, so some texts could not be encoded')
     if not all(type(i) is int and 0 <= i < 2 ** 30 for i in (*ranks.values(), *specials.values())):
@@ -240,27 +236,38 @@ def from_json(spec, config):
     for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
         named = config.get(f'{role}_token')
         named = named['content'] if isinstance(named, dict) else named
-        known = [token for token in [named, *usual] if token in specials]
-        if known:
-            roles[role] = known[0]
+        known = [token for token in (named, *usual) if token in specials]
+        roles |= {role: known[0]} if known else {}
     if 'eos' not in roles:
-        raise ValueError('no eos token, which ends each document: tokenizer_config.json beside it must name one')
+        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
     ignore_merges = model.get('ignore_merges') is True
     check_merges(ranks, merges, ignore_merges)
-    made = Tokenizer(pattern, ranks, specials, roles, ignore_merges, nfc=bool(normalizer))
-    every = characters(0x20000)
-    if made.decode(made.encode(every)) != made.normalize(every):
-        raise ValueError(f'its regular expression {pattern!r} leaves out some characters, which tiktoken would drop')
-    return made
+    tokenizer = Tokenizer(pattern, ranks, specials, roles, ignore_merges, nfc=bool(normalizer))
+    text = every_character(0x20000)
+    if tokenizer.decode(tokenizer.encode(text)) != tokenizer.normalize(text):
+        raise ValueError(f'its regular expression {pattern!r} leaves out some characters, so tiktoken would')
+    return tokenizer
 
 
-def characters(end):
+def in_bytes(model, specials):
+    """({token: id}, [merge, ...]) in bytes, which the file writes as characters."""
+    alphabet = byte_alphabet()
+    merges = [pair.split(' ') if isinstance(pair, str) else pair for pair in model['merges']]
+    try:
+        ranks = {bytes(map(alphabet.__getitem__, token)): i
+                 for token, i in model['vocab'].items() if token not in specials}
+        return ranks, [tuple(bytes(map(alphabet.__getitem__, part)) for part in pair) for pair in merges]
+    except KeyError as error:
+        raise ValueError(f'{error.args[0]!r} is no character of a byte-level vocabulary') from None
+
+
+def every_character(end):
     """A text of every character below `end`, in two contexts."""
     return ''.join(f'a{chr(i)}a {chr(i)} ' for i in range(end) if not 0xd800 <= i < 0xe000)
 
 
 def special_tokens(added, vocabulary):
-    """{content: id} of a tokenizer.json's added tokens, whose ids must be those that Hugging Face would give them."""
+    """{content: id} of the added tokens, whose ids must be those that Hugging Face would give them."""
     specials = {}
     for token in added:
         content, top = token['content'], max(specials.values(), default=-1)
@@ -268,18 +275,20 @@ def special_tokens(added, vocabulary):
             raise ValueError(f'its added token {content!r} is empty or there twice')
         expected = vocabulary.get(content, max(top + 1, len(vocabulary)))
         if token['id'] != expected:
-            raise ValueError(f'its added token {content!r} has id {token["id"]}, but Hugging Face would give it {expected}')
+            raise ValueError(f'its added token {content!r} has id {token["id"]}, but Hugging Face would give '
+                             f'it {expected}')
         # <tool_call> and the like are characters here; four spaces are text
         if token.get('special') is not True and not re.fullmatch(r'[<\[].+[>\]]', content):
-            raise ValueError(f'its added token {content!r} occurs in ordinary text, which tiktoken would split otherwise')
+            raise ValueError(f'its added token {content!r} occurs in ordinary text, where tiktoken splits it')
         specials[content] = token['id']
     return specials
 
 
 def split_pattern(pre_tokenizer):
-    """The regular expression of a tokenizer.json's pre-tokenizer: ByteLevel alone, behind Digits, or behind Split."""
+    """The regular expression of a pre-tokenizer: ByteLevel alone, behind Digits, or behind Split."""
     steps = (pre_tokenizer or {}).get('pretokenizers', [pre_tokenizer or {}])
-    defaults = {'ByteLevel': {'add_prefix_space': True, 'use_regex': True}, 'Digits': {'individual_digits': False}}
+    defaults = {'ByteLevel': {'add_prefix_space': True, 'use_regex': True},
+                'Digits': {'individual_digits': False}}
     match [defaults.get(step.get('type'), {}) | step for step in steps]:
         case [{'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': True}]:
             return BYTELEVEL_PATTERN
@@ -289,13 +298,13 @@ def split_pattern(pre_tokenizer):
         case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
               {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
             try:
-                if COMMON_SYNTAX.fullmatch(pattern) and all(found[0] for found in regex.finditer(pattern, characters(0x180))):
+                matches = regex.finditer(pattern, every_character(0x180))
+                if COMMON_SYNTAX.fullmatch(pattern) and all(match[0] for match in matches):
                     return pattern
             except regex.error:
                 pass
             raise ValueError(f'its regular expression {pattern!r} is not sure to mean the same to tiktoken')
-    kinds = [step.get('type') for step in steps]
-    raise ValueError(f'its pre_tokenizer {kinds} cannot be reproduced')
+    raise ValueError(f'its pre_tokenizer {[step.get("type") for step in steps]} cannot be reproduced')
 
 
 def check_merges(ranks, merges, ignore_merges):
@@ -303,25 +312,18 @@ def check_merges(ranks, merges, ignore_merges):
 
     Both give the same where ids rise with the list, and each token's merge is what its own bytes come to.
     """
-    made = [ranks.get(a + b) for a, b in merges]
-    if None in made or any(x > y for x, y in zip(made, made[1:])):
+    merged = [ranks.get(a + b) for a, b in merges]
+    if None in merged or any(x > y for x, y in zip(merged, merged[1:])):
         raise ValueError('token ids do not rise with the order of merges, as tiktoken needs')
     pairs = set(merges)
     for token, rank in ranks.items():
         parts = [token[k:k + 1] for k in range(len(token))]
         while len(parts) > 2:
-            options = [ranks.get(a + b, rank) for a, b in zip(parts, parts[1:])]
-            lowest = min(options)
+            unions = [ranks.get(a + b, rank) for a, b in zip(parts, parts[1:])]
+            lowest = min(unions)
             if lowest >= rank:
                 break
-            k = options.index(lowest)
+            k = unions.index(lowest)
             parts[k:k + 2] = [parts[k] + parts[k + 1]]
         if len(parts) == 2 and tuple(parts) not in pairs or len(parts) > 2 and not ignore_merges:
             raise ValueError(f'token {token!r} is not what its merges make: tiktoken would give other ids')
-
-
-def byte_alphabet():
-    """{character: byte}: how GPT-2 and all byte-level vocabularies since write bytes as printable characters."""
-    printable = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + k): byte for k, byte in enumerate(others)}

@@ -1,0 +1,146 @@
+"""A run's checkpoints: Hugging Face folders with AdamW's moments and the state beside the weights. No pickle.
+
+A checkpoint exists complete or not at all, opens under DDP, FSDP and in any number of processes, and gives
+back the same bits. Tensors are gathered and read one at a time.
+"""
+import contextlib
+import json
+import shutil
+
+import torch
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from data import OBJECTIVES, objective_at
+from nanoencoder import huggingface
+from nanoencoder.cost import describe_phases, flops_until
+from nanoencoder.durable import read_json, sha256, whole_folder, write_json
+from nanoencoder.settings import flat
+
+TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')  # a corpus's, copied into each checkpoint
+MNTP_NOTE = ' Trained with MNTP: what a masked token is, the position before it says.'
+QWEN3_NOTE = (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json '
+              'takes its causal mask away, which older versions ignore. Masks are filled by nanoEncoder\'s '
+              '`fill_mask.py`.')
+
+
+def copy_into(tensor, whole):
+    """Copy a whole CPU tensor into a tensor that may be one process's shard."""
+    whole = whole.to(tensor.device, tensor.dtype)
+    if isinstance(tensor, DTensor):
+        whole = distribute_tensor(whole, tensor.device_mesh, tensor.placements)
+    tensor.copy_(whole)
+
+
+def gather(tensors, rank):
+    """{name: whole CPU tensor} on rank 0, of tensors that may be sharded; other ranks hold one at a time."""
+    gathered = {}
+    for name, tensor in tensors.items():
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if rank == 0:
+            gathered[name] = whole.detach().cpu()
+    return gathered
+
+
+def moments(model, optimizer):
+    """{'<parameter>.exp_avg', '<parameter>.exp_avg_sq': tensor}: all that AdamW remembers but the step."""
+    return {f'{name}.{key}': optimizer.state[p][key]
+            for name, p in model.named_parameters() for key in ('exp_avg', 'exp_avg_sq')}
+
+
+@torch.no_grad()
+def read_moments(model, optimizer, folder, step):
+    """Give AdamW what it remembered at a step."""
+    for p in model.parameters():  # the state that AdamW's first step would make
+        count = torch.tensor(float(step), device=p.device if optimizer.defaults['fused'] else 'cpu')
+        zeros = {key: torch.zeros_like(p) for key in ('exp_avg', 'exp_avg_sq')}
+        optimizer.state[p] = {'step': count, **zeros}
+    tensors = moments(model, optimizer)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    for name, whole in huggingface.read_exactly(folder / 'optimizer.safetensors', shapes):
+        copy_into(tensors[name], whole)
+
+
+def fixed(cfg, corpus, world):
+    """What fixes the numbers of a run, in JSON's types: equal whenever it resumes."""
+    numbers = flat(cfg, fixes=('numbers',)) | {'dtype': world.dtype}
+    return json.loads(json.dumps(numbers | {'corpus fingerprint': corpus.meta['fingerprint']}))
+
+
+def save_checkpoint(run, model, optimizer, state, corpus, cfg, world):
+    """Write <run>/<step>/ complete or not at all, then remove checkpoints too many. Every process calls this.
+
+    state holds step, seconds, base_model and origin; the rest of state.json follows from the settings.
+    """
+    step, folder = state['step'], run / str(state['step'])
+    state = {name: state[name] for name in ('step', 'seconds', 'base_model', 'origin')} | {
+        'flops': flops_until(cfg, step), 'processes': world.size, 'fixed': fixed(cfg, corpus, world),
+        'settings': flat(cfg)}
+    with whole_folder(folder) if world.rank == 0 else contextlib.nullcontext() as temporary:
+        weights = gather(dict(model.named_parameters()), world.rank)
+        if world.rank == 0:
+            ids = {role: corpus.meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
+            last = objective_at(step - 1, cfg)
+            huggingface.save(temporary, model.sizes, cfg.context, ids, weights, objective=last)
+        del weights
+        remembered = gather(moments(model, optimizer), world.rank)
+        if world.rank == 0:
+            save_file(remembered, temporary / 'optimizer.safetensors')
+            for name in TOKENIZER_FILES:
+                shutil.copyfile(corpus.folder / name, temporary / name)
+            digests = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
+            write_json(temporary / 'state.json', state | {'sha256': digests})
+            write_card(temporary, model, state, corpus, cfg)  # for people to edit: has no sha256
+    if world.rank == 0:
+        prune(run, cfg)
+    world.barrier()
+
+
+def write_card(folder, model, state, corpus, cfg):
+    """README.md, a model card."""
+    done, data, last = state['step'], corpus.meta['settings'], objective_at(state['step'] - 1, cfg)
+    kinds = [kind for kind, _ in cfg.phases]
+    pipeline, use = 'feature-extraction', "AutoModel.from_pretrained('<this folder>')"
+    if last == 'mlm' and not cfg.model.qk_norm:
+        pipeline, use = 'fill-mask', "pipeline('fill-mask', '<this folder>')"
+    masked = any(OBJECTIVES[kind].masked for kind in kinds)
+    share = f'; {cfg.mask_ratio:.0%} of the tokens masked' if masked else ''
+    path = data['path'].rstrip('/').split('/')[-1] if data['source'] == 'folder' else data['path']
+    note = MNTP_NOTE if last == 'mntp' else ''
+    if cfg.model.qk_norm:
+        note += QWEN3_NOTE
+    what = 'A bidirectional encoder'
+    if all(OBJECTIVES[kind].causal for kind in kinds):
+        what = 'A transformer trained causally, which opens as a bidirectional encoder'
+    parameters = sum(p.numel() for p in model.parameters())
+    huggingface.write_card(
+        folder, title=f'{cfg.name}, step {done:,} of {cfg.total_steps:,}',
+        about=f'{what} of\n{parameters:,} parameters, trained with nanoEncoder.',
+        rows={'begun': state['origin'], 'phases': describe_phases(cfg, str.upper) + share,
+              'data': ' '.join(filter(None, (data['source'], path, data['subset']))),
+              'tokens': f'{done * cfg.rows_per_step * cfg.context:,}, in rows of {cfg.context:,}'},
+        use=use, pipeline=pipeline, base_model=state['base_model'], note=note)
+
+
+def prune(run, cfg):
+    """Remove all but the newest `keep` checkpoints; those of save_at and of the last step stay."""
+    steps = [step for step in huggingface.saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
+    for step in steps[:-cfg.keep]:
+        (run / str(step)).rename(run / f'.{step}.tmp')
+        shutil.rmtree(run / f'.{step}.tmp')
+
+
+def read_state(folder, world):
+    """A checkpoint's state.json, after rank 0 has compared the files with the sha256 it gives."""
+    path = folder / 'state.json'
+    if not path.exists():
+        raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
+    state = {'base_model': '', 'origin': 'unknown'} | read_json(path)
+    wanted = {'step', 'seconds', 'fixed', 'settings', 'sha256'}
+    if not wanted <= state.keys() or folder.name != str(state['step']):
+        raise ValueError(f'{path}: not the state of a run, or not of the step its folder is named after')
+    for name, digest in state['sha256'].items() if world.rank == 0 else ():
+        if not (folder / name).exists() or sha256(folder / name) != digest:
+            raise ValueError(f'{folder / name}: missing, cut short or changed since it was written (its '
+                             f'sha256 differs); remove {folder} to go on from the checkpoint before it')
+    return state

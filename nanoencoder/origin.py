@@ -1,0 +1,208 @@
+"""Where a run begins: its own newest checkpoint, another run's (a branch), other weights, or nothing.
+
+It compares what lies there with the settings and says what to begin with; `start` in pretrain.py builds it.
+"""
+import dataclasses
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from data import OBJECTIVES, Corpus
+from model import Sizes
+from nanoencoder.checkpoint import TOKENIZER_FILES, fixed, read_state
+from nanoencoder.durable import read_json
+from nanoencoder.huggingface import newest_checkpoint, open_checkpoint, saved_steps
+from nanoencoder.settings import as_tuple, flat, leaves
+
+SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, behind the branch
+
+
+class Origin(NamedTuple):
+    """What a run begins with."""
+    folder: Path | None    # the checkpoint, None for new weights
+    state: dict            # as in state.json
+    how: str               # in words
+    new_ids: tuple = ()    # tokens that the checkpoint's tokenizer lacked
+
+
+def open_corpus(cfg):
+    """The Corpus of a run. ValueError if it is another tokenizer's, or too small."""
+    corpus, size = Corpus(cfg.corpus), cfg.model.vocab_size
+    has_parent = cfg.branch_from or cfg.weights_from or own_checkpoint(cfg.out, cfg.name)
+    padded = has_parent and corpus.meta['vocab_size'] < size  # some decoders have rows that no token uses
+    if corpus.meta['vocab_size'] != size and not padded:
+        raise ValueError(f'corpus {cfg.corpus} has vocab_size {corpus.meta["vocab_size"]}, this run '
+                         f'{size}: it was written with another tokenizer')
+    for name in TOKENIZER_FILES:
+        if not (corpus.folder / name).exists():
+            raise ValueError(f'{corpus.folder / name}: missing; prepare the corpus again')
+    if not corpus.num_stretches('train', cfg.context):
+        raise ValueError(f'corpus {cfg.corpus} has {corpus.meta["tokens"]:,} tokens, less than one row of '
+                         f'{cfg.context}')
+    if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
+        raise ValueError(f'corpus {cfg.corpus} holds out {corpus.meta["val_tokens"]:,} tokens, less than one '
+                         f'row of {cfg.context}: prepare it with a larger val_permille, or take --val_rows=0')
+    return corpus
+
+
+def find_origin(cfg, corpus, world, schedule):
+    """The Origin of a run, after what it says has been compared with the settings.
+
+    schedule  (step, cfg) -> (objective, learning rate), by which a branch is compared with its parent
+    """
+    origin = compare_origin(cfg, corpus, world, schedule)
+    seen = zlib.crc32(json.dumps([origin.folder and origin.folder.name, origin.state]).encode())
+    if world.sum([seen])[0] != seen * world.size:
+        raise ValueError(f'{cfg.out}: the processes see different checkpoints there, here {origin.folder}: '
+                         'it must be a file system that all nodes share')
+    return origin
+
+
+def compare_origin(cfg, corpus, world, schedule):
+    ours = fixed(cfg, corpus, world)
+    if folder := own_checkpoint(cfg.out, cfg.name):
+        return resume(folder, cfg, world, ours)
+    if cfg.branch_from:
+        folder = newest_checkpoint(cfg.branch_from)
+        state = with_defaults(read_state(folder, world), cfg)
+        check_branch(folder, state, cfg, ours, schedule)
+        origin = f'at step {state["step"]:,} of {folder.parent.name}'
+        return Origin(folder, state | {'seconds': 0.0, 'origin': origin}, f'branched from {folder}')
+    fresh = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights'}
+    if not cfg.weights_from:
+        return Origin(None, fresh, 'from scratch')
+    new_ids, changes = check_weights(open_checkpoint(cfg.weights_from, weights=False), cfg, corpus)
+    checkpoint = open_checkpoint(cfg.weights_from)
+    fresh['base_model'] = checkpoint.base_model()
+    fresh['origin'] = f'with the weights of {checkpoint.described()}'
+    how = (f'weights from {checkpoint.folder}{"".join(f", {change}" for change in changes)}; '
+           f'fresh optimiser, data from row {cfg.first_row:,}')
+    return Origin(checkpoint.folder, fresh, how, new_ids)
+
+
+def own_checkpoint(out, name):
+    """The newest checkpoint of the run itself, None if it has none yet."""
+    steps = saved_steps(Path(out) / name) if name else []
+    return Path(out) / name / str(steps[-1]) if steps else None
+
+
+def with_defaults(state, cfg):
+    """A state whose file is older than some settings: those have their defaults."""
+    defaults = json.loads(json.dumps({name: field.default for name, field in leaves(type(cfg)).items()}))
+    ours = flat(cfg, fixes=('numbers',))
+    before = {name: value for name, value in defaults.items() if name in ours}
+    return state | {'fixed': before | state['fixed'], 'settings': defaults | state['settings']}
+
+
+# -------------------------------------------------------------------------------------------------- resume
+
+def resume(folder, cfg, world, ours):
+    state = with_defaults(read_state(folder, world), cfg)
+    refuse_differences(f'the checkpoint {folder}', state['fixed'], ours, ours,
+                       'go on with its setting, or take another --name')
+    for name in ('branch_from', 'weights_from'):
+        theirs, own = state['settings'].get(name), getattr(cfg, name)
+        if own and theirs != own:
+            raise ValueError(f'{name} {own}: {cfg.out}/{cfg.name} was begun with {theirs or "none"}; '
+                             'take another --name')
+    now = json.loads(json.dumps(flat(cfg, fixes=('nothing',))))
+    changes = [f'{name} {state["settings"][name]} -> {value}' for name, value in now.items()
+               if state['settings'][name] != value]
+    how = f'resumed from {folder}' + (f' (changed: {"; ".join(changes)})' if changes else '')
+    return Origin(folder, state, how)
+
+
+def refuse_differences(what, theirs, ours, names, advice):
+    for name in names:
+        if theirs.get(name) != ours[name]:
+            raise ValueError(f'{what} has {name} = {theirs.get(name)!r}, this run {ours[name]!r}; {advice}')
+
+
+# -------------------------------------------------------------------------------------------------- branch
+
+def check_branch(folder, state, cfg, ours, schedule):
+    """A branch equals the same run from scratch if until then both did the same in every step."""
+    theirs, step = state['fixed'], state['step']
+    if step >= cfg.total_steps:
+        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: '
+                         'nothing is left')
+    parent = dataclasses.replace(cfg, **{name: as_tuple(theirs[name]) for name in SCHEDULED})
+    for s in range(step):
+        did, would = ('{} at lr {}'.format(*schedule(s, run)) for run in (parent, cfg))
+        if did != would:
+            raise ValueError(f'branch_from {folder}: step {s} was {did}, and would have been {would} in this '
+                             'run; branch before they differ (and before the decay)')
+    masked = any(OBJECTIVES[schedule(s, cfg)[0]].masked for s in range(step))
+    free = (*SCHEDULED, *(() if masked else ('mask_ratio', 'mask_replace')))
+    refuse_differences(f'branch_from {folder}', theirs, ours, [name for name in ours if name not in free],
+                       'a branch goes on with the same numbers')
+
+
+# ------------------------------------------------------------------------------------------------- weights
+
+def check_weights(checkpoint, cfg, corpus):
+    """(new ids, changes in words): what a run makes different; the weights need not be there yet.
+
+    Tokenizer and sizes must be the same; context and rope_theta may change, and rows be added to the
+    vocabulary.
+    """
+    folder, theirs, meta, new_ids = checkpoint.folder, checkpoint.sizes, corpus.meta, ()
+    if checkpoint.has_tokenizer:
+        tokenizer = checkpoint.tokenizer()
+        if tokenizer.fingerprint() != meta['tokenizer']:
+            raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}; '
+                             f'prepare one with data.py ... --tokenizer={cfg.weights_from} --out=...')
+        new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
+    elif theirs.vocab_size != meta['vocab_size']:
+        raise ValueError(f'weights_from {folder} has no tokenizer.json to compare, and {theirs.vocab_size} '
+                         f'ids where the corpus {corpus.folder} has {meta["vocab_size"]}: is it another '
+                         'tokenizer\'s?')
+    for name in ('head_size', *leaves(Sizes)):
+        old, new = getattr(theirs, name), getattr(cfg.model, name)
+        grows = name == 'vocab_size' and checkpoint.has_tokenizer and old < new
+        if name not in ('head_dim', 'rope_theta') and old != new and not grows:
+            raise ValueError(f'weights_from {folder} has {name} = {old}, this run {new}')
+    pairs = {name: (getattr(theirs, name), getattr(cfg.model, name)) for name in ('rope_theta', 'vocab_size')}
+    pairs['context'] = checkpoint.context, cfg.context
+    changes = [f'{name} {old} -> {new}' for name, (old, new) in pairs.items() if old != new]
+    changes += [f'a row for the mask token {i}' for i in new_ids] + ['a new output head'] * cfg.new_head
+    return new_ids, changes
+
+
+# ------------------------------------------------------------------------ what a run has without being told
+
+def inherited(cls, values):
+    """Settings of a run with branch_from or weights_from: the sizes of what it begins with, and a name.
+
+    cls is the settings' class, whose defaults stand where `values` do not say otherwise.
+    """
+    said = {name: field.default for name, field in leaves(cls).items()} | values
+    if not said['branch_from'] and not said['weights_from']:
+        return {}
+    name = said['name']
+    if said['weights_from'] and not name:
+        name = name_after(said['weights_from'], said['phases'], said['mask_ratio'])
+    folder = own_checkpoint(said['out'], name)
+    if folder or said['branch_from']:
+        path = (folder or newest_checkpoint(said['branch_from'])) / 'state.json'
+        settings = read_json(path).get('settings')
+        if not isinstance(settings, dict):
+            raise ValueError(f'{path}: not the state of a run')
+        return {'name': name} | {size: settings[size] for size in leaves(Sizes) if size in settings}
+    sizes = open_checkpoint(said['weights_from'], weights=False).sizes
+    meta = Path(said['corpus']) / 'meta.json'
+    if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
+        vocab_size = max(sizes.vocab_size, read_json(meta)['vocab_size'])
+        sizes = dataclasses.replace(sizes, vocab_size=vocab_size)
+    return {'name': name} | flat(sizes)
+
+
+def name_after(weights, phases, mask_ratio):
+    """The name of a run that begins with these weights, in the paper's style: smollm2-135m-mlm40."""
+    path = Path(weights)
+    base = (path.parent if path.name.isdigit() else path).name.lower()
+    kinds = re.findall('|'.join(OBJECTIVES), str(phases))
+    ratio = f'{100 * mask_ratio:.0f}'
+    return '-'.join([base, *(kind + ratio * OBJECTIVES[kind].masked for kind in kinds)])
