@@ -21,14 +21,10 @@ SPLITS = ('train', 'validation', 'test')
 
 
 def documents():
-    """[(split, file, docstring)], sorted by file.
-
-    A text that occurs twice is kept once, in test rather than in validation rather than in train.
-    """
+    """[(split, file, docstring)], sorted by file; no text twice, and in test first, then in validation."""
     files = {}  # name: path
     for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
-        if spec is None:
+        if (spec := importlib.util.find_spec(package)) is None:
             raise ValueError(f'the docs corpus reads the package {package}, which is not installed')
         root = Path(spec.origin).parent
         files |= {path.relative_to(root.parent).as_posix(): str(path) for path in root.rglob('*.py')}
@@ -44,8 +40,7 @@ def documents():
 
 def split_of(name):
     """By file, as near-copies share one: a tenth each is held out for test and for validation."""
-    place = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
-    return {0: 'test', 1: 'validation'}.get(place, 'train')
+    return {0: 'test', 1: 'validation'}.get(int(hashlib.md5(name.encode()).hexdigest(), 16) % 10, 'train')
 
 
 def docstrings(path):
@@ -61,12 +56,10 @@ def docstrings(path):
         elif isinstance(node, ast.Call):
             name = getattr(node.func, 'attr', getattr(node.func, 'id', ''))
             if 'add_docstr' in name or 'add_newdoc' in name:
-                constants = [part.value for argument in node.args for part in ast.walk(argument)
-                             if isinstance(part, ast.Constant)]
-                texts.append('\n'.join(inspect.cleandoc(value) for value in constants
-                                       if isinstance(value, str) and ' ' in value))
-    texts = [without_doctests(text) for text in texts]
-    return [text for text in texts if text]
+                strings = [part.value for argument in node.args for part in ast.walk(argument)
+                           if isinstance(getattr(part, 'value', None), str) and ' ' in part.value]
+                texts.append('\n'.join(map(inspect.cleandoc, strings)))
+    return [text for text in map(without_doctests, texts) if text]
 
 
 def without_doctests(text):
@@ -85,11 +78,12 @@ def tasks(documents):
     """{'docs_sc' | 'docs_ir' | 'docs_tc' | 'docs_qa': {split: rows}} of [(split, file, docstring)]."""
     pairs, sentences, blocks = [], [], []
     for split, file, text in tqdm(documents, 'making tasks', leave=False, disable=None):
-        parts = paragraphs(text)
-        prose = [part for part in parts if is_prose(part)]
-        if prose[1:] and prose[0] is parts[0] and (pair := summary_and_detail(prose)):
+        paragraphs = [part.splitlines() for part in re.split(r'\n\s*\n', text) if part.strip()]
+        paragraphs = [[line.rstrip() for line in lines] for lines in paragraphs]
+        prose = [lines for lines in paragraphs if is_prose(lines)]
+        if prose[1:] and prose[0] is paragraphs[0] and (pair := summary_and_detail(prose)):
             pairs.append((split, file, *pair))
-        sentences += [(split, *sentence) for part in prose for sentence in marked_sentences(part)]
+        sentences += [(split, *sentence) for lines in prose for sentence in marked_sentences(lines)]
         if len(block := parameter_block(text)) > 1:
             blocks.append((split, file, block))
     counts = collections.Counter(half for _, _, *pair in pairs for half in pair)
@@ -100,27 +94,19 @@ def tasks(documents):
             'docs_tc': without_copies(tagging), 'docs_qa': without_copies(docs_qa(blocks))}
 
 
-def shingles(text):
-    words = text.split()
-    return {hash(tuple(words[k:k + 8])) for k in range(max(1, len(words) - 7))}
-
-
 def without_copies(rows):
-    """{split: rows with ids} of (split, row, text): none twice, none held out that is mostly training text."""
+    """{split: rows with ids} of (split, row, text): none twice, nor held out and mostly training text."""
+    def shingles(text):
+        words = text.split()
+        return {hash(tuple(words[k:k + 8])) for k in range(max(1, len(words) - 7))}
     in_training = set().union(*(shingles(text) for split, _, text in rows if split == 'train'))
     unique, seen = {split: [] for split in SPLITS}, set()
     for split, row, text in rows:
         own, written = shingles(text), json.dumps(row)
-        if written in seen or split != 'train' and len(own & in_training) > len(own) / 2:
-            continue
-        seen.add(written)
-        unique[split].append({'id': f'{split}-{len(unique[split])}'} | row)
+        if written not in seen and (split == 'train' or len(own & in_training) <= len(own) / 2):
+            seen.add(written)
+            unique[split].append({'id': f'{split}-{len(unique[split])}'} | row)
     return unique
-
-
-def paragraphs(text):
-    parts = re.split(r'\n\s*\n', text)
-    return [[line.rstrip() for line in part.splitlines()] for part in parts if part.strip()]
 
 
 def is_prose(lines):
@@ -137,8 +123,7 @@ ROLE = r':[\w:]+:`~?(?P<role>[^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredTe
 
 def plain(lines):
     """A paragraph as text without markup."""
-    text = ' '.join(line.strip() for line in lines)
-    text = re.sub(ROLE, r'\g<role>', text)
+    text = re.sub(ROLE, r'\g<role>', ' '.join(line.strip() for line in lines))
     return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
 
 
@@ -163,11 +148,10 @@ def docs_sc(pairs):
     for split, file, *pair in pairs:
         by_file[split, file].append(pair)
     rows = []
-    for (split, file), pairs_of_file in by_file.items():
-        for k, (summary, detail) in enumerate(pairs_of_file[:len(pairs_of_file) // 2 * 2]):
+    for (split, file), neighbours in by_file.items():
+        for k in range(len(neighbours) // 2 * 2):
             swapped = hashlib.md5(f'{file} {k // 2}'.encode()).digest()[0] % 2
-            if swapped:
-                detail = pairs_of_file[k ^ 1][1]
+            summary, detail = neighbours[k][0], neighbours[k ^ swapped][1]
             row = {'summary': summary, 'detail': detail, 'label': ('same', 'other')[swapped]}
             rows.append((split, row, f'{summary} {detail}'))
     return rows
@@ -178,7 +162,7 @@ MARKED = re.compile(ROLE + r'|``(?P<code>[^`]+)``|`(?P<name>[^`<]+)`_?'
 
 
 def marked_sentences(lines):
-    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code: BIO tags replace the marks.
+    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code. BIO tags replace marks.
 
     Words are cut after the marks are gone, so that punctuation does not tell where they were.
     """
@@ -192,12 +176,10 @@ def marked_sentences(lines):
                 entity += [mark] * len(part)
             end = match.end()
         text, entity = text + sentence[end:], entity + [0] * len(sentence[end:])
-        words, tags, before = [], [], 0
-        for match in re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text):
-            mark = entity[match.start()]
-            words.append(match[0])
-            tags.append('O' if not mark else 'I-CODE' if mark == before else 'B-CODE')
-            before = mark
+        matches = list(re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text))
+        words, marks = [match[0] for match in matches], [entity[match.start()] for match in matches]
+        tags = ['O' if not mark else 'I-CODE' if mark == before else 'B-CODE'
+                for mark, before in zip(marks, [0, *marks])]
         # what is left of markup would tell the label
         if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', text):
             tagged.append((words, tags))
