@@ -6,9 +6,9 @@
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
     python data.py configs/corpora/docs.py --verify        # check every shard against its sha256
 
-A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), `val_00000.npy, ...`
-(the same of held-out documents), the tokenizer, and `meta.json`, which lists the shards and is written last.
-Run the same command again to continue where it stopped.
+A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), the same of
+held-out documents (`val_00000.npy, ...`), the tokenizer, and `meta.json`, which lists the shards and is
+written last. Run the same command again to continue where it stopped.
 """
 import hashlib
 import itertools
@@ -94,8 +94,7 @@ def gather(items):
 def folder_files(path):
     root = Path(path)
     if not path or not root.exists():
-        raise ValueError(f'path {path!r}: no such file or folder' if path else
-                         'path: give --path, a file or folder of texts')
+        raise ValueError(f'path {path!r}: no such file or folder' if path else 'path: give --path, the texts')
     everything = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
     files = [file for file in everything if file.suffix in READERS]
     if not files:
@@ -109,10 +108,10 @@ def folder_texts(cfg, files, first=0, skip=0):
     """(text, position, share) of files, from text `skip` of file `first` on; a position is these two."""
     before = np.cumsum([0, *(file.stat().st_size for file in files)]).tolist()
     for k, file in enumerate(files[first:], first):
-        texts = enumerate(READERS[file.suffix](file, cfg.column), 1)
-        for number, (text, share) in itertools.islice(texts, skip if k == first else 0, None):
-            share = (before[k] + share * (before[k + 1] - before[k])) / max(1, before[-1])
-            yield clean(text, f'{file}: column {cfg.column!r}'), (k, number), share
+        for number, (text, share) in enumerate(READERS[file.suffix](file, cfg.column), 1):
+            if k > first or number > skip:
+                share = (before[k] + share * (before[k + 1] - before[k])) / max(1, before[-1])
+                yield clean(text, f'{file}: column {cfg.column!r}'), (k, number), share
 
 
 def clean(text, where):
@@ -184,8 +183,8 @@ def hub_chunks(cfg, part, parts, position):
         dataset.load_state_dict(state)
     for batch in dataset.iter(CHUNK):
         texts = [clean(text, f'{cfg.path}: column {cfg.column!r}') for text in batch[cfg.column]]
-        texts = [(text, held_out(text, cfg.val_permille)) for text in texts]
         number += len(texts)
+        texts = [(text, held_out(text, cfg.val_permille)) for text in texts]
         yield texts, (number, dataset.state_dict()), number * parts / total
 
 
@@ -277,10 +276,9 @@ def write_shards(progress, state, chunks, number):
             path = progress.with_name(f'{kind or "tokens_"}{number}{len(state[kind + "shards"]):05d}.npy')
             with whole_file(path) as file:
                 np.save(file, np.concatenate(documents))
-            size = sum(map(len, documents))
-            shard = {'name': path.name, 'tokens': size, 'sha256': sha256(path)}
+            shard = {'name': path.name, 'tokens': sum(map(len, documents)), 'sha256': sha256(path)}
             state[kind + 'shards'] = [*state[kind + 'shards'], shard]
-            state[kind + 'tokens'] += size
+            state[kind + 'tokens'] += shard['tokens']
             state[kind + 'documents'] += len(documents)
     write_json(progress, state)
 
@@ -288,11 +286,11 @@ def write_shards(progress, state, chunks, number):
 def join(folder, tokenizer, identity, states):
     """Write meta.json, which lists the shards of all parts; it can be killed and repeated."""
     remove_temporaries(folder)
-    meta = {name: identity[name] for name in ('settings', 'tokenizer')}
-    meta |= {'vocab_size': tokenizer.vocab_size} | {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
-    meta |= {'special_ids': sorted(tokenizer.specials.values())}
-    for name, nothing in NOTHING.items():
-        meta[name] = sum((state[name] for state in states), nothing)
+    ids = {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
+    meta = {'settings': identity['settings'], 'tokenizer': identity['tokenizer'],
+            'vocab_size': tokenizer.vocab_size, **ids,
+            'special_ids': sorted(tokenizer.specials.values()),
+            **{name: sum((state[name] for state in states), nothing) for name, nothing in NOTHING.items()}}
     if not meta['tokens']:
         for shard in meta['val_shards']:
             (folder / shard['name']).unlink()
@@ -305,7 +303,7 @@ def join(folder, tokenizer, identity, states):
     write_json(folder / 'meta.json', meta)
     remove_progress(folder)
     if not meta['val_tokens']:
-        print(f'{folder}: nothing is held out, which training will want; a larger --val_permille does',
+        print(f'{folder}: nothing is held out, which training will want; try a larger --val_permille',
               file=sys.stderr)
     print(f'{folder}: {meta["documents"]:,} documents, {meta["tokens"]:,} tokens; '
           f'held out {meta["val_documents"]:,} documents, {meta["val_tokens"]:,} tokens; '

@@ -1,4 +1,4 @@
-"""Text to tokens on disk: every document comes back, and kills, threads and parts leave no trace in a corpus."""
+"""Text to tokens on disk: every document comes back; kills, threads and parts leave no trace in a corpus."""
 import functools
 import itertools
 import json
@@ -41,7 +41,8 @@ def parquet(path, texts, group=100):
 
 
 def small(path, out, **changes):
-    return prepare.Settings(**(dict(source='folder', path=str(path), out=str(out), val_permille=100) | changes))
+    usual = dict(source='folder', path=str(path), out=str(out), val_permille=100)
+    return prepare.Settings(**usual | changes)
 
 
 def prepared(cfg, part=-1, parts=1):
@@ -69,7 +70,7 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith('.lock')}
 
 
-# ----------------------------------------------------------------------------------------------------- documents
+# -------------------------------------------------------------------------------------------------- documents
 
 def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
@@ -147,7 +148,7 @@ def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
         prepared(prepare.Settings(out=str(tmp_path / 'parts')), 0, 2)
 
 
-# ----------------------------------------------------------------------------------------------- kills and parts
+# ---------------------------------------------------------------------------------------- kills and parts
 
 class Killed(BaseException):
     pass
@@ -155,7 +156,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def killed_at(monkeypatch):
-    """killed_at(n, cfg, ...): prepare, and die before the n-th file is written; True if it was not so many."""
+    """killed_at(n, cfg, ...): prepare, and die before the n-th file is written; True if there were fewer."""
     def run(n, *arguments):
         count = itertools.count()
 
@@ -246,7 +247,7 @@ def fineweb(folder):
         rows = {'text': [f'file {k} row {r} ' + 'word ' * (r % 9) for r in range(300)],
                 'id': [f'<urn:uuid:{k}-{r}>' for r in range(300)], 'dump': ['CC-MAIN-2024-10'] * 300,
                 'url': ['http://example.org'] * 300, 'language_score': [0.9] * 300, 'token_count': [5] * 300}
-        pyarrow.parquet.write_table(pyarrow.table(rows), folder / f'{k:03d}_00000.parquet', row_group_size=100)
+        pyarrow.parquet.write_table(pyarrow.table(rows), folder / f'{k:03d}_00000.parquet', 100)
     return folder
 
 
@@ -312,7 +313,8 @@ def test_hub_source_continues_where_it_stopped(tmp_path, monkeypatch, killed_at)
     for part in range(2):
         whole = list(prepare.source(cfg, part, 2))
         texts = [text for chunk, _, _ in whole for text, _ in chunk]
-        assert sorted(texts) == sorted(f'file {k} row {r}' for k in (2 * part, 2 * part + 1) for r in range(700))
+        files_of_part = 2 * part, 2 * part + 1
+        assert sorted(texts) == sorted(f'file {k} row {r}' for k in files_of_part for r in range(700))
         for k in (0, 2, len(whole) - 1):
             position = json.loads(json.dumps(whole[k][1]))
             rest = [text for chunk, _, _ in prepare.source(cfg, part, 2, position) for text, _ in chunk]
@@ -326,7 +328,7 @@ def test_hub_source_continues_where_it_stopped(tmp_path, monkeypatch, killed_at)
     assert content(prepared(killed).folder) == content(prepared(cfg).folder)
 
 
-# ----------------------------------------------------------------------------------------------------- mistakes
+# --------------------------------------------------------------------------------------------------- mistakes
 
 @pytest.mark.parametrize('name, written, message', [
     ('a.txt', b'good \xff bad', 'a.txt: invalid UTF-8 at byte 5'),
@@ -345,7 +347,8 @@ def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message
         prepared(small(tmp_path / 'texts', tmp_path / 'out'))
     assert not list((tmp_path / 'out').glob('[!.]*'))
     if name == 'notes.md':  # once as a user sees it
-        one_line_error(run_script('data.py', 'configs/corpora/folder.py', f'--path={tmp_path}/texts'), message)
+        result = run_script('data.py', 'configs/corpora/folder.py', f'--path={tmp_path}/texts')
+        one_line_error(result, message)
 
 
 def test_a_better_source_takes_the_place_of_one_without_text(tmp_path):
@@ -382,7 +385,8 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path):
 def test_corpora_of_earlier_versions(tmp_path, capsys):
     cfg = small(jsonl(tmp_path / 'a.jsonl', [f'text {k}' for k in range(100)]), tmp_path / 'out')
     meta = prepared(cfg).meta
-    old = ['source', 'path', 'subset', 'split', 'column', 'tokenizer', 'val_permille', 'shard_tokens', 'max_tokens']
+    old = ['source', 'path', 'subset', 'split', 'column', 'tokenizer', 'val_permille', 'shard_tokens',
+           'max_tokens']
     settings = {name: meta['settings'][name] for name in old}  # all that commit 7605c98 had
     write_json(tmp_path / 'out' / 'meta.json', meta | {'settings': settings})
     prepared(cfg)
