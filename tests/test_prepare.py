@@ -119,8 +119,8 @@ def test_bom_crlf_empty_and_huge_documents(tmp_path):
     (folder / 'd.txt').write_text(huge)
     (folder / 'e.txt').write_text(' ' * 1_500_000)
     corpus = prepared(small(folder, tmp_path / 'out', val_permille=1))
-    assert documents(corpus) == ['one\ntwo\n', 'a lone \ufffd surrogate', huge, ' ' * 1_500_000]
-    assert corpus.meta['documents'] == 4
+    assert documents(corpus) == ['one\ntwo\n', huge, ' ' * 1_500_000]
+    assert documents(corpus, 'validation') == ['a lone \ufffd surrogate']  # the smallest hash
 
 
 def test_making_the_vocabulary_again(tmp_path):
@@ -146,6 +146,68 @@ def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
         assert documents(corpus, split) == [text for s, _, text in found[::40] if s == split]
     with pytest.raises(ValueError, match='too small for parts'):
         prepared(prepare.Settings(out=str(tmp_path / 'parts')), 0, 2)
+
+
+@pytest.mark.parametrize('parts', [1, 3])
+def test_a_folder_holds_out_at_least_one_document(tmp_path, parts):
+    """The text with the smallest hash, where none is below val_permille, whatever the parts and threads."""
+    texts = [f'text number {k}' for k in range(40)]
+    assert not any(prepare.held_out(text, 1) for text in texts)
+    (tmp_path / 'texts').mkdir()
+    for k in range(4):
+        jsonl(tmp_path / 'texts' / f'{k}.jsonl', texts[k::4])
+    cfg = small(tmp_path / 'texts', tmp_path / 'out', val_permille=1, threads=parts)
+    corpus = prepared(cfg, -1, parts)
+    assert documents(corpus, 'validation') == [min(texts, key=prepare.text_hash)]
+    assert sorted(documents(corpus) + documents(corpus, 'validation')) == sorted(texts)
+    limited = prepared(replace(cfg, out=str(tmp_path / 'limited'), max_tokens=60), -1, parts)
+    assert limited.meta['val_documents'] == 1  # one that is read before the limit
+
+
+def test_what_cannot_be_held_out_is_said(tmp_path, capsys):
+    for texts in (['the only document'], ['the same twice'] * 2):
+        corpus = prepared(small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / texts[0], val_permille=1))
+        assert corpus.meta['documents'] == len(texts) and corpus.meta['val_documents'] == 0
+        assert 'nothing is held out' in capsys.readouterr().err
+
+
+def test_one_long_txt_trains_and_validates(tmp_path):
+    """It is cut at empty lines, nothing is lost, and resuming in its midst changes nothing."""
+    paragraphs = [f'Paragraph {k}. ' + 'It goes on. ' * (k % 30) + '\n' * (2 + k % 3) for k in range(2_000)]
+    whole = ''.join(paragraphs)
+    (tmp_path / 'book.txt').write_bytes(('\ufeff' + whole.replace('\n', '\r\n')).encode())
+    assert len(whole) < 1_000_000
+    cfg = small(tmp_path / 'book.txt', tmp_path / 'single', val_permille=1)
+    assert prepared(cfg).meta['val_documents'] == 0  # no longer than the default: one document
+    corpus = prepared(replace(cfg, out=str(tmp_path / 'cut'), cut_txt_above=100_000))
+    cut = [text for chunk, _, _ in prepare.source(replace(cfg, cut_txt_above=100_000)) for text, _ in chunk]
+    assert ''.join(cut) == whole and len(cut) > 10
+    assert all(text.endswith('\n\n') and prepare.CUT_CHARACTERS <= len(text) < 17_000 for text in cut[:-1])
+    assert len(documents(corpus, 'validation')) == 1 and len(documents(corpus)) == len(cut) - 1
+    assert corpus.num_stretches('validation', 256) > 1
+    chunks = list(prepare.source(replace(cfg, cut_txt_above=0)))
+    rest = list(prepare.source(replace(cfg, cut_txt_above=0), position=[0, len(cut) - 2]))
+    assert [text for text, _ in rest[0][0]] == [text for text, _ in chunks[0][0]][-2:]
+
+
+@pytest.mark.skipif(not NOVELS.exists(), reason='no novels')
+def test_novels(tmp_path):
+    """BOM and CRLF in the wild; long novels are cut, and none of their text is lost."""
+    (tmp_path / 'novels').mkdir()
+    with tarfile.open(NOVELS) as archive:
+        members = [member for member in archive if member.name.endswith('.txt')][:6]
+        for member in members:
+            content = archive.extractfile(member).read()
+            (tmp_path / 'novels' / os.path.basename(member.name)).write_bytes(content)
+    files = [path.read_bytes() for path in sorted((tmp_path / 'novels').iterdir())]
+    assert any(text.startswith(b'\xef\xbb\xbf') and b'\r\n' in text for text in files)
+    cfg = small(tmp_path / 'novels', tmp_path / 'out', val_permille=1, cut_txt_above=400_000)
+    chunks = [text for chunk, _, _ in prepare.source(cfg) for text, _ in chunk]
+    novels = [text.decode('utf-8-sig').replace('\r\n', '\n') for text in files]
+    assert ''.join(chunks) == ''.join(novels) and len(chunks) > len(novels)
+    corpus = prepared(cfg)
+    assert corpus.meta['val_documents'] > 0
+    assert not any('\ufeff' in text or '\r' in text for text in documents(corpus))
 
 
 # ---------------------------------------------------------------------------------------- kills and parts
