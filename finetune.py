@@ -120,8 +120,8 @@ def prepare(cfg):
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint = huggingface.open_checkpoint(cfg.model)
     transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
-    sizes = asdict(checkpoint.sizes) | {'max_position_embeddings': checkpoint.context}
-    sizes |= {f'{role}_token_id': number for role, number in checkpoint.ids.items()}
+    sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
+    sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
     about = {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes, 'checkpoint': 'none', 'pretraining': None}
     if cfg.untrained:
         with torch.no_grad():
@@ -136,7 +136,7 @@ def prepare(cfg):
         raise ValueError(f'max_length {max_length}: the model reads 2 to {checkpoint.context} tokens')
     cfg = replace(cfg, name=cfg.name or model_name(cfg, base), max_length=max_length, dtype=dtype)
     if cfg.save_model:
-        tasks.kind_of(cfg).export((), checkpoint.sizes)
+        tasks.kind_of(cfg).export((), transformer.sizes)
     return cfg, base, read_sets(cfg, tokenizer)
 
 
@@ -256,7 +256,7 @@ def backward(cfg, world, encoder, batch):
 def fit(cfg, base, data, say=lambda text: None):
     """(trained Encoder, log lines). FloatingPointError at the first step whose loss is not finite."""
     kind, world, train = tasks.kind_of(cfg), base.world, data.examples['train']
-    encoder = new_encoder(cfg, base, kind.head(base.checkpoint.sizes.hidden_size, data.labels))
+    encoder = new_encoder(cfg, base, kind.head(base.transformer.sizes.hidden_size, data.labels))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=world.device.type != 'mps')
     total = num_steps(cfg, len(train))
@@ -372,11 +372,12 @@ def is_done(cfg, base, sets):
         theirs, ours = read_json(path), about_run(cfg, base, sets, data)
         if not isinstance(theirs.get('settings'), dict):
             raise ValueError(f'{path}: damaged; remove {folder}')
-        theirs, ours = (about | defaults | about.pop('settings') | {'grid': ()} for about in (theirs, ours))
-        for name in ours:
-            if theirs.get(name) != ours[name]:
-                raise ValueError(f'{path}: was made with {name} = {str(theirs.get(name))[:60]}, this run has '
-                                 f'{str(ours[name])[:60]}; remove the folder, or take another --predictions or --name')
+        theirs['settings'] = defaults | theirs['settings']
+        for old, new in ((theirs, ours), (theirs['settings'], ours['settings'])):
+            for name in new:
+                if name not in ('settings', 'grid') and old.get(name) != new[name]:
+                    raise ValueError(f'{path}: was made with {name} = {str(old.get(name))[:60]}, this run has '
+                                     f'{str(new[name])[:60]}; remove the folder, or take another --predictions or --name')
         done &= all((folder / f'{split}.jsonl.gz').exists() for split in tasks.SCORED)
     return done and (not cfg.save_model or saved_folder(cfg).exists())
 
@@ -406,7 +407,7 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
 def save_encoder(cfg, base, data, encoder, folder):
     """A Hugging Face folder: EuroBert, or with norms of q and k a Qwen3, with the task's head, or for retrieval none,
     which sentence-transformers opens too."""
-    sizes, checkpoint = base.checkpoint.sizes, base.checkpoint
+    sizes, checkpoint = base.transformer.sizes, base.checkpoint
     export = tasks.kind_of(cfg).export(data.labels, sizes)
     tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
     more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + export.architecture]}
@@ -421,7 +422,7 @@ def save_encoder(cfg, base, data, encoder, folder):
             'training': f'{num_steps(cfg, len(data.examples["train"])):,} steps of {cfg.batch_size}, '
                         f'of {len(data.examples["train"]):,} examples'}
     with whole_folder(folder) as temporary:
-        huggingface.save(temporary, sizes, checkpoint.context, checkpoint.ids, tensors, **more)
+        huggingface.save(temporary, sizes, checkpoint.context, base.tokenizer.ids, tensors, **more)
         base.tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if export.prompts:
             huggingface.write_sentence_transformers(temporary, sizes.hidden_size, cfg.max_length, dict(export.prompts))

@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 
 from nanoencoder.tasks.classification import Classification
-from nanoencoder.tasks.kind import Data
+from nanoencoder.tasks.kind import NO_LABEL, Data
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Retrieval
 from nanoencoder.tasks.tagging import Tagging
-from nanoencoder.tasks.task import SCORED, SPLITS, Task, write_run
+from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint, write_run
 
 KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval}
 
