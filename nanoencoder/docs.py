@@ -1,7 +1,7 @@
-"""The embedded data: the English that numpy, scipy, torch and pandas are documented in, on every machine once the
-requirements are installed, as a corpus (`documents`) and four small tasks (`tasks`) whose labels are what authors wrote.
+"""The embedded texts: the documentation of numpy, scipy, torch and pandas, which are installed anyway.
 
-It changes with the packages' versions, so tables print a fingerprint, and nothing may depend on its exact content.
+`documents` makes a corpus of it and `tasks` four small tasks, whose labels are what the authors wrote.
+Both change with the packages' versions: tables print a fingerprint, and nothing may rely on exact content.
 """
 import ast
 import collections
@@ -14,37 +14,33 @@ import random
 import re
 from pathlib import Path
 
+from tqdm import tqdm  # with disable=None: shown if somebody watches
+
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')
 
 
 def documents():
-    """[(split, file, docstring)]: the English that numpy, scipy, torch and pandas are documented in, sorted by file.
-
-    Held out by file, since near-copies share one: md5 of its path modulo 10 is 0 for test, 1 for validation.
-    A text that occurs twice is kept once, in test rather than in validation rather than in train.
-    """
-    files = []
+    """[(split, file, docstring)], sorted by file; no text twice, and in test first, then in validation."""
+    files = {}  # name: path
     for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
-        if spec is None:
+        if (spec := importlib.util.find_spec(package)) is None:
             raise ValueError(f'the docs corpus reads the package {package}, which is not installed')
         root = Path(spec.origin).parent
-        files += sorted((path.relative_to(root.parent).as_posix(), str(path)) for path in root.rglob('*.py'))
+        files |= {path.relative_to(root.parent).as_posix(): str(path) for path in root.rglob('*.py')}
     with multiprocessing.Pool() as pool:
-        found = pool.map(docstrings, [path for _, path in files], chunksize=32)
-    order = {'test': 0, 'validation': 1, 'train': 2}
-    kept = {}
-    for split, name, texts in sorted(((split_of(name), name, texts) for (name, _), texts in zip(files, found)),
-                                     key=lambda item: (order[item[0]], item[1])):
-        for text in texts:
-            kept.setdefault(text, (split, name))
-    return sorted(((split, name, text) for text, (split, name) in kept.items()), key=lambda item: item[1])
+        read = pool.imap(docstrings, files.values(), chunksize=32)
+        texts = dict(zip(files, tqdm(read, 'reading docstrings', len(files), leave=False, disable=None)))
+    sources = {}  # of each text: split and file
+    for name in sorted(files, key=lambda name: (-SPLITS.index(split_of(name)), name)):
+        for text in texts[name]:
+            sources.setdefault(text, (split_of(name), name))
+    return sorted(((split, file, text) for text, (split, file) in sources.items()), key=lambda row: row[1])
 
 
 def split_of(name):
-    place = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
-    return {0: 'test', 1: 'validation'}.get(place, 'train')
+    """By file, as near-copies share one: a tenth each is held out for test and for validation."""
+    return {0: 'test', 1: 'validation'}.get(int(hashlib.md5(name.encode()).hexdigest(), 16) % 10, 'train')
 
 
 def docstrings(path):
@@ -60,61 +56,57 @@ def docstrings(path):
         elif isinstance(node, ast.Call):
             name = getattr(node.func, 'attr', getattr(node.func, 'id', ''))
             if 'add_docstr' in name or 'add_newdoc' in name:
-                parts = [part.value for argument in node.args for part in ast.walk(argument)
-                         if isinstance(part, ast.Constant) and isinstance(part.value, str) and ' ' in part.value]
-                texts.append('\n'.join(inspect.cleandoc(part) for part in parts))
-    texts = [without_doctests(text) for text in texts]
-    return [text for text in texts if text]
+                strings = [part.value for argument in node.args for part in ast.walk(argument)
+                           if isinstance(getattr(part, 'value', None), str) and ' ' in part.value]
+                texts.append('\n'.join(map(inspect.cleandoc, strings)))
+    return [text for text in map(without_doctests, texts) if text]
 
 
 def without_doctests(text):
     """The text less its `>>>` blocks, each of which ends with an empty line."""
-    kept, inside = [], False
+    lines, inside = [], False
     for line in text.splitlines():
         inside = line.lstrip().startswith('>>>') or inside and line.strip() != ''
         if not inside:
-            kept.append(line)
-    return re.sub(r'\n{3,}', '\n\n', '\n'.join(kept)).strip()
+            lines.append(line)
+    return re.sub(r'\n{3,}', '\n\n', '\n'.join(lines)).strip()
 
 
 # ------------------------------------------------------------------------------------------------------ tasks
 
 def tasks(documents):
-    """{'docs_sc' | 'docs_tc' | 'docs_qa' | 'docs_ir': {split: rows}} of [(split, file, docstring)]."""
-    pairs, sentences, questions = [], [], []
-    for split, file, text in documents:
-        parts = paragraphs(text)
-        if pair := summary_and_detail(parts):
+    """{'docs_sc' | 'docs_ir' | 'docs_tc' | 'docs_qa': {split: rows}} of [(split, file, docstring)]."""
+    pairs, sentences, blocks = [], [], []
+    for split, file, text in tqdm(documents, 'making tasks', leave=False, disable=None):
+        paragraphs = [part.splitlines() for part in re.split(r'\n\s*\n', text) if part.strip()]
+        paragraphs = [[line.rstrip() for line in lines] for lines in paragraphs]
+        prose = [lines for lines in paragraphs if is_prose(lines)]
+        if prose[1:] and prose[0] is paragraphs[0] and (pair := summary_and_detail(prose)):
             pairs.append((split, file, *pair))
-        sentences += [(split, file, *found) for part in parts if is_prose(part) for found in marked_sentences(part)]
-        questions += [(split, file, parameters) for parameters in [parameter_block(text)] if len(parameters) > 1]
+        sentences += [(split, *sentence) for lines in prose for sentence in marked_sentences(lines)]
+        if len(block := parameter_block(text)) > 1:
+            blocks.append((split, file, block))
     counts = collections.Counter(half for _, _, *pair in pairs for half in pair)
-    pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # what occurs twice is boilerplate
-    made = {'docs_sc': docs_sc(pairs), 'docs_ir': [(split, {'query': query, 'positive': positive}, positive)
-                                                  for split, _, query, positive in pairs],
-            'docs_tc': [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, _, words, tags in sentences],
-            'docs_qa': docs_qa(questions)}
-    return {name: without_copies(rows) for name, rows in made.items()}
+    pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # others are boilerplate
+    retrieval = [(split, {'query': query, 'positive': detail}, detail) for split, _, query, detail in pairs]
+    tagging = [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, words, tags in sentences]
+    return {'docs_sc': without_copies(docs_sc(pairs)), 'docs_ir': without_copies(retrieval),
+            'docs_tc': without_copies(tagging), 'docs_qa': without_copies(docs_qa(blocks))}
 
 
 def without_copies(rows):
-    """{split: rows with ids}, of (split, row, text): each text once; held-out texts mostly made of training ones go."""
+    """{split: rows with ids} of (split, row, text): none twice, nor held out and mostly training text."""
     def shingles(text):
         words = text.split()
         return {hash(tuple(words[k:k + 8])) for k in range(max(1, len(words) - 7))}
-    seen = set().union(*(shingles(text) for split, _, text in rows if split == 'train'))
-    kept, texts = {split: [] for split in SPLITS}, set()
+    in_training = set().union(*(shingles(text) for split, _, text in rows if split == 'train'))
+    unique, seen = {split: [] for split in SPLITS}, set()
     for split, row, text in rows:
-        mine = shingles(text)
-        if json.dumps(row) in texts or split != 'train' and len(mine & seen) > len(mine) / 2:
-            continue
-        texts.add(json.dumps(row))
-        kept[split].append({'id': f'{split}-{len(kept[split])}'} | row)
-    return kept
-
-
-def paragraphs(text):
-    return [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text) if part.strip()]
+        own, written = shingles(text), json.dumps(row)
+        if written not in seen and (split == 'train' or len(own & in_training) <= len(own) / 2):
+            seen.add(written)
+            unique[split].append({'id': f'{split}-{len(unique[split])}'} | row)
+    return unique
 
 
 def is_prose(lines):
@@ -131,107 +123,101 @@ ROLE = r':[\w:]+:`~?(?P<role>[^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredTe
 
 def plain(lines):
     """A paragraph as text without markup."""
-    text = ' '.join(line.strip() for line in lines)
-    text = re.sub(ROLE, r'\g<role>', text)
+    text = re.sub(ROLE, r'\g<role>', ' '.join(line.strip() for line in lines))
     return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
 
 
-def summary_and_detail(parts):
-    """(first paragraph, of 5 to 30 words; second paragraph of prose, at least 12 words, cut at 60) or None.
+def summary_and_detail(prose):
+    """The first paragraph, of 5 to 30 words, and the second, of at least 12, cut at 60; or None.
 
     A pair that shares a name (torch.add, n_samples, DataFrame) would be found by that alone: None.
     """
-    prose = [part for part in parts if is_prose(part)][:2]
-    if len(prose) < 2 or prose[0] is not parts[0]:
-        return None
-    first, second = (plain(part).split() for part in prose)
+    summary, detail = (plain(part).split() for part in prose[:2])
     names = [{word.strip('.,:;()\'"') for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)}
-             for words in (first, second)]
-    if not 5 <= len(first) <= 30 or len(second) < 12 or names[0] & names[1]:
-        return None
-    return ' '.join(first), ' '.join(second[:60])
+             for words in (summary, detail)]
+    if 5 <= len(summary) <= 30 and len(detail) >= 12 and not names[0] & names[1]:
+        return ' '.join(summary), ' '.join(detail[:60])
 
 
 def docs_sc(pairs):
-    """Does this detail belong to this summary? In every second couple of docstrings of a file the details are swapped.
+    """Does this detail belong to this summary? Of two neighbours in a file, a hash may swap the details.
 
-    So each text occurs once, and no detail alone tells the label. A file's odd last one has no other, and is left out.
+    So each text occurs once, and no detail alone tells the label. A file's odd last pair is left out.
     """
-    by_file = {}
-    for pair in pairs:
-        by_file.setdefault(pair[1], []).append(pair)
+    by_file = collections.defaultdict(list)
+    for split, file, *pair in pairs:
+        by_file[split, file].append(pair)
     rows = []
-    for file, found in by_file.items():
-        for k, (split, _, summary, detail) in enumerate(found[:len(found) // 2 * 2]):
+    for (split, file), neighbours in by_file.items():
+        for k in range(len(neighbours) // 2 * 2):
             swapped = hashlib.md5(f'{file} {k // 2}'.encode()).digest()[0] % 2
-            detail = found[k ^ 1][3] if swapped else detail
+            summary, detail = neighbours[k][0], neighbours[k ^ swapped][1]
             row = {'summary': summary, 'detail': detail, 'label': ('same', 'other')[swapped]}
             rows.append((split, row, f'{summary} {detail}'))
     return rows
 
 
-MARKED = re.compile(ROLE + r'|``(?P<code>[^`]+)``|`(?P<name>[^`<]+)`_?|(?<![\w*])\*(?P<italic>\w[^*\s]*)\*(?![\w*])')
+MARKED = re.compile(ROLE + r'|``(?P<code>[^`]+)``|`(?P<name>[^`<]+)`_?'
+                    r'|(?<![\w*])\*(?P<italic>\w[^*\s]*)\*(?![\w*])')
 
 
 def marked_sentences(lines):
-    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code; the marks become BIO tags and go.
+    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code. BIO tags replace marks.
 
-    Words are cut from the text without marks, by one rule for all, so that punctuation does not tell where marks were.
+    Words are cut after the marks are gone, so that punctuation does not tell where they were.
     """
-    found = []
+    tagged = []
     for sentence in re.split(r'(?<=[.!?]) +(?=[A-Z`*:])', ' '.join(line.strip() for line in lines)):
-        text, entity, at = '', [], 0  # of each character the number of the mark it was in, 0 for none
+        text, entity, end = '', [], 0  # of each character the number of the mark it was in, 0 for none
         for number, match in enumerate(MARKED.finditer(sentence), 1):
             marked = next(group for group in match.groups() if group is not None)
-            for part, mark in ((sentence[at:match.start()], 0), (marked, number)):
+            for part, mark in ((sentence[end:match.start()], 0), (marked, number)):
                 text += part
                 entity += [mark] * len(part)
-            at = match.end()
-        text, entity = text + sentence[at:], entity + [0] * len(sentence[at:])
-        words, tags, before = [], [], 0
-        for match in re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text):
-            mark = entity[match.start()]
-            words.append(match[0])
-            tags.append('O' if not mark else 'I-CODE' if mark == before else 'B-CODE')
-            before = mark
+            end = match.end()
+        text, entity = text + sentence[end:], entity + [0] * len(sentence[end:])
+        matches = list(re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text))
+        words, marks = [match[0] for match in matches], [entity[match.start()] for match in matches]
+        tags = ['O' if not mark else 'I-CODE' if mark == before else 'B-CODE'
+                for mark, before in zip(marks, [0, *marks])]
         # what is left of markup would tell the label
         if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', text):
-            found.append((words, tags))
-    return found
+            tagged.append((words, tags))
+    return tagged
 
 
 def parameter_block(text):
     """[(name, type, description)] of the section Parameters of a numpydoc docstring."""
-    match = re.search(r'^Parameters\n-{4,}\n(.*?)(?=\n\S[^\n]*\n-{3,}\n|\Z)', text, re.MULTILINE | re.DOTALL)
-    found = []
-    for line in match[1].splitlines() if match else ():
+    section = re.search(r'(?ms)^Parameters\n-{4,}\n(.*?)(?=\n\S[^\n]*\n-{3,}\n|\Z)', text)
+    parameters = []
+    for line in section[1].splitlines() if section else ():
         head = re.fullmatch(r'(\w+) ?: (\S.*)', line)
         if head:
-            found.append([head[1], re.split(r', optional|, default|\. Default|; optional', head[2])[0].strip(' ,'), ''])
-        elif found and line.startswith(' '):
-            found[-1][2] += ' ' + line.strip()
+            kind = re.split(r', optional|, default|\. Default|; optional', head[2])[0].strip(' ,')
+            parameters.append([head[1], kind, ''])
+        elif parameters and line.startswith(' '):
+            parameters[-1][2] += ' ' + line.strip()
         elif line.strip():
             return []
-    return [(name, kind, plain([about]).strip()) for name, kind, about in found
+    return [(name, kind, plain([about]).strip()) for name, kind, about in parameters
             if 1 <= len(kind.split()) <= 8 and '`' not in kind]
 
 
-def docs_qa(questions):
+def docs_qa(blocks):
     """What is the type of NAME? The context names each parameter, its type and its description, in prose.
 
     A quarter of the questions asks for a parameter of another docstring in the file, and has no answer.
     """
-    names = {}
-    for _, file, block in questions:
-        names.setdefault(file, []).extend(name for name, _, _ in block)
+    names = collections.defaultdict(list)
+    for _, file, block in blocks:
+        names[file] += [name for name, _, _ in block]
     rows = []
-    for split, file, block in questions:
+    for split, file, block in blocks:
         context, starts = '', []
         for name, kind, about in block:
+            starts.append(len(f'{context}{name} is '))
             sentence = re.split(r'(?<=[.]) ', about)[0][:200]
-            context += f'{name} is {kind}. '
-            starts.append(len(context) - len(kind) - 2)
-            context += f'{sentence} ' if sentence else ''
+            context += f'{name} is {kind}. ' + (f'{sentence} ' if sentence else '')
         others = [other for other in names[file] if not re.search(rf'\b{re.escape(other)}\b', context)]
         draw = random.Random(context)
         for k in draw.sample(range(len(block)), min(4, len(block))):

@@ -1,10 +1,13 @@
-import dataclasses
+import contextlib
+import importlib
 import importlib.util
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -14,21 +17,39 @@ SHARED = ROOT.parent / 'shared'  # real text and vocabularies, where somebody ha
 os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}  # threads of small models only wait for each other
 os.chdir(ROOT)
 
-import data      # noqa: E402
-from nanoencoder import docs  # noqa: E402
 import pretrain  # noqa: E402
+from data import in_order  # noqa: E402
+from nanoencoder import docs, prepare  # noqa: E402
+from nanoencoder.settings import build, flat, run_main  # noqa: E402
 
 
-def run_script(*arguments, timeout=120, **options):
-    """A script of the project, as a user starts it."""
+def run_process(*arguments, timeout=120, **options):
+    """Python in a process of its own, as a user starts it."""
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, **options)
+
+
+def run_script(script, *arguments):
+    """What `python <script> ...` does, in this process, which has torch imported: seconds less for each of many."""
+    out, err, code, before = io.StringIO(), io.StringIO(), 0, sys.argv
+    sys.argv = [script, *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            run_main(importlib.import_module(script.removesuffix('.py')).main)
+    except SystemExit as exit:
+        code = exit.code or 0
+    except Exception:
+        code = 1
+        err.write(traceback.format_exc())
+    finally:
+        sys.argv = before
+    return subprocess.CompletedProcess([script, *arguments], code, out.getvalue(), err.getvalue())
 
 
 def torchrun(processes, *arguments, timeout=200):
     launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
     environment = os.environ | {'PYTHONPATH': str(ROOT)}
-    return run_script(*launcher, *arguments, timeout=timeout, env=environment)
+    return run_process(*launcher, *arguments, timeout=timeout, env=environment)
 
 
 def texts():
@@ -44,8 +65,8 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp('corpus')
     with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
         file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
-    data.prepare(data.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'out'), val_permille=200,
-                               shard_tokens=40_000))
+    prepare.prepare(prepare.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'out'),
+                                     val_permille=200, shard_tokens=40_000), in_order)
     return folder / 'out'
 
 
@@ -57,12 +78,18 @@ SMALL = dict(phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32, 
 @pytest.fixture
 def settings(corpus, tmp_path):
     """A function that makes a small run's Settings, writing under a temporary folder."""
-    return lambda **changes: pretrain.Settings(**(dict(name='run', corpus=str(corpus), out=str(tmp_path / 'out')) | SMALL | changes))
+    own = dict(name='run', corpus=str(corpus), out=str(tmp_path / 'out'))
+    return lambda **changes: build(pretrain.Settings, own | SMALL | changes)
+
+
+def replace(cfg, **changes):
+    """Settings with some changed, by their names on the command line."""
+    return build(type(cfg), flat(cfg) | changes)
 
 
 def arguments(cfg):
     """The command line that gives these settings."""
-    return [f'--{name}={value}' for name, value in dataclasses.asdict(cfg).items()]
+    return [f'--{name}={value}' for name, value in flat(cfg).items()]
 
 
 def log_lines(run, *, timed=False):

@@ -9,27 +9,27 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 
 import pretrain
+from nanoencoder.checkpoint import gather
+from nanoencoder.settings import build as settings_of
 
 
 def main():
     dist.init_process_group('gloo')  # once for all runs: torchrun's store serves one start of a group
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
-    make_optimizer = pretrain.make_optimizer
+    build = pretrain.build
     for settings in json.loads(sys.argv[1]):
-        settings = {name: tuple(map(tuple, value)) if name == 'phases' else tuple(value) if isinstance(value, list) else value
-                    for name, value in settings.items()}
-        cfg = pretrain.Settings(**settings)
+        cfg = settings_of(pretrain.Settings, settings)
         seen = []
 
-        def watched(model, cfg, world):
-            def keep_first_gradient(optimizer, *_):
+        def watched(cfg, world):
+            def keep_first_gradient(*_):
                 if not seen:
-                    seen.append(pretrain.gather({name: p.grad for name, p in model.named_parameters()}, world.rank))
-            optimizer = make_optimizer(model, cfg, world)
+                    seen.append(gather({name: p.grad for name, p in model.named_parameters()}, world.rank))
+            model, wrapped, optimizer = build(cfg, world)
             optimizer.register_step_pre_hook(keep_first_gradient)
-            return optimizer
+            return model, wrapped, optimizer
 
-        pretrain.make_optimizer = watched
+        pretrain.build = watched
         pretrain.train(cfg)
         if seen and seen[0]:
             save_file(seen[0], f'{cfg.out}/{cfg.name}/first_gradient.safetensors')

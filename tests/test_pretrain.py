@@ -1,8 +1,8 @@
 """Runs: what they log, that they resume and branch bit for bit, in any layout, and what they say when they cannot."""
-import dataclasses
 import hashlib
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,10 +16,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import data
-from nanoencoder import huggingface
-import model as architecture
 import pretrain
-from conftest import ROOT, arguments, log_lines, one_line_error, run_script, torchrun
+from conftest import ROOT, arguments, log_lines, one_line_error, replace, run_script, torchrun
+from fill_mask import fill_mask
+from nanoencoder import checkpoint, durable, huggingface
+from nanoencoder.checkpoint import fixed
+from nanoencoder.cost import dry_run
+from nanoencoder.durable import sha256
+from nanoencoder.huggingface import open_checkpoint, save
+from nanoencoder.origin import check_branch
+from nanoencoder.processes import World, check_rows, processes
+from nanoencoder.settings import flat, parse
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -38,16 +45,26 @@ def test_schedule_by_hand():
     lrs = {step: pretrain.lr_at(step, cfg) for step in (0, 999, 1_999, 2_000, 20_000, 39_999, 40_000, 41_000, 41_999)}
     assert lrs == pytest.approx({0: 5e-4 / 2000, 999: 2.5e-4, 1_999: 5e-4, 2_000: 5e-4, 20_000: 5e-4, 39_999: 5e-4, 40_000: 5e-4,
                                  41_000: 2.5e-4, 41_999: 5e-4 / 2000})
-    kinds = [data.objective(cfg.phases, step) for step in (0, 9_999, 10_000, 41_999)]
+    kinds = [data.objective_at(step, cfg) for step in (0, 9_999, 10_000, 41_999)]
     assert kinds == ['clm', 'clm', 'mlm', 'mlm']
-    with pytest.raises(ValueError):
-        data.objective(cfg.phases, 42_000)
+    with pytest.raises(AssertionError):
+        data.objective_at(42_000, cfg)
+
+
+def test_shares_of_a_run_and_phases_run_through_again():
+    cfg = pretrain.Settings(name='x', phases=(('clm', 1), ('mlm', 3)), repeat=25, warmup_steps=0.05, decay_steps=0.2)
+    assert (cfg.total_steps, cfg.warmup_steps, cfg.decay_steps) == (100, 5, 20)
+    assert [data.objective_at(step, cfg) for step in (0, 1, 3, 4, 5, 99)] == ['clm', 'mlm', 'mlm', 'clm', 'mlm', 'mlm']
+    for name in ('warmup_steps', 'decay_steps'):
+        for value in (1.0, 1.5, -0.5, 101):
+            with pytest.raises(ValueError, match=name):
+                pretrain.Settings(name='x', phases=(('clm', 100),), **dict(warmup_steps=0, decay_steps=0) | {name: value})
 
 
 def test_weight_decay_is_on_matrices_only(corpus, settings):
-    with pretrain.processes('cpu') as world:
-        model, _ = pretrain.build(settings(), data.Corpus(corpus).meta, world)
-        decayed, others = pretrain.make_optimizer(model, settings(), world).param_groups
+    with processes('cpu') as world:
+        model, _, optimizer = pretrain.build(settings(), world)
+        decayed, others = optimizer.param_groups
     names = {id(p): name for name, p in model.named_parameters()}
     assert decayed['weight_decay'] == 0.1 and others['weight_decay'] == 0
     assert all(name.endswith('norm.weight') for name in (names[id(p)] for p in others['params'])) and len(others['params']) == 5
@@ -60,9 +77,9 @@ def test_a_run_learns_logs_and_saves(settings, corpus):
     cfg = settings(phases=(('clm', 40), ('mlm', 40), ('mntp', 40)), log_every=10, val_every=20, save_every=50, save_at=(20,), keep=1)
     pretrain.train(cfg)
     run, lines = run_of(cfg), log_lines(run_of(cfg), timed=True)
-    assert [line['step'] for line in lines] == list(range(10, 121, 10))
+    assert [line['step'] for line in lines] == list(range(1, 121))
     assert {'step', 'phase', 'loss', 'lr', 'grad_norm', 'tokens', 'tokens_per_second', 'seconds', 'rows'} <= set(lines[0])
-    assert [line['phase'] for line in lines] == ['clm'] * 4 + ['mlm'] * 4 + ['mntp'] * 4
+    assert [line['phase'] for line in lines] == ['clm'] * 40 + ['mlm'] * 40 + ['mntp'] * 40
     assert lines[0]['loss'] < np.log(4096) + 0.3
     val = {line['step']: line for line in lines if 'val_clm_loss' in line}
     assert list(val) == list(range(20, 121, 20))
@@ -82,13 +99,13 @@ def test_a_run_learns_logs_and_saves(settings, corpus):
     from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
     theirs, info = AutoModelForMaskedLM.from_pretrained(run / '120', output_loading_info=True)
     assert not any(info.values())
-    ours, ids = architecture.load(run), torch.arange(100, 160)
+    ours, ids = open_checkpoint(run).model(), torch.arange(100, 160)
     with torch.no_grad():
         torch.testing.assert_close(ours.logits(ours.hidden_states(ids, [60])), theirs(ids[None]).logits[0], atol=1e-4, rtol=0)
     text = 'The function returns <|mask|> of floats.'
     tokenizer = AutoTokenizer.from_pretrained(run / '120')
     best = pipeline('fill-mask', model=theirs, tokenizer=tokenizer)(text)
-    found = architecture.fill_mask(ours, load_tokenizer(str(run / '120')), text)[0]
+    found = fill_mask(ours, load_tokenizer(str(run / '120')), text)[0]
     assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
 
 
@@ -105,16 +122,17 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
     from transformers import AutoModelForMaskedLM
     cfg = settings(phases=(('mlm', 2),), warmup_steps=0, decay_steps=0, micro_rows=1, save_at=(1, 2), grad_clip=0.5, val_rows=0)
     pretrain.train(cfg)
-    with pretrain.processes('cpu') as world:
-        model, *_ = pretrain.start(dataclasses.replace(cfg, name='fresh'), data.Corpus(corpus), world)
-    model.save(run_of(cfg) / 'fresh')
+    with processes('cpu') as world:
+        model, *_ = pretrain.start(replace(cfg, name='fresh'), data.Corpus(corpus), world)
+    ids = {role: data.Corpus(corpus).meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
+    (run_of(cfg) / 'fresh').mkdir()
+    save(run_of(cfg) / 'fresh', model.sizes, cfg.context, ids, dict(model.named_parameters()))
     theirs = AutoModelForMaskedLM.from_pretrained(run_of(cfg) / 'fresh', dtype=torch.float64)
     theirs.model.embed_tokens.padding_idx = None  # there pad is eos, and its embedding would get no gradient
     groups = [{'params': [p for p in theirs.parameters() if p.ndim == n], 'weight_decay': decay} for n, decay in ((2, 0.1), (1, 0.0))]
     optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95), eps=1e-5)
-    loader = data.Loader(data.Corpus(corpus), dataclasses.replace(cfg, micro_rows=0), 0, 0)
     for step in range(2):
-        batch = loader.step(step).batches[0]
+        (batch,), _, _ = data.read_step(step, data.Corpus(corpus), replace(cfg, micro_rows=0))
         parts = [torch.nn.utils.rnn.pad_sequence(torch.from_numpy(x).split(batch.lengths), batch_first=True, padding_value=fill)
                  for x, fill in ((batch.tokens, 4094), (batch.targets, -100))]
         seen = torch.arange(parts[0].shape[1])[None] < torch.tensor(batch.lengths)[:, None]
@@ -134,11 +152,10 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
 def test_the_papers_38_runs(corpus):
     """Each line of the table parses; branches agree with their parents, whose checkpoints are kept; names are distinct."""
     import shlex
-    from nanoencoder import settings as configs
     lines = [line for line in (ROOT / 'configs/paper_runs.txt').read_text().splitlines() if not line.startswith('#')]
-    runs, corpus, world = {}, data.Corpus(corpus), pretrain.World(0, 1, torch.device('cpu'), 'bf16')
+    runs, corpus, world = {}, data.Corpus(corpus), World(0, 1, torch.device('cpu'), 'bf16')
     for line in lines:
-        cfg, _ = configs.parse(pretrain.Settings, shlex.split(line))
+        cfg, _ = parse(pretrain.Settings, shlex.split(line))
         runs[cfg.name] = cfg
         assert cfg.decay_steps == 2_000 and cfg.lr == 5e-4
         origin = cfg.branch_from or cfg.weights_from
@@ -147,8 +164,9 @@ def test_the_papers_38_runs(corpus):
             parent = runs[name]
             assert int(step) in (*parent.save_at, parent.total_steps)
         if cfg.branch_from:
-            ours, theirs = (pretrain.fixed(c, corpus, world) for c in (cfg, parent))
-            pretrain.check_branch(origin, {'fixed': theirs, 'step': int(step)}, cfg, ours)
+            ours, theirs = (fixed(c, corpus, world) for c in (cfg, parent))
+            schedule = lambda step, cfg: (data.objective_at(step, cfg), pretrain.lr_at(step, cfg))  # noqa: E731
+            check_branch(origin, {'fixed': theirs, 'step': int(step)}, cfg, ours, schedule)
     assert len(lines) == len(runs) == 38
     branched = [cfg.total_steps - int(cfg.branch_from.split('/')[2]) for cfg in runs.values() if cfg.branch_from and 'dec' not in cfg.name]
     assert len(branched) == 17 and sum(branched) == 130_000
@@ -161,12 +179,12 @@ def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
     """SIGKILL at random steps, with accumulation, over an epoch's end and a phase's: log and weights as if undisturbed."""
     K = data.Corpus(corpus).num_stretches('train', 64)
     cfg = settings(name='whole', phases=(('clm', 21), ('mlm', 24)), micro_rows=1, first_row=K - 80, save_every=7, val_every=15,
-                   log_every=1 + 4 * seed)  # with 5, checkpoints lie between two log lines
+                   log_every=1 + 4 * seed)  # with 5, checkpoints lie within blocks of the log
     pretrain.train(cfg)
-    killed = dataclasses.replace(cfg, name='killed')
+    killed = replace(cfg, name='killed')
     draw = random.Random(seed)
     for _ in range(2):
-        log, enough = run_of(killed) / 'log.jsonl', draw.randint(8, 20) // cfg.log_every
+        log, enough = run_of(killed) / 'log.jsonl', draw.randint(8, 20)
         before = len(log_lines(run_of(killed))) if log.exists() else 0
         process = subprocess.Popen([sys.executable, 'pretrain.py', *arguments(killed)], cwd=ROOT, stdout=subprocess.DEVNULL)
         while process.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') >= before + enough):
@@ -182,21 +200,22 @@ def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
 @pytest.mark.parametrize('place', ['save', 'save_file', 'sha256', 'write_json', 'sync', 'prune'])
 def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, monkeypatch, place):
     cfg = settings(save_every=4, keep=1)
-    pretrain.train(dataclasses.replace(cfg, name='whole'))
-    owner = architecture if place == 'save' else pretrain
-    original = getattr(owner, place)
-    calls = []
+    pretrain.train(replace(cfg, name='whole'))
+    owner = {'save': huggingface, 'sync': durable}.get(place, checkpoint)
+    original, calls = getattr(owner, place), []
 
     def dies(*arguments, **options):
         result = original(*arguments, **options)
         calls.append(' '.join(str(one) for one in arguments if isinstance(one, Path)))
-        if '.8.tmp' in calls[-1] or place == 'prune' and len(calls) == 2:
+        if re.search(r'/\.8\.\d+\.tmp', calls[-1]) or place == 'prune' and len(calls) == 2:
+            monkeypatch.setattr(shutil, 'rmtree', lambda *_, **__: None)  # who dies does not clean up
             raise KeyboardInterrupt
         return result
     monkeypatch.setattr(owner, place, dies)
     with pytest.raises(KeyboardInterrupt):
         pretrain.train(cfg)
     monkeypatch.undo()
+    assert place == 'prune' or list(run_of(cfg).glob('.8.*.tmp'))
     assert huggingface.saved_steps(run_of(cfg)) == [8 if place == 'prune' else 4]
     pretrain.train(cfg)
     assert log_lines(run_of(cfg)) == log_lines(run_of(cfg).with_name('whole'))
@@ -206,7 +225,7 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, mo
 def test_two_processes_do_not_write_one_run(settings):
     cfg = settings()
     run_of(cfg).mkdir(parents=True)
-    with data.locked(run_of(cfg)), pytest.raises(ValueError, match='another process is writing there'):
+    with durable.locked(run_of(cfg)), pytest.raises(ValueError, match='another process is writing there'):
         pretrain.train(cfg)
 
 
@@ -235,7 +254,7 @@ def test_a_torn_log_and_a_half_written_checkpoint_are_cleared_away(settings):
 def test_a_branch_equals_the_run_from_scratch(settings):
     parent = settings(name='clm', phases=(('clm', 60),), decay_steps=10, save_every=0, save_at=(30, 55), val_every=20)
     scratch = settings(name='scratch', phases=(('clm', 30), ('mlm', 30)), decay_steps=12, save_every=0, save_at=(30,), val_every=20)
-    branch = dataclasses.replace(scratch, name='branch', branch_from=str(run_of(parent) / '30'))
+    branch = replace(scratch, name='branch', branch_from=str(run_of(parent) / '30'))
     for cfg in (parent, scratch, branch):
         pretrain.train(cfg)
     assert weights(run_of(scratch) / '60') == weights(run_of(branch) / '60')
@@ -243,8 +262,8 @@ def test_a_branch_equals_the_run_from_scratch(settings):
 
     def refused(text, **changes):
         with pytest.raises(ValueError, match=text):
-            pretrain.train(dataclasses.replace(branch, name='refused', **changes))
-        assert not run_of(dataclasses.replace(branch, name='refused')).exists()
+            pretrain.train(replace(branch, name='refused', **changes))
+        assert not run_of(replace(branch, name='refused')).exists()
     refused('step 30 was clm at lr 0.003, and would have been mlm at lr 0.003', branch_from=str(run_of(parent) / '55'))
     refused('step 51 was clm at lr 0.0027', branch_from=str(run_of(parent)), phases=(('clm', 90),), decay_steps=10)
     refused('step 0 was clm at lr 0.001, and would have been clm at lr 0.002', lr=6e-3)
@@ -254,8 +273,8 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     refused('has hidden_size = 32', hidden_size=64)
     refused('no checkpoint there', branch_from='out/absent')
     refused('is at step 30, and this run has 20: nothing is left', phases=(('clm', 20),), branch_from=str(run_of(parent) / '30'))
-    pretrain.train(dataclasses.replace(branch, name='other', mask_ratio=0.2))  # nothing was masked before the branch
-    masked = dataclasses.replace(scratch, name='masked', phases=(('mlm', 4),), decay_steps=0, warmup_steps=0)
+    pretrain.train(replace(branch, name='other', mask_ratio=0.2))  # nothing was masked before the branch
+    masked = replace(scratch, name='masked', phases=(('mlm', 4),), decay_steps=0, warmup_steps=0)
     pretrain.train(masked)
     refused('has mask_ratio = 0.4, this run 0.2', mask_ratio=0.2, branch_from=str(run_of(masked)), phases=(('mlm', 8),), decay_steps=0, warmup_steps=0)
 
@@ -267,9 +286,9 @@ def test_resuming_with_other_numbers_is_refused_and_other_settings_are_noted(set
     for name, value in (('lr', 1e-3), ('seed', 3), ('phases', (('mlm', 13),)), ('mask_ratio', 0.3), ('context', 128), ('rope_theta', 5e4),
                         ('hidden_size', 64), ('dtype', 'bf16'), ('grad_clip', 2.0), ('first_row', 8), ('cut_rows', False)):
         with pytest.raises(ValueError, match=f'{run_of(cfg) / "8"} has {name} = '):
-            pretrain.train(dataclasses.replace(cfg, **{name: value}))
+            pretrain.train(replace(cfg, **{name: value}))
     capsys.readouterr()
-    pretrain.train(dataclasses.replace(cfg, micro_rows=1, log_every=2))
+    pretrain.train(replace(cfg, micro_rows=1, log_every=2))
     assert 'resumed from' in (printed := capsys.readouterr().out) and 'micro_rows 2 -> 1' in printed and 'log_every 1 -> 2' in printed
 
 
@@ -283,11 +302,11 @@ def test_weights_from_takes_only_weights(settings, capsys):
     ours, theirs = (load_file(run_of(cfg) / step / 'model.safetensors') for cfg, step in ((child, '4'), (parent, '12')))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)  # at lr 0: taken as they were
     with pytest.raises(ValueError, match='has num_hidden_layers = 2, this run 3'):
-        pretrain.train(dataclasses.replace(child, name='other', num_hidden_layers=3))
+        pretrain.train(replace(child, name='other', num_hidden_layers=3))
     odd = run_of(parent) / '12' / 'tokenizer.json'
     odd.write_text(odd.read_text().replace('(?i:', '(?:'))
     with pytest.raises(ValueError, match='has another tokenizer than the corpus'):
-        pretrain.train(dataclasses.replace(child, name='other'))
+        pretrain.train(replace(child, name='other'))
     later, before = (settings(name=name, phases=(('clm', 6),), first_row=row) for name, row in (('later', 24), ('before', 0)))
     for cfg in (later, before):
         pretrain.train(cfg)
@@ -308,7 +327,7 @@ def test_a_checkpoint_older_than_a_size_goes_on(settings):
     pretrain.train(cfg)
     assert (run_of(cfg) / '8').exists()
     with pytest.raises(ValueError, match='has qk_norm = False, this run True'):
-        pretrain.train(dataclasses.replace(cfg, qk_norm=True))
+        pretrain.train(replace(cfg, qk_norm=True))
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
@@ -336,7 +355,7 @@ def test_a_loss_that_is_not_finite_stops_and_is_not_saved(settings):
     tensors['model.norm.weight'][3] = 3e38  # finite, but its logits are not
     save_file(tensors, folder / 'model.safetensors', metadata={'format': 'pt'})
     state = json.loads((folder / 'state.json').read_text())
-    state['sha256']['model.safetensors'] = data.sha256(folder / 'model.safetensors')
+    state['sha256']['model.safetensors'] = sha256(folder / 'model.safetensors')
     (folder / 'state.json').write_text(json.dumps(state))
     result = run_script('pretrain.py', *arguments(cfg))
     assert result.returncode == 1 and 'Traceback' not in result.stderr
@@ -387,7 +406,7 @@ def layouts(settings, world_size, uneven, **changes):
 
 
 def launch(world_size, runs):
-    result = torchrun(world_size, 'tests/layouts.py', json.dumps([dataclasses.asdict(cfg) for cfg in runs]))
+    result = torchrun(world_size, 'tests/layouts.py', json.dumps([flat(cfg) for cfg in runs]))
     assert result.returncode == 0, result.stderr[-3000:]
 
 
@@ -415,7 +434,7 @@ def test_a_checkpoint_of_two_sharded_processes_resumes_in_one_and_in_four(settin
     cfg = settings(name='sharded', phases=(('clm', 10), ('mlm', 10)), rows_per_step=8, micro_rows=1, parallel='fsdp', save_every=0, save_at=(10,), val_every=7)
     launch(2, [cfg])
     for world_size in (1, 4):
-        again = dataclasses.replace(cfg, name=f'again-{world_size}', parallel='ddp')
+        again = replace(cfg, name=f'again-{world_size}', parallel='ddp')
         run_of(again).mkdir()
         shutil.copytree(run_of(cfg) / '10', run_of(again) / '10')
         shutil.copy(run_of(cfg) / 'log.jsonl', run_of(again))
@@ -441,7 +460,7 @@ def test_rows_that_do_not_divide_are_refused(settings):
     cfg = settings(rows_per_step=6)
     for world_size, micro_rows, text in ((4, 0, 'rows_per_step 6 must be a multiple of the 4 processes'), (1, 4, 'micro_rows 4 must divide')):
         with pytest.raises(ValueError, match=text):
-            pretrain.check_rows(dataclasses.replace(cfg, micro_rows=micro_rows), world_size)
+            check_rows(replace(cfg, micro_rows=micro_rows), world_size)
     one_line_error(run_script('pretrain.py', 'configs/610m_clm.py', '--dry_run', '--world_size=7'), 'rows_per_step 1152 must be a multiple of the 7')
 
 
@@ -452,7 +471,7 @@ def test_mistakes_get_one_line_and_leave_nothing(settings, tmp_path):
     for changes, part in ((dict(corpus='absent'), 'absent: no corpus there.*python data.py'), (dict(vocab_size=128_256), 'has vocab_size 4096.*another tokenizer'),
                           (dict(context=10 ** 7), 'less than one row'), (dict(device='cuda'), 'device cuda: torch finds none') if not torch.cuda.is_available() else ({}, '')):
         if changes:
-            one_line_error(run_script('pretrain.py', *arguments(dataclasses.replace(cfg, **changes))), part)
+            one_line_error(run_script('pretrain.py', *arguments(replace(cfg, **changes))), part)
     odd = [argument.replace('num_attention_heads=4', 'num_attention_heads=3') for argument in arguments(cfg)]
     one_line_error(run_script('pretrain.py', *odd), 'hidden_size 32 must be')
     one_line_error(run_script('pretrain.py', *arguments(cfg), '--tracker=mlflow'), 'tensorboard or wandb')
@@ -472,7 +491,7 @@ def test_compiled_training_equals_eager(settings):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
 def test_training_on_cuda_is_near_the_cpu_and_resumes(settings):
     cpu, cuda = (settings(name=device, device=device, hidden_size=128, phases=(('clm', 20), ('mlm', 20)), save_every=15) for device in ('cpu', 'cuda'))
-    for cfg in (cpu, cuda, dataclasses.replace(cuda, name='compiled', compile=True)):
+    for cfg in (cpu, cuda, replace(cuda, name='compiled', compile=True)):
         pretrain.train(cfg)
         for line, expected in zip(log_lines(run_of(cfg)), log_lines(run_of(cpu)), strict=True):
             assert line['rows'] == expected['rows'] and line['loss'] == pytest.approx(expected['loss'], rel=0.02)
@@ -500,7 +519,7 @@ def test_the_table_of_losses(settings):
 
 
 def test_dry_run_counts_the_paper(capsys):
-    pretrain.dry_run(pretrain.Settings(name='610m-clm-42k'), 192)
+    dry_run(pretrain.Settings(name='610m-clm-42k'), 192)
     out = capsys.readouterr().out
     for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all', '6 a process\n            6 at once'):
         assert part in out

@@ -1,0 +1,347 @@
+"""Text to tokens on disk.
+
+    python data.py configs/corpora/docs.py                 # the embedded corpus: seconds, no network
+    python data.py configs/corpora/folder.py --path=texts --out=corpora/texts
+    python data.py configs/corpora/fineweb_edu.py --part=3 --parts=16   # one machine of sixteen; then, once:
+    python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
+    python data.py configs/corpora/docs.py --verify        # check every shard against its sha256
+
+A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), `val_00000.npy, ...`
+(the same of held-out documents), the tokenizer, and `meta.json`, which lists the shards and is written last.
+Run the same command again to continue where it stopped.
+"""
+import hashlib
+import itertools
+import json
+import math
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nanoencoder import docs
+from nanoencoder.durable import locked, read_json, remove_temporaries, sha256, whole_file, write_json
+from nanoencoder.settings import check, flat, setting
+from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, load_tokenizer
+
+CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
+NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
+
+
+@dataclass(frozen=True)
+class Settings:
+    source: str = setting('docs', choices=('docs', 'folder', 'hub'))  # embedded, own, or Hugging Face's
+    path: str = ''                  # the folder (or one file), or the dataset's name on the hub
+    subset: str = ''                # of a hub dataset, as sample-350BT
+    split: str = 'train'            # of a hub dataset
+    column: str = 'text'            # of .jsonl, .parquet and hub datasets
+    tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model or name
+    val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
+    shard_tokens: int = setting(250_000_000, 1)  # a shard ends with the first chunk of documents beyond this
+    max_tokens: int = setting(0, 0)  # stop behind this many, shared over the parts; 0: all there are
+    threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
+    out: str = setting('corpora/docs', fixes='nothing')  # the folder to write
+
+    def __post_init__(self):
+        check(self)
+
+
+ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
+           'parts': (1, 'how many parts share the input; without --part, do what is missing and join them'),
+           'verify': (False, 'compare every shard with its sha256'),
+           'train_tokenizer': (0, 'learn a vocabulary of this many ids and write it to --tokenizer')}
+
+
+# ------------------------------------------------------------------------------------------------- sources
+
+def source(cfg, part=0, parts=1, position=None):
+    """Chunks (texts, position, share) of one part of the input, from a position on.
+
+    texts is a list of (text, held out), position is where to go on behind the chunk, share is how much of the
+    input is read by then (0.0 if unknown).
+    """
+    if cfg.source == 'hub':
+        return hub_chunks(cfg, part, parts, position)
+    if cfg.source == 'folder':
+        texts = folder_texts(cfg, folder_files(cfg.path)[part::parts], *(position or (0, 0)))
+        return gather((text, held_out(text, cfg.val_permille), *where) for text, *where in texts)
+    texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
+    items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
+    return gather(items[position or 0:])
+
+
+def held_out(text, val_permille):
+    """Whether a text is validation: decided by the text alone, so copies of it share their fate."""
+    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
+    return int.from_bytes(digest, 'little') % 1000 < val_permille
+
+
+def gather(items):
+    """Chunks of (text, held out, position, share)."""
+    texts, characters = [], 0
+    for text, held, position, share in items:
+        texts.append((text, held))
+        characters += len(text)
+        if len(texts) == CHUNK or characters > CHUNK_CHARACTERS:
+            yield texts, position, share
+            texts, characters = [], 0
+    if texts:
+        yield texts, position, share
+
+
+def folder_files(path):
+    root = Path(path)
+    if not path or not root.exists():
+        raise ValueError(f'path {path!r}: no such file or folder' if path else
+                         'path: give --path, a file or folder of texts')
+    everything = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
+    files = [file for file in everything if file.suffix in READERS]
+    if not files:
+        raise ValueError(f'{path}: no .txt, .jsonl or .parquet file there')
+    if len(files) < len(everything):
+        print(f'{path}: {len(everything) - len(files)} files of other kinds are left out', file=sys.stderr)
+    return files
+
+
+def folder_texts(cfg, files, first=0, skip=0):
+    """(text, position, share) of files, from text `skip` of file `first` on; a position is these two."""
+    before = np.cumsum([0, *(file.stat().st_size for file in files)]).tolist()
+    for k, file in enumerate(files[first:], first):
+        texts = enumerate(READERS[file.suffix](file, cfg.column), 1)
+        for number, (text, share) in itertools.islice(texts, skip if k == first else 0, None):
+            share = (before[k] + share * (before[k + 1] - before[k])) / max(1, before[-1])
+            yield clean(text, f'{file}: column {cfg.column!r}'), (k, number), share
+
+
+def clean(text, where):
+    """A text without byte order mark and carriage returns; ValueError if it is none."""
+    if not isinstance(text, str):
+        raise ValueError(f'{where} holds {str(text)[:50]!r} where text was expected')
+    return text.removeprefix('\ufeff').replace('\r\n', '\n')
+
+
+def decode(path, content, offset=0):
+    try:
+        return content.decode('utf-8')
+    except UnicodeDecodeError as error:
+        raise ValueError(f'{path}: invalid UTF-8 at byte {offset + error.start}') from None
+
+
+def read_txt(path, column):
+    yield decode(path, path.read_bytes()), 1.0
+
+
+def read_jsonl(path, column):
+    size, end = path.stat().st_size, 0
+    with path.open('rb') as file:
+        for line in file:
+            start, end = end, end + len(line)
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(decode(path, line, start).removeprefix('\ufeff'))
+            except json.JSONDecodeError:
+                raise ValueError(f'{path}: the line at byte {start} is not valid JSON') from None
+            if not isinstance(row, dict) or column not in row:
+                raise ValueError(f'{path}: the line at byte {start} has no column {column!r}')
+            yield row[column], end / size
+
+
+def read_parquet(path, column):
+    import pyarrow.parquet
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
+    if column not in file.schema_arrow.names:
+        raise ValueError(f'{path}: has no column {column!r}, but {", ".join(file.schema_arrow.names)}')
+    batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[column]))
+    for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
+        yield text, row / file.metadata.num_rows
+
+
+READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}  # of (text, share of the file)
+
+
+def hub_chunks(cfg, part, parts, position):
+    """Chunks of a streamed Hugging Face dataset; parts share out its files."""
+    import datasets
+    try:
+        dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
+    if dataset.column_names and cfg.column not in dataset.column_names:
+        raise ValueError(f'{cfg.path}: has no column {cfg.column!r}, but {", ".join(dataset.column_names)}')
+    if parts > dataset.num_shards:
+        raise ValueError(f'{cfg.path} has {dataset.num_shards} files: too few for {parts} parts')
+    split = (dataset.info.splits or {}).get(cfg.split)
+    total = split and split.num_examples or math.inf
+    dataset = dataset.select_columns([cfg.column]).shard(parts, part)
+    number, state = position or (0, None)
+    if state:
+        dataset.load_state_dict(state)
+    for batch in dataset.iter(CHUNK):
+        texts = [clean(text, f'{cfg.path}: column {cfg.column!r}') for text in batch[cfg.column]]
+        texts = [(text, held_out(text, cfg.val_permille)) for text in texts]
+        number += len(texts)
+        yield texts, (number, dataset.state_dict()), number * parts / total
+
+
+# ------------------------------------------------------------------------------------- shards and meta.json
+
+def prepare(cfg, in_order, part=-1, parts=1):
+    """Write the corpus, or one part of it. Without a part: every part that is missing, then meta.json.
+
+    in_order(function, items, threads, ahead) yields function(item) in order, a few computed ahead in threads.
+    """
+    if not -1 <= part < parts:
+        raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
+    if cfg.source == 'docs' and parts > 1:
+        raise ValueError('docs is too small for parts')
+    folder, settings = Path(cfg.out), flat(cfg, fixes=('numbers',))
+    if (folder / 'meta.json').exists():  # it may lack a newer setting, which had its default
+        recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
+        if recorded != settings:
+            raise ValueError(f'{folder} holds a corpus of other settings: remove it, or take another --out')
+        remove_progress(folder)  # left by a kill at the very end
+        print(f'{folder}: already prepared')
+        return
+    for other in folder.glob('*part_*_of_*'):
+        if f'_of_{parts:03d}.' not in other.name:
+            raise ValueError(f'{folder} was begun with other --parts, or by an earlier version: remove it, '
+                             'or keep to those')
+    tokenizer = load_tokenizer(cfg.tokenizer)
+    identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint()}
+    if cfg.source == 'folder':  # a position means something only among the same files
+        files = [[str(file), file.stat().st_size] for file in folder_files(cfg.path)]
+        identity['files'] = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f'.part_{number:03d}_of_{parts:03d}' for number in range(parts)]
+    for number in [part] if part >= 0 else range(parts):
+        with locked(folder, f'{names[number]}.lock'):
+            prepare_part(cfg, in_order, tokenizer, identity, folder / f'{names[number]}.json', number, parts)
+    if part < 0:
+        with locked(folder):
+            join(folder, tokenizer, identity, [read_json(folder / f'{name}.json') for name in names])
+
+
+def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
+    """Tokenise one part. Behind each shard its progress file is replaced, which says where to go on."""
+    from tqdm import tqdm  # pretraining does without
+    state = identity | NOTHING | {'position': None, 'done': False}
+    if progress.exists():
+        state = read_json(progress)
+        if any(state.get(name) != value for name, value in identity.items()):
+            raise ValueError(f'{cfg.out} was begun with other settings or files: '
+                             'remove it, or take another --out')
+        if state['done']:
+            return
+    limit, threads = cfg.max_tokens / parts or math.inf, cfg.threads or os.cpu_count()
+    tokens, shard_tokens, chunks = state['tokens'] + state['val_tokens'], 0, []
+    number, watched = f'{part:03d}_' if parts > 1 else '', sys.stderr.isatty()
+    encoded = in_order(lambda chunk: encode(chunk, tokenizer), source(cfg, part, parts, state['position']),
+                       threads, 2 * threads)
+    with tqdm(desc=f'{cfg.out} {number}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
+              mininterval=0.2 if watched else 30, ascii=not watched) as bar:
+        for arrays, position, share in itertools.takewhile(lambda _: tokens < limit, encoded):
+            chunks.append(arrays)
+            state['position'] = position
+            train, val = (sum(map(len, texts)) for texts in arrays)
+            tokens, shard_tokens = tokens + train + val, shard_tokens + train
+            if shard_tokens >= cfg.shard_tokens:
+                write_shards(progress, state, chunks, number)
+                shard_tokens, chunks = 0, []
+            bar.total = min(limit, tokens / share) if share else cfg.max_tokens / parts or None
+            bar.update(train + val)
+    write_shards(progress, state | {'done': True}, chunks, number)
+
+
+def encode(chunk, tokenizer):
+    """([tokens of a document to train on, ...], [of one held out, ...]), position and share of a chunk."""
+    texts, position, share = chunk
+    eos = np.array([tokenizer.ids['eos']], np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
+    arrays = [], []
+    for text, held in texts:
+        if text:
+            arrays[held].append(np.append(tokenizer.encode(text).astype(eos.dtype), eos))
+    return arrays, position, share
+
+
+def write_shards(progress, state, chunks, number):
+    """Write the documents of chunks, those to train on and those held out, then the state that knows them."""
+    for held, kind in enumerate(('', 'val_')):
+        documents = [document for chunk in chunks for document in chunk[held]]
+        if documents:
+            path = progress.with_name(f'{kind or "tokens_"}{number}{len(state[kind + "shards"]):05d}.npy')
+            with whole_file(path) as file:
+                np.save(file, np.concatenate(documents))
+            size = sum(map(len, documents))
+            shard = {'name': path.name, 'tokens': size, 'sha256': sha256(path)}
+            state[kind + 'shards'] = [*state[kind + 'shards'], shard]
+            state[kind + 'tokens'] += size
+            state[kind + 'documents'] += len(documents)
+    write_json(progress, state)
+
+
+def join(folder, tokenizer, identity, states):
+    """Write meta.json, which lists the shards of all parts; it can be killed and repeated."""
+    remove_temporaries(folder)
+    meta = {name: identity[name] for name in ('settings', 'tokenizer')}
+    meta |= {'vocab_size': tokenizer.vocab_size} | {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
+    meta |= {'special_ids': sorted(tokenizer.specials.values())}
+    for name, nothing in NOTHING.items():
+        meta[name] = sum((state[name] for state in states), nothing)
+    if not meta['tokens']:
+        for shard in meta['val_shards']:
+            (folder / shard['name']).unlink()
+        remove_progress(folder)
+        raise ValueError(f'{meta["settings"]["path"] or "docs"}: no training text there')
+    hashes = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
+    meta['fingerprint'] = hashlib.sha256(''.join(hashes).encode()).hexdigest()
+    meta['unigram_loss'] = unigram_loss(folder, meta)
+    tokenizer.save(folder)
+    write_json(folder / 'meta.json', meta)
+    remove_progress(folder)
+    if not meta['val_tokens']:
+        print(f'{folder}: nothing is held out, which training will want; a larger --val_permille does',
+              file=sys.stderr)
+    print(f'{folder}: {meta["documents"]:,} documents, {meta["tokens"]:,} tokens; '
+          f'held out {meta["val_documents"]:,} documents, {meta["val_tokens"]:,} tokens; '
+          f'fingerprint {meta["fingerprint"][:12]}')
+
+
+def remove_progress(folder):
+    for path in folder.glob('.part_*'):
+        path.unlink()
+
+
+def unigram_loss(folder, meta, most=10_000_000):
+    """Nats per held-out token of the training tokens' frequencies (add-one): what needs no context."""
+    if not meta['val_tokens']:
+        return None
+    train, val = (np.bincount(np.load(folder / meta[kind][0]['name'], mmap_mode='r')[:most],
+                              minlength=meta['vocab_size']) for kind in ('shards', 'val_shards'))
+    return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
+
+
+def train_tokenizer(cfg, vocab_size):
+    """Learn a byte-level BPE vocabulary from the texts to train on and write it where `tokenizer` points."""
+    if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
+        raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
+    from tokenizers import Regex, Tokenizer as Trained, models, pre_tokenizers, trainers
+    trained, alphabet = Trained(models.BPE()), byte_alphabet()
+    trained.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, initial_alphabet=list(alphabet),
+                                  show_progress=False)
+    texts = (text for chunk, _, _ in source(cfg) for text, held in chunk if not held)
+    trained.train_from_iterator(texts, trainer)
+    ranks = {bytes(alphabet[character] for character in token): i for token, i in trained.get_vocab().items()}
+    specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
+    Path(cfg.tokenizer).mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer(LLAMA3_PATTERN, ranks, specials, {'bos': BOS, 'eos': EOS, 'pad': EOS, 'mask': MASK})
+    tokenizer.save(cfg.tokenizer)
+    print(f'{cfg.tokenizer}: {tokenizer.vocab_size:,} ids')

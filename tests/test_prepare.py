@@ -1,0 +1,411 @@
+"""Text to tokens on disk: every document comes back, and kills, threads and parts leave no trace in a corpus."""
+import functools
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import tarfile
+import time
+from dataclasses import replace
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import data
+from conftest import ROOT, SHARED, one_line_error, run_script
+from nanoencoder import docs, prepare
+from nanoencoder.durable import locked, write_json
+from nanoencoder.tokenizer import BYTELEVEL_PATTERN, Tokenizer, load_tokenizer
+
+LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
+load_once = functools.cache(load_tokenizer)
+NOVELS = SHARED / 'realdata' / 'english_novels.tar.xz'
+
+
+@pytest.fixture(autouse=True)
+def tokenizers_are_loaded_once(monkeypatch):
+    monkeypatch.setattr(prepare, 'load_tokenizer', load_once)
+
+
+def jsonl(path, texts):
+    path.write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
+    return path
+
+
+def parquet(path, texts, group=100):
+    pyarrow.parquet.write_table(pyarrow.table({'text': texts}), path, row_group_size=group)
+    return path
+
+
+def small(path, out, **changes):
+    return prepare.Settings(**(dict(source='folder', path=str(path), out=str(out), val_permille=100) | changes))
+
+
+def prepared(cfg, part=-1, parts=1):
+    """The Corpus of these settings, or None where only a part of it was prepared."""
+    prepare.prepare(cfg, data.in_order, part, parts)
+    return data.Corpus(cfg.out) if part < 0 else None
+
+
+def stream(corpus, split='train'):
+    arrays, _ = corpus.streams[split]
+    return np.concatenate(arrays) if arrays else np.array([], int)
+
+
+def documents(corpus, split='train'):
+    """The texts of a corpus."""
+    tokenizer = load_once(str(corpus.folder))
+    ids = stream(corpus, split)
+    pieces = np.split(ids, np.flatnonzero(ids == tokenizer.ids['eos']) + 1)
+    assert len(pieces[-1]) == 0  # behind the last eos
+    return [tokenizer.decode(piece[:-1]) for piece in pieces[:-1]]
+
+
+def content(folder):
+    """Name and bytes of all files but locks."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith('.lock')}
+
+
+# ----------------------------------------------------------------------------------------------------- documents
+
+def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
+    texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
+    cfg = small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'many', shard_tokens=1000)
+    many, single = prepared(cfg), prepared(replace(cfg, out=str(tmp_path / 'single'), shard_tokens=10 ** 6))
+    assert documents(many) == [text for text in texts if not prepare.held_out(text, 100)]
+    assert documents(many, 'validation') == [text for text in texts if prepare.held_out(text, 100)]
+    many.verify()
+    assert len(many.meta['shards']) > 1 and len(single.meta['shards']) == 1
+    whole = single.streams['train'][0][0]
+    for k in range(many.num_stretches('train', 100)):  # stretches do not know about shards
+        assert np.array_equal(many.stretch('train', k, 100), whole[100 * k:100 * (k + 1)])
+
+
+def test_ids_beyond_two_bytes_without_a_real_vocabulary(tmp_path):
+    """256 bytes and all pairs of them: 65,792 tokens."""
+    ranks = {bytes([a]): a for a in range(256)}
+    ranks |= {bytes([a, b]): 256 + 256 * a + b for a in range(256) for b in range(256)}
+    wide = Tokenizer(BYTELEVEL_PATTERN, ranks, {'<|endoftext|>': 65_792}, {'eos': '<|endoftext|>'})
+    (tmp_path / 'wide').mkdir()
+    wide.save(tmp_path / 'wide')
+    texts = [f'zzz ÿÿ {k} 東京' for k in range(50)]
+    cfg = small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'out', tokenizer=str(tmp_path / 'wide'))
+    corpus = prepared(cfg)
+    assert stream(corpus).dtype == np.uint32 and stream(corpus).max() == 65_792
+    assert documents(corpus) == [text for text in texts if not prepare.held_out(text, 100)]
+
+
+@pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
+def test_ids_above_65535_round_trip(tmp_path):
+    text = 'Unquestionably, extraterrestrial 東京 Übergrößenträger Конституция résumé ' * 9
+    path = jsonl(tmp_path / 'a.jsonl', [text, text + '.', text + '!'] * 3)
+    corpus = prepared(small(path, tmp_path / 'out', tokenizer=str(LLAMA3), val_permille=1))
+    ids = stream(corpus)
+    assert ids.dtype == np.uint32 and (ids > 65_535).sum() > 9 and ids.max() == 128_001
+    assert documents(corpus)[0] == text
+
+
+def test_bom_crlf_empty_and_huge_documents(tmp_path):
+    folder = tmp_path / 'texts'
+    folder.mkdir()
+    (folder / 'a.txt').write_bytes('\ufeffone\r\ntwo\r\n'.encode())
+    (folder / 'b.txt').write_text('')
+    (folder / 'c.jsonl').write_text(json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n')
+    huge = 'All work and no play. ' * (prepare.CHUNK_CHARACTERS // 20)
+    (folder / 'd.txt').write_text(huge)
+    (folder / 'e.txt').write_text(' ' * 1_500_000)
+    corpus = prepared(small(folder, tmp_path / 'out', val_permille=1))
+    assert documents(corpus) == ['one\ntwo\n', 'a lone \ufffd surrogate', huge, ' ' * 1_500_000]
+    assert corpus.meta['documents'] == 4
+
+
+def test_making_the_vocabulary_again(tmp_path):
+    (tmp_path / 'a.txt').write_text(' '.join(f'word{k % 50} and some more text' for k in range(2000)))
+    prepare.train_tokenizer(small(tmp_path / 'a.txt', tmp_path, tokenizer=str(tmp_path / 'new')), 300)
+    tokenizer = load_tokenizer(str(tmp_path / 'new'))
+    assert tokenizer.vocab_size == 300 and tokenizer.ids == {'bos': 297, 'eos': 298, 'pad': 298, 'mask': 299}
+
+
+def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
+    found = docs.documents()
+    by_split = {split: {(file, text) for s, file, text in found if s == split} for split in docs.SPLITS}
+    assert sum(len(text) for _, _, text in found) > 8_000_000
+    for one, other in itertools.combinations(by_split.values(), 2):
+        assert not {file for file, _ in one} & {file for file, _ in other}
+    assert len({text for _, _, text in found}) == len(found)
+    assert not any(line.lstrip().startswith('>>>') for _, _, text in found for line in text.splitlines())
+    assert any(file.startswith('torch/') and 'torch.matmul' in text and 'broadcast' in text
+               for _, file, text in found)  # by add_docstr
+    monkeypatch.setattr(docs, 'documents', lambda: found[::40])
+    corpus = prepared(prepare.Settings(out=str(tmp_path / 'out')))
+    for split in ('train', 'validation'):
+        assert documents(corpus, split) == [text for s, _, text in found[::40] if s == split]
+    with pytest.raises(ValueError, match='too small for parts'):
+        prepared(prepare.Settings(out=str(tmp_path / 'parts')), 0, 2)
+
+
+# ----------------------------------------------------------------------------------------------- kills and parts
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def killed_at(monkeypatch):
+    """killed_at(n, cfg, ...): prepare, and die before the n-th file is written; True if it was not so many."""
+    def run(n, *arguments):
+        count = itertools.count()
+
+        def write_and_die(write):
+            def counted(*args):
+                if next(count) == n:
+                    raise Killed
+                return write(*args)
+            return counted
+        with monkeypatch.context() as patched:
+            for name in ('whole_file', 'write_json'):
+                patched.setattr(prepare, name, write_and_die(getattr(prepare, name)))
+            try:
+                prepared(*arguments)
+            except Killed:
+                return False
+        return True
+    return run
+
+
+@pytest.mark.parametrize('make', [jsonl, parquet])
+def test_a_death_before_any_file_leaves_no_trace(tmp_path, killed_at, make):
+    texts = [f'line {k} ' + 'token ' * (k % 30) for k in range(1500)]
+    (tmp_path / 'texts').mkdir()
+    for k in range(2):
+        make(tmp_path / 'texts' / f'{k}.{make.__name__}', texts[k::2])
+    cfg = small(tmp_path / 'texts', tmp_path / 'whole', shard_tokens=8_000, threads=2)
+    prepared(cfg)
+    whole = content(tmp_path / 'whole')
+    assert {'tokens_00002.npy', 'val_00002.npy', 'meta.json'} < set(whole)
+    for n in itertools.count():
+        killed = replace(cfg, out=str(tmp_path / f'killed_{n}'))
+        if finished := killed_at(n, killed):
+            break
+        with pytest.raises(ValueError, match='no corpus there'):
+            data.Corpus(killed.out)
+        killed_at(n, killed)  # and again, of what was left
+        assert content(prepared(killed).folder) == whole
+    assert finished and n > 8
+
+
+def test_kill_9_leaves_no_trace(tmp_path):
+    texts = [f'line {k} ' + 'token ' * (k % 50) for k in range(6_000)]
+    cfg = small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'whole', shard_tokens=4_000, threads=2)
+    prepared(cfg)
+    cfg = replace(cfg, out=str(tmp_path / 'killed'))
+    for kills in range(3):
+        process = multiprocessing.get_context('fork').Process(target=prepared, args=(cfg,))
+        process.start()
+        written = len(list((tmp_path / 'killed').glob('tokens_*.npy')))
+        while process.is_alive() and len(list((tmp_path / 'killed').glob('tokens_*.npy'))) < written + 3:
+            time.sleep(0.001)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL and not (tmp_path / 'killed' / 'meta.json').exists()
+    assert content(prepared(cfg).folder) == content(tmp_path / 'whole')
+
+
+def test_a_kill_at_the_very_end_is_tidied(tmp_path, monkeypatch, capsys):
+    cfg = small(jsonl(tmp_path / 'a.jsonl', [f'text {k}' for k in range(100)]), tmp_path / 'out')
+    with monkeypatch.context() as patched:
+        patched.setattr(prepare, 'remove_progress', lambda folder: None)
+        prepared(cfg)
+    assert list((tmp_path / 'out').glob('.part_*.json'))
+    prepared(cfg)
+    assert 'already prepared' in capsys.readouterr().out and not list((tmp_path / 'out').glob('.part_*'))
+
+
+def test_a_limit_of_tokens_stays_where_it_is(tmp_path, killed_at):
+    """Also if death comes between the last shard and the note that the part is done."""
+    path = jsonl(tmp_path / 'a.jsonl', [f'text number {k} ' * 9 for k in range(2000)])
+    limited = dict(max_tokens=30_000, shard_tokens=10_000, threads=1)
+    whole = prepared(small(path, tmp_path / 'whole', **limited)).meta
+    assert 30_000 <= whole['tokens'] + whole['val_tokens'] < 60_000
+    for n in itertools.count():
+        if killed_at(n, small(path, tmp_path / f'killed_{n}', **limited)):
+            break
+        assert prepared(small(path, tmp_path / f'killed_{n}', **limited)).meta == whole
+    halves = [prepared(small(path, tmp_path / 'one', **limited | {'max_tokens': 15_000})).meta['tokens'],
+              whole['tokens']]
+    assert halves[0] < halves[1]
+
+
+def fineweb(folder):
+    """FineWeb-Edu's schema on small local files."""
+    folder.mkdir()
+    for k in range(7):
+        rows = {'text': [f'file {k} row {r} ' + 'word ' * (r % 9) for r in range(300)],
+                'id': [f'<urn:uuid:{k}-{r}>' for r in range(300)], 'dump': ['CC-MAIN-2024-10'] * 300,
+                'url': ['http://example.org'] * 300, 'language_score': [0.9] * 300, 'token_count': [5] * 300}
+        pyarrow.parquet.write_table(pyarrow.table(rows), folder / f'{k:03d}_00000.parquet', row_group_size=100)
+    return folder
+
+
+def test_parquet_parts_join_to_the_same_documents(tmp_path, killed_at):
+    """Prepared whole; in three parts, one after the other and all at once; with a death."""
+    cfg = small(fineweb(tmp_path / 'data'), tmp_path / 'whole', shard_tokens=5_000, threads=1)
+    whole = prepared(cfg)
+    assert whole.meta['documents'] + whole.meta['val_documents'] == 2100
+    cfg = replace(cfg, out=str(tmp_path / 'parts'))
+    for part in (2, 0):
+        prepared(cfg, part, 3)
+    assert not (tmp_path / 'parts' / 'meta.json').exists()
+    with pytest.raises(ValueError, match='begun with other --parts'):
+        prepared(cfg, 0, 2)
+    parts = prepared(cfg, -1, 3)  # does part 1 and joins
+    for split in ('train', 'validation'):
+        assert sorted(documents(parts, split)) == sorted(documents(whole, split))
+    assert [shard['name'] for shard in parts.meta['shards']] == sorted(
+        path.name for path in (tmp_path / 'parts').glob('tokens_00?_?????.npy'))
+    once = replace(cfg, out=str(tmp_path / 'once'))
+    processes = [multiprocessing.get_context('fork').Process(target=prepared, args=(once, part, 3))
+                 for part in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert not killed_at(0, once, -1, 3)  # in the join
+    assert content(prepared(once, -1, 3).folder) == content(tmp_path / 'parts')
+
+
+def test_limit_is_shared_over_the_parts(tmp_path):
+    cfg = small(fineweb(tmp_path / 'data'), tmp_path / 'out', shard_tokens=1_000, max_tokens=9_000, threads=1)
+    meta = prepared(cfg, -1, 3).meta
+    for split in ('shards', 'val_shards'):
+        assert {shard['name'].split('_')[1] for shard in meta[split]} == {'000', '001', '002'}
+    assert 9_000 <= meta['tokens'] + meta['val_tokens'] < 9_000 + 3 * prepare.CHUNK * 18
+
+
+def test_two_processes_do_not_write_one_part(tmp_path):
+    cfg = small(fineweb(tmp_path / 'data'), tmp_path / 'out')
+    (tmp_path / 'out').mkdir()
+    with locked(tmp_path / 'out', '.part_001_of_002.lock'):
+        with pytest.raises(ValueError, match='another process is writing there'):
+            prepared(cfg, 1, 2)
+        prepared(cfg, 0, 2)
+    for part in (-2, 2):
+        with pytest.raises(ValueError, match='--part counts from 0'):
+            prepared(cfg, part, 2)
+
+
+def test_hub_source_continues_where_it_stopped(tmp_path, monkeypatch, killed_at):
+    """The streaming code, over local parquet instead of the hub."""
+    import datasets
+    for k in range(4):
+        rows = pyarrow.table({'text': [f'file {k} row {r}' for r in range(700)], 'id': ['x'] * 700})
+        pyarrow.parquet.write_table(rows, tmp_path / f'{k}.parquet', row_group_size=200)
+    load, files = datasets.load_dataset, sorted(str(path) for path in tmp_path.glob('*.parquet'))
+    monkeypatch.setattr(datasets, 'load_dataset', lambda path, subset, split, streaming: load(
+        'parquet', data_files={split: files}, split=split, streaming=streaming))
+    cfg = prepare.Settings(source='hub', path='owner/name', val_permille=10, shard_tokens=3_000, threads=1,
+                           out=str(tmp_path / 'whole'))
+    for part in range(2):
+        whole = list(prepare.source(cfg, part, 2))
+        texts = [text for chunk, _, _ in whole for text, _ in chunk]
+        assert sorted(texts) == sorted(f'file {k} row {r}' for k in (2 * part, 2 * part + 1) for r in range(700))
+        for k in (0, 2, len(whole) - 1):
+            position = json.loads(json.dumps(whole[k][1]))
+            rest = [text for chunk, _, _ in prepare.source(cfg, part, 2, position) for text, _ in chunk]
+            assert rest == [text for chunk, _, _ in whole[k + 1:] for text, _ in chunk]
+    with pytest.raises(ValueError, match='too few for 5 parts'):
+        next(prepare.source(cfg, 0, 5))
+    with pytest.raises(ValueError, match="no column 'body'"):
+        next(prepare.source(replace(cfg, column='body')))
+    killed = replace(cfg, out=str(tmp_path / 'killed'))
+    assert not killed_at(5, killed)
+    assert content(prepared(killed).folder) == content(prepared(cfg).folder)
+
+
+# ----------------------------------------------------------------------------------------------------- mistakes
+
+@pytest.mark.parametrize('name, written, message', [
+    ('a.txt', b'good \xff bad', 'a.txt: invalid UTF-8 at byte 5'),
+    ('a.jsonl', b'{"text": "x"}\n{"text": "\xe9"}\n', 'a.jsonl: invalid UTF-8 at byte 24'),
+    ('a.jsonl', b'{"text": "x"}\n{"text": \n', 'a.jsonl: the line at byte 14 is not valid JSON'),
+    ('a.jsonl', b'{"body": "x"}\n', "no column 'text'"),
+    ('a.jsonl', b'{"text": null}\n', 'None'),
+    ('a.parquet', b'PAR1 cut short', 'not a whole parquet file'),
+    ('notes.md', b'x', 'no .txt, .jsonl or .parquet file there'),
+    ('a.txt', b'', 'no training text'),
+])
+def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message):
+    (tmp_path / 'texts').mkdir()
+    (tmp_path / 'texts' / name).write_bytes(written)
+    with pytest.raises(ValueError, match=message):
+        prepared(small(tmp_path / 'texts', tmp_path / 'out'))
+    assert not list((tmp_path / 'out').glob('[!.]*'))
+    if name == 'notes.md':  # once as a user sees it
+        one_line_error(run_script('data.py', 'configs/corpora/folder.py', f'--path={tmp_path}/texts'), message)
+
+
+def test_a_better_source_takes_the_place_of_one_without_text(tmp_path):
+    cfg = small(tmp_path / 'a.txt', tmp_path / 'out')
+    (tmp_path / 'a.txt').write_text('')
+    with pytest.raises(ValueError, match='no training text'):
+        prepared(cfg)
+    (tmp_path / 'a.txt').write_text('some text to train on')
+    assert prepared(cfg).meta['documents'] == 1
+
+
+def test_other_files_than_a_preparation_began_with_are_refused(tmp_path, killed_at):
+    (tmp_path / 'texts').mkdir()
+    jsonl(tmp_path / 'texts' / 'b.jsonl', [f'text number {k} ' * 9 for k in range(1000)])
+    cfg = small(tmp_path / 'texts', tmp_path / 'out', shard_tokens=10_000)
+    assert not killed_at(3, cfg)
+    with pytest.raises(ValueError, match='begun with other settings or files'):
+        prepared(replace(cfg, val_permille=5))
+    jsonl(tmp_path / 'texts' / 'a.jsonl', ['sorts before'])
+    with pytest.raises(ValueError, match='begun with other settings or files'):
+        prepared(cfg)
+
+
+def test_a_corpus_is_not_mixed_or_overwritten(tmp_path):
+    cfg = small(jsonl(tmp_path / 'a.jsonl', [f'text {k}' for k in range(100)]), tmp_path / 'out')
+    prepared(cfg)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / 'out').iterdir()}
+    prepared(replace(cfg, threads=3))
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / 'out').iterdir()}
+    with pytest.raises(ValueError, match='other settings'):
+        prepared(replace(cfg, val_permille=5))
+
+
+def test_corpora_of_earlier_versions(tmp_path, capsys):
+    cfg = small(jsonl(tmp_path / 'a.jsonl', [f'text {k}' for k in range(100)]), tmp_path / 'out')
+    meta = prepared(cfg).meta
+    old = ['source', 'path', 'subset', 'split', 'column', 'tokenizer', 'val_permille', 'shard_tokens', 'max_tokens']
+    settings = {name: meta['settings'][name] for name in old}  # all that commit 7605c98 had
+    write_json(tmp_path / 'out' / 'meta.json', meta | {'settings': settings})
+    prepared(cfg)
+    assert 'already prepared' in capsys.readouterr().out
+    (tmp_path / 'half' / 'part_000_of_001').mkdir(parents=True)
+    with pytest.raises(ValueError, match='by an earlier version: remove it'):
+        prepared(replace(cfg, out=str(tmp_path / 'half')))
+
+
+def test_damaged_corpora_are_named(tmp_path):
+    corpus = prepared(small(jsonl(tmp_path / 'a.jsonl', [f'text {k}' for k in range(900)]), tmp_path / 'out'))
+    shard = tmp_path / 'out' / 'tokens_00000.npy'
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-100])
+    with pytest.raises(ValueError, match='tokens_00000.npy: missing or cut short'):
+        data.Corpus(tmp_path / 'out')
+    shard.write_bytes(whole[:-1] + b'\x7f')
+    with pytest.raises(ValueError, match='its sha256 is not'):
+        corpus.verify()
+    one_line_error(run_script('data.py', f'--out={tmp_path}/out', '--verify'), 'sha256')
+    shard.write_bytes(whole.replace(b'<u2', b'<i2'))
+    with pytest.raises(ValueError, match='int16'):
+        data.Corpus(tmp_path / 'out')
+    shard.unlink()
+    with pytest.raises(ValueError, match='tokens_00000.npy: missing'):
+        data.Corpus(tmp_path / 'out')
