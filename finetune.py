@@ -3,10 +3,10 @@
     python finetune.py configs/tasks/docs_tc.py --look                  # what a task holds; needs no model
     python finetune.py configs/tasks/docs_tc.py --baseline              # a simple method, to compare with
     python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --lr=1e-3 --steps=100
-    python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --probe       # frozen features, seconds
-    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid         # 6 learning rates x 5 seeds
+    python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --probe       # frozen features
+    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid       # 6 rates x 5 seeds
     torchrun --nproc_per_node=8 finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid
-    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid --part=3 --parts=16  # a job array
+    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid --part=3 --parts=16    # job 3
 
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, always
 bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing.
@@ -31,11 +31,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import evaluate
+from evaluate import run_name
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
 from nanoencoder.cost import flops_of_state
 from nanoencoder.durable import read_json, whole_folder
+from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
 from nanoencoder.settings import flat, leaves, parse, run_main, setting
@@ -347,7 +348,7 @@ def probe_outputs(cfg, world, encoder, data):
 
 def run_folder(cfg, dataset):
     """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
-    return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / evaluate.run_name(cfg.lr, cfg.seed)
+    return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / run_name(cfg.lr, cfg.seed)
 
 
 def saved_folder(cfg):
@@ -387,8 +388,8 @@ def is_done(cfg, base, sets):
 
 def score(task, rows):
     """A split's score in words."""
-    name, numerators, denominators, _ = evaluate.standard_scores(task.kind, rows, task.scheme)
-    return f'{name} {100 * evaluate.ratio(numerators, denominators):.1f}'
+    name, numerators, denominators, _ = standard_scores(task.kind, rows, task.scheme)
+    return f'{name} {100 * ratio(numerators, denominators):.1f}'
 
 
 def do_run(cfg, base, sets, grid=(), say=lambda text: None):
@@ -514,7 +515,8 @@ def main():
     if not cfg.model:
         raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
     if not 0 <= actions.part < actions.parts:
-        raise ValueError(f'--part counts from 0 to --parts less one ({actions.parts - 1}), not {actions.part}')
+        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}, '
+                         f'not {actions.part}')
     if actions.probe and cfg.save_model:
         raise ValueError('save_model: a probe trains no model; leave it out')
     if actions.probe and not tasks.kind_of(cfg).frozen:

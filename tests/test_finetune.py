@@ -16,15 +16,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import evaluate
 import finetune
 from conftest import ROOT, one_line_error, run_script
 from model import Model, Sizes, initial_weight
 from nanoencoder import huggingface, settings as configs, tasks
+from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, with_eos
 from nanoencoder.tokenizer import load_tokenizer
-from test_tasks import jsonl, run
+from test_tasks import jsonl
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 
@@ -287,7 +287,7 @@ def test_the_best_run_and_span_by_hand():
 def test_a_word_that_decides_is_learnt(kind, toy, checkpoint, tmp_path):
     """Every head learns, from the command line; qa_head=span too."""
     for more in ([], ['--qa_head=span', '--name=span']) if kind == 'QA' else ([],):
-        result = run(*merge(toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--steps=0',
+        result = run_script('finetune.py', *merge(toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--steps=0',
                                                    '--lr=1e-2', '--batch_size=4', *more))
         assert result.returncode == 0, result.stderr
         score = float(result.stdout.split(' validation ')[1].split(';')[0].split()[-1])
@@ -310,7 +310,7 @@ def test_retrieval_is_trained_once_and_scored_on_every_set(toy, checkpoint, tmp_
         rows = [json.loads(line) for line in open(f'{folder}/qrels/{split}.jsonl')]
         jsonl(tmp_path / f'other/qrels/{split}.jsonl', rows[::2])
     (tmp_path / 'other.py').write_text(f'kind = "IR"\ndataset = "other"\ndata = {str(tmp_path / "other")!r}\n')
-    result = run(*merge(toy['IR'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--steps=2',
+    result = run_script('finetune.py', *merge(toy['IR'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--steps=2',
                                                '--trained_on=pairs', f"--score_on=('{tmp_path}/other.py',)"))
     assert result.returncode == 0, result.stderr
     both = [read(tmp_path / f'p/random/IR/{name}')['lr3e-03_sd0/test.jsonl.gz'].splitlines() for name in ('toy', 'other')]
@@ -324,7 +324,7 @@ GRID = ['--grid', '--lrs=(1e-3, 3e-3)', '--seeds=(0, 1, 2)', '--steps=12']
 
 def test_a_grid_killed_at_random_equals_the_sequential_one(toy, checkpoint, tmp_path):
     options = merge(toy['TC'], f'--model={checkpoint}', *GRID)
-    whole = run(*options, f'--predictions={tmp_path}/whole')
+    whole = run_script('finetune.py', *options, f'--predictions={tmp_path}/whole')
     assert whole.returncode == 0, whole.stderr
     launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', 'finetune.py', *options,
                 f'--predictions={tmp_path}/killed']
@@ -345,7 +345,7 @@ def test_a_grid_killed_at_random_equals_the_sequential_one(toy, checkpoint, tmp_
     before, after = read(tmp_path / 'whole'), read(tmp_path / 'killed')
     assert len([name for name in before if name.endswith('run.json')]) == 6
     assert {name: content for name, content in after.items() if '.tmp' not in name} == before
-    again = run(*options, f'--predictions={tmp_path}/whole')
+    again = run_script('finetune.py', *options, f'--predictions={tmp_path}/whole')
     assert again.returncode == 0 and 'nothing to do, 6 of 6 runs were done' in again.stdout
 
 
@@ -360,56 +360,56 @@ def test_each_run_of_a_grid_is_computed_once(toy, checkpoint, tmp_path):
 
 def test_parts_of_a_grid_make_the_whole(toy, checkpoint, tmp_path):
     for part in range(3):
-        assert run(*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', *GRID[:3], f'--part={part}', '--parts=3').returncode == 0
+        assert run_script('finetune.py', *toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', *GRID[:3], f'--part={part}', '--parts=3').returncode == 0
     assert len(list(Path(f'{tmp_path}/p').glob('*/*/*/*/run.json'))) == 6
-    one_line_error(run(*toy['SC'], f'--model={checkpoint}', '--grid', '--part=3', '--parts=3'), '--part counts from 0')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={checkpoint}', '--grid', '--part=3', '--parts=3'), '--part counts from 0')
 
 
 def test_a_run_that_fails_is_recorded_and_the_others_go_on(toy, checkpoint, tmp_path):
     options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--grid', '--seeds=(0,)']
-    result = run(*options, '--lrs=(1e-3, 1e30)')
+    result = run_script('finetune.py', *options, '--lrs=(1e-3, 1e30)')
     assert result.returncode == 1 and 'failed: step' in result.stdout
     folder = tmp_path / 'p/random/SC/toy'
     assert (folder / 'lr1e-03_sd0/run.json').exists() and 'FloatingPointError' in (folder / 'lr1e+30_sd0.error.txt').read_text()
     told = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/p')
     assert told.returncode == 1 and 'lr1e+30_sd0 failed: FloatingPointError' in told.stderr and 'toy' in told.stdout
-    one_line_error_of_fit = run(*merge(options[:-2], '--lr=1e300', '--steps=1', '--name=one'))
+    one_line_error_of_fit = run_script('finetune.py', *merge(options[:-2], '--lr=1e300', '--steps=1', '--name=one'))
     assert one_line_error_of_fit.returncode == 1 and 'not finite' in one_line_error_of_fit.stderr  # found behind the only step
 
 
 def test_other_settings_or_data_are_refused(toy, checkpoint, tmp_path):
     options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p']
-    assert run(*options).returncode == 0
-    assert 'already done' in run(*options).stdout
+    assert run_script('finetune.py', *options).returncode == 0
+    assert 'already done' in run_script('finetune.py', *options).stdout
     (tmp_path / 'p/random/SC/toy/lr3e-03_sd0/test.jsonl.gz').unlink()
-    assert 'validation accuracy' in run(*options).stdout  # what is missing is made again
-    one_line_error(run(*options, '--batch_size=8'), 'batch_size = 32, this run has 8')
+    assert 'validation accuracy' in run_script('finetune.py', *options).stdout  # what is missing is made again
+    one_line_error(run_script('finetune.py', *options, '--batch_size=8'), 'batch_size = 32, this run has 8')
     for split in tasks.SPLITS:
         rows = [json.loads(line) for line in open(toy['SC'][2].removeprefix('--data=') + f'/{split}.jsonl')]
         jsonl(tmp_path / f'data/{split}.jsonl', rows[:-1] if split == 'train' else rows)
-    one_line_error(run(*merge(options, f'--data={tmp_path}/data')), 'training_data = ')
-    assert run(*options, '--untrained').returncode == 0
+    one_line_error(run_script('finetune.py', *merge(options, f'--data={tmp_path}/data')), 'training_data = ')
+    assert run_script('finetune.py', *options, '--untrained').returncode == 0
     random_model(tmp_path / 'other', hidden_size=16)
-    one_line_error(run(*merge(options, '--untrained', f'--model={tmp_path}/other')), 'sizes = ')  # another floor
+    one_line_error(run_script('finetune.py', *merge(options, '--untrained', f'--model={tmp_path}/other')), 'sizes = ')  # another floor
 
 
 # ------------------------------------------------------------------------------------------ probe, floor, export
 
 def test_probe_reads_frozen_features(toy, checkpoint, tmp_path):
     for kind in ('SC', 'TC', 'IR'):
-        result = run(*toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--probe')
+        result = run_script('finetune.py', *toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--probe')
         assert result.returncode == 0, result.stderr
         about = json.loads((tmp_path / f'p/random-probe/{kind}/toy/lr0e+00_sd0/run.json').read_text())
         assert about['kind'] == 'probe'
         if kind != 'IR':
             assert float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1]) > 60, result.stdout
-    one_line_error(run(*toy['QA'], f'--model={checkpoint}', '--probe'), 'QA has no probe')
+    one_line_error(run_script('finetune.py', *toy['QA'], f'--model={checkpoint}', '--probe'), 'QA has no probe')
 
 
 def test_the_floor_is_named_and_retrieval_models_open(toy, checkpoint, tmp_path):
     import transformers
     options = [f'--model={ROOT / checkpoint}', f'--predictions={tmp_path}/p', '--steps=2']
-    result = run(*merge(toy['IR'], *options, '--untrained'))
+    result = run_script('finetune.py', *merge(toy['IR'], *options, '--untrained'))
     assert result.returncode == 0 and (tmp_path / 'p/untrained/IR/toy').exists()
     cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
     encoder = new(cfg, base, data, seed=0)
@@ -473,14 +473,14 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
         torch.testing.assert_close(finetune.encode(encoder, [tokens], base.world), expected, atol=1e-5, rtol=0)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'saved')
     assert len(tokenizer('word ' * 900, truncation=True)['input_ids']) == cfg.max_length == tokenizer.model_max_length
-    one_line_error(run(*toy['SC'], f'--model={tmp_path}/saved'), 'a classifier; give the checkpoint')
-    one_line_error(run(*toy['SC'], f'--model={tmp_path}/normed', '--probe', '--save_model'), 'a probe trains no model')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/saved'), 'a classifier; give the checkpoint')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--probe', '--save_model'), 'a probe trains no model')
 
 
 def test_a_head_that_transformers_lacks_is_refused_before_training(toy, tmp_path):
     random_model(tmp_path / 'normed', qk_norm=True, num_hidden_layers=1)
-    one_line_error(run(*toy['SC'], f'--model={tmp_path}/normed', '--save_model'), 'save_model: transformers has no classifier')
-    odd = run(*toy['IR'], f'--model={tmp_path}/normed', '--save_model', '--query=Query: {text} ?')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--save_model'), 'save_model: transformers has no classifier')
+    odd = run_script('finetune.py', *toy['IR'], f'--model={tmp_path}/normed', '--save_model', '--query=Query: {text} ?')
     one_line_error(odd, "query 'Query: {text} \\?': with save_model it must end with a column")
 
 
@@ -493,7 +493,7 @@ def test_a_head_that_transformers_lacks_is_refused_before_training(toy, tmp_path
     (['--parts=2'], ('go with --grid',)), (['--tokenizer=gpt2'], ("tokenizer is the model's",)), (['--sed=1'], ("nearest is 'seed'",)),
 ])
 def test_bad_settings_get_one_line(more, parts, toy, checkpoint):
-    one_line_error(run(*merge(toy['SC'], f'--model={checkpoint}', *more)), *parts)
+    one_line_error(run_script('finetune.py', *merge(toy['SC'], f'--model={checkpoint}', *more)), *parts)
 
 
 @pytest.mark.gpu
@@ -505,5 +505,5 @@ def test_every_kind_learns_on_cuda(kind, weights, toy, checkpoint, tmp_path):
     cfg, base, (data,) = finetune.prepare(cfg)
     encoder, log = finetune.fit(dataclasses.replace(cfg, lr=1e-2, seed=0), base, data)
     assert math.isfinite(log[-1]['loss']) and log[-1]['loss'] < log[0]['loss']
-    name, numerators, denominators, _ = evaluate.standard_scores(kind, finetune.predict(cfg, base.world, encoder, data)['test'])
-    assert evaluate.ratio(numerators, denominators) > 0.5
+    name, numerators, denominators, _ = standard_scores(kind, finetune.predict(cfg, base.world, encoder, data)['test'])
+    assert ratio(numerators, denominators) > 0.5

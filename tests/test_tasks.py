@@ -1,12 +1,8 @@
 """The twelve tasks on files of their true schema, the alignment of every gold answer and entity, bad input, the embedded tasks."""
 import collections
-import contextlib
 import dataclasses
-import io
 import json
 import random
-import subprocess
-import sys
 
 import datasets
 import numpy as np
@@ -14,10 +10,10 @@ import pytest
 
 from nanoencoder import settings as configs
 from nanoencoder import docs
-import evaluate
 import finetune
 from conftest import ROOT, SHARED, one_line_error, run_script
-from nanoencoder import tasks
+from nanoencoder import paper, tasks
+from nanoencoder.metrics import entities, ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval
 from nanoencoder.tasks.files import embedded_files, read_files, read_hub
 from nanoencoder.tasks.task import Labels, train_test_split
@@ -35,20 +31,8 @@ def task(name, **changes):
     return tasks.Task(**{key: value for key, value in (found | changes).items() if key in names})
 
 
-def run(*arguments):
-    """finetune.py as run_script starts it, but in this process, which has torch already."""
-    out, errors, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        patch.setattr(sys, 'argv', ['finetune.py', *map(str, arguments)])
-        try:
-            configs.run_main(finetune.main)
-        except SystemExit as stop:
-            code = stop.code
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
-
-
 def look(name, *options):
-    return run(f'configs/tasks/{name}.py', '--look', *options)
+    return run_script('finetune.py', f'configs/tasks/{name}.py', '--look', *options)
 
 
 def jsonl(path, rows):
@@ -185,7 +169,7 @@ def test_every_config_parses_for_both_scripts():
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
     assert {task(name).dataset for name in ('sst2', 'qqp', 'mnli', 'conll2003', 'ontonotes', 'uner', 'squad', 'squad_v2', 'record',
-                                            'msmarco', 'nq', 'mldr')} <= set(evaluate.PUBLISHED)
+                                            'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
 
 
 # --------------------------------------------------------------------------------------------------- alignment
@@ -201,7 +185,7 @@ def check_tagging(rows, labels, tokenizer):
     made, lost = tasks.kind_of(task('docs_tc')).examples(rows, labels, tokenizer, 4_000)
     assert not lost
     for row, example in zip(rows, made):
-        for kind, start, end in evaluate.entities(row['tags']):
+        for kind, start, end in entities(row['tags']):
             at = np.flatnonzero((example.words >= start) & (example.words < end))
             assert np.array_equal(at, np.arange(at[0], at[-1] + 1)) or not (np.diff(at) > 2).any()
             text = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
@@ -510,8 +494,8 @@ def test_baselines_beat_the_floor(embedded, tmp_path):
         cfg = task(name, data=str(tmp_path / name), source='')
         rows, _ = tasks.load(cfg)
         _, predictions = tasks.baseline(cfg, rows)
-        _, numerators, denominators, _ = evaluate.standard_scores(kind, predictions['test'])
-        found[name] = evaluate.ratio(numerators, denominators)
+        _, numerators, denominators, _ = standard_scores(kind, predictions['test'])
+        found[name] = ratio(numerators, denominators)
     assert found['docs_sc'] > 0.53 and found['docs_tc'] > 0.35 and found['docs_qa'] > 0.15 and found['docs_ir'] > 0.3, found
 
 

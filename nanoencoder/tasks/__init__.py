@@ -1,6 +1,6 @@
 """Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
 
-`KINDS` is the table of kinds. A fifth one is one more file, an entry here and a metric in evaluate.py.
+`KINDS` is the table of kinds. A fifth one is one more file, an entry here and one in metrics.py.
 """
 import json
 from collections import Counter

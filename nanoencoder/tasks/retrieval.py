@@ -134,7 +134,7 @@ def make_pair(task, row, where):
 
 
 def embedded_sets(task):
-    """({query: text}, {split: {query: {document: grade}}}, {document: text}); a document has its query's id."""
+    """({query: text}, {split: {query: {document: grade}}}, {document: text}); ids are their queries'."""
     tables = {split: read_table(task, task.source, name)[0]
               for split, name in (('validation', task.validation), ('test', task.test))}
     rows = [row for table in tables.values() for row in table]

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-import evaluate
+from nanoencoder.metrics import entities
 from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans, with_eos
 from nanoencoder.tasks.task import SCORED, get, whole
 
@@ -21,7 +21,7 @@ class Tagging(Kind):
     def load(self, training=True):
         rows, labels = super().load(training)
         for split in rows if self.task.scheme == 'IOB2' else ():
-            count = sum(len(evaluate.entities(row['tags']) - evaluate.entities(row['tags'], 'IOB2'))
+            count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2'))
                         for row in rows[split])
             if count:
                 print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, and are read as '
@@ -55,7 +55,7 @@ class Tagging(Kind):
                 reached = max(read, default=-1) + 1
                 lost['texts'] += 1
                 lost['words'] += len(row['words']) - reached
-                lost['entities'] += sum(stop > reached for _, _, stop in evaluate.entities(row['tags']))
+                lost['entities'] += sum(stop > reached for _, _, stop in entities(row['tags']))
             targets = [labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read]
             tokens = with_eos(tokens, tokenizer, max_length)
             examples.append(Example(tokens, np.array([*targets, NO_LABEL]), k, np.array([*read, -1])))
