@@ -272,7 +272,8 @@ def test_paired_test_under_the_null_and_not():
 
 def test_the_papers_cells_from_its_own_runs():
     cfg = evaluate.Settings(runs=str(ROOT / 'tests/authors_runs.csv'), protocol='paper')
-    cells, problems = evaluate.read_cells(cfg)
+    problems = []
+    cells = protocols.make_cells(evaluate.read_runs(cfg, problems), cfg, problems)
     said = {key: protocols.Paper.text(cell) for key, cell in cells.items()}
     assert said == {('210m-clm-42k', 'SC', 'sst2'): '90.00 (0.30)', ('210m-clm-42k', 'SC', 'qqp'): '83.84 (0.27)',
                     ('210m-clm-42k', 'SC', 'mnli'): '74.56 (0.16)', ('210m-clm-42k', 'SC', 'Average'): '82.80 (0.02)',
@@ -372,11 +373,12 @@ def test_only_chosen_runs_are_read_again_for_their_instances(predictions, monkey
     read = []
     reader = evaluate.read_predictions
     monkeypatch.setattr(evaluate, 'read_predictions', lambda folder, kind: (read.append(folder.name), reader(folder, kind))[1])
-    runs, _ = evaluate.read_runs(evaluate.Settings(predictions=str(predictions / 'predictions')))
+    cfg = evaluate.Settings(predictions=str(predictions / 'predictions'), resamples=100)
+    runs = evaluate.read_runs(cfg, [])
     assert len(runs) == len(read) == 12
     assert not any(isinstance(getattr(run, name), (dict, list)) for run in runs for name in ('validation', 'test', 'instances'))
-    evaluate.read_cells(evaluate.Settings(predictions=str(predictions / 'predictions'), resamples=100))
-    assert sorted(read[24:]) == sorted(f'lr1e-04_sd{seed}' for seed in (0, 1, 2) for model in ('good', 'poor'))
+    protocols.make_cells(runs, cfg, [])
+    assert sorted(read[12:]) == sorted(f'lr1e-04_sd{seed}' for seed in (0, 1, 2) for model in ('good', 'poor'))
 
 
 def export(folder, *more):
