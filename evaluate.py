@@ -123,10 +123,7 @@ def read_predictions(folder, kind):
 
 
 def read_results(folder, kind):
-    """(what run.json would say, what scores.json would) of a run in the authors' format.
-
-    Earlier versions of this program put the standard scores beside it, in standard.json.
-    """
+    """The same of a run in the authors' format; this program once wrote standard.json beside it."""
     theirs, ours = read_json(folder / 'results.json'), {}
     if (folder / 'standard.json').exists():
         ours = read_json(folder / 'standard.json')
@@ -184,8 +181,8 @@ def read_runs(cfg, problems):
         if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
             problems.append(f'{name}s: there is no {", ".join(sorted(absent))}')
     if not runs:
-        source = cfg.runs or ' and '.join(filter(None, (cfg.predictions, cfg.results)))
-        raise ValueError('; '.join([f'{source}: no runs there', *problems]))
+        where = cfg.runs or cfg.results or cfg.predictions
+        raise ValueError('; '.join([f'{where}: no runs there', *problems]))
     return runs
 
 
@@ -194,8 +191,7 @@ def read_trees(cfg, problems):
     ours, theirs = ([run for run, *_ in read_tree(cfg, root, read, problems)] for root, read in (
         (cfg.predictions, read_predictions), (cfg.results, read_results)))
     if alone := sum(run.test is None for run in theirs):
-        problems.append(f'{cfg.results}: {alone:,} runs have results.json alone, which serves '
-                        '--protocol=paper')
+        problems.append(f'{cfg.results}: {alone:,} runs have results.json alone: take --protocol=paper')
     identity = attrgetter('model', 'task', 'dataset', 'lr', 'seed')
     scored = set(map(identity, ours))
     if twice := sum(identity(run) in scored for run in theirs):
@@ -216,9 +212,8 @@ def table(cfg, problems):
     """Print a table for each kind of task: a row a model, a column a dataset."""
     if cfg.published and not any(map(os.path.exists, (cfg.runs, cfg.predictions, cfg.results))):  # alone
         cfg = dataclasses.replace(cfg, published=False, protocol='paper')
-        seeds = dict.fromkeys(range(5))
-        cells = {key: Cell(mean / 100, (mean - half) / 100, (mean + half) / 100, None, seeds)
-                 for key, (mean, half) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
+        cells = {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
+                 for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
     else:
         cells = make_cells(read_runs(cfg, problems), cfg, problems)
     for task in dict.fromkeys(key[1:] for key in cells):
@@ -230,9 +225,8 @@ def table(cfg, problems):
         if any(key[1] == kind for key in cells):
             print_table({key: cell for key, cell in cells.items() if key[1] == kind}, cfg)
     print(PROTOCOLS[cfg.protocol].explanation)
-    print('seeds a/b, lr a..b: datasets differ. data: the first digits of the sha256 of what was scored.')
-    if cfg.published:
-        print('Behind the stroke: the paper\'s appendix C.')
+    print('seeds a/b, lr a..b: datasets differ. data: the first digits of the sha256 of what was scored.'
+          + '\nBehind the stroke: the paper\'s appendix C.' * cfg.published)
 
 
 def print_csv(cells, cfg):
@@ -288,8 +282,7 @@ def print_table(cells, cfg):
 def compare(cfg, first, second, problems):
     """Paired bootstrap tests: second - first on the same test instances, per dataset."""
     if cfg.protocol != 'standard' or cfg.published or cfg.models:
-        raise ValueError('compare takes two models and the standard scores: leave --protocol, --published '
-                         'and --models out')
+        raise ValueError('compare takes two models and standard scores: no --protocol, --published, --models')
     cfg = dataclasses.replace(cfg, models=(first, second))
     cells = make_cells(read_runs(cfg, problems), cfg, problems)
     shared = [task for model, *task in cells if model == first and (second, *task) in cells
@@ -334,8 +327,6 @@ def points_of_rates(cfg, problems):
         for (model, lr, _), group in grouped(tuned, 'model', 'lr', 'seed').items():
             scores = points.setdefault((model, kind), {}).setdefault(lr, [])
             scores.append(100 * statistics.fmean(run.test for run in group))
-    if not points:
-        raise ValueError('figure lr: no run has a learning rate')
     return points
 
 

@@ -8,14 +8,22 @@ import itertools
 import math
 import statistics
 
+import numpy as np
+
 INK, PALE = '#333333', '#999999'
 COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')
 
 
+def new_figure(width, height):
+    from matplotlib.figure import Figure
+    return Figure(figsize=(width, height), layout='constrained')
+
+
 def panels(titles, height=3.2):
     """(Figure, {title: Axes}), side by side."""
-    from matplotlib.figure import Figure
-    drawn = Figure(figsize=(3.6 * len(titles), height))
+    if not titles:
+        raise ValueError('none of these models has what this figure shows')
+    drawn = new_figure(3.6 * len(titles), height)
     axes = dict(zip(titles, drawn.subplots(1, len(titles), squeeze=False)[0]))
     for title, ax in axes.items():
         ax.set_title(title)
@@ -37,8 +45,8 @@ def switches(phases):
 
 def trained_with(about, ratio=True):
     """A legend's words: family, then CLM, MLM 40 %, CLM then MLM 40 %."""
-    words = [kind.upper() + (f' {about["mask_ratio"]:.0%}' if ratio and kind != 'clm' else '')
-             for kind, _ in about['phases']]
+    ratio = f' {about["mask_ratio"]:.0%}' * ratio
+    words = [kind.upper() + (ratio if kind != 'clm' else '') for kind, _ in about['phases']]
     return f'{about.get("family", "")} {" then ".join(words)}'.strip()
 
 
@@ -82,14 +90,12 @@ def against(name, points):
             line = point[0] + (', probe' if model.endswith(' (probe)') else '')
             lines.setdefault((task, line), []).append((point[1], *values))
     lines = {key: values for key, values in lines.items() if len({x for x, *_ in values}) > 1} or lines
-    if not lines:
-        raise ValueError(f'figure {name}: none of these models has what it shows ({label})')
     drawn, axes = panels(list(dict.fromkeys(task for task, _ in lines)))
     colours = in_turn(line for _, line in lines)
     for (task, line), values in lines.items():
-        x, mean, low, high = zip(*sorted(values))
-        axes[task].errorbar(x, mean, around(mean, low, high), marker='o', markersize=3, capsize=2, label=line,
-                            color=colours[line], linestyle='-' if len(x) > 1 else 'none')
+        x, mean, low, high = np.array(sorted(values)).T
+        axes[task].errorbar(x, mean, [mean - low, high - mean], fmt='o-' if len(x) > 1 else 'o', markersize=3,
+                            capsize=2, label=line, color=colours[line])
         axes[task].set(xlabel=label, xscale=scale)
         axes[task].xaxis.set_minor_formatter('')
     next(iter(axes.values())).set_ylabel('score, %')
@@ -98,17 +104,12 @@ def against(name, points):
     return drawn
 
 
-def around(mean, low, high):
-    """How far intervals reach below and above."""
-    return [[m - l for m, l in zip(mean, low)], [h - m for m, h in zip(mean, high)]]
-
-
 def bars(points):
     """A panel a task, a bar a model, each in its row in all panels."""
     models = list(dict.fromkeys(point[0] for point in points))
     drawn, axes = panels(list(dict.fromkeys(point[2] for point in points)), max(3.2, 0.25 * len(models)))
     for model, _, task, mean, low, high in points:
-        interval = around([mean], [low], [high])
+        interval = [[mean - low], [high - mean]]
         axes[task].barh(models.index(model), mean, xerr=interval, capsize=3, color=COLOURS[0])
     for k, ax in enumerate(axes.values()):
         ax.set_yticks(range(len(models)), models if k == 0 else [''] * len(models))
@@ -145,10 +146,9 @@ def series(lines, name):
 
 def switch(histories):
     """Held-out losses, a panel an objective, and the gradient norm; dotted where the objective changes."""
-    from matplotlib.figure import Figure
     names = dict.fromkeys(name for _, _, lines in histories for line in lines for name in line)
     names = [name for name in names if name.startswith('val_')] + ['grad_norm']
-    drawn = Figure(figsize=(7, 2.2 * len(names)))
+    drawn = new_figure(7, 2.2 * len(names))
     axes = drawn.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for ax, name in zip(axes, names):
         for (label, phases, lines), colour in zip(histories, itertools.cycle(COLOURS)):
@@ -166,11 +166,10 @@ def summary(histories, scores):
 
     scores  [(panel, model, kind, mean, low, high)], in percent; an untrained model and baselines become lines
     """
-    from matplotlib.figure import Figure
     words = [' then '.join(kind.upper() for kind, _ in phases) for _, phases, _ in histories]
     labels = {name: word if words.count(word) == 1 else name for (name, *_), word in zip(histories, words)}
     titles = list(dict.fromkeys(panel for panel, model, *_ in scores if model in labels))
-    drawn = Figure(figsize=(4.8 + 2.3 * len(titles), 3), layout='constrained')
+    drawn = new_figure(4.8 + 2.3 * len(titles), 3)
     widths = [2] + [1] * len(titles)
     first, *others = drawn.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
     draw_losses(first, histories, labels)

@@ -10,8 +10,8 @@ from nanoencoder.protocols import Run
 
 FOLDER = Path(__file__).parent.parent / 'configs/paper'
 DATASETS = {  # the authors' folder: the paper's word
-    'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI', 'conll2003_en': 'CoNLL', 'uner_en': 'UNER',
-    'ontonotes': 'OntoNotes', 'squad': 'SQuAD', 'squad_v2': 'SQuAD-v2', 'record': 'ReCoRD',
+    'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI', 'conll2003_en': 'CoNLL',
+    'uner_en': 'UNER', 'ontonotes': 'OntoNotes', 'squad': 'SQuAD', 'squad_v2': 'SQuAD-v2', 'record': 'ReCoRD',
     'msmarco': 'MS MARCO', 'nq': 'NQ', 'mldr_en': 'MLDR'}
 
 

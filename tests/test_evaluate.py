@@ -19,7 +19,7 @@ import sklearn.metrics
 import evaluate
 import pretrain
 from conftest import ROOT, one_line_error, run_process, run_script
-from nanoencoder import cost, figures, metrics, paper, protocols
+from nanoencoder import cost, figures, losses, metrics, paper, protocols
 from nanoencoder.settings import parse
 
 LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
@@ -543,3 +543,84 @@ def test_cells_of_other_data_or_settings_are_refused(predictions):
     (folder / 'lr1e-04_sd0/run.json').write_text(json.dumps({'kind': 'fine-tuned', 'weights': 'fp32'}))
     result = run_script('evaluate.py', 'table', *options(predictions))
     assert result.returncode == 1 and 'good toy is left out: its runs differ in steps' in result.stderr
+
+
+def write_log(folder, phases, lines, **config):
+    folder.mkdir(parents=True)
+    meta = {'fingerprint': 'f' * 64, 'unigram_loss': 6.5}
+    (folder / 'config.json').write_text(json.dumps({'name': folder.name, 'phases': phases, 'corpus_meta': meta} | config))
+    (folder / 'log.jsonl').write_text(''.join(json.dumps(
+        {'loss': 5.0, 'grad_norm': 0.5, 'tokens': 8 * line['step'], 'tokens_per_second': 100.0, 'rows': f'{line["step"]:012x}'} | line) + '\n'
+        for line in lines))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """MLM, and CLM then MLM as a branch of CLM: a line a step here, a line a block there, as older logs have it."""
+    def lines(steps, loss):
+        return [{'step': step} | ({'val_clm_loss': 9.0 - loss, 'val_mlm_loss': loss - step / 100} if step % 4 == 0 else {})
+                for step in steps]
+    out = tmp_path / 'out'
+    write_log(out / 'mlm', [['mlm', 12]], lines(range(1, 13), 5.0))
+    write_log(out / 'clm', [['clm', 12]], lines(range(2, 13, 2), 8.0))
+    write_log(out / 'both', [['clm', 6], ['mlm', 6]], lines(range(8, 13, 2), 4.0), branch_from=str(out / 'clm/6'), starts=[{'step': 6}])
+    (out / 'clm/6').mkdir()
+    for name, phases in (('mlm', [['mlm', 12]]), ('both', [['clm', 6], ['mlm', 6]])):
+        for step in (9, 12):    # of which the newest counts, by number
+            (out / name / str(step)).mkdir()
+            (out / name / str(step) / 'state.json').write_text(json.dumps({'fixed': {'phases': phases, 'seed': 0, 'step': step}}))
+    return out
+
+
+def test_losses_and_when_two_runs_are_compared(runs):
+    def shown():
+        result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both')
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+    before = shown()
+    lines = before.splitlines()
+    assert lines[0].split() == 'run phases step tokens val clm val mlm tokens/s'.split() and '4.880' in lines[1] and '3.880' in lines[2]
+    assert 'both ends 1.000 nats below mlm in MLM loss:\nthe direction of the paper' in before
+    state = runs / 'both/12/state.json'
+    state.write_text(json.dumps({'fixed': {'phases': [], 'repeat': 1, 'seed': 0, 'step': 12}}))
+    assert shown() == before
+    state.write_text(json.dumps({'fixed': {'phases': [], 'seed': 1, 'step': 12}}))
+    assert 'At equal steps' not in shown() and shown() == before[:before.index('\nAt equal')]
+    for path in (state, runs / 'mlm/12/state.json', runs / 'both/9/state.json', runs / 'mlm/9/state.json'):
+        path.unlink()       # logs alone do not say
+    assert 'At equal steps' not in shown()
+
+
+def test_a_branch_has_its_parents_lines(runs, tmp_path):
+    name, phases, lines = losses.history(runs / 'both')
+    assert [line['step'] for line in lines] == [2, 4, 6, 8, 10, 12] and lines[1]['val_mlm_loss'] == 7.96
+    shutil.rmtree(runs / 'clm')
+    assert [line['step'] for line in losses.history(runs / 'both')[2]] == [8, 10, 12]
+
+
+def test_figures_of_pretraining_beside_scores(runs, predictions):
+    for source, target in (('good', 'both'), ('poor', 'mlm')):
+        (predictions / 'predictions' / source).rename(predictions / 'predictions' / target)
+    rows = [{'id': k, 'gold': 'yes', 'pred': 'yes' if k % 2 else 'no'} for k in range(200)]
+    write_predictions(predictions / 'predictions/lookup/SC/toy/lr0e+00_sd0', rows, {'kind': 'baseline'})
+    write_predictions(predictions / 'predictions/untrained/SC/toy/lr1e-04_sd0', rows)
+    for kind in ('switch', 'summary'):
+        result = run_script('evaluate.py', 'figure', kind, runs / 'mlm', runs / 'both', *options(predictions))
+        assert result.returncode == 0, result.stderr
+        assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
+    histories = [losses.history(runs / name) for name in ('mlm', 'both')]
+    drawn = figures.switch(histories)
+    assert [ax.get_ylabel().replace('\n', ' ') for ax in drawn.axes] == [
+        'held-out CLM loss, nats per target', 'held-out MLM loss, nats per target', 'gradient norm']
+    drawn = figures.summary(histories, [('toy', 'mlm', 'fine-tuned', 60, 50, 70), ('toy', 'both', 'fine-tuned', 90, 80, 95),
+                                        ('toy', 'lookup', 'baseline', 40, 30, 50), ('toy', 'untrained', 'fine-tuned', 5, 1, 9)])
+    left, right = ([text.get_text().strip() for text in ax.texts] for ax in drawn.axes)
+    assert left == ['CLM until here', 'CLM then MLM  3.88', 'MLM  4.88']
+    assert right == ['60.0', '90.0', 'untrained 5.0', 'lookup 40.0']
+    one_line_error(run_script('evaluate.py', 'figure', 'share', runs / 'mlm', *options(predictions)), 'takes no folders')
+
+
+def test_help_names_every_command():
+    shown = run_process('evaluate.py', '--help').stdout
+    for command in ('table', 'compare', 'losses', 'export', *(f'figure {kind}' for kind in ('share', 'switch', 'summary'))):
+        assert f'evaluate.py {command} ' in shown
