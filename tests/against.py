@@ -1,16 +1,16 @@
-"""Do two revisions of this program give the same numbers? Runs both side by side and compares what they write.
+"""Do two revisions of this program give the same numbers? Runs both and compares what they write.
 
-    python tests/against.py                       # against 7605c98, all but the slow cases: three minutes
+    python tests/against.py                       # against 7605c98, all but the slow cases: four minutes
     python tests/against.py scratch resume        # some cases; --help names them
     python tests/against.py --old=HEAD~3 --slow   # against another revision; what compiles, too
     python tests/against.py --new=../elsewhere    # another folder in place of this repository
 
-For whoever rebuilds the program and wants every bit to stay. The old revision is checked out in a `git worktree`
-under a temporary folder. Both are started as a user starts them, at the same time, with the same command lines,
-on a small corpus and a small run that the old one made; neither is imported. Then what they wrote is compared:
-the lines of logs but for the clock, sha256 of weights and optimizer in every checkpoint, configs, tokenizers,
-predictions, tables. The new program may write more files and more in a log line, nothing less and nothing else.
-The exit code is 1 if a case differs; the temporary folder then stays, to be looked at.
+For whoever rebuilds the program and wants every bit to stay. The old revision is checked out in a
+`git worktree` under a temporary folder. Both are started as a user starts them, at the same time, with the
+same command lines, on a small corpus and a small run that the old one made; neither is imported. Then what
+they wrote is compared: the lines of logs but for the clock, sha256 of weights and optimizer in every
+checkpoint, configs, tokenizers, predictions, tables. The new program may write more files and more in a log
+line, nothing less and nothing else. The exit code is 1 if a case differs; the temporary folder then stays.
 """
 import argparse
 import ast
@@ -28,29 +28,32 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TINY = dict(name='run', phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32, intermediate_size=48,
-            num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, context=64, rows_per_step=4,
-            micro_rows=2, lr=3e-3, warmup_steps=3, decay_steps=3, log_every=1, val_every=6, val_rows=5,
-            save_every=4, keep=99, device='cpu')
+TINY = dict(name='run', phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32,
+            intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, context=64,
+            rows_per_step=4, micro_rows=2, lr=3e-3, warmup_steps=3, decay_steps=3, log_every=1, val_every=6,
+            val_rows=5, save_every=4, keep=99, device='cpu')
 
-# A case is the commands that both programs run, each in its own folder. Words have no spaces in them. Before a script:
+# A case is the commands that both programs run, each in its own folder. Spaces part words; there are no quotes.
+# Before a script:
 #   old      the old program runs it in both folders
 #   killed   only in the new one's folder, and it gets SIGKILL as soon as step 24 is saved
 #   two      in two processes
 #   printed  what it prints is compared, too
 # and a|b.py is a.py, or b.py in a revision that has no a.py.
-PREPARE = ('data.py --source=folder --path={shared}/texts.jsonl --out=corpus --val_permille=50 --shard_tokens=60_000 '
-           '--tokenizer={program}/configs/corpora/docs')
+PREPARE = ('data.py --source=folder --path={shared}/texts.jsonl --out=corpus --val_permille=50 '
+           '--shard_tokens=60_000 --tokenizer={program}/configs/corpora/docs')
 RUN = 'pretrain.py {shared}/tiny.py '
 LONG = RUN + '--phases=(("clm",30),("mlm",30)) --save_every=8 '
 OTHER_SHAPE = ('--tie_word_embeddings --qk_norm --attention_bias --head_dim=12 --cut_rows=False '
                '--rope_scaling=(8.0,1.0,4.0,32) --mask_replace=(0.8,0.1,0.1) ')
 TABLES = [f'printed evaluate.py table --format=csv --protocol={name}' for name in ('standard', 'paper')]
-FINETUNE = 'finetune.py {program}/configs/tasks/docs_KIND.py --cache={shared}/tasks --device=cpu --model={shared}/out/parent '
+TASK = '{program}/configs/tasks/docs_KIND.py --cache={shared}/tasks '
+FINETUNE = 'finetune.py ' + TASK + '--device=cpu --model={shared}/out/parent '
 # At the small learning rate the head stays as it was drawn: not every prediction is the commonest label.
 GRID = FINETUNE + '--grid --lrs=1e-5,1e-2 --seeds=0,1 --steps=15 --save_model '
-BASELINE = 'tasks|finetune.py {program}/configs/tasks/docs_KIND.py --cache={shared}/tasks --baseline'
-TASK = [GRID, FINETUNE + '--probe', BASELINE, *TABLES]
+BASELINE = 'tasks|finetune.py ' + TASK + '--baseline'
+KINDS = {kind: [GRID, FINETUNE + '--probe', BASELINE, *TABLES] for kind in ('sc', 'tc', 'ir')} | {
+    'qa': [GRID, GRID + '--qa_head=span --name=span', BASELINE, *TABLES]}
 CASES = {
     'prepare': [PREPARE],
     'scratch': [RUN + '--phases=(("clm",8),("mlm",8),("mntp",8)) --first_row={near_end}'],
@@ -60,18 +63,17 @@ CASES = {
     'old_killed_other_shape': ['killed old ' + LONG + OTHER_SHAPE, LONG + OTHER_SHAPE],
     'branch': [RUN + '--name=trunk --phases=("clm",16) --decay_steps=4',
                RUN + '--phases=(("clm",8),("mlm",8)) --branch_from=out/trunk/8'],
-    'branch_from_old': [RUN + '--phases=(("clm",80),("mlm",8)) --lr=1e-2 --branch_from={shared}/out/parent/72'],
-    'weights_from_old': [RUN + '--weights_from={shared}/out/parent --context=96 --rope_theta=5e4 --first_row=64'],
+    'branch_from_old': [RUN + '--lr=1e-2 --phases=(("clm",80),("mlm",8)) '
+                        '--branch_from={shared}/out/parent/72'],
+    'weights_from_old': [RUN + '--weights_from={shared}/out/parent --context=96 '
+                         '--rope_theta=5e4 --first_row=64'],
     'ddp': ['two ' + RUN + '--micro_rows=1'],
     'fsdp': ['two ' + RUN + '--micro_rows=1 --parallel=fsdp'],
     'recompute': [RUN + '--recompute'],
-    'fill_mask': ['printed fill_mask|model.py {shared}/out/parent {shared}/out/parent/12 The<|mask|>of<|mask|>.'],
-    'finetune_sc': [line.replace('KIND', 'sc') for line in TASK],
-    'finetune_tc': [line.replace('KIND', 'tc') for line in TASK],
-    'finetune_qa': [line.replace('KIND', 'qa') for line in (GRID, GRID + '--qa_head=span --name=span', BASELINE, *TABLES)],
-    'finetune_ir': [line.replace('KIND', 'ir') for line in TASK],
-    'old_predictions': [before + FINETUNE.replace('KIND', kind) + '--steps=2'   # "already done", says the second
-                        for kind in ('tc', 'ir') for before in ('old ', 'printed ')] + TABLES}
+    'fill_mask': ['printed fill_mask|model.py {shared}/out/parent {shared}/out/parent/12 The<|mask|>.'],
+    **{f'finetune_{kind}': [line.replace('KIND', kind) for line in lines] for kind, lines in KINDS.items()},
+    'old_predictions': [before + FINETUNE.replace('KIND', kind) + '--steps=2' for kind in ('tc', 'ir')
+                        for before in ('old ', 'printed ')] + TABLES}  # the second says "already done"
 SLOW = {'compile': [RUN + '--compile']}
 
 
@@ -88,8 +90,8 @@ def run(line, number, program, folder, old):
     launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2'] if 'two' in flags else []
     environment = os.environ | {'OMP_NUM_THREADS': '1', 'OMP_WAIT_POLICY': 'passive', 'PYTHONPATH': '',
                                 'CUDA_VISIBLE_DEVICES': '', 'HF_HUB_OFFLINE': '1'}
-    process = subprocess.Popen([sys.executable, *launcher, script, *words], cwd=folder, env=environment, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, *launcher, script, *words], cwd=folder, env=environment,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if 'killed' in flags:
         while process.poll() is None and not (folder / 'out/run/24').exists():
             time.sleep(0.002)
@@ -110,7 +112,7 @@ def near_end(shared):
 # ---------------------------------------------------------------------------------------------- comparison
 
 PARTS = {  # what is compared of these files; the rest are paths, versions, and what only resuming needs
-    'meta.json': 'fingerprint tokenizer vocab_size mask_token_id special_ids documents val_tokens unigram_loss',
+    'meta.json': 'fingerprint tokenizer vocab_size mask_token_id special_ids documents unigram_loss',
     'state.json': 'step base_model origin',
     'run.json': 'kind weights labels scheme grid checkpoint tokenizer pretraining data training_data'}
 CLOCK = ('seconds', 'tokens_per_second', 'starts')
@@ -175,8 +177,8 @@ def set_up(old):
     (shared / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
     settings = TINY | {'corpus': str(shared / 'corpus')}
     (shared / 'tiny.py').write_text(''.join(f'{name} = {value!r}\n' for name, value in settings.items()))
-    parent = RUN + '--name=parent --phases=(("clm",80),("mlm",160)) --lr=1e-2 --save_at=(12,72) --save_every=0'
-    for line in (PREPARE, parent):
+    parent = '--name=parent --phases=(("clm",80),("mlm",160)) --lr=1e-2 --save_at=(12,72) --save_every=0'
+    for line in (PREPARE, RUN + parent):
         run(line, 0, old, shared, old)
 
 
@@ -200,7 +202,8 @@ def run_case(name, old, new):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument('cases', nargs='*', metavar='case', help=', '.join(CASES | SLOW))
     parser.add_argument('--old', default='7605c98', help='a revision of this repository')
     parser.add_argument('--new', default=ROOT, type=Path, help='the folder of the program compared with it')
