@@ -30,9 +30,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TINY = dict(
     name='run', phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32, intermediate_size=48,
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, context=64, rows_per_step=4, micro_rows=2,
-    lr=3e-3, warmup_steps=3, decay_steps=3, log_every=1, val_every=6, val_rows=5, save_every=4, keep=99,
-    device='cpu')
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, context=64, rows_per_step=4,
+    micro_rows=2, lr=3e-3, warmup_steps=3, decay_steps=3, log_every=1, val_every=6, val_rows=5,
+    save_every=4, keep=99, device='cpu')
 
 # A case is the commands that both programs run, each in its own folder. Spaces part words; quotes do not.
 # Before a script:
