@@ -85,7 +85,7 @@ class Settings:
             if type(share := getattr(self, name)) is float and 0 < share < 1:
                 object.__setattr__(self, name, round(share * self.total_steps))
         check(self)
-        for name in ('warmup_steps', 'decay_steps'):
+        for name in ('decay_steps', 'warmup_steps'):
             if getattr(self, name) > self.total_steps:
                 raise ValueError(f'{name} must be from 0 to {self.total_steps}, not {getattr(self, name)}')
         if not self.name or '/' in self.name or self.name.startswith('.'):

@@ -1,12 +1,13 @@
-from dataclasses import dataclass, fields
+"""Settings: what files and command lines may say, and what they are told when they may not."""
+from dataclasses import dataclass
 
 import pytest
 
-from nanoencoder import settings as configs
-import data
 import finetune
 import pretrain
-from conftest import ROOT, one_line_error, run_script
+from conftest import ROOT, one_line_error, run_process, run_script
+from nanoencoder import prepare
+from nanoencoder.settings import check, leaves, parse, setting
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,11 @@ class Example:
     name: str = ''
     compile: bool = False
     phases: tuple = ()
+    share: float = setting(0.5, 0, 1)
+    mode: str = setting('a', choices=('a', 'b'))
+
+    def __post_init__(self):
+        check(self)
 
 
 def write(folder, text, name='run.py'):
@@ -26,11 +32,12 @@ def write(folder, text, name='run.py'):
 def test_order_of_precedence(tmp_path):
     write(tmp_path, 'steps = 1\nlr = 2\nname = "base"\n', 'base.py')
     path = write(tmp_path, 'base = "base.py"\nname = "run"  # a comment\n')
-    cfg, actions = configs.parse(Example, [path, '--lr=0.5', '--compile', '--phases=(("clm", 2_0),)', '--dry_run'], dry_run=False, part=-1)
+    cfg, actions = parse(Example, [path, '--lr=0.5', '--compile', '--phases=(("clm", 2_0),)', '--dry_run'],
+                         {'dry_run': (False, ''), 'part': (-1, '')})
     assert cfg == Example(1, 0.5, 'run', True, (('clm', 20),))
-    assert actions == {'dry_run': True, 'part': -1}
-    assert type(configs.parse(Example, [path])[0].lr) is float  # an int will do for a float
-    assert configs.parse(Example, ['--name=1e-3'])[0].name == '1e-3'  # a str is taken as typed
+    assert vars(actions) == {'dry_run': True, 'part': -1}
+    assert type(parse(Example, [path])[0].lr) is float  # an int will do for a float
+    assert parse(Example, ['--name=1e-3'])[0].name == '1e-3'  # a str is taken as typed
 
 
 @pytest.mark.parametrize('text, parts', [
@@ -45,12 +52,14 @@ def test_order_of_precedence(tmp_path):
     ('steps, lr = 1, 2\n', ('run.py:1',)),
     ('steps = = 3\n', ('run.py:1', 'steps = = 3')),
     ('steps = 1\nbase = "x.py"\n', ('run.py:2', 'first line')),
+    ('share = 1.5\n', ('run.py:1', 'share must be from 0 to 1, not 1.5')),
+    ('mode = "c"\n', ('run.py:1', "mode is one of a, b, not 'c'")),
     ('base = "absent.py"\n', ('absent.py', 'No such file')),
-    ('base = "run.py"\n', ('run.py:1', 'no base of its own')),
+    ('base = "run.py"\n', ('run.py:1', 'no base itself')),
 ])
 def test_mistakes_in_a_file(tmp_path, text, parts):
     with pytest.raises(ValueError) as caught:
-        configs.parse(Example, [write(tmp_path, text)])
+        parse(Example, [write(tmp_path, text)])
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
@@ -63,16 +72,22 @@ def test_mistakes_in_a_file(tmp_path, text, parts):
     (['--compile=yes'], ("'yes'", 'bool')),
     (['-steps=3'], ('--name=value',)),
     (['--steps=3', 'run.py'], ("'run.py'", '--name=value')),
+    (['--share=nan'], ("'nan'",)),
+    (['--share=1e999'], ('--share: share must be from 0 to 1, not inf',)),
+    (['--warmup=3'], ("unknown setting 'warmup'; --help lists them",)),
+    (['--learning_rate=3'], ("the nearest is 'lr'",)),
+    (['run'], ('run: cannot read this config',)),
+    (['tiny'], ('there is configs/tiny.py',)),
 ])
 def test_mistakes_on_the_command_line(arguments, parts):
     with pytest.raises(ValueError) as caught:
-        configs.parse(Example, arguments)
+        parse(Example, arguments)
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
 def test_a_config_is_never_executed(tmp_path):
     with pytest.raises(ValueError):
-        configs.parse(Example, [write(tmp_path, f'name = open("{tmp_path}/made", "w")\n')])
+        parse(Example, [write(tmp_path, f'name = open("{tmp_path}/made", "w")\n')])
     assert not (tmp_path / 'made').exists()
 
 
@@ -85,10 +100,9 @@ def test_a_bad_value_names_its_line(tmp_path):
 
 def test_every_config_of_the_repository_parses():
     for path in sorted((ROOT / 'configs').glob('*.py')):
-        if path.name != '__init__.py':
-            configs.parse(pretrain.Settings, [str(path)], lambda values: {'name': 'after its weights'})
+        parse(pretrain.Settings, [str(path)], inherit=lambda values: {'name': 'after its weights'})
     for path in sorted((ROOT / 'configs/corpora').glob('*.py')):
-        configs.parse(data.Settings, [str(path)])
+        parse(prepare.Settings, [str(path)])
 
 
 def test_flat_phases_are_one_phase():
@@ -98,16 +112,17 @@ def test_flat_phases_are_one_phase():
 def test_torchrun_passes_every_setting_on():
     """torchrun's parser reads options behind the script's name too, and refuses what begins one of its own."""
     from torch.distributed.run import get_args_parser
-    actions = ['dry_run', 'world_size', 'tracker', 'grid', 'part', 'parts', 'verify', 'probe']
-    for name in [field.name for cls in (data.Settings, pretrain.Settings, finetune.Settings) for field in fields(cls)] + actions:
+    names = {name for owner in (prepare, pretrain, finetune) for name in (*leaves(owner.Settings), *owner.ACTIONS)}
+    for name in sorted(names):
         for argument in (f'--{name}', f'--{name}=1'):
             assert get_args_parser().parse_args(['pretrain.py', argument]).training_script_args == [argument]
     with pytest.raises(SystemExit):  # what the loop above would catch
         get_args_parser().parse_args(['pretrain.py', '--log=1'])
 
 
-def test_help_shows_settings_with_their_comments():
-    result = run_script('pretrain.py', '--help')
-    assert result.returncode == 0
-    assert '--warmup_steps' in result.stdout and 'in all processes: 192 GPUs x 6 rows' in result.stdout
-
+@pytest.mark.parametrize('script, part', [('pretrain.py', 'of all processes: 192 GPUs x 6'), ('data.py', 'tokenizer.json (file'),
+                                          ('finetune.py', 'share of the steps'), ('evaluate.py', 'of the bootstrap')])
+def test_help_and_mistakes_of_each_script_in_a_process_of_its_own(script, part):
+    result = run_process(script, '--help')
+    assert result.returncode == 0 and part in result.stdout, result.stderr
+    one_line_error(run_process(script, 'table' if script == 'evaluate.py' else 'configs/absent.py', '--out_of=3'))

@@ -1,17 +1,16 @@
 """What is counted before a run, against numbers worked out by hand for the 610M."""
-import dataclasses
 
 import numpy as np
 import pytest
 
-from nanoencoder import settings as configs
 from nanoencoder import cost
+from nanoencoder.settings import flat, parse
 import data
 import pretrain
-from conftest import ROOT
+from conftest import ROOT, replace
 
 WEIGHTS, ENDS = 755_625_600, 2 * 128_256 * 1152
-CFG, _ = configs.parse(pretrain.Settings, [str(ROOT / 'configs/610m_clm.py')])
+CFG, _ = parse(pretrain.Settings, [str(ROOT / 'configs/610m_clm.py')])
 
 
 @pytest.mark.parametrize('kind, share', [('clm', 1 - 2 / 2048), ('mlm', 0.4)])
@@ -25,13 +24,13 @@ def test_flops(kind, share):
 
 @pytest.mark.parametrize('kind', ['mlm', 'clm'])
 def test_flops_of_batches_are_what_is_expected_of_the_law(kind):
-    cfg = dataclasses.replace(CFG, context=256, vocab_size=4096)
+    cfg = replace(CFG, context=256, vocab_size=4096)
     ids = {'bos_token_id': 4093, 'eos_token_id': 4094, 'pad_token_id': 4094, 'mask_token_id': 4095}
     corpus = type('Random', (), dict(
         meta=ids | {'special_ids': [4093, 4094, 4095]}, ordinary_ids=np.arange(4093),
         stretch=lambda self, split, k, context: np.random.default_rng(k).integers(0, 4093, context)))()
     batch, _ = data.make_batch(corpus, 'train', [(k, k) for k in range(400)], 0, kind, cfg)
-    assert cost.batch_flops(cfg, batch, kind) == pytest.approx(cost.flops_per_token(cfg, kind) * 400 * 256, rel=0.01)
+    assert cost.batch_flops(cfg.model, batch, kind) == pytest.approx(cost.flops_per_token(cfg, kind) * 400 * 256, rel=0.01)
 
 
 def test_memory():
@@ -41,7 +40,7 @@ def test_memory():
     by_hand = {'ddp': 18 * WEIGHTS, 'fsdp': 16 * WEIGHTS / 8 + 4 * ENDS + 4 * WEIGHTS,
                'activations': 6 * 2048 * 26 * layer, 'loss': 4 * 2048 * 128_256 + 8 * 128_256 * 1152}
     assert found == pytest.approx({name: value / 2 ** 30 for name, value in by_hand.items()})
-    at_once = dataclasses.replace(CFG, recompute=True, compile=False)
+    at_once = replace(CFG, recompute=True, compile=False)
     found = cost.memory_gib(at_once, 192, WEIGHTS)
     by_hand = {'ddp': 18 * WEIGHTS, 'fsdp': 16 * WEIGHTS / 192 + 8 * ENDS,
                'activations': 6 * 2048 * (26 * 4 * 1152 + layer), 'loss': 8 * 2048 * 128_256 + 8 * 128_256 * 1152}
@@ -58,3 +57,16 @@ def test_network():
     flops = 1152 * 2048 * cost.flops_per_token(CFG, 'clm')
     assert cost.efficiency(CFG, 192, WEIGHTS, flops)['ddp'] == pytest.approx(120.8 / (120.8 + 53.1), abs=2e-3)
     assert cost.efficiency(CFG, 192, WEIGHTS, 100 * flops)['fsdp'] > 0.99
+
+
+def test_flops_of_old_and_new_checkpoints():
+    """7605c98 did not write FLOPs, nor `repeat`: they are counted, as for the paper's models."""
+    cfg = replace(CFG, phases=(('clm', 100), ('mlm', 300)), warmup_steps=0, decay_steps=0)
+    clm, mlm = (2048 * 1152 * cost.flops_per_token(cfg, kind) for kind in ('clm', 'mlm'))
+    settings = {name: value for name, value in flat(cfg).items() if name != 'repeat'}
+    assert cost.flops_of_state({'settings': settings, 'step': 250}) == pytest.approx(100 * clm + 150 * mlm, rel=1e-12)
+    assert cost.flops_of_state({'settings': settings, 'step': 50}) == pytest.approx(50 * clm, rel=1e-12)
+    assert cost.flops_of_state({'settings': settings, 'step': 50, 'flops': 3.0}) == 3.0
+    mixed = replace(cfg, phases=(('clm', 1), ('mlm', 3)), repeat=100)
+    assert cost.flops_until(mixed, 400) == pytest.approx(100 * clm + 300 * mlm, rel=1e-12)
+    assert cost.flops_until(mixed, 6) == pytest.approx(2 * clm + 4 * mlm, rel=1e-12)

@@ -1,0 +1,196 @@
+"""What predictions are worth: the field's metrics and the paper's, for each kind of task; needs numpy."""
+import collections
+import itertools
+import math
+import re
+import statistics
+import string
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+
+def entities(tags, scheme='conlleval'):
+    """{(type, start, end)} of a sentence's tags; end is exclusive.
+
+    scheme  conlleval: by the CoNLL-2000 script's rules, which read IOB1 and IOB2 alike (seqeval's default)
+            IOB2: an entity begins with B- and nothing else (seqeval's mode='strict')
+            IOB1: it begins with B- where it touches one of its own type, and otherwise with I-
+    """
+    spans, kind, start, before = set(), None, 0, 'O'
+    for i, tag in enumerate([*tags, 'O']):
+        prefix, _, this = tag.partition('-')
+        if tag != 'O' and (prefix not in ('B', 'I') or not this):
+            raise ValueError(f'tag {tag!r} is neither O nor B-TYPE nor I-TYPE')
+        continues = prefix == 'I' and this == kind
+        begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues,
+                  'IOB2': prefix == 'B',
+                  'IOB1': prefix == 'B' and before[2:] == this or prefix == 'I' and not continues}[scheme]
+        if kind is not None and not continues:
+            if not (scheme == 'IOB1' and before[0] == prefix == 'B' and this != kind):  # to seqeval no end
+                spans.add((kind, start, i))
+            kind = None
+        if begins:
+            kind, start = this, i
+        before = tag
+    return spans
+
+
+def entity_counts(gold, pred, scheme='conlleval'):
+    """(correct, predicted, gold) entities of one sentence."""
+    gold, pred = entities(gold, scheme), entities(pred, scheme)
+    return len(gold & pred), len(pred), len(gold)
+
+
+def f1(correct, predicted, gold):
+    return 2 * correct / (predicted + gold) if predicted + gold else 0.0
+
+
+def macro_f1(golds, preds):
+    """Mean F1 of all labels in either list: scikit-learn's f1_score(average='macro', zero_division=0)."""
+    gold, predicted = collections.Counter(golds), collections.Counter(preds)
+    correct = collections.Counter(g for g, p in zip(golds, preds) if g == p)
+    labels = predicted | gold or ['']
+    return statistics.fmean(f1(correct[label], predicted[label], gold[label]) for label in labels)
+
+
+def normalise(answer):
+    """As SQuAD's script: lower case, without punctuation, articles and superfluous spaces."""
+    answer = ''.join(character for character in answer.lower() if character not in string.punctuation)
+    return ' '.join(re.sub(r'\b(a|an|the)\b', ' ', answer).split())
+
+
+def exact_match(pred, gold):
+    return float(normalise(pred) == normalise(gold))
+
+
+def token_f1(pred, gold):
+    """F1 of two bags of words; where either is empty, whether both are."""
+    pred, gold = normalise(pred).split(), normalise(gold).split()
+    if not pred or not gold:
+        return float(pred == gold)
+    return f1((collections.Counter(pred) & collections.Counter(gold)).total(), len(pred), len(gold))
+
+
+def best(score, pred, golds):
+    """The best score over the gold answers; a question without any has the empty answer, as in SQuAD v2.
+
+    Like the official script, golds that normalise to nothing are left out unless all do.
+    """
+    return max(score(pred, gold) for gold in [gold for gold in golds if normalise(gold)] or [''])
+
+
+def dcg(grades):
+    """Discounted cumulative gain of the grades of a ranking, best document first."""
+    return sum(max(0, grade) / math.log2(i + 2) for i, grade in enumerate(grades))
+
+
+def ndcg(grades, docs, k=10):
+    """NDCG@k as trec_eval's: gain = grade, discount = log2(rank + 1), the ideal over all judged documents.
+
+    grades  {document: grade}; 0 and below are no gain
+    docs    ids, best first; ties are in the caller's order
+    """
+    perfect = dcg(sorted(grades.values(), reverse=True)[:k])
+    return dcg(grades.get(doc, 0) for doc in docs[:k]) / perfect if perfect else 0.0
+
+
+def ndcg_of_ties(grades, docs, scores, tied=None, k=10):
+    """NDCG@k as scikit-learn's and the paper's numbers: documents of equal score share their mean gain.
+
+    tied  {'size', 'grades'} of all documents whose score is the last one's, where docs holds not all of them
+    """
+    gained, rank = 0.0, 0
+    for score, group in itertools.groupby(zip(scores, docs), key=lambda item: item[0]):
+        gains = [max(0, grades.get(doc, 0)) for _, doc in group]
+        size = len(gains)
+        if tied and score == scores[-1]:
+            gains, size = tied['grades'], tied['size']
+        discounts = sum(1 / math.log2(i + 2) for i in range(rank, min(k, rank + size)))
+        gained += math.fsum(gains) / size * discounts
+        rank += size
+    perfect = dcg(sorted(grades.values(), reverse=True)[:k])
+    return gained / perfect if perfect else 0.0
+
+
+# --------------------------------------------------------------------------------------------- kinds of tasks
+
+def score_labels(rows, scheme):
+    golds, preds = ([row[name] for row in rows] for name in ('gold', 'pred'))
+    right = [float(pred == gold) for pred, gold in zip(preds, golds)]
+    return 'accuracy', right, [1.0] * len(rows), {'macro F1': macro_f1(golds, preds)}
+
+
+def score_tags(rows, scheme):
+    counts = np.array([entity_counts(row['gold'], row['pred']) for row in rows])
+    correct, predicted, gold = counts.sum(0).tolist()
+    strict = np.sum([entity_counts(row['gold'], row['pred'], scheme) for row in rows], 0).tolist()
+    return 'entity F1', (2.0 * counts[:, 0]).tolist(), (counts[:, 1] + counts[:, 2]).astype(float).tolist(), {
+        'precision': correct / predicted if predicted else 0.0, 'recall': correct / gold if gold else 0.0,
+        f'strict {scheme} F1': f1(*strict), 'entities': gold}
+
+
+def score_answers(rows, scheme):
+    scores = [best(token_f1, row['pred'], row['golds']) for row in rows]
+    exact = [best(exact_match, row['pred'], row['golds']) for row in rows]
+    others = {'exact': statistics.fmean(exact)}
+    for name, answered in (('HasAns', True), ('NoAns', False)):
+        at = [i for i, row in enumerate(rows) if bool(row['golds']) == answered]
+        if at and len(at) < len(rows):
+            others |= {f'{name} exact': statistics.fmean(exact[i] for i in at),
+                       f'{name} F1': statistics.fmean(scores[i] for i in at), f'{name} questions': len(at)}
+    return 'F1', scores, [1.0] * len(rows), others
+
+
+def relevant(row):
+    return {doc: int(grade >= 1) for doc, grade in row['gold'].items()}
+
+
+def score_rankings(rows, scheme):
+    scores = [ndcg(row['gold'], row['docs']) for row in rows]
+    binary = statistics.fmean(ndcg(relevant(row), row['docs']) for row in rows)
+    return 'NDCG@10', scores, [1.0] * len(rows), {'binary NDCG@10': binary}
+
+
+def paper_ndcg(row):
+    tied = row.get('tied') and {'size': row['tied']['size'], 'grades': [1] * len(row['tied']['grades'])}
+    return ndcg_of_ties(relevant(row), row['docs'], row['scores'], tied)
+
+
+class Kind(NamedTuple):
+    form: str           # of a row of predictions, in words
+    holds: Callable     # row -> whether it has that form
+    standard: Callable  # (rows, scheme) -> (name, numerators, denominators, {name: score})
+    metric: str         # the paper's
+    paper: Callable     # row -> the authors' score of it; a run's is the mean
+
+
+def ranked(row):
+    scores, docs = row['scores'], row['docs']
+    return len(scores) == len(docs) == len(set(docs)) and all(a >= b for a, b in itertools.pairwise(scores))
+
+
+KINDS = {
+    'SC': Kind('{id, gold, pred}', lambda row: {'id', 'gold', 'pred'} <= row.keys(),
+               score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
+    'TC': Kind('{id, gold, pred}, as many tags in both', lambda row: len(row['gold']) == len(row['pred']),
+               score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),  # "O" is a label, too
+    'QA': Kind('{id, golds, pred}, a list of texts and a text',
+               lambda row: isinstance(row['golds'], list) and isinstance(row['pred'], str),
+               score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
+    'IR': Kind('{id, gold, docs, scores}, different docs, best first, with a score each', ranked,
+               score_rankings, 'NDCG@10', paper_ndcg)}
+
+
+def standard_scores(kind, rows, scheme='IOB2'):
+    """(name, numerators, denominators, {name: score}) of a run's instances.
+
+    The score is sum(numerators) / sum(denominators): of counts, so that it can be resampled. The dict has
+    other scores of the whole run, as fractions of 1, and counts of entities or questions.
+    """
+    return KINDS[kind].standard(rows, scheme)
+
+
+def ratio(numerators, denominators):
+    total = float(np.sum(denominators))
+    return float(np.sum(numerators)) / total if total else 0.0

@@ -1,0 +1,65 @@
+"""Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
+
+`KINDS` is the table of kinds. A fifth one is one more file, an entry here and one in metrics.py.
+"""
+import json
+from collections import Counter
+
+import numpy as np
+
+from nanoencoder.tasks.classification import Classification
+from nanoencoder.tasks.kind import NO_LABEL, Data
+from nanoencoder.tasks.questions import Questions
+from nanoencoder.tasks.retrieval import Retrieval
+from nanoencoder.tasks.tagging import Tagging
+from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint, write_run
+
+KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval}
+
+
+def kind_of(task):
+    """The Kind of a task; ValueError if its settings do not suit one."""
+    if task.kind not in KINDS:
+        raise ValueError(f'kind is one of {", ".join(KINDS)}, not {task.kind!r}')
+    return KINDS[task.kind](task)
+
+
+def load(task, training=True):
+    return kind_of(task).load(training)
+
+
+def load_data(task, tokenizer, max_length, training=True):
+    """(Data, words for people on what truncation lost in each part)"""
+    kind = kind_of(task)
+    rows, labels = kind.load(training)
+    encoded = kind.encode(rows, labels, tokenizer, max_length)
+    examples = {part: examples for part, (examples, _) in encoded.items()}
+    lost = {part: ', '.join(f'{count:,} {what}' for what, count in lost.items())
+            for part, (_, lost) in encoded.items()}
+    return Data(task, rows, labels, examples), lost
+
+
+def baseline(task, rows):
+    """(name, {split: predictions}) of a simple method that learns from train."""
+    name, predict = kind_of(task).baseline(rows)
+    return name, {split: [predict(row) for row in rows[split]] for split in SCORED}
+
+
+def look(task, tokenizer):
+    """Print what a task holds: rows, lengths, what truncation loses, labels, and two rows."""
+    max_length = task.max_length or round(0.99 * 2048)
+    data, lost = load_data(task, tokenizer, max_length)
+    hint = '' if task.max_length else ' (of a context of 2,048; --max_length=507 for tiny models)'
+    print(f'{task.dataset} ({task.kind}), data {data.scored_sha256[:12]}; '
+          f'lengths in tokens of {task.tokenizer}, at most {max_length}{hint}')
+    for part, rows in (data.examples | data.rows).items():
+        line = f'  {part:<11} {len(rows):>8,} {"documents" if isinstance(rows, dict) else "rows"}'
+        if part in data.examples:
+            lengths = [len(example.tokens) for example in data.examples[part]]
+            line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
+        print(line + (f'; lost or split by length: {lost[part]}' if lost.get(part) else ''))
+    labels = Counter(label for row in data.rows['train'] for label in row.get('tags', [row.get('label')]))
+    for label, count in labels.most_common() if data.labels else ():
+        print(f'  label {label:<16} {count:>10,} in train')
+    for row in data.rows['train'][:2]:
+        print('  ' + json.dumps(row, ensure_ascii=False)[:600])

@@ -1,0 +1,173 @@
+"""Tables of rows from .jsonl, .csv, .tsv, .parquet, .iob and .conll files, the hub, the embedded texts.
+
+A table is (rows as dicts, {column: names of its labels} where the file says them).
+"""
+import csv
+import hashlib
+import importlib.metadata
+import json
+import re
+import sys
+from pathlib import Path
+
+from nanoencoder import docs
+from nanoencoder.durable import whole_folder
+
+
+def local_files(folder, source, subset, split):
+    """The files of a split: <split>.<suffix>, or parquet shards. `folder` may hold several datasets."""
+    name = source.split('/')[-1]
+    roots = [root for root in (folder / name, folder) if root.is_dir()][:1] if name else [folder]
+    below = (subset, '', 'data', 'default', 'plain_text')
+    for place in [root / name for root in roots for name in below if (root / name).is_dir()]:
+        for suffix in READERS:
+            if (place / f'{split}{suffix}').is_file():
+                return [place / f'{split}{suffix}']
+        if shards := sorted(place.glob(f'{split}-*.parquet')) or sorted((place / split).glob('*.parquet')):
+            return shards
+    what = f' for {name} {subset}'.rstrip() if name or subset else ''
+    hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
+    names = f'{split}{{{",".join(READERS)}}}'
+    raise ValueError(f'{folder}: no {names} and no {split}-*.parquet{what} there{hint}')
+
+
+def read_files(paths, only=None):
+    """The table of a split's files. only = (columns, ids): just the rows with these ids."""
+    rows, names = [], {}
+    for path in paths:
+        if not path.stat().st_size:
+            raise ValueError(f'{path}: is empty')
+        try:
+            read, labels = READERS[path.suffix](path)
+        except UnicodeDecodeError as error:
+            raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
+        rows += read if only is None else [row for row in read if id_of(row, only[0]) in only[1]]
+        for column in labels:
+            if names.setdefault(column, labels[column]) != labels[column]:
+                raise ValueError(f'{path}: orders the labels of {column!r} otherwise than {paths[0].name}')
+    if not rows and only is None:
+        raise ValueError(f'{paths[0]}: holds no row')
+    return rows, names
+
+
+def id_of(row, columns):
+    """The row's id as a string: what stands in the first of these columns that it has."""
+    return next((str(row[column]) for column in columns if column in row), None)
+
+
+def read_jsonl(path):
+    rows = []
+    with path.open(encoding='utf-8-sig') as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    rows.append(json.loads(line))
+                except (ValueError, RecursionError):
+                    raise ValueError(f'{path}:{number}: not valid JSON') from None
+                if not isinstance(rows[-1], dict):
+                    raise ValueError(f'{path}:{number}: not an object of columns')
+    return rows, {}
+
+
+def read_csv(path):
+    csv.field_size_limit(2 ** 30)
+    with path.open(encoding='utf-8-sig', newline='') as file:
+        reader = csv.reader(file, delimiter='\t' if path.suffix == '.tsv' else ',', strict=True)
+        try:
+            header = next(reader)
+            if len(set(header)) < len(header):
+                raise ValueError(f'{path}: two columns of its header have one name')
+            rows = []
+            for fields in filter(None, reader):
+                if len(fields) != len(header):
+                    raise ValueError(f'{path}:{reader.line_num}: has {len(fields)} fields, '
+                                     f'the header {len(header)}')
+                rows.append(dict(zip(header, fields)))
+        except csv.Error as error:
+            raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open?)') from None
+    return rows, {}
+
+
+def read_parquet(path):
+    import pyarrow
+    import pyarrow.parquet
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
+    try:
+        about = json.loads((table.schema.metadata or {}).get(b'huggingface', b'{}'))
+        return table.to_pylist(), label_names(about.get('info', {}).get('features', {}))
+    except (ValueError, AttributeError, KeyError) as error:
+        raise ValueError(f'{path}: its description of features is damaged: {error!r}') from None
+
+
+def read_iob(path):
+    """CoNLL's columns: a word a line, its tag in the last column, an empty line after a sentence."""
+    rows, words, tags = [], [], []
+    with path.open(encoding='utf-8-sig') as file:
+        for number, line in enumerate([*file, '\n'], 1):
+            fields = line.strip(' \t\r\n')
+            fields = re.split('[ \t]+', fields) if fields else []
+            if not fields or fields[0] == '-DOCSTART-':
+                if words:
+                    rows.append({'tokens': words, 'tags': tags})
+                words, tags = [], []
+            elif len(fields) < 2:
+                raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r}')
+            else:
+                words.append(fields[0])
+                tags.append(fields[-1])
+    return rows, {}
+
+
+READERS = {'.jsonl': read_jsonl, '.csv': read_csv, '.tsv': read_csv, '.parquet': read_parquet,
+           '.iob': read_iob, '.conll': read_iob}
+
+
+def label_names(features):
+    """{column: [names]} of the class labels among a dataset's features, alone or in lists."""
+    names = {}
+    for column, feature in features.items() if isinstance(features, dict) else ():
+        while isinstance(feature, dict) and 'feature' in feature:
+            feature = feature['feature']
+        if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
+            names[column] = feature['names']
+    return names
+
+
+def read_hub(source, subset, split, revision, only=None):
+    """The table of a dataset of the hub, read with `datasets`."""
+    import datasets
+    if revision == 'refs/convert/parquet':  # has no list of its files
+        options = {'data_files': {split: f'{subset or "default"}/{split}/*.parquet'}}
+    else:
+        options = {'name': subset or None}
+    try:
+        dataset = datasets.load_dataset(source, split=split, revision=revision or None, **options)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ValueError(f'cannot read {split} of {source} {subset}: {error}; '
+                         '--data=<folder> reads a local copy') from None
+    if only is not None:
+        column = next(column for column in only[0] if column in dataset.column_names)
+        dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only[1]])
+    return list(dataset), label_names(dataset.features.to_dict())
+
+
+def embedded_files(cache, dataset):
+    """The folder of an embedded task. All are extracted once, then read from the cache."""
+    versions = [f'{name} {importlib.metadata.version(name)}' for name in docs.PACKAGES]
+    key = hashlib.sha256('\n'.join(versions).encode() + Path(docs.__file__).read_bytes()).hexdigest()[:12]
+    folder = Path(cache) / f'docs-{key}'
+    if not folder.exists():
+        print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
+        with whole_folder(folder) as temporary:
+            for name, splits in docs.tasks(docs.documents()).items():
+                (temporary / name).mkdir()
+                for split, rows in splits.items():
+                    lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
+                    (temporary / name / f'{split}.jsonl').write_text(lines, encoding='utf-8')
+    if not (folder / dataset).is_dir():
+        names = ', '.join(sorted(path.name for path in folder.iterdir()))
+        raise ValueError(f'dataset: the embedded tasks are {names}, not {dataset!r}')
+    return folder / dataset

@@ -1,0 +1,250 @@
+"""QA, extractive question answering: the answer is a part of the context, or there is none.
+
+qa_head = "tag" tags the answer's tokens, as the paper's authors do; "span" predicts its start and end.
+"""
+import math
+import re
+from collections import Counter, defaultdict
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans
+from nanoencoder.tasks.task import SCORED, check_template, fill, get, whole
+
+LONGEST = 30   # tokens of a span
+
+
+class Questions(Kind):
+    """Rows of id, question, context, answers [(text, start)], candidates."""
+    per_token = True
+
+    def check(self):
+        check_template('template', self.task.template)
+        if not self.task.template.endswith('{context}'):
+            raise ValueError('template of a QA task must end with {context}')
+        if self.task.qa_head == 'span' and self.task.template == '{context}':
+            raise ValueError('template of a QA task needs a question before {context}')
+
+    def make_row(self, row, labels, where):
+        context = get(row, 'context', where)
+        answers = answers_in(row, self.task.answers, context, where)
+        candidates = get(row, self.task.candidates, where, list) if self.task.candidates else []
+        candidates = [one['text'] if isinstance(one, dict) else one for one in candidates]
+        if not all(isinstance(text, str) and text for text in candidates):
+            raise ValueError(f'{where}: column {self.task.candidates!r} is not a list of texts')
+        question = fill(self.task.template.removesuffix('{context}'), row, where)
+        return {'question': question, 'context': context, 'answers': answers,
+                'candidates': sorted(set(candidates))}
+
+    def encode(self, rows, labels, tokenizer, max_length):
+        encoded = super().encode(rows, labels, tokenizer, max_length)
+        if self.task.qa_head == 'span' and always_answered(rows):  # SQuAD v1.1: no window without its answer
+            examples, lost = encoded['train']
+            encoded['train'] = [example for example in examples if (example.targets == 1).any()], lost
+        return encoded
+
+    def examples(self, rows, labels, tokenizer, max_length):
+        """A window or more of each context, after the question. Target 1 on the tokens of the (first) answer.
+
+        A window with only a part of the answer has that part tagged, but for qa_head = "span" no answer.
+        """
+        examples, lost = [], Counter()
+        for k, row in enumerate(rows):
+            question, tokens = tokenizer.encode(row['question']), tokenizer.encode(row['context'])
+            lost['questions'] += len(question) >= max(1, max_length // 2)
+            question = question[:max(0, max_length // 2 - 1)]
+            characters = character_spans(tokens, tokenizer, row['context'])
+            text, start = row['answers'][0] if row['answers'] else ('', 0)
+            inside = (characters[:, 0] < start + len(text)) & (characters[:, 1] > start)
+            windows = self.windows(len(tokens), max_length - len(question) - 1)
+            complete = [bool(inside.any() and inside[window].sum() == inside.sum()) for window in windows]
+            for window, is_complete in zip(windows, complete):
+                targets = inside[window] & (is_complete or self.task.qa_head == 'tag')
+                outside = np.full(len(question), NO_LABEL)
+                places = np.tile(-1, (len(question), 2))
+                examples.append(Example(
+                    np.concatenate([question, tokens[window], [tokenizer.ids['eos']]]).astype(np.int64),
+                    np.concatenate([outside, targets, [NO_LABEL]]).astype(np.int64), k,
+                    np.concatenate([places, characters[window], [[-1, -1]]])))
+            lost['texts'] += len(windows) > 1
+            lost['windows'] += len(windows) - 1
+            lost['answers'] += bool(row['answers']) and not any(complete)
+        return examples, +lost
+
+    def windows(self, length, room):
+        """Slices of at most `room` tokens that cover a context and overlap."""
+        step = max(1, room - min(self.task.overlap, room // 2))
+        starts = [0]
+        while starts[-1] + room < length:
+            starts.append(starts[-1] + step)
+        return [slice(start, start + room) for start in starts]
+
+    def head(self, hidden_size, labels):
+        return TokenClassifier(hidden_size, 2)  # no and yes, or start and end
+
+    def num_targets(self, example):
+        return 1 if self.task.qa_head == 'span' else super().num_targets(example)
+
+    def loss(self, output, batch):
+        return span_loss(output, batch) if self.task.qa_head == 'span' else super().loss(output, batch)
+
+    def predict(self, data, outputs):
+        never_empty, predictions = always_answered(data.rows), {}
+        for split in SCORED:
+            windows = defaultdict(list)
+            for example, logits in zip(data.examples[split], outputs[split]):
+                windows[example.row].append((example, logits))
+            predictions[split] = [{'id': row['id'], 'golds': [text for text, _ in row['answers']],
+                                   'pred': answer_of(row, windows[k], self.task.qa_head, never_empty)}
+                                  for k, row in enumerate(data.rows[split])]
+        return predictions
+
+    def baseline(self, rows):
+        """Of train's answers that occur in the context, the most frequent; none if there is none."""
+        counts = Counter(text for row in rows['train'] for text, _ in row['answers'])
+        known = sorted(counts, key=lambda text: (-counts[text], text))[:5_000]
+        return 'frequent-answer', lambda row: {
+            'id': row['id'], 'golds': [text for text, _ in row['answers']],
+            'pred': next((text for text in known if text in row['context']), '')}
+
+    def export(self, labels, sizes):
+        labels, answer = ('O', 'ANSWER'), 'the tokens of the answer are ANSWER'
+        if self.task.qa_head == 'span':
+            labels = 'start', 'end'
+            answer = "the best start and end among the context's tokens, or both at eos for no answer"
+        return Export('ForTokenClassification', 'token-classification',
+                      "AutoModelForTokenClassification.from_pretrained('<this folder>')",
+                      f'{self.task.template!r}; {answer}', labels)
+
+
+def answers_in(row, column, context, where):
+    """[(text, start)] in characters of the context; none: the question has no answer there."""
+    value = row.get(column)
+    columns = [value.get(name) for name in ('text', 'answer_start')] if isinstance(value, dict) else ['']
+    if all(isinstance(column, list) for column in columns):  # SQuAD
+        texts, starts = columns
+        if len(texts) != len(starts):
+            raise ValueError(f'{where}: has {len(texts)} answers and {len(starts)} starts')
+        answers = list(zip(texts, starts))
+    elif isinstance(value, list) and all(isinstance(x, dict) and {'text', 'start'} <= {*x} for x in value):
+        answers = [(one['text'], one['start']) for one in value]
+        for one in value:  # ReCoRD's `end` is the last character's index, not the one behind it
+            if 'end' in one and context[one['start']:one['end'] + 1] != one['text']:
+                raise ValueError(f'{where}: {one["text"]!r} is not characters {one["start"]} to {one["end"]} '
+                                 'of its context')
+    else:
+        raise ValueError(f'{where}: column {column!r} has neither text and answer_start '
+                         'nor a list of text, start, end')
+    for text, start in answers:
+        if not isinstance(text, str) or not text.strip() or type(start) is not int or start < 0 or \
+                context[start:start + len(text)] != whole(text):
+            raise ValueError(f'{where}: answer {text!r} is not at character {start} of its context')
+    return answers
+
+
+def always_answered(rows):
+    """Whether every question of train has an answer, as in SQuAD v1.1; then "span" predicts none empty."""
+    return all(row['answers'] for row in rows['train'])
+
+
+# ----------------------------------------------------------------------------------- characters of the tokens
+
+def character_spans(tokens, tokenizer, text):
+    """(n, 2): the characters [first, last + 1) of each token, without the white space around them."""
+    bytes_of, original, text = byte_spans(tokens, tokenizer), text, tokenizer.normalize(text)
+    lengths = [len(character.encode('utf-8', 'replace')) for character in text]
+    character_of = np.append(np.repeat(np.arange(len(text)), lengths), len(text))  # of each byte
+    spans = np.empty((len(tokens), 2), np.int64)
+    for k, (first, last) in enumerate(bytes_of.tolist()):
+        a, b = int(character_of[first]), int(character_of[last - 1]) + 1
+        while a < b and text[a].isspace():
+            a += 1
+        while b > a and text[b - 1].isspace():
+            b -= 1
+        spans[k] = a, b
+    return spans if text == original else original_places(original, tokenizer)[spans]
+
+
+def original_places(text, tokenizer):
+    """Where in the text each character of its normalised form begins, and where the last one ends.
+
+    Word by word, for nothing composes across white space; a character made of several begins with the first.
+    """
+    places, start = [], 0
+    for part in re.findall(r'\s+|\S+', text):
+        lengths = [len(tokenizer.normalize(part[:k])) for k in range(len(part) + 1)]  # falls at a mark
+        places += [start + max(k for k, length in enumerate(lengths) if length <= j)
+                   for j in range(lengths[-1])]
+        start += len(part)
+    return np.array([*places, len(text)])
+
+
+# ----------------------------------------------------------------------------------------- losses and answers
+
+def span_loss(output, batch):
+    """Cross-entropies of start and end over the context's tokens and eos, which stands for no answer."""
+    starts, loss = np.cumsum([0] + [len(example.tokens) for example in batch]), 0
+    for example, first, last in zip(batch, starts, starts[1:]):
+        answer = np.flatnonzero(example.targets == 1)
+        forbidden = torch.from_numpy(example.words[:, 0] < 0).to(output.device)
+        forbidden[-1] = False
+        logits = output[first:last].masked_fill(forbidden[:, None], -math.inf)
+        ends = [answer[0], answer[-1]] if len(answer) else [len(logits) - 1] * 2
+        loss = loss + F.cross_entropy(logits.T, torch.tensor(ends, device=output.device), reduction='sum') / 2
+    return loss
+
+
+def answer_of(row, windows, qa_head, never_empty):
+    """The text of the best span of any window, empty if there is none; of equal spans the later one."""
+    if row['candidates']:
+        spans = [best_candidate(row, example, logits, qa_head) for example, logits in windows]
+    elif qa_head == 'tag':
+        spans = [best_run(example, logits) for example, logits in windows]
+    else:
+        spans = [best_span(example, logits, never_empty) for example, logits in windows]
+    _, first, last = max(spans)
+    return row['context'][first:last].strip()
+
+
+def best_run(example, logits):
+    """(sum of log-odds, first, last character + 1) of the best run of tagged tokens; (0, 0, 0) for none."""
+    odds = np.where(example.words[:, 0] >= 0, logits[:, 1] - logits[:, 0], -1.0)
+    inside = np.concatenate([[False], odds > 0, [False]])
+    edges = np.flatnonzero(inside[1:] != inside[:-1])
+    runs = [(float(odds[a:b].sum()), int(example.words[a, 0]), int(example.words[b - 1, 1]))
+            for a, b in zip(edges[::2], edges[1::2])]
+    return max(runs, default=(0.0, 0, 0))
+
+
+def best_span(example, logits, never_empty=False, longest=LONGEST):
+    """(score over that of no answer, first, last character + 1) of the best span of at most `longest`."""
+    at = np.flatnonzero(example.words[:, 0] >= 0)
+    if not len(at):
+        return -math.inf if never_empty else 0.0, 0, 0
+    scores = logits[at, 0][:, None] + logits[at, 1][None]
+    near = np.triu(np.ones_like(scores, bool)) & ~np.triu(np.ones_like(scores, bool), longest)
+    scores = np.where(near, scores, -np.inf)
+    a, b = np.unravel_index(scores.argmax(), scores.shape)
+    over = float(scores[a, b] - logits[-1].sum())
+    if over <= 0 and not never_empty:
+        return 0.0, 0, 0
+    return over, int(example.words[at[a], 0]), int(example.words[at[b], 1])
+
+
+def best_candidate(row, example, logits, qa_head):
+    """(score, first, last + 1) of a candidate's best occurrence whole in a window.
+
+    The score is the mean log-odds of its tokens, or start + end over that of no answer.
+    """
+    spans, places = [(-math.inf, 0, 0)], example.words
+    for text in row['candidates']:
+        for match in re.finditer(rf'(?<!\w){re.escape(text)}(?!\w)', row['context']):
+            inside = (places[:, 0] < match.end()) & (places[:, 1] > match.start())
+            at = np.flatnonzero(inside & (places[:, 0] >= 0))
+            if len(at) and places[at[0], 0] <= match.start() and places[at[-1], 1] >= match.end():
+                over = logits[at[0], 0] + logits[at[-1], 1] - logits[-1].sum()
+                score = (logits[at, 1] - logits[at, 0]).mean() if qa_head == 'tag' else over
+                spans.append((float(score), match.start(), match.end()))
+    return max(spans)

@@ -1,0 +1,275 @@
+"""IR, retrieval: a query finds documents by the cosine of mean-pooled vectors; trained on (query, positive).
+
+Corpus, queries and judgements are BEIR's files, MLDR's, or those of the embedded texts.
+"""
+import math
+import random
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from nanoencoder.tasks.classification import terms
+from nanoencoder.tasks.files import id_of, local_files, read_files
+from nanoencoder.tasks.kind import Example, Export, Kind, unit_vectors, with_eos
+from nanoencoder.tasks.task import SCORED, check_template, embedded, fill, get, read_table
+
+ID_COLUMNS = ('_id', 'docid')
+
+
+class Pair(NamedTuple):
+    """A query and a document that answers it."""
+    tokens: np.ndarray     # of the query
+    positive: np.ndarray   # tokens of the document
+    document: str
+    known: set             # every document that train has for this query
+
+
+class Retrieval(Kind):
+    """Rows of train: query, positive; of validation and test: id, query, grades {document: grade}.
+
+    'corpus' is {document: text}.
+    """
+    whole_batch = True
+
+    def check(self):
+        if len(self.task.pair) != 2:
+            raise ValueError(f'pair is two templates, of query and positive, not {self.task.pair!r}')
+        for name, template in (('query', self.task.query), ('document', self.task.document),
+                               *(('pair', template) for template in self.task.pair)):
+            check_template(name, template)
+
+    def load(self, training=True):
+        task = self.task
+        source = task.pairs or task.source
+        table = read_table(task, source, task.train)[0] if training else []
+        pairs = [make_pair(task, row, f'{source or task.dataset} {task.train} row {number}')
+                 for number, row in enumerate(table)]
+        queries, grades, corpus = embedded_sets(task) if embedded(task) else judged_sets(task)
+        rows = {split: judged_queries(task, split, queries, grades[split], corpus) for split in SCORED}
+        return {'train': pairs, **rows, 'corpus': corpus}, ()
+
+    def encode(self, rows, labels, tokenizer, max_length):
+        """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
+        scored = scored_texts(rows)
+        texts, lost = {}, Counter()
+        for text in {*scored, *(row[side] for row in rows['train'] for side in ('query', 'positive'))}:
+            tokens = tokenizer.encode(text)
+            lost['texts'] += len(tokens) >= max_length
+            texts[text] = with_eos(tokens, tokenizer, max_length)
+        positives = defaultdict(set)
+        for row in rows['train']:
+            positives[row['query']].add(row['positive'])
+        pairs = [Pair(texts[row['query']], texts[row['positive']], row['positive'], positives[row['query']])
+                 for row in rows['train']]
+        return {'train': (pairs, Counter()), 'texts': ([Example(texts[text]) for text in scored], +lost)}
+
+    def head(self, hidden_size, labels):
+        return unit_vectors
+
+    frozen = staticmethod(unit_vectors)
+
+    def arrays(self, batch):
+        return [pair.tokens for pair in batch] + [pair.positive for pair in batch]
+
+    def num_targets(self, example):
+        return 1
+
+    def loss(self, output, batch):
+        """InfoNCE: the others' documents are negatives, but known positives and copies of its own are not."""
+        cosines = output[:len(batch)] @ output[len(batch):].T
+        mask = torch.from_numpy(excluded(batch)).to(cosines.device)
+        logits = (self.task.scale * cosines).masked_fill(mask, -math.inf)
+        own = torch.arange(len(batch), device=cosines.device)
+        return F.cross_entropy(logits, own, reduction='sum')
+
+    def log(self, batch):
+        return {'negatives': float((~excluded(batch)).sum() / len(batch) - 1)}
+
+    def predict(self, data, outputs):
+        """Each query's best documents by cosine."""
+        rows = data.rows
+        ids = sorted(rows['corpus'], reverse=True)
+        vectors = dict(zip(scored_texts(rows), outputs['texts']))
+        documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
+        return {split: [ranking(row, ids, documents @ vectors[row['query']], self.task.drop_same_id)
+                        for row in rows[split]] for split in SCORED}
+
+    def baseline(self, rows):
+        return 'BM25', bm25(rows['corpus'], self.task.drop_same_id)
+
+    def export(self, labels, sizes):
+        prompts = {'query': self.task.query, 'document': self.task.document}
+        for name, template in prompts.items():
+            if not re.fullmatch(r'[^{}]*(\{\w+\}[^{}]*)*\{\w+\}', template):
+                raise ValueError(f'{name} {template!r}: with save_model it must end with a column, for '
+                                 'sentence-transformers puts a prompt before a text and nothing behind it')
+        return Export('Model', 'sentence-similarity', "SentenceTransformer('<this folder>')",
+                      f'{self.task.query!r} and {self.task.document!r}',
+                      prompts=tuple((name, template.split('{')[0]) for name, template in prompts.items()))
+
+
+def scored_texts(rows):
+    """All documents and queries, each once."""
+    return sorted({*rows['corpus'].values(), *(row['query'] for split in SCORED for row in rows[split])})
+
+
+def excluded(batch):
+    """(B, B) bool: documents that are no negative of a query."""
+    return np.array([[a != b and other.document in pair.known for b, other in enumerate(batch)]
+                     for a, pair in enumerate(batch)])
+
+
+# -------------------------------------------------------------------------------------------------- the files
+
+def make_pair(task, row, where):
+    for column in ('query', 'positive'):
+        get(row, column, where)
+    return {side: fill(template, row, where) for side, template in zip(('query', 'positive'), task.pair)}
+
+
+def embedded_sets(task):
+    """({query: text}, {split: {query: {document: grade}}}, {document: text}); ids are their queries'."""
+    tables = {split: read_table(task, task.source, name)[0]
+              for split, name in (('validation', task.validation), ('test', task.test))}
+    rows = [row for table in tables.values() for row in table]
+    return ({row['id']: task.query.format(text=row['query']) for row in rows},
+            {split: {row['id']: {row['id']: 1} for row in table} for split, table in tables.items()},
+            {row['id']: task.document.format(text=row['positive'], title='') for row in rows})
+
+
+def judged_sets(task):
+    """The same of BEIR's and MLDR's files."""
+    queries, corpus = {}, {}
+    table = read_table(task, task.source, 'queries', 'queries')[0] if has_queries(task) else ()
+    for number, row in enumerate(table):
+        where = f'{task.dataset} queries row {number}'
+        add(queries, id_in(row, where), fill(task.query, row, where), where)
+    grades = {'test': judgements(task, task.test, queries)}
+    if task.validation:
+        grades['validation'] = judgements(task, task.validation, queries)
+    else:  # half of the test queries each; the authors drew theirs without a seed
+        order = sorted(grades['test'])
+        random.Random(42).shuffle(order)
+        half = set(order[:round(0.5 * len(order))])
+        grades['validation'] = {query: graded for query, graded in grades['test'].items() if query in half}
+        grades['test'] = {query: graded for query, graded in grades['test'].items() if query not in half}
+    judged = {document for split in grades.values() for graded in split.values() for document in graded}
+    only = (ID_COLUMNS, judged) if task.judged_only else None
+    for number, row in enumerate(read_table(task, task.source, 'corpus', 'corpus', only)[0]):
+        where = f'{task.dataset} corpus row {number}'
+        add(corpus, id_in(row, where), fill(task.document, {'title': '', **row}, where), where)
+    return queries, grades, corpus
+
+
+def has_queries(task):
+    """Whether queries have a file of their own (BEIR) rather than standing beside their passages (MLDR)."""
+    if not task.data:
+        return bool(task.qrels)
+    try:
+        return bool(local_files(Path(task.data), task.source, 'queries', 'queries'))
+    except ValueError:
+        return False
+
+
+def id_in(row, where):
+    name = id_of(row, ID_COLUMNS)
+    if name is None:
+        raise ValueError(f'{where}: has no column "_id", but {", ".join(map(str, row))}')
+    return name
+
+
+def add(texts, key, value, where):
+    """texts[key] = value; ValueError if it has another value already."""
+    if texts.setdefault(key, value) != value:
+        before, now = str(texts[key])[:40], str(value)[:40]
+        raise ValueError(f'{where}: {key!r} occurs twice, with {before!r} and {now!r}')
+
+
+def judgements(task, split, queries):
+    """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
+    if task.data and has_queries(task) and not task.qrels:
+        table = read_files(local_files(Path(task.data), task.source, 'qrels', split))[0]
+    else:
+        table = read_table(task, task.qrels or task.source, split)[0]
+    grades = {}
+    for number, row in enumerate(table):
+        where = f'{task.dataset} {split} judgement {number}'
+        try:
+            if 'positive_passages' in row:
+                query = str(row['query_id'])
+                graded = {str(passage['docid']): 1 for passage in row['positive_passages']}
+                add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
+            else:
+                query, graded = str(row['query-id']), {str(row['corpus-id']): int(row['score'])}
+                if float(row['score']) != int(row['score']):
+                    raise ValueError(f'{where}: score {row["score"]!r} is not a whole number')
+        except (TypeError, KeyError, OverflowError) as error:
+            raise ValueError(f'{where}: has no query-id, corpus-id and score '
+                             f'(or query_id and positive_passages): {error!r}') from None
+        for document, grade in graded.items():
+            add(grades.setdefault(query, {}), document, grade, where)
+    return grades
+
+
+def judged_queries(task, split, queries, grades, corpus):
+    """The rows of a split. Queries without a relevant document are left out, and counted."""
+    where = f'{task.dataset} {split}'
+    if lost := {document for graded in grades.values() for document in graded} - corpus.keys():
+        raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r}')
+    if unknown := grades.keys() - queries.keys():
+        raise ValueError(f'{where}: {len(unknown)} judged queries are not there, as {min(unknown)!r}')
+    rows = [{'id': query, 'query': queries[query], 'grades': graded} for query, graded in grades.items()
+            if max(graded.values(), default=0) >= 1]
+    if len(rows) < len(grades):
+        print(f'{where}: {len(grades) - len(rows)} of {len(grades)} queries have no relevant document '
+              'and are left out', file=sys.stderr)
+    if not rows:
+        raise ValueError(f'{where}: no query has a relevant document')
+    return rows
+
+
+# --------------------------------------------------------------------------------------------------- rankings
+
+def ranking(row, ids, scores, drop_same_id=False):
+    """The predictions of a query: its ten best documents and those of the tenth's score.
+
+    ids are sorted from the greatest down: of equal scores the greatest id comes first, as in trec_eval.
+    """
+    scores = np.asarray(scores, np.float64).round(6)
+    if drop_same_id:
+        scores = np.where([document == row['id'] for document in ids], -np.inf, scores)
+    k = min(10, len(ids))
+    tenth = np.partition(scores, len(scores) - k)[len(scores) - k]
+    at = np.flatnonzero(scores >= tenth)
+    at = at[np.argsort(-scores[at], kind='stable')]
+    at = at[np.isfinite(scores[at])]
+    documents = [ids[i] for i in at]
+    return {'id': row['id'], 'gold': row['grades'], 'docs': documents, 'scores': scores[at].tolist()}
+
+
+def bm25(corpus, drop_same_id=False, k1=0.9, b=0.4):
+    """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
+    ids = sorted(corpus, reverse=True)
+    postings, lengths = defaultdict(list), np.empty(len(ids))
+    for k, document in enumerate(ids):
+        counts = Counter(terms(corpus[document]))
+        lengths[k] = counts.total()
+        for term, count in counts.items():
+            postings[term].append((k, count))
+    norm = k1 * (1 - b + b * lengths / max(1e-9, lengths.mean()))
+
+    def predict(row):
+        scores = np.zeros(len(ids))
+        for term in terms(row['query']):
+            if term in postings:
+                at, counts = map(np.array, zip(*postings[term]))
+                idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
+                scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
+        return ranking(row, ids, scores, drop_same_id)
+    return predict

@@ -1,0 +1,131 @@
+"""TC, token classification: each word of a sentence has a tag, O, B-TYPE or I-TYPE."""
+import re
+import sys
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from nanoencoder.metrics import entities
+from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans, with_eos
+from nanoencoder.tasks.task import SCORED, get, whole
+
+
+class Tagging(Kind):
+    """Rows of id, words, tags."""
+    per_token = True
+
+    @property
+    def column(self):
+        return self.task.tags
+
+    def load(self, training=True):
+        rows, labels = super().load(training)
+        for split in rows if self.task.scheme == 'IOB2' else ():
+            count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2'))
+                        for row in rows[split])
+            if count:
+                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, and are read as '
+                      'conlleval reads them; if that is how the file marks them, say --scheme=IOB1',
+                      file=sys.stderr)
+        return rows, labels
+
+    def labels_in(self, row, where):
+        return get(row, self.column, where, list)
+
+    def make_row(self, row, labels, where):
+        words, tags = get(row, self.task.words, where, list), get(row, self.task.tags, where, list)
+        if not words:
+            raise ValueError(f'{where}: has no word')
+        if len(words) != len(tags):
+            raise ValueError(f'{where}: has {len(words)} words and {len(tags)} tags')
+        tags = [labels.name(tag, where) for tag in tags]
+        for word, tag in zip(words, tags):
+            if tag != 'O' and not re.match('[BI]-.', tag):
+                raise ValueError(f'{where}: tag {tag!r} is neither O nor B-TYPE nor I-TYPE')
+            if not isinstance(word, str):
+                raise ValueError(f'{where}: {word!r} is not a word')
+        return {'words': [whole(word) for word in words], 'tags': tags}
+
+    def examples(self, rows, labels, tokenizer, max_length):
+        examples, lost = [], Counter()
+        for k, row in enumerate(rows):
+            tokens, word_of = words_of_tokens(row['words'], tokenizer)
+            read = word_of[:max_length - 1]
+            if len(read) < len(word_of):
+                reached = max(read, default=-1) + 1
+                lost['texts'] += 1
+                lost['words'] += len(row['words']) - reached
+                lost['entities'] += sum(stop > reached for _, _, stop in entities(row['tags']))
+            targets = [labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read]
+            tokens = with_eos(tokens, tokenizer, max_length)
+            examples.append(Example(tokens, np.array([*targets, NO_LABEL]), k, np.array([*read, -1])))
+        return examples, +lost
+
+    def head(self, hidden_size, labels):
+        return TokenClassifier(hidden_size, len(labels))
+
+    @staticmethod
+    def frozen(x, lengths):
+        return x
+
+    def predict(self, data, outputs):
+        predictions = {}
+        for split in SCORED:
+            triples = zip(data.rows[split], data.examples[split], outputs[split])
+            tags = [tags_of(row, example, logits, data.labels) for row, example, logits in triples]
+            predictions[split] = [{'id': row['id'], 'gold': row['tags'], 'pred': pred}
+                                  for row, pred in zip(data.rows[split], tags)]
+        return predictions
+
+    def baseline(self, rows):
+        return 'word-lookup', word_lookup(rows['train'])
+
+    def export(self, labels, sizes):
+        return Export('ForTokenClassification', 'token-classification',
+                      "pipeline('token-classification', '<this folder>')", 'words joined by a space', labels)
+
+
+def words_of_tokens(words, tokenizer):
+    """(tokens, the word of each, or -1): that of its first byte that is no space. A space joins words."""
+    words = [tokenizer.normalize(word) for word in words]
+    text = ' '.join(words)
+    content = text.encode('utf-8', 'replace')
+    tokens = tokenizer.encode(text)
+    owner, place = np.full(len(content) + 1, -1), 0
+    for w, word in enumerate(words):
+        length = len(word.encode('utf-8', 'replace'))
+        owner[place:place + length] = w
+        place += length + 1
+    word_of = []
+    for first, last in byte_spans(tokens, tokenizer).tolist():
+        own = owner[first:last]
+        word_of.append(int(own[own >= 0][0]) if (own >= 0).any() and content[first:last].strip() else -1)
+    return tokens, word_of
+
+
+def tags_of(row, example, logits, labels):
+    """A word's label is its tokens' majority, of equals the smallest number; "O" if it has no token."""
+    votes = np.zeros((len(row['words']), len(labels)), np.int64)
+    inside = example.words >= 0
+    np.add.at(votes, (example.words[inside], logits.argmax(1)[inside]), 1)
+    outside = labels.index('O') if 'O' in labels else 0
+    return [labels[int(count.argmax())] if count.any() else labels[outside] for count in votes]
+
+
+def word_lookup(train):
+    """The most frequent tag of a word in train, or of its shape if train does not have the word."""
+    def shape(word):
+        word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
+        return re.sub(r'(.)\1+', r'\1', word)
+
+    words, shapes = defaultdict(Counter), defaultdict(Counter)
+    for row in train:
+        for word, tag in zip(row['words'], row['tags']):
+            words[word][tag] += 1
+            shapes[shape(word)][tag] += 1
+
+    def predict(row):
+        counts = [words.get(word) or shapes.get(shape(word)) or {'O': 1} for word in row['words']]
+        tags = [max(sorted(count), key=count.get) for count in counts]
+        return {'id': row['id'], 'gold': row['tags'], 'pred': tags}
+    return predict

@@ -1,0 +1,227 @@
+"""A task: its settings, its tables, what is asked of a row, what labels mean, predictions on disk."""
+import gzip
+import hashlib
+import json
+import math
+import re
+import shutil
+import string
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nanoencoder.docs import SPLITS
+from nanoencoder.durable import sha256, whole_folder
+from nanoencoder.settings import check, setting
+from nanoencoder.tasks.files import embedded_files, local_files, read_files, read_hub
+
+SCORED = SPLITS[1:]
+
+
+@dataclass(frozen=True)
+class Task:
+    kind: str = ''                                     # SC, TC, QA or IR
+    dataset: str = setting('', fixes='rows')           # names the folder of its predictions
+    source: str = setting('', fixes='rows')            # a dataset of the Hugging Face hub, or docs (embedded)
+    subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
+    revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
+    data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
+    train: str = setting('train', fixes='rows')        # names of the splits or files
+    validation: str = setting('validation', fixes='rows')  # empty: hold_out of the training rows
+    test: str = setting('test', fixes='rows')
+    hold_out: float = setting(0.05, 0, 1, fixes='rows')    # drawn as `datasets` does with seed 42
+    # SC, QA
+    template: str = setting('{text}', fixes='rows')    # of the row's columns; for QA it ends with {context}
+    # SC, TC
+    label: str = setting('label', fixes='rows')        # column of SC
+    words: str = setting('tokens', fixes='rows')       # columns of TC
+    tags: str = setting('tags', fixes='rows')
+    labels: tuple = setting((), fixes='rows')          # in the order of their numbers; empty: train's, sorted
+    label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
+    scheme: str = setting('IOB2', choices=('IOB1', 'IOB2'), fixes='rows')  # of TC's tags, for strict F1
+    # QA
+    answers: str = setting('answers', fixes='rows')    # column: {"text", "answer_start"}, [{"text", "start"}]
+    candidates: str = setting('', fixes='rows')        # column of strings, one of which is the answer, if any
+    overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
+    qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer (the authors do), or its ends
+    # IR
+    query: str = setting('Query: {text}', fixes='rows')    # templates of the columns text and title
+    document: str = setting('Document: {text}', fixes='rows')
+    pair: tuple = setting(('Query: {query}', 'Document: {positive}'), fixes='rows')  # of a training pair
+    pairs: str = setting('', fixes='rows')             # hub dataset of training pairs; empty: `train`
+    qrels: str = setting('', fixes='rows')             # hub dataset of judgements; empty: the source's qrels/
+    trained_on: str = ''                               # what the pairs are called, in the names of results
+    score_on: tuple = setting((), fixes='nothing')     # configs of tasks that the model is scored on as well
+    judged_only: bool = setting(False, fixes='rows')   # only documents judged in a split, as in the paper
+    drop_same_id: bool = False                         # a query does not find the document of its own id
+    scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
+    # all
+    steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
+    epochs: int = setting(1, 1)                        # at most; the paper's is one
+    tokenizer: str = setting('configs/corpora/docs', fixes='nothing')  # of --look; a model has its own
+    max_length: int = setting(0, 0)                    # tokens; 0: as the authors, round(0.99 x the context)
+    cache: str = setting('corpora/tasks', fixes='nothing')  # where embedded tasks are kept, once extracted
+
+    def __post_init__(self):
+        check(self)
+        if not self.kind:
+            raise ValueError("kind is empty: name a task's config first, as configs/tasks/docs_tc.py")
+        if not re.fullmatch(r'[\w-][\w.-]*', self.dataset):
+            raise ValueError(f'dataset must be the name of a folder, not {self.dataset!r}')
+        if not (self.source or self.data):
+            raise ValueError('source is empty: name a hub dataset, or give --data=<folder of local files>')
+        for name in ('train', 'test'):
+            if not getattr(self, name):
+                raise ValueError(f'{name} is empty: name the split or file')
+        for name in ('labels', 'score_on'):
+            values = getattr(self, name)
+            if not all(isinstance(value, str) for value in values) or len(set(values)) < len(values):
+                raise ValueError(f'{name} is a tuple of different names, not {values!r}')
+        if self.hold_out in (0, 1):
+            raise ValueError(f'hold_out must be between 0 and 1, not {self.hold_out}')
+        if not re.fullmatch(r'\w*', self.trained_on):
+            raise ValueError(f'trained_on must be letters, digits and _, not {self.trained_on!r}')
+        if not all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in self.label_map):
+            raise ValueError(f'label_map is ((in the file, meant), ...), not {self.label_map!r}')
+
+
+def check_template(name, template):
+    """Refuse a template that names no column in braces, or anything but names."""
+    try:
+        parts = [part for part in string.Formatter().parse(template) if part[1] is not None]
+        good = parts and all(re.fullmatch(r'\w+', column) and not spec and not conversion
+                             for _, column, spec, conversion in parts)
+    except (ValueError, TypeError):
+        good = False
+    if not good:
+        raise ValueError(f'{name} must be text with columns in braces, as "Question: {{question}}", '
+                         f'not {template!r}')
+
+
+# ------------------------------------------------------------------------------------------- what a row holds
+
+def no_column(row, column, where):
+    return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row))}')
+
+
+def get(row, column, where, kind=str):
+    """What a row has in a column. ValueError if it has no such column, or another type there."""
+    if column not in row:
+        raise no_column(row, column, where)
+    if not isinstance(row[column], kind):
+        raise ValueError(f'{where}: column {column!r} holds {str(row[column])[:40]!r} '
+                         f'where {kind.__name__} was expected')
+    return whole(row[column]) if kind is str else row[column]
+
+
+def whole(text):
+    """A text without lone surrogates, which JSON can hold and UTF-8 cannot: each becomes U+FFFD."""
+    return re.sub('[\ud800-\udfff]', '\ufffd', text)
+
+
+def fill(template, row, where):
+    """A template with the row's columns in it."""
+    columns = {name: '' if value is None else value for name, value in row.items()}
+    try:
+        return whole(template.format_map(columns))
+    except KeyError as error:
+        raise no_column(row, error.args[0], where) from None
+
+
+class Labels:
+    """A task's labels: what names and numbers of its files mean. Counts what label_map changes."""
+
+    def __init__(self, task, tables=(), column=''):
+        self.meant, self.mapped, self.names = dict(task.label_map), Counter(), task.labels
+        in_files = {split: tuple(names[column]) for split, (_, names) in dict(tables).items()
+                    if column in names}
+        if len(set(in_files.values())) > 1:
+            raise ValueError(f'{task.dataset}: the splits order their labels differently: {in_files}')
+        self.numbered = next(iter(in_files.values()), ())  # what numbers stand for
+        known = tuple(dict.fromkeys(self.meant.get(name, name) for name in self.numbered))
+        if known and self.names and known != self.names:
+            raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(known)}; '
+                             f'the task says {", ".join(self.names)}')
+        self.names = self.names or known
+
+    def infer(self, values, where):
+        """Take the labels that occur in train, sorted, "O" first."""
+        if numbers := [value for value in values if not isinstance(value, str)]:
+            raise ValueError(f'{where} holds {numbers[0]!r}, not a name: '
+                             'give `labels` in the order of their numbers')
+        names = {self.meant.get(value, value) for value in values}
+        self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
+
+    def name(self, value, where):
+        """The name of a label given as a name or as a number."""
+        numbered = self.numbered or self.names
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and value not in self.names:
+            value = int(value)  # of a .csv
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(numbered):
+            value = numbered[value]
+        if isinstance(value, str) and value in self.meant:
+            self.mapped[value] += 1
+            value = self.meant[value]
+        if not isinstance(value, str) or value not in self.names:
+            raise ValueError(f'{where}: label {value!r} is none of {", ".join(self.names)} (0 to '
+                             f'{len(numbered) - 1}); list it in `labels` or in `label_map`')
+        return value
+
+
+# ----------------------------------------------------------------------------------------------------- tables
+
+def embedded(task):
+    return task.source == 'docs' and not task.data
+
+
+def read_table(task, source, split, subset='', only=None):
+    """The table of a split: embedded, of a local folder or of the hub. `only` as in read_files."""
+    if embedded(task):
+        return read_files(local_files(embedded_files(task.cache, task.dataset), '', '', split), only)
+    if task.data:
+        return read_files(local_files(Path(task.data), source, subset, split), only)
+    return read_hub(source, subset, split, task.revision, only)
+
+
+def train_test_split(n, share, seed=42):
+    """(kept, held): indices of n rows, as `datasets` draws them for train_size=1 - share."""
+    held = n - math.floor((1 - share) * n)
+    order = np.random.default_rng(seed).permutation(n)
+    if not 0 < held < n:
+        raise ValueError(f'hold_out {share} of {n} rows leaves nothing on one side')
+    return order[held:].tolist(), order[:held].tolist()
+
+
+def fingerprint(rows, parts=(*SCORED, 'corpus')):
+    """sha256 over some parts of a task's rows: what a score is of, or ('train',)."""
+    digest = hashlib.sha256()
+    for part in parts:
+        content = rows.get(part, ())
+        for item in sorted(content.items()) if isinstance(content, dict) else content:
+            digest.update(json.dumps(item, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------ predictions
+
+def write_run(folder, about, rows, log=()):
+    """A run's folder, whole or not at all: {split: rows} as .jsonl.gz, run.json, log.jsonl."""
+    try:
+        with whole_folder(folder) as temporary:
+            for split, predictions in rows.items():
+                lines = (json.dumps(row, ensure_ascii=False) + '\n' for row in predictions)
+                with open(temporary / f'{split}.jsonl.gz', 'wb') as raw, \
+                        gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
+                    file.writelines(line.encode('utf-8', 'replace') for line in lines)
+            about = about | {'sha256': {path.name: sha256(path) for path in sorted(temporary.iterdir())}}
+            about = json.dumps(about, indent=1, ensure_ascii=False) + '\n'
+            (temporary / 'run.json').write_text(about, encoding='utf-8')
+            lines = ''.join(json.dumps(line) + '\n' for line in log)
+            (temporary / 'log.jsonl').write_text(lines, encoding='utf-8')
+    except OSError:  # another process wrote it at the same time
+        if not (folder / 'run.json').exists():
+            raise
+    for left in folder.parent.glob(f'.{folder.name}.*.tmp'):  # of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
