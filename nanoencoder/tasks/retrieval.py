@@ -194,7 +194,8 @@ def add(texts, key, value, where):
 def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
     if task.data and has_queries(task) and not task.qrels:
-        table = read_files(local_files(Path(task.data), task.source, 'qrels', split))[0]
+        files = local_files(Path(task.data), task.source, 'qrels', split)
+        table = read_files(files, quoting=task.quoting)[0]
     else:
         table = read_table(task, task.qrels or task.source, split)[0]
     grades = {}
