@@ -19,7 +19,7 @@ import torch.nn.functional as F
 import finetune
 from conftest import ROOT, one_line_error, run_script
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, settings as configs, tasks
+from nanoencoder import huggingface, metrics, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, with_eos
@@ -300,6 +300,26 @@ def test_a_ranking_leaves_out_the_querys_own_id_if_asked():
     row = {'id': 'a', 'grades': {'b': 1}}
     assert retrieval.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]))['docs'] == ['a', 'b', 'c']
     assert retrieval.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]), drop_same_id=True)['docs'] == ['b', 'c']
+
+
+def test_a_ranking_holds_ten_documents_and_counts_what_ties_with_the_tenth():
+    """Scored as if all of them were listed, by both metrics."""
+    draw = random.Random(0)
+    ids = sorted((f'd{k:02}' for k in range(40)), reverse=True)
+    for _ in range(200):
+        grades = {document: draw.choice((-1, 0, 1, 2)) for document in draw.sample(ids, 12)}
+        scores = np.array([draw.randrange(draw.choice((3, 90))) / 90 for _ in ids])
+        row = retrieval.ranking({'id': 'q', 'grades': grades}, ids, scores, drop_same_id=False)
+        best = sorted(range(40), key=lambda i: -scores[i])  # stable: the greater id first
+        tenth = scores[best[9]]
+        ties = [i for i in best if scores[i] == tenth]
+        assert row['docs'] == [ids[i] for i in best[:10]] and row['scores'] == scores[best[:10]].round(6).tolist()
+        wanted = {'size': len(ties), 'grades': sorted((grades[ids[i]] for i in ties if grades.get(ids[i], 0) >= 1), reverse=True)}
+        assert row.get('tied') == (wanted if scores[best[10]] == tenth else None)
+        every = [i for i in best if scores[i] >= tenth]
+        whole = {'id': 'q', 'gold': grades, 'docs': [ids[i] for i in every], 'scores': scores[every].round(6).tolist()}
+        assert metrics.paper_ndcg(row) == pytest.approx(metrics.paper_ndcg(whole), abs=1e-12)
+        assert standard_scores('IR', [row]) == standard_scores('IR', [whole])
 
 
 def test_retrieval_is_trained_once_and_scored_on_every_set(toy, checkpoint, tmp_path):

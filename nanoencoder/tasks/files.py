@@ -35,7 +35,7 @@ def read_files(paths, only=None, quoting='auto'):
     """The table of a split's files.
 
     only     (columns, ids): just the rows with these ids
-    quoting  of .csv and .tsv: 'standard', 'none' (quotes are characters), 'auto' (none in a .tsv, as in GLUE's)
+    quoting  of .csv and .tsv: 'standard', 'none' (quotes are characters), 'auto' (none in a .tsv)
     """
     rows, names = [], {}
     for path in paths:
