@@ -401,6 +401,12 @@ def test_other_settings_or_data_are_refused(toy, checkpoint, tmp_path):
     options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p']
     assert run_script('finetune.py', *options).returncode == 0
     assert 'already done' in run_script('finetune.py', *options).stdout
+    path = tmp_path / 'p/random/SC/toy/lr3e-03_sd0/run.json'
+    about = json.loads(path.read_text())
+    del about['settings']['scale'], about['settings']['warmup']   # as a run from before these were settings
+    path.write_text(json.dumps(about))
+    assert 'already done' in run_script('finetune.py', *options).stdout
+    one_line_error(run_script('finetune.py', *options, '--warmup=0.2'), 'warmup = 0.1, this run has 0.2')
     (tmp_path / 'p/random/SC/toy/lr3e-03_sd0/test.jsonl.gz').unlink()
     assert 'validation accuracy' in run_script('finetune.py', *options).stdout  # what is missing is made again
     one_line_error(run_script('finetune.py', *options, '--batch_size=8'), 'batch_size = 32, this run has 8')
