@@ -151,7 +151,7 @@ def model_name(cfg, base):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
     if re.fullmatch(r'lr\S+_sd\d+', run):
         run = '-'.join(folder.parts[-4:])  # a fine-tuned model's: whose, for what, and which
-    done = not past or past['step'] == sum(steps for _, steps in past['phases'])
+    done = not past or past['step'] == sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
     return run if done else f'{run}-{folder.name}'
 
 
@@ -164,10 +164,11 @@ def pretraining(folder, parameters):
     size = f'{millions:.0f}M' if millions >= 10 else f'{millions:.1f}M'
     try:
         past = state['settings']
-        parent = past.get('weights_from', '')
-        return {'family': f'{millions / 1e3:.1f}B' if millions >= 1e3 else size, 'phases': past['phases'],
-                'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
-                'continues': Path(parent).name if parent else ''}
+        facts = {'family': f'{millions / 1e3:.1f}B' if millions >= 1e3 else size,
+                 'phases': [(str(kind), int(steps)) for kind, steps in past['phases']],
+                 'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
+                 'continues': Path(past.get('weights_from', '')).name}
+        return facts if past.get('repeat', 1) == 1 else facts | {'repeat': past['repeat']}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f'{folder / "state.json"}: not the state of a pretraining run: {error!r}') from None
 
@@ -471,7 +472,7 @@ def probe(cfg, base, sets):
             read = {split: [np.atleast_2d(states) for states in arrays] for split, arrays in read.items()}
             targets = {split: [example.targets for example in examples[split]] for split in examples}
             read = ridge(read, targets, len(data.labels))
-        rows, folder = kind.predict(data, read), run_folder(cfg, data.task.dataset)
+        rows, folder = tasks.kind_of(data.task).predict(data, read), run_folder(cfg, data.task.dataset)
         tasks.write_run(folder, about_run(cfg, base, sets, data, 'probe'), rows)
         print(f'{cfg.name} {data.task.dataset}: validation {score(data.task, rows["validation"])} '
               f'({time.monotonic() - began:.0f} s): {folder}')
