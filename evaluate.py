@@ -14,13 +14,11 @@
 
 A run's scores are computed once and lie beside its predictions, in scores.json.
 """
-import collections
 import csv
 import dataclasses
 import gzip
 import itertools
 import json
-import math
 import os
 import re
 import statistics
@@ -30,15 +28,16 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from data import OBJECTIVES
-from nanoencoder import figures, paper
+from nanoencoder import figures, losses, paper
 from nanoencoder.durable import read_json, sha256, whole_file
-from nanoencoder.metrics import KINDS, ratio, standard_scores
-from nanoencoder.protocols import PROTOCOLS, Cell, Run, grouped, paired
+from nanoencoder.metrics import KINDS, entities, ratio, standard_scores  # noqa: F401 (tasks take entities)
+from nanoencoder.protocols import (PROTOCOLS, Cell, Run, grouped, lr_text, make_cells, paired, run_name,
+                                   shared_means)
 from nanoencoder.settings import check, parse, run_main, setting
 
 VERSION = 2     # of scores.json: with another, runs are scored again
 SPLITS = ('validation', 'test')
+USUAL = {'', 'fine-tuned', 'fp32'}     # kinds and weights that a table need not mention
 ABOUT = ('kind', 'weights', 'data', 'pretraining', 'settings', 'grid')     # of run.json
 
 
@@ -66,7 +65,7 @@ class Settings:
         return model in (self.models or [model]) and dataset in (self.datasets or [dataset])
 
 
-# --------------------------------------------------------------------------------------------- scores of a run
+# -------------------------------------------------------------------------------------------- scores of a run
 
 def read_rows(path, kind):
     """The instances of a predictions file. ValueError if it is damaged or not of the kind's form."""
@@ -94,9 +93,10 @@ def score(folder, kind, scheme):
             by_row = [KINDS[kind].paper(row) for row in rows]
         except ValueError as error:
             raise ValueError(f'{path}: {error}') from None
-        scores[split] = {'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,
-                                      'others': others, 'ids': [str(row['id']) for row in rows]},
-                         'paper': {'score': statistics.fmean(by_row), 'scores_i': by_row}}
+        scores[split] = {
+            'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,
+                         'others': others, 'ids': [str(row['id']) for row in rows]},
+            'paper': {'score': statistics.fmean(by_row), 'scores_i': by_row}}
     return scores
 
 
@@ -123,10 +123,7 @@ def read_predictions(folder, kind):
 
 
 def read_results(folder, kind):
-    """(what run.json would say, what scores.json would) of a run in the authors' format.
-
-    Earlier versions of this program put the standard scores beside it, in standard.json.
-    """
+    """The same of a run in the authors' format; this program once wrote standard.json beside it."""
     theirs, ours = read_json(folder / 'results.json'), {}
     if (folder / 'standard.json').exists():
         ours = read_json(folder / 'standard.json')
@@ -136,24 +133,15 @@ def read_results(folder, kind):
 
 # ------------------------------------------------------------------------------------------------------ runs
 
-def run_name(lr, seed):
-    """A run's folder, as the authors name theirs: lr1e-04_sd0; lr0.00015_sd0 for what one digit does not say."""
-    return f'lr{lr:.0e}_sd{seed}' if float(f'{lr:.0e}') == lr else f'lr{lr}_sd{seed}'
-
-
-def lr_text(lr):
-    return run_name(lr, 0)[2:-4]
-
-
 def read_tree(cfg, root, read, problems):
-    """(Run, folder, run.json, scores) of each <root>/<model>/<TASK>/<dataset>/<run>; failures become problems."""
+    """(Run, folder, run.json, scores) of each <root>/<model>/<TASK>/<dataset>/<run> that can be read."""
     from tqdm import tqdm
     folders = sorted(Path(root).glob('*/*/*/[!.]*')) if root else ()
     for folder in tqdm(folders, delay=2, disable=None, leave=False):
         model, kind, dataset, name = folder.parts[-4:]
-        if not cfg.asks_for(model, dataset):
-            continue
         try:
+            if not cfg.asks_for(model, dataset):
+                continue
             if name.endswith('.error.txt'):
                 words = folder.read_text(encoding='utf-8').strip().splitlines() or ['']
                 raise ValueError(f'{folder.parent}: {name.removesuffix(".error.txt")} failed: {words[-1]}')
@@ -174,23 +162,28 @@ def make_run(protocol, read, folder, about, scores):
     if not match:
         raise ValueError(f'{folder}: not the name of a run, as lr1e-04_sd0 or msmarco_pairs_lr1e-04_sd0')
     validation, test = ((scores[split][protocol] or {}).get('score') for split in SPLITS)
+    metric = KINDS[kind].metric if protocol == 'paper' else scores['name']
+    n = len(scores['test']['paper']['scores_i'])
     instances = (lambda: read(folder, kind)[1]['test']['standard']) if scores['test']['standard'] else None
-    return Run(model, kind, dataset, float(match[1]), int(match[2]), validation, test,
-               KINDS[kind].metric if protocol == 'paper' else scores['name'], len(scores['test']['paper']['scores_i']),
-               instances, **{name: about[name] for name in ABOUT if about.get(name)})
+    return Run(model, kind, dataset, float(match[1]), int(match[2]), validation, test, metric, n, instances,
+               **{name: about[name] for name in ABOUT if about.get(name)})
 
 
-def read_runs(cfg):
-    """(runs, problems in words): from --runs, or from predictions and results. What a grid lacks is a problem."""
-    problems = []
-    runs = read_csv_runs(cfg) if cfg.runs else read_trees(cfg, problems)
+def read_runs(cfg, problems):
+    """The Runs of --runs, or of predictions and results. Whatever a grid lacks is a problem."""
+    if not cfg.runs:
+        runs = read_trees(cfg, problems)
+    elif cfg.protocol == 'paper':
+        runs = [run for run in paper.read_runs(cfg.runs) if cfg.asks_for(run.model, run.dataset)]
+    else:
+        raise ValueError('runs: raw scores have no instances to resample; take --protocol=paper')
     for name in ('model', 'dataset'):
         if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
             problems.append(f'{name}s: there is no {", ".join(sorted(absent))}')
     if not runs:
-        source = cfg.runs or ' and '.join(filter(None, (cfg.predictions, cfg.results)))
-        raise ValueError('; '.join([f'{source}: no runs there'] + problems))
-    return runs, problems
+        where = cfg.runs or cfg.results or cfg.predictions
+        raise ValueError('; '.join([f'{where}: no runs there', *problems]))
+    return runs
 
 
 def read_trees(cfg, problems):
@@ -198,11 +191,11 @@ def read_trees(cfg, problems):
     ours, theirs = ([run for run, *_ in read_tree(cfg, root, read, problems)] for root, read in (
         (cfg.predictions, read_predictions), (cfg.results, read_results)))
     if alone := sum(run.test is None for run in theirs):
-        problems.append(f'{cfg.results}: {alone:,} runs have results.json alone, which serves --protocol=paper')
+        problems.append(f'{cfg.results}: {alone:,} runs have results.json alone: take --protocol=paper')
     identity = attrgetter('model', 'task', 'dataset', 'lr', 'seed')
     scored = set(map(identity, ours))
     if twice := sum(identity(run) in scored for run in theirs):
-        problems.append(f'{cfg.results}: {twice:,} of its runs are in {cfg.predictions}, too, and read from there')
+        problems.append(f'{cfg.results}: {twice:,} of its runs are in {cfg.predictions}, too; read there')
     runs = ours + [run for run in theirs if run.test is not None and identity(run) not in scored]
     for key, group in grouped(runs, 'model', 'task', 'dataset').items():
         pairs = {(run.lr, run.seed) for run in group}
@@ -213,132 +206,49 @@ def read_trees(cfg, problems):
     return runs
 
 
-def read_csv_runs(cfg):
-    """Runs from a table of raw scores. Empty cells are unknown."""
-    def number(text):
-        if text and not math.isfinite(float(text)):
-            raise ValueError(f'{text} is no score')
-        return float(text) if text else None
-    if cfg.protocol != 'paper':
-        raise ValueError('runs: raw scores have no instances to resample; take --protocol=paper')
-    try:
-        with open(cfg.runs, newline='', encoding='utf-8') as file:
-            return [Run(row['model'], row['task'], row['dataset'], float(row['lr']), int(row['seed']),
-                        number(row['validation']), number(row['test']), KINDS[row['task']].metric)
-                    for row in csv.DictReader(file) if cfg.asks_for(row['model'], row['dataset'])]
-    except OSError as error:
-        raise ValueError(f'{cfg.runs}: {error.strerror}') from None
-    except (KeyError, ValueError, TypeError) as error:
-        raise ValueError(f'{cfg.runs}: not a table of runs (model,task,dataset,lr,seed,validation,test): '
-                         f'{error}') from None
-
-
-def make_cell(runs, cfg):
-    """The Cell of one model's runs on one dataset. ValueError where they are not of one experiment."""
-    where, first = f'{runs[0].model} {runs[0].dataset}', runs[0].settings or {}
-    pair, count = collections.Counter((run.lr, run.seed) for run in runs).most_common(1)[0]
-    if count > 1:
-        raise ValueError(f'{where}: two runs are {run_name(*pair)}')
-    if len({(run.data, run.kind) for run in runs}) > 1:
-        raise ValueError(f'{where}: its runs are of different data or kinds')
-    differing = {name for run in runs for name in first | (run.settings or {}) if name not in ('lr', 'seed')
-                 and first.get(name) != (run.settings or {}).get(name)}
-    if differing:
-        raise ValueError(f'{where} is left out: its runs differ in {", ".join(sorted(differing))}; remove some, or '
-                         'give them another --name or --predictions')
-    chosen = PROTOCOLS[cfg.protocol].choose(runs)
-    scores = {run.seed: run.test for run in chosen}
-    return Cell(*PROTOCOLS[cfg.protocol].measure(chosen, scores, cfg), scores, tuple(chosen))
-
-
-def average(cells, cfg):
-    """The Cell of several datasets' mean, over the seeds that all have; None if there are none."""
-    seeds = sorted(set.intersection(*(set(cell.scores) for cell in cells)))
-    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in seeds}
-    return Cell(*PROTOCOLS[cfg.protocol].average(cells, scores), scores) if seeds else None
-
-
-def read_cells(cfg):
-    """({(model, task, dataset): Cell}, problems). A task's 'Average' is that of models with all its datasets."""
-    runs, problems = read_runs(cfg)
-    order, kinds = {name: k for k, name in enumerate(cfg.models)}, list(KINDS)
-    runs = sorted(runs, key=lambda run: (order.get(run.model, len(order)), run.kind == 'baseline',
-                                         run.model != 'untrained', kinds.index(run.task)))
-    cells = {}
-    for key, group in grouped(runs, 'model', 'task', 'dataset').items():
-        try:
-            cells[key] = make_cell(group, cfg)
-        except ValueError as error:
-            problems.append(str(error))
-        except (TypeError, KeyError, AttributeError) as error:
-            problems.append(f'{"/".join(key)}: its results are damaged, remove them: {error!r}')
-    datasets = {kind: {key[2] for key in cells if key[1] == kind} for kind in KINDS}
-    for model, kind in dict.fromkeys(key[:2] for key in cells):
-        mine = {key[2]: cell for key, cell in cells.items() if key[:2] == (model, kind)}
-        mean = average(list(mine.values()), cfg) if len(mine) > 1 and set(mine) == datasets[kind] else None
-        if mean:
-            cells[model, kind, 'Average'] = mean
-    return cells, problems
-
-
-def report(problems):
-    """Print them. The exit code."""
-    for problem in problems:
-        print(f'warning: {problem}', file=sys.stderr)
-    return 1 if problems else 0
-
-
 # ---------------------------------------------------------------------------------------------------- tables
 
-def table(cfg):
-    """Print a table for each kind of task: a row a model, a column a dataset. The exit code: 1 if runs are missing."""
+def table(cfg, problems):
+    """Print a table for each kind of task: a row a model, a column a dataset."""
     if cfg.published and not any(map(os.path.exists, (cfg.runs, cfg.predictions, cfg.results))):  # alone
-        problems, cfg = [], dataclasses.replace(cfg, published=False, protocol='paper')
-        cells = {key: Cell(mean / 100, (mean - half) / 100, (mean + half) / 100, None, dict.fromkeys(range(5)))
-                 for key, (mean, half) in paper.numbers().items() if not cfg.models or key[0] in cfg.models}
+        cfg = dataclasses.replace(cfg, published=False, protocol='paper')
+        cells = {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
+                 for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
     else:
-        cells, problems = read_cells(cfg)
+        cells = make_cells(read_runs(cfg, problems), cfg, problems)
     for task in dict.fromkeys(key[1:] for key in cells):
-        runs = [run for key, cell in cells.items() if key[1:] == task for run in cell.runs]
-        if len({run.data for run in runs if run.data}) > 1:
+        if len({run.data for key in cells if key[1:] == task for run in cells[key].runs if run.data}) > 1:
             problems.append(f'{task[1]}: its models were tested on different data, and cannot be compared')
     if cfg.format == 'csv':
-        print_csv(cells, cfg)
-        return report(problems)
+        return print_csv(cells, cfg)
     for kind in KINDS:
         if any(key[1] == kind for key in cells):
             print_table({key: cell for key, cell in cells.items() if key[1] == kind}, cfg)
     print(PROTOCOLS[cfg.protocol].explanation)
-    print('seeds a/b, lr a..b: datasets differ. data: the first digits of the sha256 of what was scored.')
-    if cfg.published:
-        print('Behind the stroke: the paper\'s appendix C.')
-    return report(problems)
-
-
-def published(key, cells):
-    """(mean, half of the interval) that the paper has of a cell, or None."""
-    return paper.published(*key, {name for *model, name in cells if model == [*key[:2]]} - {'Average'})
+    print('seeds a/b, lr a..b: datasets differ. data: the first digits of the sha256 of what was scored.'
+          + '\nBehind the stroke: the paper\'s appendix C.' * cfg.published)
 
 
 def print_csv(cells, cfg):
     writer = csv.writer(sys.stdout, lineterminator='\n')
-    writer.writerow(('model', 'task', 'dataset', 'metric', 'mean', 'low', 'high', 'n', 'seeds', 'lr', 'weights',
-                     'data', 'protocol', *(('published', 'published_ci95') if cfg.published else ())))
+    names = 'model task dataset metric mean low high n seeds lr weights data protocol'
+    writer.writerow((names + ' published published_ci95' * cfg.published).split())
     for key, cell in cells.items():
         metric, n = (cell.runs[0].metric, cell.runs[0].n or '') if cell.runs else ('', '')
-        weights, data = (sorted({getattr(run, name)[:12] for run in cell.runs} - {''}) for name in ('weights', 'data'))
-        writer.writerow((*key, metric, *(f'{100 * x:.4f}' for x in (cell.mean, cell.low, cell.high)), n,
-                         len(cell.scores), *map('|'.join, (map(lr_text, cell.lrs), weights, data)), cfg.protocol,
-                         *((published(key, cells) or ('', '')) if cfg.published else ())))
+        words = (map(lr_text, cell.lrs), sorted({run.weights for run in cell.runs} - {''}),
+                 sorted({run.data[:12] for run in cell.runs}))
+        writer.writerow((*key, metric, *(f'{x:.4f}' for x in cell.percent), n, len(cell.scores),
+                         *map('|'.join, words), cfg.protocol,
+                         *((paper.published(*key, cells) or ('', '')) if cfg.published else ())))
 
 
 def heading(dataset, cells):
-    """A column's: the dataset, its metric, number of instances, and the data's sha256."""
+    """A column's: the dataset, its metric, how many instances, their sha256."""
     runs = [run for cell in cells for run in cell.runs]
     n = '/'.join(f'{n:,}' for n in sorted({run.n for run in runs if run.n}))
     data = '/'.join(sorted({run.data[:8] for run in runs if run.data}))
-    words = [f'n={n}' if n else '', f'data {data}' if data else '']
-    return f'{dataset} ({", ".join(filter(None, [runs[0].metric, *words]))})' if runs else dataset
+    words = [runs[0].metric, n and f'n={n}', data and f'data {data}'] if runs else []
+    return f'{dataset} ({", ".join(filter(None, words))})' if runs else dataset
 
 
 def print_table(cells, cfg):
@@ -350,14 +260,14 @@ def print_table(cells, cfg):
     for model in models:
         mine = [cell for key, cell in cells.items() if key[0] == model and key[2] != 'Average']
         runs = [run for cell in mine for run in cell.runs]
-        notes = sorted({word for run in runs for word in (run.kind, run.weights)} - {'', 'fine-tuned', 'fp32'})
+        notes = sorted({word for run in runs for word in (run.kind, run.weights)} - USUAL)
         lrs = sorted({run.lr for run in runs if run.lr})
         rows.append([f'{model} ({", ".join(notes)})' if notes else model,
                      '/'.join(sorted({str(len(cell.scores)) for cell in mine})),
                      '..'.join(map(lr_text, sorted({lrs[0], lrs[-1]}))) if lrs else '-'])
         for key in ((model, kind, dataset) for dataset in datasets):
             text = PROTOCOLS[cfg.protocol].text(cells[key]) if key in cells else '-'
-            if cfg.published and (numbers := published(key, cells)):
+            if cfg.published and (numbers := paper.published(*key, cells)):
                 text += f' / {numbers[0]:.2f} ({numbers[1]:.2f})'
             rows[-1].append(text)
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -369,16 +279,16 @@ def print_table(cells, cfg):
     print()
 
 
-def compare(cfg, first, second):
-    """Paired bootstrap tests: second - first on the same test instances, per dataset. The exit code."""
+def compare(cfg, first, second, problems):
+    """Paired bootstrap tests: second - first on the same test instances, per dataset."""
     if cfg.protocol != 'standard' or cfg.published or cfg.models:
-        raise ValueError('compare takes two models and the standard scores: leave --protocol, --published and '
-                         '--models out')
-    cells, problems = read_cells(dataclasses.replace(cfg, models=(first, second)))
-    shared = [key[1:] for key in cells if key[0] == first and key[2] != 'Average' and (second, *key[1:]) in cells]
+        raise ValueError('compare takes two models and standard scores: no --protocol, --published, --models')
+    cfg = dataclasses.replace(cfg, models=(first, second))
+    cells = make_cells(read_runs(cfg, problems), cfg, problems)
+    shared = [task for model, *task in cells if model == first and (second, *task) in cells
+              and task[1] != 'Average']
     if not shared:
-        report(problems)
-        raise ValueError(f'{first} and {second} have no dataset in common')
+        raise ValueError('; '.join([f'{first} and {second} have no dataset in common', *problems]))
     print(f'{second} - {first}, in points; p is two-sided')
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
@@ -386,157 +296,75 @@ def compare(cfg, first, second):
             problems.append(f'{dataset}: the two models were tested on different data')
             continue
         low, high, p = paired(a, b, cfg)
-        print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {100 * (b.mean - a.mean):+.1f} '
-              f'[{100 * low:+.1f}, {100 * high:+.1f}]   p = {p:.4f}   n = {a.runs[0].n:,}, '
-              f'{len(a.scores)} and {len(b.scores)} seeds')
-    if any(len(cells[model, *key].scores) == 1 for model in (first, second) for key in shared):
+        print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   '
+              f'{100 * (b.mean - a.mean):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]   p = {p:.4f}   '
+              f'n = {a.runs[0].n:,}, {len(a.scores)} and {len(b.scores)} seeds')
+    if any(len(cells[model, *task].scores) == 1 for model in (first, second) for task in shared):
         print('One seed shows only what the choice of test instances does: another seed may turn the sign.')
-    return report(problems)
 
 
 # ------------------------------------------------------------------------------------------------- figures
 
-def points_of_models(cfg):
-    """([(model, its pretraining, task, mean, low, high)] in percent, problems): averages, or the only dataset."""
+def points_of_models(cfg, problems):
+    """[(model, its pretraining, task, mean, low, high)] in percent: of several datasets the mean."""
     if cfg.published:
-        return sorted([(model, paper.models()[model], kind, mean, mean - half, mean + half)
-                       for (model, kind, dataset), (mean, half) in paper.numbers().items()
-                       if dataset == 'Average' and model in (cfg.models or [model])],
-                      key=lambda point: list(KINDS).index(point[2])), []
-    cells, problems = read_cells(cfg)
-    points = []
-    for kind in KINDS:
-        models = dict.fromkeys(key[0] for key in cells if key[1] == kind)
-        owned = [{key[2] for key in cells if key[:2] == (model, kind)} - {'Average'} for model in models]
-        datasets = sorted(set.intersection(*owned)) if owned else []
-        if left := set().union(*owned) - set(datasets):
-            problems.append(f'{kind}: {", ".join(sorted(left))} left out, which not all models have')
-        for model in models if datasets else ():
-            mine = [cells[model, kind, dataset] for dataset in datasets]
-            cell, run = average(mine, cfg) if len(mine) > 1 else mine[0], mine[0].runs[0]
-            points.append((f'{model} (probe)' if run.kind == 'probe' else model,
-                           run.pretraining or paper.models().get(model), kind,
-                           *(100 * x for x in (cell.mean, cell.low, cell.high))))
-    return points, problems
+        return [(model, paper.models()[model], kind, mean, mean - half, mean + half) for kind in KINDS
+                for (model, task, dataset), (mean, half) in paper.numbers().items()
+                if (task, dataset) == (kind, 'Average') and model in (cfg.models or [model])]
+    runs = read_runs(cfg, problems)
+    pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
+    probes = {run.model for run in runs if run.kind == 'probe'}
+    cells = make_cells(runs, cfg, problems)
+    return [(f'{model} (probe)' if model in probes else model, pretraining.get(model), kind, *cell.percent)
+            for kind in KINDS for model, cell in shared_means(cells, kind, cfg, problems).items()]
 
 
-def points_of_rates(cfg):
-    """({(model, task): {learning rate: [percent, seed by seed]}}, problems); of several datasets the mean."""
-    runs, problems = read_runs(cfg)
-    points = {}
+def points_of_rates(cfg, problems):
+    """{(model, task): {learning rate: [percent, seed by seed]}}; of several datasets the mean."""
+    runs, points = read_runs(cfg, problems), {}
     for kind in KINDS:
         tuned = [run for run in runs if run.task == kind and run.lr and run.test is not None]
         for (model, lr, _), group in grouped(tuned, 'model', 'lr', 'seed').items():
             scores = points.setdefault((model, kind), {}).setdefault(lr, [])
             scores.append(100 * statistics.fmean(run.test for run in group))
-    if not points:
-        raise ValueError('figure lr: no run has a learning rate')
-    return points, problems
+    return points
 
 
-def figure(cfg, name, folders):
-    """Write <out>/<name>.png. The exit code."""
-    names, problems = (*figures.AGAINST, 'bars', 'lr', 'switch', 'summary'), []
+def draw(cfg, name, folders, problems):
+    """The matplotlib Figure of that name."""
+    names = (*figures.AGAINST, 'bars', 'lr', 'switch', 'summary')
     if name not in names:
         raise ValueError(f'figure is one of {", ".join(names)}, not {name!r}')
-    if cfg.published and name not in (*figures.AGAINST, 'bars'):
+    if cfg.published and name in names[-3:]:
         raise ValueError(f'figure {name}: the paper publishes no numbers for it; leave --published out')
-    if (name in ('switch', 'summary')) != bool(folders):
-        raise ValueError('figure switch and figure summary, and they alone, take folders of pretraining runs, as: '
-                         'figure switch out/tiny-clm-mlm40')
+    if bool(folders) != (name in names[-2:]):
+        raise ValueError(f'figure {name} takes {"no " if folders else ""}folders of pretraining runs')
+    histories = [losses.history(folder) for folder in folders]
     if name == 'switch':
-        drawn = figures.switch([history(folder) for folder in folders])
-    elif name == 'summary':
-        cells, problems = read_cells(cfg)
-        drawn = figures.summary([history(folder) for folder in folders], [
-            (f'{dataset}, {cell.runs[0].metric}', model, cell.runs[0].kind, *(100 * x for x in (
-                cell.mean, cell.low, cell.high))) for (model, _, dataset), cell in cells.items() if cell.runs])
-    elif name == 'lr':
-        points, problems = points_of_rates(cfg)
-        drawn = figures.learning_rates(points)
-    else:
-        points, problems = points_of_models(cfg)
-        drawn = figures.bars(points) if name == 'bars' else figures.against(name, points)
-    path = Path(cfg.out, f'{name}.png')
+        return figures.switch(histories)
+    if name == 'lr':
+        return figures.learning_rates(points_of_rates(cfg, problems))
+    if name == 'summary':
+        cells = make_cells(read_runs(cfg, problems), cfg, problems)
+        return figures.summary(histories, [
+            (f'{dataset}, {cell.runs[0].metric}', model, cell.runs[0].kind, *cell.percent)
+            for (model, _, dataset), cell in cells.items() if cell.runs])
+    points = points_of_models(cfg, problems)
+    return figures.bars(points) if name == 'bars' else figures.against(name, points)
+
+
+def figure(cfg, name, folders, problems):
+    """Write <out>/<name>.png."""
+    drawn, path = draw(cfg, name, folders, problems), Path(cfg.out, f'{name}.png')
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, bbox_inches='tight')
     print(path)
-    return report(problems)
 
 
-# ------------------------------------------------------------------------------------------ pretraining's losses
-
-def read_log(folder):
-    """(config.json, lines of log.jsonl) of out/<name>."""
-    config, log = Path(folder, 'config.json'), Path(folder, 'log.jsonl')
-    if not config.exists() or not log.exists():
-        raise ValueError(f'{folder}: no pretraining run there (config.json and log.jsonl)')
-    try:
-        lines = [json.loads(line) for line in log.read_text(encoding='utf-8').splitlines()]
-    except ValueError as error:
-        raise ValueError(f'{log}: damaged: {error}') from None
-    if not lines or 'corpus_meta' not in read_json(config):
-        raise ValueError(f'{folder}: has no log of a pretraining run yet')
-    return read_json(config), lines
-
-
-def history(folder):
-    """(name, phases, lines of the log) of a run; a branch has its parent's until then, where that is there."""
-    config, lines = read_log(folder)
-    parent = Path(config.get('branch_from') or folder)      # a run, or a checkpoint in it
-    parent = parent if (parent / 'log.jsonl').exists() else parent.parent
-    if config.get('branch_from') and (parent / 'log.jsonl').exists():
-        before = config['starts'][0]['step']
-        lines = [line for line in history(parent)[2] if line['step'] <= before] + lines
-    return config['name'], config['phases'], lines
-
-
-def losses(folders):
-    """Print the last validation of each run in nats per target, beside that of token frequencies alone."""
-    if not folders:
-        raise ValueError('losses takes folders of pretraining runs, as: losses out/tiny-clm out/tiny-mlm40')
-    runs = []
-    for folder in folders:
-        config, lines = read_log(folder)
-        validated = [line for line in lines if any(name.startswith('val_') for name in line)]
-        if not validated:
-            raise ValueError(f'{folder}: has no validation yet')
-        runs.append((folder, config, validated[-1], statistics.median(line['tokens_per_second'] for line in lines)))
-    kinds = [kind for kind in OBJECTIVES if any(f'val_{kind}_loss' in last for _, _, last, _ in runs)]
-    print(f'{"run":<20} {"phases":<28} {"step":>7} {"tokens":>14} '
-          + ' '.join(f'{f"val {kind}":>8}' for kind in kinds) + f' {"tokens/s":>9}')
-    for _, config, last, speed in runs:
-        phases = ', then '.join(f'{steps:,} {kind}' for kind, steps in config['phases'])
-        values = [last.get(f'val_{kind}_loss') for kind in kinds]
-        print(f'{config["name"]:<20} {phases:<28} {last["step"]:>7,} {last["tokens"]:>14,} '
-              + ' '.join(' ' * 8 if value is None else f'{value:>8.3f}' for value in values) + f' {speed:>9,.0f}')
-    for meta in {run[1]['corpus_meta']['fingerprint']: run[1]['corpus_meta'] for run in runs}.values():
-        if meta['unigram_loss']:
-            print(f'{"token frequencies":<72}' + f' {meta["unigram_loss"]:>8.3f}' * len(kinds))
-        print(f'corpus fingerprint {meta["fingerprint"][:12]}')
-    for mlm, both in itertools.permutations(runs, 2):
-        compare_losses(mlm, both)
-
-
-def compare_losses(mlm, both):
-    """One sentence on MLM against CLM then MLM, if nothing else differs between the two runs."""
-    def fixed(folder, last):  # of the newest checkpoint: what decides the numbers of a run, and its last rows
-        states = sorted(Path(folder).glob('[0-9]*/state.json'), key=lambda path: int(path.parent.name))
-        values = read_json(states[-1])['fixed'] if states else {'folder': folder}
-        return last['step'], last['rows'], {k: v for k, v in values.items() if k not in ('phases', 'repeat')}
-    kinds = [[kind for kind, _ in config['phases']] for _, config, *_ in (mlm, both)]
-    if kinds == [['mlm'], ['clm', 'mlm']] and fixed(mlm[0], mlm[2]) == fixed(both[0], both[2]):
-        gain = mlm[2]['val_mlm_loss'] - both[2]['val_mlm_loss']
-        print(f'\nAt equal steps on the same rows, {both[1]["name"]} ends {abs(gain):.3f} nats '
-              f'{"below" if gain > 0 else "above"} {mlm[1]["name"]} in MLM loss:\n'
-              f'{"" if gain > 0 else "not "}the direction of the paper. One seed of one model shows a direction, no '
-              'more; the claim is about fine-tuned scores.')
-
-
-def export(cfg, target):
-    """Write the scores of all predictions in the format of the paper's authors. The exit code."""
-    problems, count = [], 0
-    for run, folder, about, scores in read_tree(cfg, cfg.predictions, read_predictions, problems):
+def export(cfg, target, problems):
+    """Write the scores of all predictions in the format of the paper's authors."""
+    count = 0
+    for _, folder, about, scores in read_tree(cfg, cfg.predictions, read_predictions, problems):
         prefix = f'{about["trained_on"]}_' if about.get('trained_on') else ''
         path = Path(target, *folder.parts[-4:-1], prefix + folder.name, 'results.json')
         content = {split: scores[split]['paper'] for split in SPLITS}
@@ -546,26 +374,29 @@ def export(cfg, target):
         write(path, content)
         count += 1
     print(f'{target}: {count:,} runs')
-    return report(problems)
 
 
 def main():
     words = list(itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:]))
     cfg, _ = parse(Settings, sys.argv[1 + len(words):])
+    problems = []   # in words: what is missing or damaged, while the rest goes on
     match words:
         case ['table']:
-            sys.exit(table(cfg))
+            table(cfg, problems)
         case ['compare', first, second]:
-            sys.exit(compare(cfg, first, second))
+            compare(cfg, first, second, problems)
         case ['figure', name, *folders]:
-            sys.exit(figure(cfg, name, folders))
+            figure(cfg, name, folders, problems)
         case ['losses', *folders]:
-            losses(folders)
-        case ['export', folder]:
-            sys.exit(export(cfg, folder))
+            losses.table(folders)
+        case ['export', target]:
+            export(cfg, target, problems)
         case _:
             raise ValueError('the command is table, compare MODEL MODEL, figure KIND, losses FOLDER ... or '
                              'export FOLDER; see --help')
+    for problem in problems:
+        print(f'warning: {problem}', file=sys.stderr)
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == '__main__':

@@ -1,15 +1,15 @@
 """Fine-tune a checkpoint on a task, once or over a grid, and write its predictions; evaluate.py scores them.
 
-    python finetune.py configs/tasks/docs_tc.py --look                   # what a task holds; needs no model
+    python finetune.py configs/tasks/docs_tc.py --look                  # what a task holds; needs no model
+    python finetune.py configs/tasks/docs_tc.py --baseline              # a simple method, to compare with
     python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --lr=1e-3 --steps=100
-    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid            # 6 learning rates x 5 seeds
+    python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --probe       # frozen features
+    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid       # 6 rates x 5 seeds
     torchrun --nproc_per_node=8 finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid
-    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid --part=3 --parts=16     # a job array
-    python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --probe          # frozen features, seconds
-    python finetune.py configs/tasks/docs_ir.py --baseline               # a method without a model, for comparison
+    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid --part=3 --parts=16    # job 3
 
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, always
-bidirectional. Run the command again to finish what is missing. Writes predictions/<model>/<TASK>/<dataset>/<run>/.
+bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing.
 """
 import copy
 import datetime
@@ -31,11 +31,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import evaluate
+from evaluate import run_name
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
 from nanoencoder.cost import flops_of_state
 from nanoencoder.durable import read_json, whole_folder
+from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
 from nanoencoder.settings import flat, leaves, parse, run_main, setting
@@ -44,8 +45,8 @@ from nanoencoder.tokenizer import load_tokenizer
 
 @dataclass(frozen=True)
 class Settings(tasks.Task):
-    model: str = setting('', fixes='nothing')        # a checkpoint, a hub id, or a run's folder: its newest one
-    untrained: bool = setting(False, fixes='nothing')  # only the sizes and tokenizer of `model`: the floor
+    model: str = setting('', fixes='nothing')        # a checkpoint, a hub id, or a run: its newest checkpoint
+    untrained: bool = setting(False, fixes='nothing')    # only the sizes and tokenizer of `model`: the floor
     name: str = setting('', fixes='nothing')         # of the model in predictions; empty: its run's
     # the paper, section 2; the rest of the optimiser from the authors' run files
     lr: float = setting(1e-4, 0)
@@ -59,12 +60,12 @@ class Settings(tasks.Task):
     beta2: float = setting(0.95, 0, 1)
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)
-    weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16: as the authors, small updates are rounded away
-    tokens_at_once: int = setting(16_384, 1, fixes='nothing')  # a batch is computed in several pieces (not for IR)
-    recompute: bool = setting(False, fixes='nothing')  # activations in the backward pass: less memory
+    weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16, as the authors: loses small updates
+    tokens_at_once: int = setting(16_384, 1, fixes='nothing')  # of a batch (IR: all of it)
+    recompute: bool = setting(False, fixes='nothing')    # activations in the backward pass
     device: str = setting('auto', choices=('auto', 'cpu', 'cuda', 'mps'), fixes='nothing')
-    dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # of arithmetic; auto: bf16 where CUDA has it
-    save_model: bool = setting(False, fixes='nothing')  # also write fine-tuned/<the same path> for transformers
+    dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # auto: bf16 where CUDA has it
+    save_model: bool = setting(False, fixes='nothing')   # also write fine-tuned/<the same path>
     predictions: str = setting('predictions', fixes='nothing')
 
     def __post_init__(self):
@@ -78,12 +79,12 @@ class Settings(tasks.Task):
             values = getattr(self, name)
             good = all(type(value) is kind and 0 <= value < math.inf for value in values)
             if not values or not good or len(set(values)) < len(values):
-                raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, as ({kind(1)},), '
-                                 f'not {values!r}')
+                raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, '
+                                 f'as ({kind(1)},), not {values!r}')
 
 
 PROBED = 5_000   # texts that a probe is trained on, at most
-ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; under torchrun shared by its processes'),
+ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchrun shares them out'),
            'part': (0, 'of --grid: which part this is, counted from 0'),
            'parts': (1, 'of --grid: into how many parts it is cut'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
@@ -91,7 +92,7 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; under 
            'baseline': (False, "write a simple method's predictions; needs no --model")}
 
 
-# ------------------------------------------------------------------------------------------ model and data
+# --------------------------------------------------------------------------------------------- model and data
 
 class Pretrained(NamedTuple):
     transformer: nn.Module   # on the CPU, fp32
@@ -120,8 +121,8 @@ def prepare(cfg):
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint = huggingface.open_checkpoint(cfg.model)
     transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
-    sizes = asdict(checkpoint.sizes) | {'max_position_embeddings': checkpoint.context}
-    sizes |= {f'{role}_token_id': number for role, number in checkpoint.ids.items()}
+    sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
+    sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
     about = {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes, 'checkpoint': 'none', 'pretraining': None}
     if cfg.untrained:
         with torch.no_grad():
@@ -136,7 +137,7 @@ def prepare(cfg):
         raise ValueError(f'max_length {max_length}: the model reads 2 to {checkpoint.context} tokens')
     cfg = replace(cfg, name=cfg.name or model_name(cfg, base), max_length=max_length, dtype=dtype)
     if cfg.save_model:
-        tasks.kind_of(cfg).export((), checkpoint.sizes)
+        tasks.kind_of(cfg).export((), transformer.sizes)
     return cfg, base, read_sets(cfg, tokenizer)
 
 
@@ -191,12 +192,12 @@ def read_sets(cfg, tokenizer):
     if not examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     if num_steps(cfg, examples) < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
-        print(f'{cfg.dataset}: {examples} examples are {num_steps(cfg, examples)} steps; small data need more --epochs',
-              file=sys.stderr)
+        print(f'{cfg.dataset}: {examples} examples are {num_steps(cfg, examples)} steps; '
+              'small data need more --epochs', file=sys.stderr)
     return sets
 
 
-# ------------------------------------------------------------------------------------------------- training
+# --------------------------------------------------------------------------------------------------- training
 
 def num_steps(cfg, num_examples):
     """At most `steps`, and at most `epochs` times all examples."""
@@ -211,7 +212,7 @@ def lr_at(step, cfg, total):
 
 
 def new_encoder(cfg, base, head):
-    """A copy of the pretrained transformer with a head, whose weights are keyed by the seed and their names."""
+    """A copy of the transformer with a head, whose weights are keyed by the seed and their names."""
     encoder = Encoder(copy.deepcopy(base.transformer), head)
     with torch.no_grad():
         for name, p in head.named_parameters() if isinstance(head, nn.Module) else ():
@@ -256,7 +257,7 @@ def backward(cfg, world, encoder, batch):
 def fit(cfg, base, data, say=lambda text: None):
     """(trained Encoder, log lines). FloatingPointError at the first step whose loss is not finite."""
     kind, world, train = tasks.kind_of(cfg), base.world, data.examples['train']
-    encoder = new_encoder(cfg, base, kind.head(base.checkpoint.sizes.hidden_size, data.labels))
+    encoder = new_encoder(cfg, base, kind.head(base.transformer.sizes.hidden_size, data.labels))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=world.device.type != 'mps')
     total = num_steps(cfg, len(train))
@@ -292,15 +293,16 @@ def finished(waiting):
              for line, loss, norm in zip(lines, torch.stack(losses).tolist(), torch.stack(norms).tolist())]
     for line in lines:
         if not math.isfinite(line['loss']) or not math.isfinite(line['grad_norm']):
-            raise FloatingPointError(f'step {line["step"]}: loss {line["loss"]}, gradient norm {line["grad_norm"]}')
+            raise FloatingPointError(f'step {line["step"]}: loss {line["loss"]}, '
+                                     f'gradient norm {line["grad_norm"]}')
     return lines
 
 
-# ---------------------------------------------------------------------------------------------- predictions
+# ------------------------------------------------------------------------------------------------ predictions
 
 @torch.no_grad()
 def outputs(cfg, world, encoder, examples, per_token):
-    """The encoder's output for each example, as numpy, in their order. Sorted by length and packed, never padded.
+    """The encoder's output for each example, as numpy, in order. Sorted by length and packed, never padded.
 
     per_token: (n, ...) for an example of n tokens, else one vector each.
     """
@@ -324,14 +326,15 @@ def predict(cfg, world, encoder, data):
 
 
 def probe_outputs(cfg, world, encoder, data):
-    """What predict takes, read off the frozen states by ridge regression; at most PROBED texts are trained on."""
+    """Outputs read off the frozen states by ridge regression; at most PROBED texts are trained on."""
     kind, features, targets, masks = tasks.kind_of(cfg), {}, {}, {}
     for split in tasks.SPLITS:
         examples = data.examples[split][:PROBED if split == 'train' else None]
-        states = outputs(cfg, world, encoder, examples, kind.per_token)
-        masks[split] = [example.targets != tasks.NO_LABEL for example in examples]
-        features[split] = np.concatenate([np.atleast_2d(state)[mask] for state, mask in zip(states, masks[split])])
-        targets[split] = np.concatenate([example.targets[mask] for example, mask in zip(examples, masks[split])])
+        states = map(np.atleast_2d, outputs(cfg, world, encoder, examples, kind.per_token))
+        labels = [example.targets for example in examples]
+        masks[split] = [label != tasks.NO_LABEL for label in labels]
+        features[split] = np.concatenate([state[mask] for state, mask in zip(states, masks[split])])
+        targets[split] = np.concatenate([label[mask] for label, mask in zip(labels, masks[split])])
     results = {}
     for split, scores in ridge(features, targets, len(data.labels)).items():
         results[split] = [np.zeros((len(mask), scores.shape[1])) for mask in masks[split]]
@@ -341,11 +344,11 @@ def probe_outputs(cfg, world, encoder, data):
     return results
 
 
-# ----------------------------------------------------------------------------------------------------- runs
+# ------------------------------------------------------------------------------------------------------- runs
 
 def run_folder(cfg, dataset):
     """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
-    return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / evaluate.run_name(cfg.lr, cfg.seed)
+    return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / run_name(cfg.lr, cfg.seed)
 
 
 def saved_folder(cfg):
@@ -372,19 +375,21 @@ def is_done(cfg, base, sets):
         theirs, ours = read_json(path), about_run(cfg, base, sets, data)
         if not isinstance(theirs.get('settings'), dict):
             raise ValueError(f'{path}: damaged; remove {folder}')
-        theirs, ours = (about | defaults | about.pop('settings') | {'grid': ()} for about in (theirs, ours))
-        for name in ours:
-            if theirs.get(name) != ours[name]:
-                raise ValueError(f'{path}: was made with {name} = {str(theirs.get(name))[:60]}, this run has '
-                                 f'{str(ours[name])[:60]}; remove the folder, or take another --predictions or --name')
+        theirs['settings'] = defaults | theirs['settings']
+        for old, new in ((theirs, ours), (theirs['settings'], ours['settings'])):
+            for name in new:
+                if name not in ('settings', 'grid') and old.get(name) != new[name]:
+                    raise ValueError(
+                        f'{path}: was made with {name} = {str(old.get(name))[:60]}, this run has '
+                        f'{str(new[name])[:60]}; remove the folder, or take another --predictions or --name')
         done &= all((folder / f'{split}.jsonl.gz').exists() for split in tasks.SCORED)
     return done and (not cfg.save_model or saved_folder(cfg).exists())
 
 
 def score(task, rows):
     """A split's score in words."""
-    name, numerators, denominators, _ = evaluate.standard_scores(task.kind, rows, task.scheme)
-    return f'{name} {100 * evaluate.ratio(numerators, denominators):.1f}'
+    name, numerators, denominators, _ = standard_scores(task.kind, rows, task.scheme)
+    return f'{name} {100 * ratio(numerators, denominators):.1f}'
 
 
 def do_run(cfg, base, sets, grid=(), say=lambda text: None):
@@ -404,15 +409,15 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
 
 
 def save_encoder(cfg, base, data, encoder, folder):
-    """A Hugging Face folder: EuroBert, or with norms of q and k a Qwen3, with the task's head, or for retrieval none,
-    which sentence-transformers opens too."""
-    sizes, checkpoint = base.checkpoint.sizes, base.checkpoint
+    """A Hugging Face folder: EuroBert, or with norms of q and k a Qwen3, and the task's head."""
+    sizes, checkpoint = base.transformer.sizes, base.checkpoint
     export = tasks.kind_of(cfg).export(data.labels, sizes)
     tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
     more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + export.architecture]}
     if export.labels:
-        more |= {'id2label': dict(enumerate(export.labels)), 'label2id': {label: k for k, label in enumerate(export.labels)}}
-    if export.prompts:  # a bare transformer
+        more['id2label'] = dict(enumerate(export.labels))
+        more['label2id'] = {label: k for k, label in enumerate(export.labels)}
+    if export.prompts:  # a bare transformer, which sentence-transformers opens
         tensors = {name.removeprefix('model.'): p for name, p in tensors.items()}
     elif sizes.qk_norm:
         tensors = {name.replace('classifier.', 'score.'): p for name, p in tensors.items()}
@@ -421,10 +426,11 @@ def save_encoder(cfg, base, data, encoder, folder):
             'training': f'{num_steps(cfg, len(data.examples["train"])):,} steps of {cfg.batch_size}, '
                         f'of {len(data.examples["train"]):,} examples'}
     with whole_folder(folder) as temporary:
-        huggingface.save(temporary, sizes, checkpoint.context, checkpoint.ids, tensors, **more)
+        huggingface.save(temporary, sizes, checkpoint.context, base.tokenizer.ids, tensors, **more)
         base.tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if export.prompts:
-            huggingface.write_sentence_transformers(temporary, sizes.hidden_size, cfg.max_length, dict(export.prompts))
+            width, prompts = sizes.hidden_size, dict(export.prompts)
+            huggingface.write_sentence_transformers(temporary, width, cfg.max_length, prompts)
         huggingface.write_card(
             temporary, title=f'{cfg.name} on {cfg.dataset}, {folder.name}', rows=rows, use=export.use,
             about=f'{cfg.name}{f" (from {name})" if name else ""}, a bidirectional encoder, fine-tuned on '
@@ -435,7 +441,7 @@ def save_encoder(cfg, base, data, encoder, folder):
 def claim():
     """A function that gives each call, in any of torchrun's processes, another number: 0, 1, 2, ...
 
-    The counter is in the store that torchrun's agent hosts. Its key holds the restart count: a restart begins anew.
+    The counter is in the store that torchrun's agent hosts; its key holds the restart count.
     """
     if 'TORCHELASTIC_RUN_ID' not in os.environ:
         return itertools.count().__next__
@@ -491,15 +497,17 @@ def write_baseline(cfg):
     rows, _ = tasks.load(cfg)
     name, predictions = tasks.baseline(cfg, rows)
     folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
-    about = {'kind': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows, (*tasks.SCORED, 'corpus'))}
+    about = {'kind': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
     tasks.write_run(folder, about, predictions)
     print(f'{folder}: test {score(cfg, predictions["test"])}')
 
 
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
-    if actions.grid + actions.probe + actions.look + actions.baseline > 1 or actions.parts != 1 and not actions.grid:
-        raise ValueError('--grid, --probe, --look and --baseline stand alone; --part and --parts go with --grid')
+    if actions.grid + actions.probe + actions.look + actions.baseline > 1:
+        raise ValueError('--grid, --probe, --look and --baseline stand alone')
+    if actions.parts != 1 and not actions.grid:
+        raise ValueError('--part and --parts go with --grid')
     if actions.look:
         return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
     if actions.baseline:
@@ -507,11 +515,13 @@ def main():
     if not cfg.model:
         raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
     if not 0 <= actions.part < actions.parts:
-        raise ValueError(f'--part counts from 0 to --parts less one, which is {actions.parts - 1}, not {actions.part}')
+        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}, '
+                         f'not {actions.part}')
     if actions.probe and cfg.save_model:
         raise ValueError('save_model: a probe trains no model; leave it out')
     if actions.probe and not tasks.kind_of(cfg).frozen:
-        raise ValueError(f'kind {cfg.kind} has no probe: a frozen model has not read the question into the context')
+        raise ValueError(f'kind {cfg.kind} has no probe: a frozen model has not read the question '
+                         'into the context')
     cfg, base, sets = prepare(cfg)
     if actions.probe:
         return probe(cfg, base, sets)

@@ -1,24 +1,34 @@
 """Figures. Each function draws the points that it is given and returns a matplotlib Figure.
 
-A model's pretraining is {'phases', 'mask_ratio', 'step', 'flops'} and, where known, 'family' and 'continues'.
+points     [(model, pretraining, task, mean, low, high)], in percent
+           a pretraining is {'phases', 'mask_ratio', 'step', 'flops'}, 'family' and 'continues' where known
+histories  [(name, phases, lines of the log)] of pretraining runs
 """
 import itertools
 import math
 import statistics
 
+import numpy as np
+
 INK, PALE = '#333333', '#999999'
-COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#e08e79', '#555555')
+COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')
 
 
-def panels(titles, width=3.6, height=3.2, **options):
-    """(Figure, {title: Axes}), side by side."""
+def new_figure(width, height):
     from matplotlib.figure import Figure
-    drawn = Figure(figsize=(width * len(titles), height))
-    axes = drawn.subplots(1, len(titles), squeeze=False, **options)[0]
-    for ax, title in zip(axes, titles):
+    return Figure(figsize=(width, height), layout='constrained')
+
+
+def panels(titles, height=3.2):
+    """(Figure, {title: Axes}), side by side."""
+    if not titles:
+        raise ValueError('none of these models has what this figure shows')
+    drawn = new_figure(3.6 * len(titles), height)
+    axes = dict(zip(titles, drawn.subplots(1, len(titles), squeeze=False)[0]))
+    for title, ax in axes.items():
         ax.set_title(title)
         ax.grid(alpha=0.3)
-    return drawn, dict(zip(titles, axes))
+    return drawn, axes
 
 
 def in_turn(names):
@@ -26,150 +36,125 @@ def in_turn(names):
     return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))
 
 
-# ------------------------------------------------------------------------------------- scores against pretraining
-
 def switches(phases):
     """Steps at which the objective changes."""
     return list(itertools.accumulate(steps for _, steps in phases[:-1]))
 
 
-def share_of_clm(about):
-    """Of the steps done so far, in percent."""
-    phases = zip([0, *switches(about['phases'])], about['phases'])
-    return 100 * sum(max(0, min(steps, about['step'] - begin)) for begin, (kind, steps) in phases
-                     if kind == 'clm') / about['step']
-
+# --------------------------------------------------------------------------------- scores against pretraining
 
 def trained_with(about, ratio=True):
     """A legend's words: family, then CLM, MLM 40 %, CLM then MLM 40 %."""
-    words = [kind.upper() + (f' {about["mask_ratio"]:.0%}' if ratio and kind != 'clm' else '')
-             for kind, _ in about['phases']]
+    ratio = f' {about["mask_ratio"]:.0%}' * ratio
+    words = [kind.upper() + (ratio if kind != 'clm' else '') for kind, _ in about['phases']]
     return f'{about.get("family", "")} {" then ".join(words)}'.strip()
+
+
+def total_steps(about):
+    return sum(steps for _, steps in about['phases'])
 
 
 def of_a_run(about):
     """The line of a run's checkpoints: with those of another length it shares no schedule."""
-    return f'{trained_with(about)}, of {sum(steps for _, steps in about["phases"]):,} steps'
-
-
-def finished(about):
-    return about['step'] == sum(steps for _, steps in about['phases'])
+    return f'{trained_with(about)}, of {total_steps(about):,} steps'
 
 
 def ratio_point(about):
-    if about['phases'][-1][0] != 'clm' and finished(about):
+    if about['phases'][-1][0] != 'clm' and about['step'] == total_steps(about):
         return f'{trained_with(about, ratio=False)}, {about["step"]:,} steps', 100 * about['mask_ratio']
 
 
 def share_point(about):
-    if finished(about):
+    if about['step'] == total_steps(about):
         line = f'{about.get("family", "")} {about["step"]:,} steps, MLM {about["mask_ratio"]:.0%}'
-        return line.strip(), share_of_clm(about)
+        clm = sum(steps for kind, steps in about['phases'] if kind == 'clm')
+        return line.strip(), 100 * clm / about['step']
 
 
-AGAINST = {  # name: (x axis, logarithmic, (line, x) of a pretraining, or None); continued models are in cpt alone
-    'ratio': ('masking ratio, %', False, ratio_point),
-    'share': ('share of CLM, % of the steps', False, share_point),
-    'steps': ('pretraining steps', True, lambda about: (of_a_run(about), about['step'])),
-    'flops': ('pretraining FLOPs', True, lambda about: (of_a_run(about), about['flops'])),
-    'cpt': ('steps of continued pretraining', False,
+AGAINST = {  # name: (x axis, its scale, (line, x) of a pretraining or None); continued ones are in cpt alone
+    'ratio': ('masking ratio, %', 'linear', ratio_point),
+    'share': ('share of CLM, % of the steps', 'linear', share_point),
+    'steps': ('pretraining steps', 'log', lambda about: (of_a_run(about), about['step'])),
+    'flops': ('pretraining FLOPs', 'log', lambda about: (of_a_run(about), about['flops'])),
+    'cpt': ('steps of continued pretraining', 'linear',
             lambda about: (f'{about["continues"]}, then MLM', about['step'])),
 }
 
 
-def against(kind, points):
-    """A panel a task, a line for each family of models, with 95 % intervals.
-
-    points  [(model, pretraining, task, mean, low, high)], in percent
-    """
-    label, logarithmic, place = AGAINST[kind]
+def against(name, points):
+    """A panel a task, a line for each family of models, with 95 % intervals."""
+    label, scale, place = AGAINST[name]
     lines = {}
     for model, about, task, *values in points:
-        if about and bool(about.get('continues')) == (kind == 'cpt') and (point := place(about)):
-            name = point[0] + (', probe' if model.endswith(' (probe)') else '')
-            lines.setdefault((task, name), []).append((point[1], *values))
-    longer = {key: values for key, values in lines.items() if len({x for x, *_ in values}) > 1}
-    lines = longer or lines
-    if not lines:
-        raise ValueError(f'figure {kind}: none of these models has what it shows ({label})')
-    drawn, axes = panels([task for task in dict.fromkeys(point[2] for point in points)
-                          if any(key[0] == task for key in lines)])
-    colours = in_turn(name for _, name in lines)
-    for (task, name), values in lines.items():
-        x, mean, low, high = zip(*sorted(values))
-        axes[task].errorbar(x, mean, interval_around(mean, low, high), marker='o', markersize=3, capsize=2,
-                            label=name, color=colours[name], linestyle='-' if len(x) > 1 else 'none')
-        axes[task].set(xlabel=label, xscale='log' if logarithmic else 'linear')
+        if about and bool(about.get('continues')) == (name == 'cpt') and (point := place(about)):
+            line = point[0] + (', probe' if model.endswith(' (probe)') else '')
+            lines.setdefault((task, line), []).append((point[1], *values))
+    lines = {key: values for key, values in lines.items() if len({x for x, *_ in values}) > 1} or lines
+    drawn, axes = panels(list(dict.fromkeys(task for task, _ in lines)))
+    colours = in_turn(line for _, line in lines)
+    for (task, line), values in lines.items():
+        x, mean, low, high = np.array(sorted(values)).T
+        axes[task].errorbar(x, mean, [mean - low, high - mean], fmt='o-' if len(x) > 1 else 'o', markersize=3,
+                            capsize=2, label=line, color=colours[line])
+        axes[task].set(xlabel=label, xscale=scale)
         axes[task].xaxis.set_minor_formatter('')
     next(iter(axes.values())).set_ylabel('score, %')
-    handles = {name: handle for ax in axes.values() for handle, name in zip(*ax.get_legend_handles_labels())}
-    drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1.0), ncol=min(4, len(handles)))
+    handles = {line: handle for ax in axes.values() for handle, line in zip(*ax.get_legend_handles_labels())}
+    drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
     return drawn
 
 
-def interval_around(mean, low, high):
-    """How far an interval reaches below and above, as matplotlib wants it."""
-    return [[m - l for m, l in zip(mean, low)], [h - m for m, h in zip(mean, high)]]
-
-
 def bars(points):
-    """A panel a task, a bar a model, each in its row in all panels. points: as of `against`."""
+    """A panel a task, a bar a model, each in its row in all panels."""
     models = list(dict.fromkeys(point[0] for point in points))
-    drawn, axes = panels(list(dict.fromkeys(point[2] for point in points)), height=max(3.2, 0.25 * len(models)))
+    drawn, axes = panels(list(dict.fromkeys(point[2] for point in points)), max(3.2, 0.25 * len(models)))
     for model, _, task, mean, low, high in points:
-        axes[task].barh(models.index(model), mean, xerr=interval_around([mean], [low], [high]), capsize=3,
-                        color=COLOURS[0])
+        interval = [[mean - low], [high - mean]]
+        axes[task].barh(models.index(model), mean, xerr=interval, capsize=3, color=COLOURS[0])
     for k, ax in enumerate(axes.values()):
         ax.set_yticks(range(len(models)), models if k == 0 else [''] * len(models))
         ax.set(ylim=(len(models) - 0.5, -0.5), xlabel='score, %')
     return drawn
 
 
-def learning_rates(points):
+def learning_rates(scores):
     """Test score against the fine-tuning learning rate, mean and range of the seeds (the paper's figure 5).
 
-    points  {(model, task): {learning rate: [score of each seed, in percent]}}
+    scores  {(model, task): {learning rate: [score of each seed, in percent]}}
     """
-    drawn, axes = panels(list(dict.fromkeys(task for _, task in points)))
-    colours = in_turn(model for model, _ in points)
-    for (model, task), scores in points.items():
-        x = sorted(scores)
-        low, mean, high = ([f(scores[lr]) for lr in x] for f in (min, statistics.fmean, max))
+    drawn, axes = panels(list(dict.fromkeys(task for _, task in scores)))
+    colours = in_turn(model for model, _ in scores)
+    for (model, task), by_lr in scores.items():
+        x = sorted(by_lr)
+        low, mean, high = ([f(by_lr[lr]) for lr in x] for f in (min, statistics.fmean, max))
         axes[task].plot(x, mean, marker='o', markersize=3, label=model, color=colours[model])
         axes[task].fill_between(x, low, high, alpha=0.15, color=colours[model])
         axes[task].set(xscale='log', xlabel='learning rate')
         axes[task].set_xticks(x, [f'{lr:g}' for lr in x])
         axes[task].xaxis.set_minor_formatter('')
-    first = next(iter(axes.values()))
-    first.set_ylabel('test score, %')
-    first.legend(fontsize=7)
+    next(iter(axes.values())).set_ylabel('test score, %')
+    next(iter(axes.values())).legend(fontsize=7)
     return drawn
 
 
-# ------------------------------------------------------------------------------------------------ pretraining logs
+# ----------------------------------------------------------------------------------------- pretraining's logs
 
 def series(lines, name):
-    """(steps, values) of the lines that have it."""
-    return zip(*((line['step'], line[name]) for line in lines if name in line))
+    """[steps, values] of the lines that have it."""
+    return list(zip(*((line['step'], line[name]) for line in lines if name in line))) or [(), ()]
 
 
 def switch(histories):
-    """Held-out losses, a panel an objective, and the gradient norm; dotted where the objective changes (figure 12).
-
-    histories  [(name, phases, lines of the log)]
-    """
-    from matplotlib.figure import Figure
+    """Held-out losses, a panel an objective, and the gradient norm; dotted where the objective changes."""
     names = dict.fromkeys(name for _, _, lines in histories for line in lines for name in line)
     names = [name for name in names if name.startswith('val_')] + ['grad_norm']
-    drawn = Figure(figsize=(7, 2.2 * len(names)))
+    drawn = new_figure(7, 2.2 * len(names))
     axes = drawn.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
-    for (label, phases, lines), colour in zip(histories, itertools.cycle(COLOURS)):
-        for ax, name in zip(axes, names):
-            if any(name in line for line in lines):
-                ax.plot(*series(lines, name), color=colour, label=label, linewidth=1)
+    for ax, name in zip(axes, names):
+        for (label, phases, lines), colour in zip(histories, itertools.cycle(COLOURS)):
+            ax.plot(*series(lines, name), color=colour, label=label, linewidth=1)
             for step in switches(phases):
                 ax.axvline(step, color=colour, linestyle=':', linewidth=1)
-    for ax, name in zip(axes, names[:-1]):
         ax.set_ylabel(f'held-out {name.split("_")[1].upper()} loss,\nnats per target')
     axes[-1].set(ylabel='gradient norm', yscale='log', xlabel='step')
     axes[0].legend(fontsize=8)
@@ -181,17 +166,15 @@ def summary(histories, scores):
 
     scores  [(panel, model, kind, mean, low, high)], in percent; an untrained model and baselines become lines
     """
-    from matplotlib.figure import Figure
     words = [' then '.join(kind.upper() for kind, _ in phases) for _, phases, _ in histories]
     labels = {name: word if words.count(word) == 1 else name for (name, *_), word in zip(histories, words)}
     titles = list(dict.fromkeys(panel for panel, model, *_ in scores if model in labels))
-    drawn = Figure(figsize=(4.8 + 2.3 * len(titles), 3), layout='constrained')
-    first, *others = drawn.subplots(1, 1 + len(titles), width_ratios=[2] + [1] * len(titles))
-    colours = in_turn(labels)
-    draw_losses(first, histories, labels, colours)
+    drawn = new_figure(4.8 + 2.3 * len(titles), 3)
+    widths = [2] + [1] * len(titles)
+    first, *others = drawn.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
+    draw_losses(first, histories, labels)
     for k, (ax, title) in enumerate(zip(others, titles)):
-        names = dict.fromkeys(labels, '') if k else labels
-        draw_scores(ax, [row for row in scores if row[0] == title], names, colours)
+        draw_scores(ax, [row[1:] for row in scores if row[0] == title], labels, named=k == 0)
         ax.set_title(f'{title}, %', loc='left', fontsize=10)
     for ax in (first, *others):
         ax.spines[['top', 'right']].set_visible(False)
@@ -199,34 +182,35 @@ def summary(histories, scores):
     return drawn
 
 
-def draw_losses(ax, histories, labels, colours):
-    """A line a run, its last loss at its end. Losses far above those of MLM's phases are cut off."""
+def draw_losses(ax, histories, labels):
+    """A line a run, its last loss at its end. Losses far above those of the last phases are cut off."""
     ends, shown = [], []
-    for name, phases, lines in histories:
+    for (name, phases, lines), colour in zip(histories, in_turn(labels).values()):
         x, y = series(lines, 'val_mlm_loss')
-        begin = max([0, *switches(phases)])
-        ax.plot(x, y, color=colours[name], marker='o', markersize=3)
-        shown += [loss for step, loss in zip(x, y) if step > begin and phases[-1][0] != 'clm']
-        ends.append((y[-1], x[-1], labels[name], colours[name]))
-        if begin:
-            ax.axvline(begin, color=colours[name], linewidth=1, linestyle=':')
-            ax.text(begin, 0.98, f' {phases[-1][0].upper()} from here', color=colours[name], fontsize=8, va='top',
-                    transform=ax.get_xaxis_transform())
-    low, size = min(shown), max(shown) - min(shown) or 1
-    place = -math.inf
+        if not y:
+            raise ValueError(f'figure summary: {name} has no held-out MLM loss')
+        before = max([0, *switches(phases)])
+        ax.plot(x, y, color=colour, marker='o', markersize=3)
+        shown += [loss for step, loss in zip(x, y) if step > before and phases[-1][0] != 'clm']
+        ends.append((y[-1], x[-1], labels[name], colour))
+        if before:
+            ax.axvline(before, color=colour, linewidth=1, linestyle=':')
+            ax.annotate(f'{phases[-2][0].upper()} until here ', (before, 0.98), color=colour, fontsize=8,
+                        xycoords=ax.get_xaxis_transform(), ha='right', va='top')
+    low, high = min(shown or y), max(shown or y)
+    size, place = high - low or 1, -math.inf
     for y, x, label, colour in sorted(ends):     # lowest first; each keeps clear of the one below
-        place = max(min(y, low + size), place + 0.09 * size)
-        above = ', above' if y > low + 1.15 * size else ''
+        place = max(min(y, high), place + 0.09 * size)
+        above = ', above' if y > high + 0.15 * size else ''
         ax.text(x, place, f'  {label}  {y:.2f}{above}', color=colour, fontsize=9, va='center')
-    ax.set(ylim=(low - 0.08 * size, low + 1.15 * size), xlabel='pretraining step')
+    ax.set(ylim=(low - 0.08 * size, high + 0.15 * size), xlabel='pretraining step')
     ax.set_title('held-out MLM loss, nats per token', loc='left', fontsize=10)
 
 
-def draw_scores(ax, scores, labels, colours):
+def draw_scores(ax, scores, labels, named):
     """A row a model; dashed, and named beneath, what these must beat: no pretraining, no model at all."""
-    rows = {name: -k for k, name in enumerate(labels)}
-    floors = []
-    for _, model, kind, mean, low, high in scores:
+    rows, colours, floors = {name: -k for k, name in enumerate(labels)}, in_turn(labels), []
+    for model, kind, mean, low, high in scores:
         if model in rows:
             ax.plot([low, high], [rows[model]] * 2, color=colours[model], linewidth=2)
             ax.plot(mean, rows[model], 'o', color=colours[model])
@@ -236,9 +220,9 @@ def draw_scores(ax, scores, labels, colours):
             floors.append((mean, model))
     middle = sum(ax.get_xlim()) / 2
     for k, (mean, model) in enumerate(sorted(floors)):
-        ax.text(mean, -len(rows) + 0.1 - 0.35 * k, f' {model} {mean:.1f} ', color=INK, fontsize=8,
+        ax.text(mean, 0.1 - len(rows) - 0.35 * k, f' {model} {mean:.1f} ', color=INK, fontsize=8,
                 ha='left' if mean < middle else 'right')
-    ax.set_yticks(list(rows.values()), labels.values())
-    ax.set_ylim(-len(rows) - 0.35 * len(floors) + 0.4, 0.7)
+    ax.set_yticks(list(rows.values()), labels.values() if named else [''] * len(rows))
+    ax.set_ylim(0.2 - len(rows) - 0.35 * len(floors), 0.7)
     for tick, colour in zip(ax.get_yticklabels(), colours.values()):
         tick.set_color(colour)

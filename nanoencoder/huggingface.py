@@ -31,7 +31,8 @@ NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 
          'tie_word_embeddings', *IDS.values(), 'head_dim', 'attention_bias')  # in config.json's order
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 INDEX = 'model.safetensors.index.json'
-LICENCE = 'No licence is stated: it is yours to choose, as far as the base model and the data leave it to you.'
+LICENCE = ('No licence is stated: it is yours to choose, as far as the base model and the data leave it to '
+           'you.')
 VOCABULARY_WEIGHTS = ('model.embed_tokens.weight', 'lm_head.weight')  # one row a token
 
 
@@ -115,7 +116,7 @@ def newest_checkpoint(folder):
     """The folder itself if it holds weights, else the last of a run's checkpoints."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f'{folder}: no checkpoint there; give its folder, a run\'s, or a hub id, owner/model')
+        raise ValueError(f'{folder}: no checkpoint there; give its folder, a run\'s or a hub id, owner/model')
     for candidate in (folder, *(folder / str(step) for step in reversed(saved_steps(folder)))):
         if (candidate / 'model.safetensors').is_file() or (candidate / INDEX).is_file():
             return candidate
@@ -281,7 +282,7 @@ def read_tensor(path, name):
 
 
 def read_located(tensors, shapes):
-    """An iterator over (name, tensor) of {name: (path, its name there, shape)}; shapes are compared at once."""
+    """An iterator over (name, tensor) of {name: (path, its name there, shape)}; shapes are compared first."""
     for name, (path, _, shape) in tensors.items():
         if shape != tuple(shapes[name]):
             raise ValueError(f'{path}: {name} has shape {shape}, and should have {tuple(shapes[name])}')
@@ -382,8 +383,8 @@ def save(folder, sizes, context, ids, tensors, **more):
     if sizes.rope_scaling:
         scaling = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
     config = {name: values[name] for name in NAMES} | family | {
-        'head_dim': sizes.head_size, 'hidden_act': 'silu', 'initializer_range': 0.02, 'attention_dropout': 0.0,
-        'dtype': 'float32', 'torch_dtype': 'float32',
+        'head_dim': sizes.head_size, 'hidden_act': 'silu', 'initializer_range': 0.02,
+        'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',
         'rope_scaling': scaling,  # transformers 4 reads this and rope_theta, transformers 5 the next line
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
     write(Path(folder, 'config.json'), config | more)
@@ -397,7 +398,7 @@ def write_card(folder, *, title, about, rows, use, pipeline, library='transforme
     front |= {'base_model': base_model} if base_model else {}
     front = ''.join(f'{key}: {json.dumps(value)}\n' for key, value in front.items())
     table = ''.join(f'| {left} | {right} |\n' for left, right in rows.items())
-    opens = f'Opens in transformers 5 or newer, without remote code: `{use}`.{note and " " + note}'
+    opens = f'Opens in transformers 5 or newer, without remote code: `{use}`. {note.strip()}'.rstrip()
     text = f'# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n{opens}\n\n{LICENCE}\n'
     Path(folder, 'README.md').write_text(f'---\n{front}---\n\n{text}', encoding='utf-8')
 

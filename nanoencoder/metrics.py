@@ -1,4 +1,4 @@
-"""What a prediction is worth: the field's metrics, and those of the paper, of each kind of task. Needs numpy alone."""
+"""What predictions are worth: the field's metrics and the paper's, for each kind of task; needs numpy."""
 import collections
 import itertools
 import math
@@ -13,9 +13,9 @@ import numpy as np
 def entities(tags, scheme='conlleval'):
     """{(type, start, end)} of a sentence's tags; end is exclusive.
 
-    scheme  conlleval: by the rules of the CoNLL-2000 script, which read IOB1 and IOB2 alike (seqeval's default);
-            IOB2: an entity begins with B- and nothing else (seqeval's mode='strict'); IOB1: B- only where an
-            entity touches one of its own type, and otherwise I-.
+    scheme  conlleval: by the CoNLL-2000 script's rules, which read IOB1 and IOB2 alike (seqeval's default)
+            IOB2: an entity begins with B- and nothing else (seqeval's mode='strict')
+            IOB1: it begins with B- where it touches one of its own type, and otherwise with I-
     """
     spans, kind, start, before = set(), None, 0, 'O'
     for i, tag in enumerate([*tags, 'O']):
@@ -27,7 +27,7 @@ def entities(tags, scheme='conlleval'):
                   'IOB2': prefix == 'B',
                   'IOB1': prefix == 'B' and before[2:] == this or prefix == 'I' and not continues}[scheme]
         if kind is not None and not continues:
-            if not (scheme == 'IOB1' and before[0] == prefix == 'B' and this != kind):  # seqeval sees no end there
+            if not (scheme == 'IOB1' and before[0] == prefix == 'B' and this != kind):  # to seqeval no end
                 spans.add((kind, start, i))
             kind = None
         if begins:
@@ -50,7 +50,8 @@ def macro_f1(golds, preds):
     """Mean F1 of all labels in either list: scikit-learn's f1_score(average='macro', zero_division=0)."""
     gold, predicted = collections.Counter(golds), collections.Counter(preds)
     correct = collections.Counter(g for g, p in zip(golds, preds) if g == p)
-    return statistics.fmean(f1(correct[label], predicted[label], gold[label]) for label in predicted | gold or [''])
+    labels = predicted | gold or ['']
+    return statistics.fmean(f1(correct[label], predicted[label], gold[label]) for label in labels)
 
 
 def normalise(answer):
@@ -85,16 +86,17 @@ def dcg(grades):
 
 
 def ndcg(grades, docs, k=10):
-    """NDCG@k as trec_eval computes it: gain = grade, discount = log2(rank + 1), the ideal over all judged documents.
+    """NDCG@k as trec_eval's: gain = grade, discount = log2(rank + 1), the ideal over all judged documents.
 
-    grades  {document: grade}; 0 and below are no gain. docs: ids, best first; ties are in the caller's order.
+    grades  {document: grade}; 0 and below are no gain
+    docs    ids, best first; ties are in the caller's order
     """
     perfect = dcg(sorted(grades.values(), reverse=True)[:k])
     return dcg(grades.get(doc, 0) for doc in docs[:k]) / perfect if perfect else 0.0
 
 
 def ndcg_of_ties(grades, docs, scores, tied=None, k=10):
-    """NDCG@k as scikit-learn's ndcg_score and the paper's numbers: documents of equal score share their mean gain.
+    """NDCG@k as scikit-learn's and the paper's numbers: documents of equal score share their mean gain.
 
     tied  {'size', 'grades'} of all documents whose score is the last one's, where docs holds not all of them
     """
@@ -111,11 +113,12 @@ def ndcg_of_ties(grades, docs, scores, tied=None, k=10):
     return gained / perfect if perfect else 0.0
 
 
-# ------------------------------------------------------------------------------------------------ kinds of tasks
+# --------------------------------------------------------------------------------------------- kinds of tasks
 
 def score_labels(rows, scheme):
-    macro = macro_f1([row['gold'] for row in rows], [row['pred'] for row in rows])
-    return 'accuracy', [float(row['pred'] == row['gold']) for row in rows], [1.0] * len(rows), {'macro F1': macro}
+    golds, preds = ([row[name] for row in rows] for name in ('gold', 'pred'))
+    right = [float(pred == gold) for pred, gold in zip(preds, golds)]
+    return 'accuracy', right, [1.0] * len(rows), {'macro F1': macro_f1(golds, preds)}
 
 
 def score_tags(rows, scheme):
@@ -144,8 +147,9 @@ def relevant(row):
 
 
 def score_rankings(rows, scheme):
+    scores = [ndcg(row['gold'], row['docs']) for row in rows]
     binary = statistics.fmean(ndcg(relevant(row), row['docs']) for row in rows)
-    return 'NDCG@10', [ndcg(row['gold'], row['docs']) for row in rows], [1.0] * len(rows), {'binary NDCG@10': binary}
+    return 'NDCG@10', scores, [1.0] * len(rows), {'binary NDCG@10': binary}
 
 
 def paper_ndcg(row):
@@ -169,7 +173,7 @@ def ranked(row):
 KINDS = {
     'SC': Kind('{id, gold, pred}', lambda row: {'id', 'gold', 'pred'} <= row.keys(),
                score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
-    'TC': Kind('{id, gold, pred}, with as many tags in both', lambda row: len(row['gold']) == len(row['pred']),
+    'TC': Kind('{id, gold, pred}, as many tags in both', lambda row: len(row['gold']) == len(row['pred']),
                score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),  # "O" is a label, too
     'QA': Kind('{id, golds, pred}, a list of texts and a text',
                lambda row: isinstance(row['golds'], list) and isinstance(row['pred'], str),
@@ -181,8 +185,8 @@ KINDS = {
 def standard_scores(kind, rows, scheme='IOB2'):
     """(name, numerators, denominators, {name: score}) of a run's instances.
 
-    The score is sum(numerators) / sum(denominators): of counts, so that it can be resampled. The dict has other
-    scores of the whole run, as fractions of 1, and counts of entities or questions.
+    The score is sum(numerators) / sum(denominators): of counts, so that it can be resampled. The dict has
+    other scores of the whole run, as fractions of 1, and counts of entities or questions.
     """
     return KINDS[kind].standard(rows, scheme)
 

@@ -1,42 +1,65 @@
-"""The numbers that the paper published, its models, and its words for datasets. Nothing here computes a score."""
+"""What the paper published: numbers, models, words for datasets, raw runs. Nothing here computes a score."""
 import csv
 import functools
 import json
+import math
 from pathlib import Path
 
+from nanoencoder.metrics import KINDS
+from nanoencoder.protocols import Run
+
 FOLDER = Path(__file__).parent.parent / 'configs/paper'
-DATASETS = {'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI', 'conll2003_en': 'CoNLL',
-            'ontonotes': 'OntoNotes', 'uner_en': 'UNER', 'squad': 'SQuAD', 'squad_v2': 'SQuAD-v2',
-            'record': 'ReCoRD', 'msmarco': 'MS MARCO', 'nq': 'NQ', 'mldr_en': 'MLDR'}  # the authors' folder: its word
+DATASETS = {  # the authors' folder: the paper's word
+    'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI', 'conll2003_en': 'CoNLL',
+    'uner_en': 'UNER', 'ontonotes': 'OntoNotes', 'squad': 'SQuAD', 'squad_v2': 'SQuAD-v2', 'record': 'ReCoRD',
+    'msmarco': 'MS MARCO', 'nq': 'NQ', 'mldr_en': 'MLDR'}
 
 
-def read(name):
-    with open(FOLDER / name, newline='', encoding='utf-8') as file:
+def read(path):
+    with open(path, newline='', encoding='utf-8') as file:
         return list(csv.DictReader(file))
 
 
 @functools.cache
 def models():
-    """{name: its pretraining} of the paper's 50 models, in the form in which finetune.py writes it for ours."""
+    """{name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
     return {row['model']: row | {'phases': json.loads(row['phases']), 'mask_ratio': float(row['mask_ratio']),
                                  'step': int(row['step']), 'flops': float(row['flops'])}
-            for row in read('models.csv')}
+            for row in read(FOLDER / 'models.csv')}
 
 
 @functools.cache
 def numbers():
-    """{(model, task, the paper's word for the dataset): (mean, half of the interval)} in percent; its appendix C."""
+    """{(model, task, word for the dataset): (mean, half of the interval)} in percent; its appendix C."""
     return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
-            for row in read('tables.csv')}
+            for row in read(FOLDER / 'tables.csv')}
 
 
-def published(model, task, dataset, datasets):
-    """(mean, half of the interval) in percent, or None.
+def published(model, task, dataset, keys):
+    """(mean, half of the interval) in percent, or None; of an average only if ours is over the same datasets.
 
-    datasets  what our average is over; the paper's average is beside it only if these are the same
+    keys  (model, task, dataset) of all that we have
     """
     if dataset == 'Average':
-        averaged = {word for name, kind, word in numbers() if (name, kind) == (model, task) and word != dataset}
-        if averaged != {DATASETS.get(name) for name in datasets}:
+        ours, theirs = ({name for *about, name in every if about == [model, task]} - {dataset}
+                        for every in (keys, numbers()))
+        if {DATASETS.get(name) for name in ours} != theirs:
             return None
     return numbers().get((model, task, DATASETS.get(dataset, dataset)))
+
+
+def read_runs(path):
+    """Raw scores of runs, model,task,dataset,lr,seed,validation,test. Empty cells are unknown."""
+    def number(text):
+        if text and not math.isfinite(float(text)):
+            raise ValueError(f'{text} is no score')
+        return float(text) if text else None
+    try:
+        return [Run(row['model'], row['task'], row['dataset'], float(row['lr']), int(row['seed']),
+                    number(row['validation']), number(row['test']), KINDS[row['task']].metric)
+                for row in read(path)]
+    except OSError as error:
+        raise ValueError(f'{path}: {error.strerror}') from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise ValueError(f'{path}: not a table of runs (model,task,dataset,lr,seed,validation,test): '
+                         f'{error}') from None

@@ -6,15 +6,16 @@
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
     python data.py configs/corpora/docs.py --verify        # check every shard against its sha256
 
-A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), `val_00000.npy, ...`
-(the same of held-out documents), the tokenizer, and `meta.json`, which lists the shards and is written last.
-Run the same command again to continue where it stopped.
+A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), the same of
+held-out documents (`val_00000.npy, ...`), the tokenizer, and `meta.json`, which lists the shards and is
+written last. Run the same command again to continue where it stopped.
 """
 import hashlib
 import itertools
 import json
 import math
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from nanoencoder.settings import check, flat, setting
 from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, load_tokenizer
 
 CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
+CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
 
 
@@ -39,6 +41,7 @@ class Settings:
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model or name
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
+    cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines
     shard_tokens: int = setting(250_000_000, 1)  # a shard ends with the first chunk of documents beyond this
     max_tokens: int = setting(0, 0)  # stop behind this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
@@ -65,17 +68,40 @@ def source(cfg, part=0, parts=1, position=None):
     if cfg.source == 'hub':
         return hub_chunks(cfg, part, parts, position)
     if cfg.source == 'folder':
-        texts = folder_texts(cfg, folder_files(cfg.path)[part::parts], *(position or (0, 0)))
-        return gather((text, held_out(text, cfg.val_permille), *where) for text, *where in texts)
+        files = folder_files(cfg.path)
+        also = also_held_out(cfg, files, parts)
+        texts = folder_texts(cfg, files[part::parts], *(position or ()))
+        return gather((text, held_out(text, cfg.val_permille, also), *where) for text, *where in texts)
     texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
     items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
     return gather(items[position or 0:])
 
 
-def held_out(text, val_permille):
-    """Whether a text is validation: decided by the text alone, so copies of it share their fate."""
+def text_hash(text):
     digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
-    return int.from_bytes(digest, 'little') % 1000 < val_permille
+    return int.from_bytes(digest, 'little')
+
+
+def held_out(text, val_permille, also=None):
+    """Whether a text is validation: decided by the text alone, so copies of it share their fate."""
+    return text_hash(text) % 1000 < val_permille or text_hash(text) == also
+
+
+def also_held_out(cfg, files, parts):
+    """The smallest hash of a folder's texts, if none of them would be held out and they are not all the same.
+
+    Reads up to the first text that is held out, or to where max_tokens may end a part.
+    """
+    hashes, characters = set(), 0
+    for text, *_ in folder_texts(cfg, files):
+        characters += len(text)
+        if held_out(text, cfg.val_permille):
+            return None
+        if cfg.max_tokens and characters * parts > cfg.max_tokens and len(hashes) > 1:
+            break
+        if text:
+            hashes.add(text_hash(text))
+    return min(hashes) if len(hashes) > 1 else None
 
 
 def gather(items):
@@ -94,8 +120,7 @@ def gather(items):
 def folder_files(path):
     root = Path(path)
     if not path or not root.exists():
-        raise ValueError(f'path {path!r}: no such file or folder' if path else
-                         'path: give --path, a file or folder of texts')
+        raise ValueError(f'path {path!r}: no such file or folder' if path else 'path: give --path, the texts')
     everything = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
     files = [file for file in everything if file.suffix in READERS]
     if not files:
@@ -109,10 +134,10 @@ def folder_texts(cfg, files, first=0, skip=0):
     """(text, position, share) of files, from text `skip` of file `first` on; a position is these two."""
     before = np.cumsum([0, *(file.stat().st_size for file in files)]).tolist()
     for k, file in enumerate(files[first:], first):
-        texts = enumerate(READERS[file.suffix](file, cfg.column), 1)
-        for number, (text, share) in itertools.islice(texts, skip if k == first else 0, None):
-            share = (before[k] + share * (before[k + 1] - before[k])) / max(1, before[-1])
-            yield clean(text, f'{file}: column {cfg.column!r}'), (k, number), share
+        for number, (text, share) in enumerate(READERS[file.suffix](file, cfg), 1):
+            if k > first or number > skip:
+                share = (before[k] + share * (before[k + 1] - before[k])) / max(1, before[-1])
+                yield clean(text, f'{file}: column {cfg.column!r}'), (k, number), share
 
 
 def clean(text, where):
@@ -129,11 +154,16 @@ def decode(path, content, offset=0):
         raise ValueError(f'{path}: invalid UTF-8 at byte {offset + error.start}') from None
 
 
-def read_txt(path, column):
-    yield decode(path, path.read_bytes()), 1.0
+def read_txt(path, cfg):
+    text, start = clean(decode(path, path.read_bytes()), path), 0
+    while start < len(text):
+        cut = len(text) > cfg.cut_txt_above and re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS)
+        end = cut.end() if cut else len(text)
+        yield text[start:end], end / len(text)
+        start = end
 
 
-def read_jsonl(path, column):
+def read_jsonl(path, cfg):
     size, end = path.stat().st_size, 0
     with path.open('rb') as file:
         for line in file:
@@ -144,20 +174,20 @@ def read_jsonl(path, column):
                 row = json.loads(decode(path, line, start).removeprefix('\ufeff'))
             except json.JSONDecodeError:
                 raise ValueError(f'{path}: the line at byte {start} is not valid JSON') from None
-            if not isinstance(row, dict) or column not in row:
-                raise ValueError(f'{path}: the line at byte {start} has no column {column!r}')
-            yield row[column], end / size
+            if not isinstance(row, dict) or cfg.column not in row:
+                raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}')
+            yield row[cfg.column], end / size
 
 
-def read_parquet(path, column):
+def read_parquet(path, cfg):
     import pyarrow.parquet
     try:
         file = pyarrow.parquet.ParquetFile(path)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(f'{path}: not a whole parquet file: {error}') from None
-    if column not in file.schema_arrow.names:
-        raise ValueError(f'{path}: has no column {column!r}, but {", ".join(file.schema_arrow.names)}')
-    batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[column]))
+    if cfg.column not in file.schema_arrow.names:
+        raise ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
+    batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
     for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
         yield text, row / file.metadata.num_rows
 
@@ -184,8 +214,8 @@ def hub_chunks(cfg, part, parts, position):
         dataset.load_state_dict(state)
     for batch in dataset.iter(CHUNK):
         texts = [clean(text, f'{cfg.path}: column {cfg.column!r}') for text in batch[cfg.column]]
-        texts = [(text, held_out(text, cfg.val_permille)) for text in texts]
         number += len(texts)
+        texts = [(text, held_out(text, cfg.val_permille)) for text in texts]
         yield texts, (number, dataset.state_dict()), number * parts / total
 
 
@@ -277,10 +307,9 @@ def write_shards(progress, state, chunks, number):
             path = progress.with_name(f'{kind or "tokens_"}{number}{len(state[kind + "shards"]):05d}.npy')
             with whole_file(path) as file:
                 np.save(file, np.concatenate(documents))
-            size = sum(map(len, documents))
-            shard = {'name': path.name, 'tokens': size, 'sha256': sha256(path)}
+            shard = {'name': path.name, 'tokens': sum(map(len, documents)), 'sha256': sha256(path)}
             state[kind + 'shards'] = [*state[kind + 'shards'], shard]
-            state[kind + 'tokens'] += size
+            state[kind + 'tokens'] += shard['tokens']
             state[kind + 'documents'] += len(documents)
     write_json(progress, state)
 
@@ -288,11 +317,11 @@ def write_shards(progress, state, chunks, number):
 def join(folder, tokenizer, identity, states):
     """Write meta.json, which lists the shards of all parts; it can be killed and repeated."""
     remove_temporaries(folder)
-    meta = {name: identity[name] for name in ('settings', 'tokenizer')}
-    meta |= {'vocab_size': tokenizer.vocab_size} | {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
-    meta |= {'special_ids': sorted(tokenizer.specials.values())}
-    for name, nothing in NOTHING.items():
-        meta[name] = sum((state[name] for state in states), nothing)
+    ids = {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
+    meta = {'settings': identity['settings'], 'tokenizer': identity['tokenizer'],
+            'vocab_size': tokenizer.vocab_size, **ids,
+            'special_ids': sorted(tokenizer.specials.values()),
+            **{name: sum((state[name] for state in states), nothing) for name, nothing in NOTHING.items()}}
     if not meta['tokens']:
         for shard in meta['val_shards']:
             (folder / shard['name']).unlink()
@@ -305,8 +334,8 @@ def join(folder, tokenizer, identity, states):
     write_json(folder / 'meta.json', meta)
     remove_progress(folder)
     if not meta['val_tokens']:
-        print(f'{folder}: nothing is held out, which training will want; a larger --val_permille does',
-              file=sys.stderr)
+        print(f'{folder}: nothing is held out, which training will want: try a larger --val_permille, '
+              'or for one .txt a smaller --cut_txt_above', file=sys.stderr)
     print(f'{folder}: {meta["documents"]:,} documents, {meta["tokens"]:,} tokens; '
           f'held out {meta["val_documents"]:,} documents, {meta["val_tokens"]:,} tokens; '
           f'fingerprint {meta["fingerprint"][:12]}')

@@ -14,7 +14,8 @@ def ridge(features, targets, num_labels):
     X = {split: np.append((x - mean) / deviation, np.ones((len(x), 1)), 1).astype(np.float64)
          for split, x in features.items()}
     gram, onto = X['train'].T @ X['train'], X['train'].T @ np.eye(num_labels)[targets['train']]
-    weights = [np.linalg.solve(gram + penalty * len(X['train']) * np.eye(len(gram)), onto) for penalty in PENALTIES]
+    weights = [np.linalg.solve(gram + penalty * len(X['train']) * np.eye(len(gram)), onto)
+               for penalty in PENALTIES]
 
     def accuracy(W):
         return np.mean((X['validation'] @ W).argmax(1) == targets['validation'])

@@ -16,11 +16,11 @@ import seqeval.metrics
 import seqeval.scheme
 import sklearn.metrics
 
-from nanoencoder import settings as configs
-from nanoencoder import cost
 import evaluate
 import pretrain
-from conftest import ROOT, one_line_error, run_script
+from conftest import ROOT, one_line_error, run_process, run_script
+from nanoencoder import cost, figures, losses, metrics, paper, protocols
+from nanoencoder.settings import parse
 
 LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
 
@@ -41,7 +41,7 @@ def test_entities_equal_seqeval(scheme):
             theirs = {(kind, start, end + 1) for kind, start, end in seqeval.metrics.sequence_labeling.get_entities(tags)}
         else:
             theirs = {(entity.tag, entity.start, entity.end) for entity in seqeval.scheme.Tokens(tags, strict[scheme]).entities}
-        assert evaluate.entities(tags, scheme) == theirs, tags
+        assert metrics.entities(tags, scheme) == theirs, tags
 
 
 @pytest.mark.parametrize('scheme', ['conlleval', 'IOB2', 'IOB1'])
@@ -51,11 +51,11 @@ def test_entity_f1_equals_seqeval(scheme):
         golds = sentences(20, seed)
         draw = random.Random(-seed)
         preds = [[tag if draw.random() < 0.6 else draw.choice(LABELS) for tag in tags] for tags in golds]
-        counts = np.sum([evaluate.entity_counts(*pair, scheme) for pair in zip(golds, preds)], 0)
+        counts = np.sum([metrics.entity_counts(*pair, scheme) for pair in zip(golds, preds)], 0)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             theirs = seqeval.metrics.f1_score(golds, preds, **options)
-        assert evaluate.f1(*counts) == pytest.approx(theirs, abs=1e-12)
+        assert metrics.f1(*counts) == pytest.approx(theirs, abs=1e-12)
 
 
 @pytest.mark.parametrize('tags, chunks', [  # worked by hand from the rules of the CoNLL-2000 script
@@ -67,13 +67,13 @@ def test_entity_f1_equals_seqeval(scheme):
     (['O', 'O'], set()),
 ])
 def test_conlleval_rules(tags, chunks):
-    assert evaluate.entities(tags) == chunks
+    assert metrics.entities(tags) == chunks
 
 
 def test_bad_tags_are_named():
     for tag in ('X-PER', 'B', 'B-', 'E-LOC'):
         with pytest.raises(ValueError, match='neither O'):
-            evaluate.entities(['O', tag])
+            metrics.entities(['O', tag])
 
 
 def test_macro_f1_and_accuracy_equal_sklearn():
@@ -81,11 +81,11 @@ def test_macro_f1_and_accuracy_equal_sklearn():
     for _ in range(3_000):
         n = draw.randint(1, 12)
         golds, preds = ([draw.choice('abcO') for _ in range(n)] for _ in range(2))
-        assert evaluate.macro_f1(golds, preds) == pytest.approx(
+        assert metrics.macro_f1(golds, preds) == pytest.approx(
             sklearn.metrics.f1_score(golds, preds, average='macro', zero_division=0), abs=1e-12)
         rows = [{'id': 0, 'gold': gold, 'pred': pred} for gold, pred in zip(golds, preds)]
-        name, numerators, denominators, others = evaluate.standard_scores('SC', rows)
-        assert evaluate.ratio(numerators, denominators) == pytest.approx(sklearn.metrics.accuracy_score(golds, preds))
+        name, numerators, denominators, others = metrics.standard_scores('SC', rows)
+        assert metrics.ratio(numerators, denominators) == pytest.approx(sklearn.metrics.accuracy_score(golds, preds))
 
 
 # -------------------------------------------------------------------------------------------------- answers
@@ -99,11 +99,11 @@ def test_answers_equal_torchmetrics_squad():
     draw = random.Random(3)
     for _ in range(5_000):
         pred, *golds = (' '.join(draw.choices(WORDS, k=draw.randint(1, 4))) for _ in range(draw.randint(2, 4)))
-        golds = [gold for gold in golds if evaluate.normalise(gold)] or ['cat']
-        if not evaluate.normalise(pred):
+        golds = [gold for gold in golds if metrics.normalise(gold)] or ['cat']
+        if not metrics.normalise(pred):
             continue  # v1.1 has no empty answers; v2's rule is tested below
-        for ours, theirs in ((evaluate.token_f1, _compute_f1_score), (evaluate.exact_match, _compute_exact_match_score)):
-            assert evaluate.best(ours, pred, golds) == pytest.approx(float(_metric_max_over_ground_truths(theirs, pred, golds)))
+        for ours, theirs in ((metrics.token_f1, _compute_f1_score), (metrics.exact_match, _compute_exact_match_score)):
+            assert metrics.best(ours, pred, golds) == pytest.approx(float(_metric_max_over_ground_truths(theirs, pred, golds)))
 
 
 @pytest.mark.parametrize('pred, golds, exact, f1', [  # by the definitions of the official scripts, worked by hand
@@ -115,15 +115,15 @@ def test_answers_equal_torchmetrics_squad():
     ('', ['the', 'cat'], 0, 0), ('', ['the'], 1, 1),        # golds that normalise to nothing count only alone
 ])
 def test_squad_v2_by_hand(pred, golds, exact, f1):
-    assert evaluate.best(evaluate.exact_match, pred, golds) == exact
-    assert evaluate.best(evaluate.token_f1, pred, golds) == pytest.approx(f1)
+    assert metrics.best(metrics.exact_match, pred, golds) == exact
+    assert metrics.best(metrics.token_f1, pred, golds) == pytest.approx(f1)
 
 
 def test_answered_and_unanswered_questions_are_scored_apart():
     rows = [{'id': 0, 'golds': ['cat'], 'pred': 'cat'}, {'id': 1, 'golds': ['cat sat'], 'pred': 'cat'},
             {'id': 2, 'golds': [], 'pred': ''}, {'id': 3, 'golds': [], 'pred': 'mat'}, {'id': 4, 'golds': [], 'pred': ''}]
-    name, numerators, denominators, others = evaluate.standard_scores('QA', rows)
-    assert evaluate.ratio(numerators, denominators) == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
+    name, numerators, denominators, others = metrics.standard_scores('QA', rows)
+    assert metrics.ratio(numerators, denominators) == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
     assert others == {'exact': 3 / 5, 'HasAns exact': 1 / 2, 'HasAns F1': pytest.approx(5 / 6), 'HasAns questions': 2,
                       'NoAns exact': 2 / 3, 'NoAns F1': 2 / 3, 'NoAns questions': 3}
 
@@ -141,9 +141,17 @@ def rankings(count, seed, graded):
 
 
 def ranked(grades, scores):
-    from tasks import ranking
-    ids = sorted(scores, reverse=True)
-    return ranking({'id': 'q', 'grades': grades}, ids, np.array([scores[document] for document in ids]))
+    """The row of predictions of a query, and as commit 7605c98 wrote it: with all that tie with the tenth."""
+    ids = sorted(sorted(scores, reverse=True), key=scores.get, reverse=True)
+    tenth = scores[ids[:10][-1]]
+    listed = [document for document in ids if scores[document] >= tenth]
+    old, row = ({'id': 'q', 'gold': grades, 'docs': docs, 'scores': [scores[document] for document in docs]}
+                for docs in (listed, listed[:10]))
+    if len(listed) > 10:
+        tied = [document for document in listed if scores[document] == tenth]
+        row['tied'] = {'size': len(tied), 'grades': sorted((grades[document] for document in tied if grades.get(document, 0) >= 1),
+                                                           reverse=True)}
+    return row, old
 
 
 @pytest.mark.parametrize('graded', [False, True])
@@ -151,27 +159,32 @@ def test_ndcg_equals_trec_eval(graded):
     for grades, scores in rankings(2_000, 4, graded):
         scores = {document: round(score, 6) for document, score in scores.items()}
         theirs = pytrec_eval.RelevanceEvaluator({'q': grades}, {'ndcg_cut.10'}).evaluate({'q': scores})['q']['ndcg_cut_10']
-        row = ranked(grades, scores)
-        assert evaluate.ndcg(grades, row['docs']) == pytest.approx(theirs, abs=1e-9)
+        row, old = ranked(grades, scores)
+        assert metrics.ndcg(grades, row['docs']) == metrics.ndcg(grades, old['docs']) == pytest.approx(theirs, abs=1e-9)
 
 
 def test_the_papers_ndcg_equals_sklearn():
     """Which averages over ties, also those that the tenth rank cuts through."""
+    cut = 0
     for grades, scores in rankings(2_000, 5, graded=True):
         if len(scores) < 2:
             continue
         scores = {document: round(score, 6) for document, score in scores.items()}
         order = sorted(scores)
-        row = ranked(grades, scores)
+        row, old = ranked(grades, scores)
+        cut += 'tied' in row
         theirs = sklearn.metrics.ndcg_score([[grades.get(d, 0) for d in order]], [[scores[d] for d in order]], k=10)
-        assert evaluate.ndcg_of_ties(grades, row['docs'], row['scores']) == pytest.approx(theirs, abs=1e-9)
+        assert metrics.ndcg_of_ties(grades, row['docs'], row['scores'], row.get('tied')) == pytest.approx(theirs, abs=1e-9)
+        assert metrics.ndcg_of_ties(grades, old['docs'], old['scores']) == pytest.approx(theirs, abs=1e-9)
+        assert metrics.KINDS['IR'].paper(row) == metrics.KINDS['IR'].paper(old)
+    assert cut > 500
 
 
 def test_ties_do_not_make_a_perfect_score():
     grades = {'d3': 1}
-    row = ranked(grades, {f'd{k}': 0.5 for k in range(9)})
-    assert evaluate.ndcg(grades, row['docs']) == pytest.approx(1 / np.log2(7))         # d8 first, d3 is sixth
-    assert evaluate.ndcg_of_ties(grades, row['docs'], row['scores']) < 0.6
+    row, _ = ranked(grades, {f'd{k}': 0.5 for k in range(9)})
+    assert metrics.ndcg(grades, row['docs']) == pytest.approx(1 / np.log2(7))         # d8 first, d3 is sixth
+    assert metrics.ndcg_of_ties(grades, row['docs'], row['scores']) < 0.6
 
 
 # ------------------------------------------------------------------------------------------------ intervals
@@ -180,7 +193,7 @@ def test_bootstrap_equals_scipy():
     random_ = np.random.default_rng(6)
     for scores in (random_.random(200), (random_.random(300) < 0.8).astype(float), random_.lognormal(size=150)):
         theirs = scipy.stats.bootstrap((scores,), np.mean, n_resamples=40_000, method='percentile', rng=1).confidence_interval
-        ours = evaluate.interval(evaluate.bootstrap(scores, resamples=40_000)[:, 0])
+        ours = protocols.interval(protocols.bootstrap(scores, resamples=40_000)[:, 0])
         assert ours == pytest.approx(tuple(theirs), abs=0.02 * (theirs.high - theirs.low) + 1.01 / len(scores) * (scores.max() == 1))
 
 
@@ -191,26 +204,31 @@ def test_bootstrap_of_a_ratio_equals_scipy():
     above = np.floor(below * random_.random(250))
     theirs = scipy.stats.bootstrap((above, below), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, n_resamples=20_000,
                                    method='percentile', rng=1).confidence_interval
-    ours = evaluate.interval(evaluate.bootstrap(above, below, resamples=20_000)[:, 0])
+    ours = protocols.interval(protocols.bootstrap(above, below, resamples=20_000)[:, 0])
     assert ours == pytest.approx(tuple(theirs), abs=0.03 * (theirs.high - theirs.low))
-    both = evaluate.bootstrap([above, above], [below, below], resamples=500)
+    both = protocols.bootstrap([above, above], [below, below], resamples=500)
     assert np.array_equal(both[:, 0], both[:, 1])  # the same instances for all seeds
 
 
 def test_bootstrap_is_fast_and_small():
     scores = np.random.default_rng(8).random(3_000)
-    evaluate.bootstrap(scores, resamples=300)
+    protocols.bootstrap(scores, resamples=300)
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        evaluate.bootstrap(scores)
+        protocols.bootstrap(scores)
         times.append(time.perf_counter() - began)
     tracemalloc.start()
-    evaluate.bootstrap(scores)
+    protocols.bootstrap(scores)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 32 * 2 ** 20
     assert min(times) < 1.5  # 0.2 s on an idle core; the machine may be busy
+
+
+def instances(scores):
+    """What reads them from the disk."""
+    return lambda: {'ids': range(len(scores)), 'numerators': scores, 'denominators': np.ones(len(scores))}
 
 
 @pytest.mark.parametrize('seeds', [1, 3, 5])
@@ -222,10 +240,10 @@ def test_intervals_hold_what_they_say(seeds):
         hard = random_.normal(0, 0.2, n)                                          # what instances have in common in all seeds
         luck = random_.normal(0, 0.03, (seeds, 1)) if seeds > 1 else np.zeros((1, 1))
         scores = 0.6 + hard + luck + random_.normal(0, 0.05, (seeds, n))
-        runs = [evaluate.Run('m', 'SC', f'd{trial}', 1e-4, seed, 0.0, float(scores[seed].mean()),
-                             {'numerators': scores[seed], 'denominators': np.ones(n)}) for seed in range(seeds)]
-        draws = evaluate.instance_draws(runs, 1_000, trial) + evaluate.seed_draws([run.test for run in runs], 1_000, trial)
-        low, high = evaluate.interval(draws)
+        runs = [protocols.Run('m', 'SC', f'd{trial}', 1e-4, seed, 0.0, float(scores[seed].mean()),
+                              instances=instances(scores[seed])) for seed in range(seeds)]
+        draws = protocols.instance_draws(runs, 1_000, trial) + protocols.seed_draws([run.test for run in runs], 1_000, trial)
+        low, high = protocols.interval(draws)
         held += low <= 0.6 <= high
     assert 0.93 <= held / trials <= 0.975, held / trials
 
@@ -235,18 +253,18 @@ def test_paired_test_under_the_null_and_not():
 
     def cell(model, shift, hard):
         scores = {seed: hard + shift + random_.normal(0, 0.1, len(hard)) + random_.normal(0, 0.01) for seed in range(5)}
-        runs = tuple(evaluate.Run(model, 'SC', 'd', 1e-4, seed, 0.0, float(found.mean()), {
-            'numerators': found, 'denominators': np.ones(len(hard)), 'ids': range(len(hard))}) for seed, found in scores.items())
+        runs = tuple(protocols.Run(model, 'SC', 'd', 1e-4, seed, 0.0, float(of_seed.mean()), instances=instances(of_seed))
+                     for seed, of_seed in scores.items())
         means = {run.seed: run.test for run in runs}
-        return evaluate.Cell(np.mean(list(means.values())), 0, 0, means, len(hard), (), runs=runs)
+        return protocols.Cell(np.mean(list(means.values())), 0, 0, None, means, runs)
     cfg = evaluate.Settings(resamples=1_000)
     p_values = []
     for _ in range(200):
         hard = random_.normal(0.5, 0.3, 80)
-        p_values.append(evaluate.paired(cell('a', 0, hard), cell('b', 0, hard), cfg)[2])
+        p_values.append(protocols.paired(cell('a', 0, hard), cell('b', 0, hard), cfg)[2])
     assert np.mean(np.array(p_values) < 0.05) < 0.09 and 0.4 < np.median(p_values) < 0.7  # a little too careful
     hard = random_.normal(0.5, 0.3, 80)
-    low, high, p = evaluate.paired(cell('a', 0, hard), cell('b', 0.1, hard), cfg)
+    low, high, p = protocols.paired(cell('a', 0, hard), cell('b', 0.1, hard), cfg)
     assert 0 < low < 0.1 < high and p < 0.01
 
 
@@ -254,21 +272,20 @@ def test_paired_test_under_the_null_and_not():
 
 def test_the_papers_cells_from_its_own_runs():
     cfg = evaluate.Settings(runs=str(ROOT / 'tests/authors_runs.csv'), protocol='paper')
-    runs, _ = evaluate.read_runs(cfg)
     problems = []
-    cells = evaluate.all_cells(runs, cfg, problems)
-    said = {key: evaluate.cell_text(cell, 'paper') for key, cell in cells.items()}
+    cells = protocols.make_cells(evaluate.read_runs(cfg, problems), cfg, problems)
+    said = {key: protocols.Paper.text(cell) for key, cell in cells.items()}
     assert said == {('210m-clm-42k', 'SC', 'sst2'): '90.00 (0.30)', ('210m-clm-42k', 'SC', 'qqp'): '83.84 (0.27)',
                     ('210m-clm-42k', 'SC', 'mnli'): '74.56 (0.16)', ('210m-clm-42k', 'SC', 'Average'): '82.80 (0.02)',
                     ('610m-clm-42k', 'TC', 'uner_en'): '93.12 (0.29)'}
     assert not problems
     for (model, task, dataset), text in said.items():
-        mean, half = evaluate.published_numbers()[model, task, evaluate.PUBLISHED.get(dataset, dataset)]
+        mean, half = paper.numbers()[model, task, paper.DATASETS.get(dataset, dataset)]
         assert text == f'{mean:.2f} ({half:.2f})'
 
 
 def test_the_tables_averages_are_those_of_their_columns():
-    numbers = evaluate.published_numbers()
+    numbers = paper.numbers()
     for (model, task, dataset), (mean, _) in numbers.items():
         if dataset == 'Average':
             others = [value for key, (value, _) in numbers.items() if key[:2] == (model, task) and key[2] != 'Average']
@@ -280,7 +297,7 @@ def test_the_list_of_the_papers_models():
     runs = {}
     for line in (ROOT / 'configs/paper_runs.txt').read_text().splitlines():
         if line and not line.startswith('#'):
-            cfg, _ = configs.parse(pretrain.Settings, shlex.split(line))
+            cfg, _ = parse(pretrain.Settings, shlex.split(line))
             runs[cfg.name] = cfg
 
     def flops(cfg, steps):
@@ -289,9 +306,9 @@ def test_the_list_of_the_papers_models():
             total += min(count, steps) * cfg.rows_per_step * cfg.context * cost.flops_per_token(cfg, kind)
             steps -= min(count, steps)
         return total
-    models = evaluate.paper_models()
+    models = paper.models()
     assert len(models) == 50 and runs.keys() < models.keys()
-    assert {key[0] for key in evaluate.published_numbers()} < models.keys()
+    assert {key[0] for key in paper.numbers()} < models.keys()
     for name, about in models.items():
         cfg = runs.get(name) or runs[name.rpartition('-')[0]]
         assert about['phases'] == json.loads(json.dumps(cfg.phases)) and about['mask_ratio'] == cfg.mask_ratio
@@ -325,25 +342,109 @@ def predictions(tmp_path):
 
 
 def options(folder, *more):
-    return [f'--predictions={folder}/predictions', f'--results={folder}/results', f'--out={folder}/figures', '--resamples=500', *more]
+    return [f'--predictions={folder}/predictions', f'--out={folder}/figures', '--resamples=500', *more]
 
 
-def test_results_have_the_authors_format(predictions):
+def test_scores_lie_beside_the_predictions_and_are_computed_once(predictions):
     result = run_script('evaluate.py', 'table', *options(predictions))
     assert result.returncode == 0 and not result.stderr
-    found = json.loads((predictions / 'results/good/SC/toy/lr1e-04_sd0/results.json').read_text())
-    assert set(found) == {'validation', 'test'} and set(found['test']) == {'score', 'scores_i'}
-    assert found['test']['score'] == pytest.approx(np.mean(found['test']['scores_i'])) and len(found['test']['scores_i']) == 200
     good, poor = (line for line in result.stdout.splitlines() if line.startswith(('good', 'poor')))
     assert '1e-04' in good and 'n=200' in result.stdout and float(good.split()[3]) > 80 > float(poor.split()[3])
+    run = predictions / 'predictions/good/SC/toy/lr1e-04_sd0'
+    scores = json.loads((run / 'scores.json').read_text())
+    assert set(scores) == {'version', 'sha256', 'name', 'validation', 'test'} and scores['name'] == 'accuracy'
+    assert set(scores['test']['standard']) == {'score', 'numerators', 'denominators', 'others', 'ids'}
+    assert scores['test']['paper']['score'] == pytest.approx(np.mean(scores['test']['paper']['scores_i']))
+
+    def shown_with(**changes):
+        (run / 'scores.json').write_text(json.dumps(scores | changes))
+        return run_script('evaluate.py', 'table', *options(predictions)).stdout
+    lowered = {split: {'standard': scores[split]['standard'] | {'score': 0.0}, 'paper': scores[split]['paper']}
+               for split in ('validation', 'test')}
+    assert shown_with(**lowered) != result.stdout                       # read, not computed
+    assert shown_with(**lowered, version=0) == result.stdout            # of an older program
+    assert json.loads((run / 'scores.json').read_text()) == scores
+    assert shown_with(**lowered, sha256={}) == result.stdout            # of other predictions
+    (run / 'scores.json').write_text('{"version": ')
+    assert run_script('evaluate.py', 'table', *options(predictions)).stdout == result.stdout
+
+
+def test_only_chosen_runs_are_read_again_for_their_instances(predictions, monkeypatch):
+    read = []
+    reader = evaluate.read_predictions
+    monkeypatch.setattr(evaluate, 'read_predictions', lambda folder, kind: (read.append(folder.name), reader(folder, kind))[1])
+    cfg = evaluate.Settings(predictions=str(predictions / 'predictions'), resamples=100)
+    runs = evaluate.read_runs(cfg, [])
+    assert len(runs) == len(read) == 12
+    assert not any(isinstance(getattr(run, name), (dict, list)) for run in runs for name in ('validation', 'test', 'instances'))
+    protocols.make_cells(runs, cfg, [])
+    assert sorted(read[12:]) == sorted(f'lr1e-04_sd{seed}' for seed in (0, 1, 2) for model in ('good', 'poor'))
+
+
+def export(folder, *more):
+    return run_script('evaluate.py', 'export', folder / 'results', *options(folder, *more))
+
+
+def test_export_writes_the_authors_format_and_overwrites_nothing(predictions):
+    assert export(predictions).stdout.strip().endswith('results: 12 runs')
+    path = predictions / 'results/good/SC/toy/lr1e-04_sd0/results.json'
+    content = json.loads(path.read_text())
+    assert set(content) == {'validation', 'test'} and set(content['test']) == {'score', 'scores_i'}
+    assert content['test']['score'] == pytest.approx(np.mean(content['test']['scores_i']))
+    assert len(content['test']['scores_i']) == 200
+    assert export(predictions).returncode == 0     # the same again
+    for other in (content | {'test': {'score': 1.0, 'scores_i': [1.0]}}, []):
+        path.write_text(json.dumps(other))
+        result = export(predictions)
+        assert result.returncode == 2 and str(path) in result.stderr and json.loads(path.read_text()) == other
 
 
 def test_results_of_retrieval_name_what_was_trained_on(tmp_path):
     row = {'id': 'q', 'gold': {'d1': 1}, 'docs': ['d1', 'd2'], 'scores': [0.5, 0.5]}
     write_predictions(tmp_path / 'predictions/m/IR/nq/lr1e-04_sd0', [row], {'trained_on': 'msmarco_pairs'})
-    assert run_script('evaluate.py', 'table', *options(tmp_path)).returncode == 0
-    found = json.loads((tmp_path / 'results/m/IR/nq/msmarco_pairs_lr1e-04_sd0/results.json').read_text())
-    assert found['test']['score'] == pytest.approx((1 + 1 / np.log2(3)) / 2)  # of a tie the mean, as in the paper
+    assert export(tmp_path).returncode == 0
+    content = json.loads((tmp_path / 'results/m/IR/nq/msmarco_pairs_lr1e-04_sd0/results.json').read_text())
+    assert content['test']['score'] == pytest.approx((1 + 1 / np.log2(3)) / 2)  # of a tie the mean, as in the paper
+    shown = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/none', f'--results={tmp_path}/results', '--protocol=paper')
+    assert shown.returncode == 0 and f'{100 * content["test"]["score"]:.2f} (one seed)' in shown.stdout
+
+
+def tree(folder):
+    return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+
+
+def test_results_are_read_and_never_written(predictions):
+    """Beside predictions of the same runs, too, which win: version 7605c98 overwrote the results."""
+    assert export(predictions).returncode == 0
+    theirs = predictions / 'results/theirs/SC/toy'
+    shutil.copytree(predictions / 'results/good/SC/toy', theirs)
+    path = predictions / 'results/good/SC/toy/lr1e-04_sd0/results.json'
+    path.write_text(json.dumps({split: {'score': 0.0, 'scores_i': [0.0]} for split in ('validation', 'test')}))
+    before, alone = tree(predictions / 'results'), options(predictions, '--protocol=paper', '--models=good,poor')
+    both = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper', f'--results={predictions}/results'))
+    assert both.returncode == 1 and both.stderr.count('warning') == 1 and '12 of its runs are in' in both.stderr
+    assert tree(predictions / 'results') == before
+    rows = {line.split()[0]: line.split()[1:] for line in both.stdout.splitlines() if line.startswith(('good', 'poor', 'theirs'))}
+    assert rows['theirs'] == rows['good'] != rows['poor']
+    assert [line.split() for line in run_script('evaluate.py', 'table', *alone).stdout.splitlines()[1:3]] == [
+        [name, *rows[name]] for name in ('good', 'poor')]
+
+
+def test_results_of_commit_7605c98_serve_both_protocols(predictions):
+    """Which wrote standard.json beside results.json."""
+    asked = [options(predictions, f'--protocol={name}') for name in ('standard', 'paper')]
+    shown = [run_script('evaluate.py', 'table', *words).stdout for words in asked]
+    assert export(predictions).returncode == 0
+    for path in (predictions / 'predictions').rglob('scores.json'):
+        about, scores = json.loads(path.with_name('run.json').read_text()), json.loads(path.read_text())
+        target = predictions / 'results' / path.parent.relative_to(predictions / 'predictions') / 'standard.json'
+        target.write_text(json.dumps({'run': 'digest', 'settings': {}, 'name': scores['name'], 'kind': about['kind'],
+                                      'weights': about['weights'], 'pretraining': None, 'data': None, 'grid': None}
+                                     | {split: scores[split]['standard'] for split in ('validation', 'test')}))
+    shutil.rmtree(predictions / 'predictions')
+    before = tree(predictions / 'results')
+    assert [run_script('evaluate.py', 'table', *words, f'--results={predictions}/results').stdout for words in asked] == shown
+    assert tree(predictions / 'results') == before
 
 
 def test_missing_and_damaged_runs_are_named_and_the_rest_goes_on(predictions):
@@ -363,14 +464,14 @@ def test_tables_compare_and_figures(predictions):
     lines = shown.stdout.splitlines()
     assert lines[0].startswith('model,task,dataset,metric,mean,low,high,n,seeds,lr') and len(lines) == 3
     assert run_script('evaluate.py', 'table', *options(predictions, '--format=markdown')).stdout.startswith('| SC')
-    paper = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper'))
-    assert 'macro F1 over word labels' in paper.stdout and '(' in paper.stdout
+    of_paper = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper'))
+    assert 'macro F1 over word labels' in of_paper.stdout and '(' in of_paper.stdout
     compared = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions))
     assert compared.returncode == 0 and 'SC toy' in compared.stdout and '+' in compared.stdout
     for kind in ('bars', 'lr'):
         assert run_script('evaluate.py', 'figure', kind, *options(predictions)).returncode == 0
         assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
-    for kind in evaluate.FIGURES:
+    for kind in figures.AGAINST:
         assert run_script('evaluate.py', 'figure', kind, '--published', f'--out={predictions}/figures').returncode == 0
         assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
 
@@ -390,13 +491,12 @@ def test_the_switch_figure_draws_a_pretraining_log(tmp_path):
 
 
 def test_the_authors_results_alone_serve_their_protocol(predictions):
-    run_script('evaluate.py', 'table', *options(predictions))
-    for path in (predictions / 'results').rglob('standard.json'):
-        path.unlink()
+    assert export(predictions).returncode == 0
     shutil.rmtree(predictions / 'predictions')
-    paper = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper'))
-    assert paper.returncode == 0 and paper.stdout.count('(') > 2
-    one_line_error(run_script('evaluate.py', 'table', *options(predictions)), '12 runs have results.json alone')
+    words = options(predictions, f'--results={predictions}/results')
+    shown = run_script('evaluate.py', 'table', *words, '--protocol=paper')
+    assert shown.returncode == 0 and shown.stdout.count('(') > 2
+    one_line_error(run_script('evaluate.py', 'table', *words), '12 runs have results.json alone')
 
 
 @pytest.mark.parametrize('words, parts', [
@@ -421,7 +521,7 @@ def test_a_run_that_validation_would_choose_must_have_a_test_score(tmp_path):
 
 def test_evaluate_imports_no_torch():
     code = "import sys, evaluate; sys.exit(any(name in sys.modules for name in ('torch', 'scipy', 'matplotlib', 'datasets')))"
-    assert run_script('-c', code).returncode == 0
+    assert run_process('-c', code).returncode == 0
 
 
 def test_what_was_asked_of_a_grid_is_missed(tmp_path):
@@ -443,3 +543,84 @@ def test_cells_of_other_data_or_settings_are_refused(predictions):
     (folder / 'lr1e-04_sd0/run.json').write_text(json.dumps({'kind': 'fine-tuned', 'weights': 'fp32'}))
     result = run_script('evaluate.py', 'table', *options(predictions))
     assert result.returncode == 1 and 'good toy is left out: its runs differ in steps' in result.stderr
+
+
+def write_log(folder, phases, lines, **config):
+    folder.mkdir(parents=True)
+    meta = {'fingerprint': 'f' * 64, 'unigram_loss': 6.5}
+    (folder / 'config.json').write_text(json.dumps({'name': folder.name, 'phases': phases, 'corpus_meta': meta} | config))
+    (folder / 'log.jsonl').write_text(''.join(json.dumps(
+        {'loss': 5.0, 'grad_norm': 0.5, 'tokens': 8 * line['step'], 'tokens_per_second': 100.0, 'rows': f'{line["step"]:012x}'} | line) + '\n'
+        for line in lines))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """MLM, and CLM then MLM as a branch of CLM: a line a step here, a line a block there, as older logs have it."""
+    def lines(steps, loss):
+        return [{'step': step} | ({'val_clm_loss': 9.0 - loss, 'val_mlm_loss': loss - step / 100} if step % 4 == 0 else {})
+                for step in steps]
+    out = tmp_path / 'out'
+    write_log(out / 'mlm', [['mlm', 12]], lines(range(1, 13), 5.0))
+    write_log(out / 'clm', [['clm', 12]], lines(range(2, 13, 2), 8.0))
+    write_log(out / 'both', [['clm', 6], ['mlm', 6]], lines(range(8, 13, 2), 4.0), branch_from=str(out / 'clm/6'), starts=[{'step': 6}])
+    (out / 'clm/6').mkdir()
+    for name, phases in (('mlm', [['mlm', 12]]), ('both', [['clm', 6], ['mlm', 6]])):
+        for step in (9, 12):    # of which the newest counts, by number
+            (out / name / str(step)).mkdir()
+            (out / name / str(step) / 'state.json').write_text(json.dumps({'fixed': {'phases': phases, 'seed': 0, 'step': step}}))
+    return out
+
+
+def test_losses_and_when_two_runs_are_compared(runs):
+    def shown():
+        result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both')
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+    before = shown()
+    lines = before.splitlines()
+    assert lines[0].split() == 'run phases step tokens val clm val mlm tokens/s'.split() and '4.880' in lines[1] and '3.880' in lines[2]
+    assert 'both ends 1.000 nats below mlm in MLM loss:\nthe direction of the paper' in before
+    state = runs / 'both/12/state.json'
+    state.write_text(json.dumps({'fixed': {'phases': [], 'repeat': 1, 'seed': 0, 'step': 12}}))
+    assert shown() == before
+    state.write_text(json.dumps({'fixed': {'phases': [], 'seed': 1, 'step': 12}}))
+    assert 'At equal steps' not in shown() and shown() == before[:before.index('\nAt equal')]
+    for path in (state, runs / 'mlm/12/state.json', runs / 'both/9/state.json', runs / 'mlm/9/state.json'):
+        path.unlink()       # logs alone do not say
+    assert 'At equal steps' not in shown()
+
+
+def test_a_branch_has_its_parents_lines(runs, tmp_path):
+    name, phases, lines = losses.history(runs / 'both')
+    assert [line['step'] for line in lines] == [2, 4, 6, 8, 10, 12] and lines[1]['val_mlm_loss'] == 7.96
+    shutil.rmtree(runs / 'clm')
+    assert [line['step'] for line in losses.history(runs / 'both')[2]] == [8, 10, 12]
+
+
+def test_figures_of_pretraining_beside_scores(runs, predictions):
+    for source, target in (('good', 'both'), ('poor', 'mlm')):
+        (predictions / 'predictions' / source).rename(predictions / 'predictions' / target)
+    rows = [{'id': k, 'gold': 'yes', 'pred': 'yes' if k % 2 else 'no'} for k in range(200)]
+    write_predictions(predictions / 'predictions/lookup/SC/toy/lr0e+00_sd0', rows, {'kind': 'baseline'})
+    write_predictions(predictions / 'predictions/untrained/SC/toy/lr1e-04_sd0', rows)
+    for kind in ('switch', 'summary'):
+        result = run_script('evaluate.py', 'figure', kind, runs / 'mlm', runs / 'both', *options(predictions))
+        assert result.returncode == 0, result.stderr
+        assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
+    histories = [losses.history(runs / name) for name in ('mlm', 'both')]
+    drawn = figures.switch(histories)
+    assert [ax.get_ylabel().replace('\n', ' ') for ax in drawn.axes] == [
+        'held-out CLM loss, nats per target', 'held-out MLM loss, nats per target', 'gradient norm']
+    drawn = figures.summary(histories, [('toy', 'mlm', 'fine-tuned', 60, 50, 70), ('toy', 'both', 'fine-tuned', 90, 80, 95),
+                                        ('toy', 'lookup', 'baseline', 40, 30, 50), ('toy', 'untrained', 'fine-tuned', 5, 1, 9)])
+    left, right = ([text.get_text().strip() for text in ax.texts] for ax in drawn.axes)
+    assert left == ['CLM until here', 'CLM then MLM  3.88', 'MLM  4.88']
+    assert right == ['60.0', '90.0', 'untrained 5.0', 'lookup 40.0']
+    one_line_error(run_script('evaluate.py', 'figure', 'share', runs / 'mlm', *options(predictions)), 'takes no folders')
+
+
+def test_help_names_every_command():
+    shown = run_process('evaluate.py', '--help').stdout
+    for command in ('table', 'compare', 'losses', 'export', *(f'figure {kind}' for kind in ('share', 'switch', 'summary'))):
+        assert f'evaluate.py {command} ' in shown

@@ -16,39 +16,36 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import evaluate
 import finetune
-import model as architecture
-import tasks
 from conftest import ROOT, one_line_error, run_script
+from model import Model, Sizes, initial_weight
+from nanoencoder import huggingface, settings as configs, tasks
+from nanoencoder.metrics import ratio, standard_scores
+from nanoencoder.tasks import questions, retrieval, tagging
+from nanoencoder.tasks.kind import Example, with_eos
 from nanoencoder.tokenizer import load_tokenizer
+from test_tasks import jsonl
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 
 
-def random_model(**sizes):
-    model = architecture.Model(architecture.Sizes(
-        vocab_size=4_096, num_attention_heads=4, num_key_value_heads=2, rope_theta=10_000.0, rms_norm_eps=1e-5,
-        **sizes, **{f'{role}_token_id': i for role, i in TOKENIZER.ids.items()}))
+def random_model(folder, tie_word_embeddings=True, **sizes):
+    """A checkpoint of a small model with random weights."""
+    model = Model(Sizes(vocab_size=4_096, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+                        tie_word_embeddings=tie_word_embeddings, **dict(hidden_size=32, num_hidden_layers=2) | sizes))
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(architecture.initial_weight(name, p.shape, seed=1))
-    return model
+            p.copy_(initial_weight(name, p.shape, seed=1))
+    folder.mkdir()
+    huggingface.save(folder, model.sizes, 128, TOKENIZER.ids, dict(model.named_parameters()))
+    TOKENIZER.save(folder)
+    return folder
 
 
 @pytest.fixture(scope='session')
 def checkpoint(tmp_path_factory):
     """A small model with random weights, as a checkpoint's folder."""
-    folder = tmp_path_factory.mktemp('model') / 'random'
-    model = random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=128, tie_word_embeddings=False)
-    model.save(folder)
-    TOKENIZER.save(folder)
-    return folder
-
-
-def jsonl(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    return random_model(tmp_path_factory.mktemp('model') / 'random', tie_word_embeddings=False)
 
 
 @pytest.fixture(scope='session')
@@ -87,13 +84,18 @@ def toy(tmp_path_factory):
             (['--template={question} {context}'] if kind == 'QA' else []) for kind in tasks.KINDS}
 
 
+def new(cfg, base, data, seed):
+    """An encoder before training."""
+    head = tasks.kind_of(cfg).head(base.transformer.sizes.hidden_size, data.labels)
+    return finetune.new_encoder(dataclasses.replace(cfg, seed=seed), base, head)
+
+
 def merge(words, *more):
     """A command line in which what comes later wins."""
     return list({word.split('=')[0]: word for word in (*words, *more)}.values())
 
 
 def settings(toy, checkpoint, kind, tmp_path, **changes):
-    from nanoencoder import settings as configs
     words = merge(toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/predictions')
     cfg, _ = configs.parse(finetune.Settings, [word for word in words if word[2:].split('=')[0] not in changes])
     return dataclasses.replace(cfg, **changes)
@@ -112,16 +114,16 @@ def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
     """Our packed batch against transformers' padded one: logits, loss and the update of one AdamW step."""
     import transformers
     cfg = settings(toy, checkpoint, kind, tmp_path, steps=1, warmup=0.0, grad_clip=1.0)
-    work = finetune.prepare(cfg)
-    encoder = finetune.build(work, seed=3)
-    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+    cfg, base, (data,) = finetune.prepare(cfg)
+    encoder = new(cfg, base, data, seed=3)
+    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     auto = {'SC': transformers.AutoModelForSequenceClassification, 'TC': transformers.AutoModelForTokenClassification}[kind]
     theirs, about = auto.from_pretrained(tmp_path / 'saved', output_loading_info=True)
     assert not about['missing_keys'] and not about['unexpected_keys']
-    assert theirs.config.id2label == dict(enumerate(work.labels))
+    assert theirs.config.id2label == dict(enumerate(data.labels))
     theirs.model.embed_tokens.padding_idx = None  # pad is eos, which is to learn
-    order = np.random.default_rng([3, 1]).permutation(len(work.train))[:32]
-    batch = [work.train[i] for i in order]
+    order = np.random.default_rng([3, 1]).permutation(len(data.examples['train']))[:32]
+    batch = [data.examples['train'][i] for i in order]
     longest = max(len(example.tokens) for example in batch)
     tokens, mask = np.zeros((32, longest), np.int64), np.zeros((32, longest), np.int64)
     targets = np.full((32, longest), -100)
@@ -131,10 +133,10 @@ def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
             targets[k, :len(example.tokens)] = example.targets
     labels = torch.tensor(targets if kind == 'TC' else [example.targets[0] for example in batch])
     out = theirs(input_ids=torch.tensor(tokens), attention_mask=torch.tensor(mask), labels=labels)
-    ours = finetune.apply(encoder, [example.tokens for example in batch], work.world)
+    ours = finetune.encode(encoder, [example.tokens for example in batch], base.world)
     wanted = out.logits if kind == 'SC' else out.logits[torch.tensor(mask).bool()]
     assert torch.allclose(ours, wanted, atol=1e-5)
-    trained, log = finetune.fit(work, cfg.lr, 3)
+    trained, log = finetune.fit(dataclasses.replace(cfg, lr=cfg.lr, seed=3), base, data)
     assert log[0]['loss'] == pytest.approx(out.loss.item(), abs=1e-5)
     out.loss.backward()
     assert log[0]['grad_norm'] == pytest.approx(float(torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)), rel=1e-4)
@@ -143,81 +145,85 @@ def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
                       lr=cfg.lr, betas=(0.9, 0.95), eps=1e-5).step()
     after = dict(theirs.named_parameters())
     for name, p in trained.named_parameters():
-        assert torch.allclose(p, after[name], atol=2e-5), name
+        assert torch.allclose(p, after[name.removeprefix('head.')], atol=2e-5), name
 
 
 def test_span_loss_by_hand():
     """Two windows: softmax over the context's tokens and eos, which stands for no answer."""
     def example(targets, words):
-        return tasks.Example(np.zeros(len(targets), np.int64), np.array(targets), 0, np.array([[w, w] for w in words]))
+        return Example(np.zeros(len(targets), np.int64), np.array(targets), 0, np.array([[w, w] for w in words]))
     output = torch.tensor([[9., 9.], [9., 9.], [2., 1.], [0., 3.], [1., 0.], [9., 9.], [0., 0.], [1., 2.]])
     batch = [example([-100, -100, 1, 1, -100], [-1, -1, 0, 1, -1]), example([-100, 0, -100], [-1, 0, -1])]
     starts = [F.log_softmax(torch.tensor([2., 0., 1.]), 0), F.log_softmax(torch.tensor([0., 1.]), 0)]
     ends = [F.log_softmax(torch.tensor([1., 3., 0.]), 0), F.log_softmax(torch.tensor([0., 2.]), 0)]
     by_hand = -(starts[0][0] + ends[0][1] + starts[1][1] + ends[1][1]) / 2
-    assert finetune.sum_of_losses(output, batch, 'QA', 'span').item() == pytest.approx(by_hand.item(), abs=1e-6)
+    assert questions.span_loss(output, batch).item() == pytest.approx(by_hand.item(), abs=1e-6)
 
 
 def test_contrastive_loss_by_hand(checkpoint, toy, tmp_path):
-    work = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
-    encoder = finetune.build(work, 0)
-    pairs = work.train[:6]
-    queries, documents = (F.normalize(torch.stack([work_mean(encoder, pair[side]) for pair in pairs]), dim=1) for side in (0, 1))
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
+    encoder, kind = new(cfg, base, data, seed=0), tasks.kind_of(cfg)
+    pairs = [pair._replace(document=k, known={k}) for k, pair in enumerate(data.examples['train'][:6])]
+    queries, documents = (F.normalize(torch.stack([mean_state(encoder, pair[side]) for pair in pairs]), dim=1) for side in (0, 1))
     logits = 20 * queries.double() @ documents.double().T
-    free = np.zeros((6, 6), bool)
-    loss, negatives = finetune.contrastive_loss(encoder, pairs, free, 20.0, work.world)
-    assert loss.item() == pytest.approx(-logits.log_softmax(1).diagonal().mean().item(), abs=1e-5) and negatives == 5
-    excluded = free.copy()
+
+    def loss(batch):
+        return kind.loss(finetune.encode(encoder, kind.arrays(batch), base.world), batch).item() / len(batch)
+    assert loss(pairs) == pytest.approx(-logits.log_softmax(1).diagonal().mean().item(), abs=1e-5)
+    assert kind.log(pairs) == {'negatives': 5}
+    excluded = np.zeros((6, 6), bool)
     excluded[0, 3] = excluded[3, 0] = True
+    pairs[0], pairs[3] = pairs[0]._replace(known={0, 3}), pairs[3]._replace(known={3, 0})
     by_hand = [-(logits[i, i] - torch.logsumexp(logits[i][~torch.tensor(excluded[i])], 0)) for i in range(6)]
-    loss, negatives = finetune.contrastive_loss(encoder, pairs, excluded, 20.0, work.world)
-    assert loss.item() == pytest.approx(float(sum(by_hand) / 6), abs=1e-5) and negatives == pytest.approx(5 - 2 / 6)
-    order = [3, 1, 5, 0, 2, 4]
-    shuffled, _ = finetune.contrastive_loss(encoder, [pairs[i] for i in order], excluded[np.ix_(order, order)], 20.0, work.world)
-    assert shuffled.item() == pytest.approx(loss.item(), abs=1e-5)
+    assert loss(pairs) == pytest.approx(float(sum(by_hand) / 6), abs=1e-5)
+    assert kind.log(pairs) == {'negatives': pytest.approx(5 - 2 / 6)}
+    assert loss([pairs[i] for i in (3, 1, 5, 0, 2, 4)]) == pytest.approx(loss(pairs), abs=1e-5)
 
 
-def work_mean(encoder, tokens):
+def mean_state(encoder, tokens):
     with torch.no_grad():
         return encoder.model(torch.tensor(tokens), [len(tokens)], causal=False).mean(0)
 
 
 def test_known_positives_are_no_negatives():
-    rows = [{'query': 'a', 'positive': 'x'}, {'query': 'a', 'positive': 'y'}, {'query': 'b', 'positive': 'x'}, {'query': 'c', 'positive': 'z'}]
-    excluded = finetune.known_positives(rows)([0, 1, 2, 3])
-    assert excluded.tolist() == [[False, True, True, False], [True, False, True, False], [True, False, False, False], [False] * 4]
-    assert finetune.known_positives(rows)([3, 0, 3]).tolist() == [[False, False, True], [False] * 3, [True, False, False]]  # two epochs meet
+    pairs = [{'query': query, 'positive': positive} for query, positive in ('ax', 'ay', 'bx', 'cz')]
+    rows = {'train': pairs, 'corpus': {}, 'validation': [], 'test': []}
+    kind = tasks.kind_of(tasks.Task(kind='IR', dataset='d', source='x'))
+    a, b, c, d = kind.encode(rows, (), TOKENIZER, 20)['train'][0]
+    assert retrieval.excluded([a, b, c, d]).tolist() == [
+        [False, True, True, False], [True, False, True, False], [True, False, False, False], [False] * 4]
+    assert retrieval.excluded([d, a, d]).tolist() == [[False, False, True], [False] * 3, [True, False, False]]  # two epochs meet
 
 
 def test_the_encoder_sees_both_sides_and_empty_texts_are_finite(checkpoint, toy, tmp_path):
-    work = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
-    encoder = finetune.build(work, 0)
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
+    encoder = new(cfg, base, data, seed=0)
     a = torch.arange(10, 20)
     b = a.clone()
     b[-1] = 99
     first, second = (encoder.model(tokens, [10], causal=False)[0] for tokens in (a, b))
     assert not torch.equal(first, second)
-    alone = finetune.apply(encoder, [tasks.end(TOKENIZER.encode(''), TOKENIZER, 20)], work.world)
+    alone = finetune.encode(encoder, [with_eos(TOKENIZER.encode(''), TOKENIZER, 20)], base.world)
     assert torch.isfinite(alone).all() and alone.norm().item() == pytest.approx(1, abs=1e-5)
 
 
 def test_schedule_is_the_papers():
     cfg = finetune.Settings(kind='SC', dataset='d', source='x', model='m')
-    schedule = finetune.make_schedule(cfg, 1e-4, 10 ** 6)
-    assert (schedule.total_steps, schedule.warmup_steps) == (1_000, 100)
-    from pretrain import lr_at
-    assert [lr_at(step, schedule) for step in (0, 99, 100, 550, 999)] == pytest.approx([1e-6, 1e-4, 1e-4, 5e-5, 1e-4 / 900])
-    assert finetune.make_schedule(dataclasses.replace(cfg, steps=0), 1e-4, 14_041).total_steps == 439  # CoNLL-2003
-    assert finetune.make_schedule(cfg, 1e-4, 100).total_steps == 4                                     # an epoch
-    assert finetune.make_schedule(dataclasses.replace(cfg, epochs=3), 1e-4, 100).total_steps == 10
+    assert finetune.num_steps(cfg, 10 ** 6) == 1_000
+    rates = [finetune.lr_at(step, cfg, 1_000) for step in (0, 99, 100, 550, 999)]
+    assert rates == pytest.approx([1e-6, 1e-4, 1e-4, 5e-5, 1e-4 / 900])                                # 100 of warm-up
+    assert finetune.lr_at(0, dataclasses.replace(cfg, warmup=0.0), 10) == finetune.lr_at(9, dataclasses.replace(cfg, warmup=1.0), 10) == 1e-4
+    assert finetune.num_steps(dataclasses.replace(cfg, steps=0), 14_041) == 439                        # CoNLL-2003
+    assert finetune.num_steps(cfg, 100) == 4                                                           # an epoch
+    assert finetune.num_steps(dataclasses.replace(cfg, epochs=3), 100) == 10
 
 
 def test_bf16_weights_lose_small_updates(checkpoint, toy, tmp_path):
     """What the authors' bf16 training does at small learning rates, and why fp32 is the default here."""
     unchanged = {}
     for weights in ('fp32', 'bf16'):
-        work = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, weights=weights, lr=1e-5, steps=5))
-        before, (after, _) = finetune.build(work, 0), finetune.fit(work, 1e-5, 0)
+        cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, weights=weights, lr=1e-5, steps=5))
+        before, (after, _) = new(cfg, base, data, seed=0), finetune.fit(dataclasses.replace(cfg, lr=1e-5, seed=0), base, data)
         pairs = [(p, q) for (name, p), q in zip(before.named_parameters(), after.parameters()) if 'proj' in name]
         unchanged[weights] = np.mean([(p == q).float().mean().item() for p, q in pairs])
     assert unchanged['bf16'] > 0.5 and unchanged['fp32'] < 0.05, unchanged
@@ -225,24 +231,23 @@ def test_bf16_weights_lose_small_updates(checkpoint, toy, tmp_path):
 
 # ------------------------------------------------------------------------------------------ packing, predicting
 
-def test_passes_hold_each_once():
+def test_packs_hold_each_once():
     draw = random.Random(0)
     for _ in range(200):
         lengths = [draw.randint(1, 50) for _ in range(draw.randint(1, 40))]
-        found = finetune.passes(lengths, 60)
+        found = finetune.pack(lengths, 60)
         assert [k for part in found for k in part] == list(range(len(lengths)))
         assert all(sum(lengths[k] for k in part) <= 60 for part in found)
-    assert finetune.passes([100, 5], 60) == [[0], [1]]
+    assert finetune.pack([100, 5], 60) == [[0], [1]]
 
 
 @pytest.mark.parametrize('kind', tasks.KINDS)
 def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path):
     found = []
     for budget in (40, 700, 16_384):
-        work = finetune.prepare(settings(toy, checkpoint, kind, tmp_path, tokens_at_once=budget if kind != 'IR' else 16_384, steps=0, batch_size=8, lr=1e-2))
-        encoder, log = finetune.fit(work, 1e-2, 0)
-        work = work._replace(cfg=dataclasses.replace(work.cfg, tokens_at_once=budget))
-        rows = finetune.predict(work, encoder, 'toy')
+        cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, kind, tmp_path, tokens_at_once=budget if kind != 'IR' else 16_384, steps=0, batch_size=8, lr=1e-2))
+        encoder, log = finetune.fit(dataclasses.replace(cfg, lr=1e-2, seed=0), base, data)
+        rows = finetune.predict(dataclasses.replace(cfg, tokens_at_once=budget), base.world, encoder, data)
         rows = {split: [{name: value for name, value in row.items() if name != 'scores'} for row in one] for split, one in rows.items()}
         found.append(([line['loss'] for line in log], rows))
     for losses, rows in found[1:]:
@@ -252,30 +257,30 @@ def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path)
 
 def test_a_words_label_is_its_tokens_majority():
     row = {'words': ['a', 'b', 'c', 'cut']}
-    example = tasks.Example(None, None, 0, np.array([0, 0, 0, 1, 1, -1, 2, -1]))
+    example = Example(None, None, 0, np.array([0, 0, 0, 1, 1, -1, 2, -1]))
     labels = ('O', 'B-X', 'I-X')
-    assert finetune.tags_of(row, example, np.array([1, 2, 2, 2, 1, 0, 1, 2]), labels) == ['I-X', 'B-X', 'B-X', 'O']
+    assert tagging.tags_of(row, example, np.eye(3)[[1, 2, 2, 2, 1, 0, 1, 2]], labels) == ['I-X', 'B-X', 'B-X', 'O']
 
 
 def test_the_best_run_and_span_by_hand():
     words = np.array([[-1, -1], [0, 2], [3, 5], [6, 8], [9, 11], [12, 14], [-1, -1]])
-    example = tasks.Example(None, None, 0, words)
+    example = Example(None, None, 0, words)
     odds = np.array([9, 1.0, -1, 0.6, 0.7, -2, 9])
-    assert finetune.best_run(example, np.stack([0 * odds, odds], 1)) == (pytest.approx(1.3), 6, 11)
-    assert finetune.best_run(example, np.stack([0 * odds, -abs(odds)], 1)) == (0.0, 0, 0)
+    assert questions.best_run(example, np.stack([0 * odds, odds], 1)) == (pytest.approx(1.3), 6, 11)
+    assert questions.best_run(example, np.stack([0 * odds, -abs(odds)], 1)) == (0.0, 0, 0)
     logits = np.array([[9, 9], [0, 5], [4, 0], [0, 0], [0, 3], [0, 0], [1, 1.]])
-    assert finetune.best_span(example, logits) == (4 + 3 - 2, 3, 11)                # not 4 + 5: its end is before its start
+    assert questions.best_span(example, logits) == (4 + 3 - 2, 3, 11)                # not 4 + 5: its end is before its start
     logits[-1] = 5
-    assert finetune.best_span(example, logits) == (0.0, 0, 0)
-    assert finetune.best_span(example, logits, never_empty=True)[1:] == (3, 11)
+    assert questions.best_span(example, logits) == (0.0, 0, 0)
+    assert questions.best_span(example, logits, never_empty=True)[1:] == (3, 11)
     logits[2, 0] = 0
-    assert finetune.best_span(example, logits, never_empty=True, longest=1)[1:] == (0, 2)
+    assert questions.best_span(example, logits, never_empty=True, longest=1)[1:] == (0, 2)
     row = {'context': 'ab cd ef gh ij', 'candidates': ['gh', 'cd', 'b', 'absent']}
     odds = np.array([9, 1.0, -1, 0.6, -0.5, -2, 9])
-    assert finetune.answer_of(row, [(example, np.stack([0 * odds, odds], 1))], 'tag', False) == 'gh'
+    assert questions.answer_of(row, [(example, np.stack([0 * odds, odds], 1))], 'tag', False) == 'gh'
     logits = np.array([[9, 9], [0, 5], [4, 0], [0, 0], [0, 3], [0, 0], [1, 1.]])
-    elsewhere = tasks.Example(None, None, 0, np.full((7, 2), -1))                   # a window that holds none of them
-    assert finetune.answer_of(row, [(example, logits), (elsewhere, logits + 9)], 'span', False) == 'cd'
+    elsewhere = Example(None, None, 0, np.full((7, 2), -1))                   # a window that holds none of them
+    assert questions.answer_of(row, [(example, logits), (elsewhere, logits + 9)], 'span', False) == 'cd'
 
 
 @pytest.mark.parametrize('kind', tasks.KINDS)
@@ -293,8 +298,8 @@ def test_a_word_that_decides_is_learnt(kind, toy, checkpoint, tmp_path):
 
 def test_a_ranking_leaves_out_the_querys_own_id_if_asked():
     row = {'id': 'a', 'grades': {'b': 1}}
-    assert tasks.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]))['docs'] == ['a', 'b', 'c']
-    assert tasks.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]), drop_same_id=True)['docs'] == ['b', 'c']
+    assert retrieval.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]))['docs'] == ['a', 'b', 'c']
+    assert retrieval.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]), drop_same_id=True)['docs'] == ['b', 'c']
 
 
 def test_retrieval_is_trained_once_and_scored_on_every_set(toy, checkpoint, tmp_path):
@@ -366,7 +371,7 @@ def test_a_run_that_fails_is_recorded_and_the_others_go_on(toy, checkpoint, tmp_
     assert result.returncode == 1 and 'failed: step' in result.stdout
     folder = tmp_path / 'p/random/SC/toy'
     assert (folder / 'lr1e-03_sd0/run.json').exists() and 'FloatingPointError' in (folder / 'lr1e+30_sd0.error.txt').read_text()
-    told = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/p', f'--results={tmp_path}/r')
+    told = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/p')
     assert told.returncode == 1 and 'lr1e+30_sd0 failed: FloatingPointError' in told.stderr and 'toy' in told.stdout
     one_line_error_of_fit = run_script('finetune.py', *merge(options[:-2], '--lr=1e300', '--steps=1', '--name=one'))
     assert one_line_error_of_fit.returncode == 1 and 'not finite' in one_line_error_of_fit.stderr  # found behind the only step
@@ -384,9 +389,7 @@ def test_other_settings_or_data_are_refused(toy, checkpoint, tmp_path):
         jsonl(tmp_path / f'data/{split}.jsonl', rows[:-1] if split == 'train' else rows)
     one_line_error(run_script('finetune.py', *merge(options, f'--data={tmp_path}/data')), 'training_data = ')
     assert run_script('finetune.py', *options, '--untrained').returncode == 0
-    other = random_model(hidden_size=16, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=128, tie_word_embeddings=False)
-    other.save(tmp_path / 'other')
-    TOKENIZER.save(tmp_path / 'other')
+    random_model(tmp_path / 'other', hidden_size=16)
     one_line_error(run_script('finetune.py', *merge(options, '--untrained', f'--model={tmp_path}/other')), 'sizes = ')  # another floor
 
 
@@ -408,14 +411,14 @@ def test_the_floor_is_named_and_retrieval_models_open(toy, checkpoint, tmp_path)
     options = [f'--model={ROOT / checkpoint}', f'--predictions={tmp_path}/p', '--steps=2']
     result = run_script('finetune.py', *merge(toy['IR'], *options, '--untrained'))
     assert result.returncode == 0 and (tmp_path / 'p/untrained/IR/toy').exists()
-    work = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
-    encoder = finetune.build(work, 0)
-    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
+    encoder = new(cfg, base, data, seed=0)
+    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs, about = transformers.AutoModel.from_pretrained(tmp_path / 'saved', output_loading_info=True)
     assert not about['missing_keys'] and not about['unexpected_keys']
-    tokens = work.train[0][0]
+    tokens = data.examples['train'][0][0]
     hidden = theirs(torch.tensor(tokens)[None]).last_hidden_state[0].mean(0)
-    assert torch.allclose(F.normalize(hidden, dim=0), finetune.apply(encoder, [tokens], work.world)[0], atol=1e-5)
+    assert torch.allclose(F.normalize(hidden, dim=0), finetune.encode(encoder, [tokens], base.world)[0], atol=1e-5)
 
 
 @pytest.mark.parametrize('qk_norm', [False, True])
@@ -423,66 +426,59 @@ def test_sentence_transformers_gives_our_vectors(qk_norm, toy, checkpoint, tmp_p
     """Queries and documents with their prompts, short and cut; EuroBERT, and Qwen3 without its mask."""
     from sentence_transformers import SentenceTransformer
     if qk_norm:
-        checkpoint = tmp_path / 'normed'
-        random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=128, tie_word_embeddings=True,
-                     qk_norm=True, head_dim=12).save(checkpoint)
-        TOKENIZER.save(checkpoint)
-    work = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path, steps=3))
-    encoder, _ = finetune.fit(work, 1e-3, 0)
-    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+        checkpoint = random_model(tmp_path / 'normed', qk_norm=True, head_dim=12)
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path, steps=3))
+    encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=1e-3, seed=0), base, data)
+    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs = SentenceTransformer(str(tmp_path / 'saved'), device='cpu')
     assert theirs.prompts['query'] == 'Query: ' and theirs.prompts['document'] == 'Document: ' and theirs.similarity_fn_name == 'cosine'
     texts = ['', 'a', 'the array of floats', 'naïve 東京 🙂 <|mask|> <|end_of_text|>', 'long ' * 300, *('word ' * k for k in range(1, 40, 7))]
     for name, encode in (('query', theirs.encode_query), ('document', theirs.encode_document)):
         prompt = theirs.prompts[name]
         plain = [text for text in texts if '<|' not in text]  # special strings are special to Hugging Face, text to us
-        arrays = [tasks.end(TOKENIZER.encode(prompt + text), TOKENIZER, work.max_length) for text in plain]
-        ours = np.stack(finetune.outputs(encoder, arrays, work.cfg, work.world, per_token=False))
+        arrays = [Example(with_eos(TOKENIZER.encode(prompt + text), TOKENIZER, cfg.max_length)) for text in plain]
+        ours = np.stack(finetune.outputs(cfg, base.world, encoder, arrays, per_token=False))
         assert np.abs(encode(plain, batch_size=4) - ours).max() < 1e-5
         assert ours.std() > 0.05
     card = (tmp_path / 'saved/README.md').read_text()
     assert 'sentence-similarity' in card and "SentenceTransformer('<this folder>')" in card
-    again = architecture.load(tmp_path / 'saved', head=False)  # names without "model."
+    again = huggingface.open_checkpoint(tmp_path / 'saved').model(head=False)  # names without "model."
     assert all(torch.equal(p, encoder.model.get_parameter(name)) for name, p in again.named_parameters())
 
 
 def test_a_saved_classifier_runs_in_a_pipeline(toy, checkpoint, tmp_path):
     import transformers
-    work = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=30, epochs=9))
-    encoder, _ = finetune.fit(work, 3e-3, 0)
-    finetune.save_encoder(work, encoder, tmp_path / 'saved')
-    texts = [row['text'] for row in work.rows['test']][:20]
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=30, epochs=9))
+    encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=3e-3, seed=0), base, data)
+    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    texts = [row['text'] for row in data.rows['test']][:20]
     found = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu')(texts)
-    arrays = [tasks.end(TOKENIZER.encode(text), TOKENIZER, work.max_length) for text in texts]
-    logits = torch.tensor(np.stack(finetune.outputs(encoder, arrays, work.cfg, work.world, per_token=False)))
-    assert [one['label'] for one in found] == [work.labels[k] for k in logits.argmax(1)]
+    arrays = [Example(with_eos(TOKENIZER.encode(text), TOKENIZER, cfg.max_length)) for text in texts]
+    logits = torch.tensor(np.stack(finetune.outputs(cfg, base.world, encoder, arrays, per_token=False)))
+    assert [one['label'] for one in found] == [data.labels[k] for k in logits.argmax(1)]
     assert [one['score'] for one in found] == pytest.approx(logits.softmax(1).max(1).values.tolist(), abs=1e-5)
 
 
 def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     import transformers
-    random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=128, tie_word_embeddings=True,
-                 qk_norm=True).save(tmp_path / 'normed')
-    TOKENIZER.save(tmp_path / 'normed')
-    work = finetune.prepare(settings(toy, tmp_path / 'normed', 'TC', tmp_path, steps=3, save_model=True))
-    encoder, _ = finetune.fit(work, 1e-3, 0)
-    finetune.save_encoder(work, encoder, tmp_path / 'saved')
+    random_model(tmp_path / 'normed', qk_norm=True)
+    cfg, base, (data,) = finetune.prepare(settings(toy, tmp_path / 'normed', 'TC', tmp_path, steps=3, save_model=True))
+    encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=1e-3, seed=0), base, data)
+    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs, about = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / 'saved', output_loading_info=True)
-    assert not any(about.values()) and theirs.config.id2label == dict(enumerate(work.labels))
-    tokens = work.train[0].tokens
+    assert not any(about.values()) and theirs.config.id2label == dict(enumerate(data.labels))
+    tokens = data.examples['train'][0].tokens
     with torch.no_grad():
         expected = theirs.eval()(torch.tensor(tokens)[None]).logits[0]
-        torch.testing.assert_close(finetune.apply(encoder, [tokens], work.world), expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(finetune.encode(encoder, [tokens], base.world), expected, atol=1e-5, rtol=0)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'saved')
-    assert len(tokenizer('word ' * 900, truncation=True)['input_ids']) == work.max_length == tokenizer.model_max_length
-    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/saved'), 'a fine-tuned classifier; give the checkpoint')
+    assert len(tokenizer('word ' * 900, truncation=True)['input_ids']) == cfg.max_length == tokenizer.model_max_length
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/saved'), 'a classifier; give the checkpoint')
     one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--probe', '--save_model'), 'a probe trains no model')
 
 
 def test_a_head_that_transformers_lacks_is_refused_before_training(toy, tmp_path):
-    random_model(hidden_size=32, intermediate_size=48, num_hidden_layers=1, max_position_embeddings=128, tie_word_embeddings=True,
-                 qk_norm=True).save(tmp_path / 'normed')
-    TOKENIZER.save(tmp_path / 'normed')
+    random_model(tmp_path / 'normed', qk_norm=True, num_hidden_layers=1)
     one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--save_model'), 'save_model: transformers has no classifier')
     odd = run_script('finetune.py', *toy['IR'], f'--model={tmp_path}/normed', '--save_model', '--query=Query: {text} ?')
     one_line_error(odd, "query 'Query: {text} \\?': with save_model it must end with a column")
@@ -506,8 +502,8 @@ def test_bad_settings_get_one_line(more, parts, toy, checkpoint):
 @pytest.mark.parametrize('weights', ['fp32', 'bf16'])
 def test_every_kind_learns_on_cuda(kind, weights, toy, checkpoint, tmp_path):
     cfg = settings(toy, checkpoint, kind, tmp_path, device='cuda', weights=weights, steps=0, lr=1e-2, batch_size=4)
-    work = finetune.prepare(cfg)
-    encoder, log = finetune.fit(work, 1e-2, 0)
+    cfg, base, (data,) = finetune.prepare(cfg)
+    encoder, log = finetune.fit(dataclasses.replace(cfg, lr=1e-2, seed=0), base, data)
     assert math.isfinite(log[-1]['loss']) and log[-1]['loss'] < log[0]['loss']
-    name, numerators, denominators, _ = evaluate.standard_scores(kind, finetune.predict(work, encoder, 'toy')['test'])
-    assert evaluate.ratio(numerators, denominators) > 0.5
+    name, numerators, denominators, _ = standard_scores(kind, finetune.predict(cfg, base.world, encoder, data)['test'])
+    assert ratio(numerators, denominators) > 0.5

@@ -1,4 +1,4 @@
-"""Text to tokens on disk: every document comes back, and kills, threads and parts leave no trace in a corpus."""
+"""Text to tokens on disk: every document comes back; kills, threads and parts leave no trace in a corpus."""
 import functools
 import itertools
 import json
@@ -41,7 +41,8 @@ def parquet(path, texts, group=100):
 
 
 def small(path, out, **changes):
-    return prepare.Settings(**(dict(source='folder', path=str(path), out=str(out), val_permille=100) | changes))
+    usual = dict(source='folder', path=str(path), out=str(out), val_permille=100)
+    return prepare.Settings(**usual | changes)
 
 
 def prepared(cfg, part=-1, parts=1):
@@ -69,7 +70,7 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith('.lock')}
 
 
-# ----------------------------------------------------------------------------------------------------- documents
+# -------------------------------------------------------------------------------------------------- documents
 
 def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
@@ -118,8 +119,8 @@ def test_bom_crlf_empty_and_huge_documents(tmp_path):
     (folder / 'd.txt').write_text(huge)
     (folder / 'e.txt').write_text(' ' * 1_500_000)
     corpus = prepared(small(folder, tmp_path / 'out', val_permille=1))
-    assert documents(corpus) == ['one\ntwo\n', 'a lone \ufffd surrogate', huge, ' ' * 1_500_000]
-    assert corpus.meta['documents'] == 4
+    assert documents(corpus) == ['one\ntwo\n', huge, ' ' * 1_500_000]
+    assert documents(corpus, 'validation') == ['a lone \ufffd surrogate']  # the smallest hash
 
 
 def test_making_the_vocabulary_again(tmp_path):
@@ -147,7 +148,69 @@ def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
         prepared(prepare.Settings(out=str(tmp_path / 'parts')), 0, 2)
 
 
-# ----------------------------------------------------------------------------------------------- kills and parts
+@pytest.mark.parametrize('parts', [1, 3])
+def test_a_folder_holds_out_at_least_one_document(tmp_path, parts):
+    """The text with the smallest hash, where none is below val_permille, whatever the parts and threads."""
+    texts = [f'text number {k}' for k in range(40)]
+    assert not any(prepare.held_out(text, 1) for text in texts)
+    (tmp_path / 'texts').mkdir()
+    for k in range(4):
+        jsonl(tmp_path / 'texts' / f'{k}.jsonl', texts[k::4])
+    cfg = small(tmp_path / 'texts', tmp_path / 'out', val_permille=1, threads=parts)
+    corpus = prepared(cfg, -1, parts)
+    assert documents(corpus, 'validation') == [min(texts, key=prepare.text_hash)]
+    assert sorted(documents(corpus) + documents(corpus, 'validation')) == sorted(texts)
+    limited = prepared(replace(cfg, out=str(tmp_path / 'limited'), max_tokens=60), -1, parts)
+    assert limited.meta['val_documents'] == 1  # one that is read before the limit
+
+
+def test_what_cannot_be_held_out_is_said(tmp_path, capsys):
+    for texts in (['the only document'], ['the same twice'] * 2):
+        corpus = prepared(small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / texts[0], val_permille=1))
+        assert corpus.meta['documents'] == len(texts) and corpus.meta['val_documents'] == 0
+        assert 'nothing is held out' in capsys.readouterr().err
+
+
+def test_one_long_txt_trains_and_validates(tmp_path):
+    """It is cut at empty lines, nothing is lost, and resuming in its midst changes nothing."""
+    paragraphs = [f'Paragraph {k}. ' + 'It goes on. ' * (k % 30) + '\n' * (2 + k % 3) for k in range(2_000)]
+    whole = ''.join(paragraphs)
+    (tmp_path / 'book.txt').write_bytes(('\ufeff' + whole.replace('\n', '\r\n')).encode())
+    assert len(whole) < 1_000_000
+    cfg = small(tmp_path / 'book.txt', tmp_path / 'single', val_permille=1)
+    assert prepared(cfg).meta['val_documents'] == 0  # no longer than the default: one document
+    corpus = prepared(replace(cfg, out=str(tmp_path / 'cut'), cut_txt_above=100_000))
+    cut = [text for chunk, _, _ in prepare.source(replace(cfg, cut_txt_above=100_000)) for text, _ in chunk]
+    assert ''.join(cut) == whole and len(cut) > 10
+    assert all(text.endswith('\n\n') and prepare.CUT_CHARACTERS <= len(text) < 17_000 for text in cut[:-1])
+    assert len(documents(corpus, 'validation')) == 1 and len(documents(corpus)) == len(cut) - 1
+    assert corpus.num_stretches('validation', 256) > 1
+    chunks = list(prepare.source(replace(cfg, cut_txt_above=0)))
+    rest = list(prepare.source(replace(cfg, cut_txt_above=0), position=[0, len(cut) - 2]))
+    assert [text for text, _ in rest[0][0]] == [text for text, _ in chunks[0][0]][-2:]
+
+
+@pytest.mark.skipif(not NOVELS.exists(), reason='no novels')
+def test_novels(tmp_path):
+    """BOM and CRLF in the wild; long novels are cut, and none of their text is lost."""
+    (tmp_path / 'novels').mkdir()
+    with tarfile.open(NOVELS) as archive:
+        members = [member for member in archive if member.name.endswith('.txt')][:6]
+        for member in members:
+            content = archive.extractfile(member).read()
+            (tmp_path / 'novels' / os.path.basename(member.name)).write_bytes(content)
+    files = [path.read_bytes() for path in sorted((tmp_path / 'novels').iterdir())]
+    assert any(text.startswith(b'\xef\xbb\xbf') and b'\r\n' in text for text in files)
+    cfg = small(tmp_path / 'novels', tmp_path / 'out', val_permille=1, cut_txt_above=400_000)
+    chunks = [text for chunk, _, _ in prepare.source(cfg) for text, _ in chunk]
+    novels = [text.decode('utf-8-sig').replace('\r\n', '\n') for text in files]
+    assert ''.join(chunks) == ''.join(novels) and len(chunks) > len(novels)
+    corpus = prepared(cfg)
+    assert corpus.meta['val_documents'] > 0
+    assert not any('\ufeff' in text or '\r' in text for text in documents(corpus))
+
+
+# ---------------------------------------------------------------------------------------- kills and parts
 
 class Killed(BaseException):
     pass
@@ -155,7 +218,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def killed_at(monkeypatch):
-    """killed_at(n, cfg, ...): prepare, and die before the n-th file is written; True if it was not so many."""
+    """killed_at(n, cfg, ...): prepare, and die before the n-th file is written; True if there were fewer."""
     def run(n, *arguments):
         count = itertools.count()
 
@@ -246,7 +309,7 @@ def fineweb(folder):
         rows = {'text': [f'file {k} row {r} ' + 'word ' * (r % 9) for r in range(300)],
                 'id': [f'<urn:uuid:{k}-{r}>' for r in range(300)], 'dump': ['CC-MAIN-2024-10'] * 300,
                 'url': ['http://example.org'] * 300, 'language_score': [0.9] * 300, 'token_count': [5] * 300}
-        pyarrow.parquet.write_table(pyarrow.table(rows), folder / f'{k:03d}_00000.parquet', row_group_size=100)
+        pyarrow.parquet.write_table(pyarrow.table(rows), folder / f'{k:03d}_00000.parquet', 100)
     return folder
 
 
@@ -312,7 +375,8 @@ def test_hub_source_continues_where_it_stopped(tmp_path, monkeypatch, killed_at)
     for part in range(2):
         whole = list(prepare.source(cfg, part, 2))
         texts = [text for chunk, _, _ in whole for text, _ in chunk]
-        assert sorted(texts) == sorted(f'file {k} row {r}' for k in (2 * part, 2 * part + 1) for r in range(700))
+        files_of_part = 2 * part, 2 * part + 1
+        assert sorted(texts) == sorted(f'file {k} row {r}' for k in files_of_part for r in range(700))
         for k in (0, 2, len(whole) - 1):
             position = json.loads(json.dumps(whole[k][1]))
             rest = [text for chunk, _, _ in prepare.source(cfg, part, 2, position) for text, _ in chunk]
@@ -326,7 +390,7 @@ def test_hub_source_continues_where_it_stopped(tmp_path, monkeypatch, killed_at)
     assert content(prepared(killed).folder) == content(prepared(cfg).folder)
 
 
-# ----------------------------------------------------------------------------------------------------- mistakes
+# --------------------------------------------------------------------------------------------------- mistakes
 
 @pytest.mark.parametrize('name, written, message', [
     ('a.txt', b'good \xff bad', 'a.txt: invalid UTF-8 at byte 5'),
@@ -345,7 +409,8 @@ def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message
         prepared(small(tmp_path / 'texts', tmp_path / 'out'))
     assert not list((tmp_path / 'out').glob('[!.]*'))
     if name == 'notes.md':  # once as a user sees it
-        one_line_error(run_script('data.py', 'configs/corpora/folder.py', f'--path={tmp_path}/texts'), message)
+        result = run_script('data.py', 'configs/corpora/folder.py', f'--path={tmp_path}/texts')
+        one_line_error(result, message)
 
 
 def test_a_better_source_takes_the_place_of_one_without_text(tmp_path):
@@ -382,7 +447,8 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path):
 def test_corpora_of_earlier_versions(tmp_path, capsys):
     cfg = small(jsonl(tmp_path / 'a.jsonl', [f'text {k}' for k in range(100)]), tmp_path / 'out')
     meta = prepared(cfg).meta
-    old = ['source', 'path', 'subset', 'split', 'column', 'tokenizer', 'val_permille', 'shard_tokens', 'max_tokens']
+    old = ['source', 'path', 'subset', 'split', 'column', 'tokenizer', 'val_permille', 'shard_tokens',
+           'max_tokens']
     settings = {name: meta['settings'][name] for name in old}  # all that commit 7605c98 had
     write_json(tmp_path / 'out' / 'meta.json', meta | {'settings': settings})
     prepared(cfg)

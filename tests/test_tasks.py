@@ -10,9 +10,13 @@ import pytest
 
 from nanoencoder import settings as configs
 from nanoencoder import docs
-import evaluate
-import tasks
+import finetune
 from conftest import ROOT, SHARED, one_line_error, run_script
+from nanoencoder import paper, tasks
+from nanoencoder.metrics import entities, ratio, standard_scores
+from nanoencoder.tasks import questions, retrieval
+from nanoencoder.tasks.files import embedded_files, read_files, read_hub
+from nanoencoder.tasks.task import Labels, train_test_split
 from nanoencoder.tokenizer import Tokenizer, load_tokenizer
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
@@ -21,10 +25,14 @@ LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 
 
 def task(name, **changes):
-    """A task's config, as tasks.py reads it; finetune's own settings in it are left out."""
+    """A task's config; finetune's own settings in it are left out."""
     found = {key: value for key, (value, _) in configs.read(ROOT / 'configs/tasks' / f'{name}.py').items()}
     names = {field.name for field in dataclasses.fields(tasks.Task)}
     return tasks.Task(**{key: value for key, value in (found | changes).items() if key in names})
+
+
+def look(name, *options):
+    return run_script('finetune.py', f'configs/tasks/{name}.py', '--look', *options)
 
 
 def jsonl(path, rows):
@@ -143,26 +151,25 @@ def test_hub_reading_goes_through_datasets(tmp_path):
         {'tokens': datasets.List(TEXT), 'tags': datasets.List(names('O', 'B-DATE'))}))
     (tmp_path / 'ontonotes5/default/train').mkdir(parents=True)
     table.to_parquet(tmp_path / 'ontonotes5/default/train/0000.parquet')
-    rows, labels = tasks.read_hub(str(tmp_path / 'ontonotes5'), '', 'train', 'refs/convert/parquet')
+    rows, labels = read_hub(str(tmp_path / 'ontonotes5'), '', 'train', 'refs/convert/parquet')
     assert rows == [{'tokens': ['In', 'May'], 'tags': [0, 1]}] and labels == {'tags': ['O', 'B-DATE']}
-    one_line_error(run_script('tasks.py', 'configs/tasks/sst2.py'), 'nyu-mll/glue', '--data=')
+    one_line_error(look('sst2'), 'nyu-mll/glue', '--data=')
 
 
 def test_holding_out_equals_datasets():
     for n in (20, 101, 67_349):
         theirs = datasets.Dataset.from_dict({'k': range(n)}).train_test_split(train_size=0.95, seed=42)
-        kept, held = tasks.train_test_split(n, 0.05)
+        kept, held = train_test_split(n, 0.05)
         assert kept == theirs['train']['k'][:] and held == theirs['test']['k'][:]
 
 
 def test_every_config_parses_for_both_scripts():
-    import finetune
     paths = sorted((ROOT / 'configs/tasks').glob('*.py'))
     assert len(paths) == 20
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
     assert {task(name).dataset for name in ('sst2', 'qqp', 'mnli', 'conll2003', 'ontonotes', 'uner', 'squad', 'squad_v2', 'record',
-                                            'msmarco', 'nq', 'mldr')} <= set(evaluate.PUBLISHED)
+                                            'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
 
 
 # --------------------------------------------------------------------------------------------------- alignment
@@ -175,10 +182,10 @@ STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don
 
 
 def check_tagging(rows, labels, tokenizer):
-    made, lost = tasks.examples(task('docs_tc'), rows, labels, tokenizer, 4_000)
-    assert not any(lost)
+    made, lost = tasks.kind_of(task('docs_tc')).examples(rows, labels, tokenizer, 4_000)
+    assert not lost
     for row, example in zip(rows, made):
-        for kind, start, end in evaluate.entities(row['tags']):
+        for kind, start, end in entities(row['tags']):
             at = np.flatnonzero((example.words >= start) & (example.words < end))
             assert np.array_equal(at, np.arange(at[0], at[-1] + 1)) or not (np.diff(at) > 2).any()
             text = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
@@ -189,7 +196,7 @@ def check_tagging(rows, labels, tokenizer):
 
 def check_questions(rows, tokenizer):
     """(answers, those that begin or end inside a token): the tokens of an answer hold its text, and nothing of a further token."""
-    made, lost = tasks.examples(task('docs_qa'), rows, (), tokenizer, 1 << 20)
+    made, lost = tasks.kind_of(task('docs_qa')).examples(rows, (), tokenizer, 1 << 20)
     answers = inside = 0
     for row, example in zip(rows, made):
         at = np.flatnonzero(example.targets == 1)
@@ -247,11 +254,11 @@ def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
 def test_answers_are_read_from_the_text_as_it_was():
     """Where a tokenizer composes e and its accent, characters still count in the text it was given."""
     context = 'un cafe\u0301 a\u0323\u0307x \u1100\u1161\u11a8 fin'
-    assert [context[a:b] for a, b in zip(tasks.original_places(context, NFC), tasks.original_places(context, NFC)[1:])] == [
+    assert [context[a:b] for a, b in zip(questions.original_places(context, NFC), questions.original_places(context, NFC)[1:])] == [
         *'un caf', 'e\u0301', ' ', 'a\u0323', '\u0307', 'x', ' ', '\u1100\u1161\u11a8', *' fin']
-    assert tasks.original_places('l\u0304\u0323x', NFC).tolist() == [0, 3, 4]  # prefixes are 1, 2, 1, 2 long in normal form
+    assert questions.original_places('l\u0304\u0323x', NFC).tolist() == [0, 3, 4]  # prefixes are 1, 2, 1, 2 long in normal form
     rows = [{'id': '0', 'question': 'What?\n', 'context': context, 'answers': [('cafe\u0301', 3)], 'candidates': []}]
-    made, _ = tasks.examples(task('docs_qa'), rows, (), NFC, 100)
+    made, _ = tasks.kind_of(task('docs_qa')).examples(rows, (), NFC, 100)
     at = np.flatnonzero(made[0].targets == 1)
     assert context[made[0].words[at[0], 0]:made[0].words[at[-1], 1]] == 'cafe\u0301'
     assert made[0].words[-2, 1] == len(context)
@@ -259,13 +266,13 @@ def test_answers_are_read_from_the_text_as_it_was():
 
 def test_truncation_is_counted():
     rows = [{'id': '0', 'words': ['word'] * 30, 'tags': ['O'] * 3 + ['B-CODE'] + ['I-CODE'] * 16 + ['B-CODE', 'O'] * 5}]
-    made, lost = tasks.examples(task('docs_tc'), rows, ('O', 'B-CODE', 'I-CODE'), TOKENIZER, 11)
+    made, lost = tasks.kind_of(task('docs_tc')).examples(rows, ('O', 'B-CODE', 'I-CODE'), TOKENIZER, 11)
     assert len(made[0].tokens) == 11 and made[0].tokens[-1] == TOKENIZER.ids['eos']
     kept = made[0].words.max() + 1
-    assert 4 < kept < 20 and lost == tasks.Lost(texts=1, words=30 - kept, entities=6)  # one is cut through
+    assert 4 < kept < 20 and lost == dict(texts=1, words=30 - kept, entities=6)  # one is cut through
     rows = [{'id': '0', 'text': 'word ' * 50, 'label': 'a'}, {'id': '1', 'text': '', 'label': 'a'}]
-    made, lost = tasks.examples(task('docs_sc'), rows, ('a',), TOKENIZER, 20)
-    assert [len(example.tokens) for example in made] == [20, 1] and lost.texts == 1
+    made, lost = tasks.kind_of(task('docs_sc')).examples(rows, ('a',), TOKENIZER, 20)
+    assert [len(example.tokens) for example in made] == [20, 1] and lost['texts'] == 1
 
 
 def test_windows_cover_the_context_and_lost_answers_are_counted():
@@ -274,8 +281,8 @@ def test_windows_cover_the_context_and_lost_answers_are_counted():
     rows = [{'id': str(k), 'question': 'Which?\n', 'context': context, 'answers': [(word, context.index(word + ' '))], 'candidates': []}
             for k, word in enumerate(words[:190:7])]
     rows.append({'id': 'long', 'question': 'Which?\n', 'context': context, 'answers': [(' '.join(words[20:120]), context.index('w20 '))], 'candidates': []})
-    made, lost = tasks.examples(task('docs_qa', overlap=16), rows, (), TOKENIZER, 64)
-    assert lost.answers == 1 and lost.texts == len(rows) and lost.windows == len(made) - len(rows)
+    made, lost = tasks.kind_of(task('docs_qa', overlap=16)).examples(rows, (), TOKENIZER, 64)
+    assert lost['answers'] == 1 and lost['texts'] == len(rows) and lost['windows'] == len(made) - len(rows)
     for k, row in enumerate(rows[:-1]):
         windows = [example for example in made if example.row == k]
         assert all(len(window.tokens) <= 64 for window in windows)
@@ -291,24 +298,24 @@ def test_a_part_of_an_answer_is_no_span(qa_head):
     context = ' '.join(f'w{k}' for k in range(100))
     answer = context[context.index('w20 '):context.index(' w60')]
     rows = [{'id': '0', 'question': 'Which?\n', 'context': context, 'answers': [(answer, context.index('w20 '))], 'candidates': []}]
-    made, lost = tasks.examples(task('docs_qa', overlap=4, qa_head=qa_head), rows, (), TOKENIZER, 60)
-    assert lost.answers == 1 and any((example.targets == 1).any() for example in made) == (qa_head == 'tag')
+    made, lost = tasks.kind_of(task('docs_qa', overlap=4, qa_head=qa_head)).examples(rows, (), TOKENIZER, 60)
+    assert lost['answers'] == 1 and any((example.targets == 1).any() for example in made) == (qa_head == 'tag')
 
 
 def test_lone_surrogates_do_not_shift_what_follows():
     row = {'context': 'x \ud800 the answer', 'question': 'Wh\udc00?', 'answers': {'text': ['answer'], 'answer_start': [8]}}
-    made = tasks.question_row(task('docs_qa'), row, 'row 0', ((), ()), collections.Counter())
+    made = tasks.kind_of(task('docs_qa')).make_row(row, None, 'row 0')
     assert check_questions([made | {'id': '0'}], TOKENIZER) == (1, 0)
-    made = tasks.tagging_row(task('docs_tc'), {'tokens': ['\ud800', 'Rome'], 'tags': ['O', 'B-CODE']}, 'row 0', (('O', 'B-CODE'),) * 2, collections.Counter())
+    made = tasks.kind_of(task('docs_tc')).make_row({'tokens': ['\ud800', 'Rome'], 'tags': ['O', 'B-CODE']}, Labels(task('docs_tc')), 'row 0')
     check_tagging([made | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
 
 
 def test_answers_with_an_inclusive_end():
     row = {'context': 'It is 42 m high.', 'question': 'How?', 'answers': [{'text': '42 m', 'start': 6, 'end': 9}]}
-    made = tasks.question_row(task('record'), row, 'row 0', ((), ()), collections.Counter())
+    made = tasks.kind_of(task('record')).make_row(row, None, 'row 0')
     assert made['answers'] == [('42 m', 6)]
     with pytest.raises(ValueError, match='not characters 6 to 10'):
-        tasks.question_row(task('record'), row | {'answers': [{'text': '42 m', 'start': 6, 'end': 10}]}, 'row 0', ((), ()), collections.Counter())
+        tasks.kind_of(task('record')).make_row(row | {'answers': [{'text': '42 m', 'start': 6, 'end': 10}]}, None, 'row 0')
 
 
 # --------------------------------------------------------------------------------------------------- bad input
@@ -341,7 +348,7 @@ GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'}, {'text': 'poor',
 def test_bad_rows_are_named(tmp_path, kind, bad, parts):
     for split in tasks.SPLITS:
         jsonl(tmp_path / f'{split}.jsonl', GOOD[kind] * 2 if split != 'train' else (GOOD[kind] * 2)[:2] + [bad] + GOOD[kind])
-    result = run_script('tasks.py', f'configs/tasks/example_{kind}.py', f'--data={tmp_path}', *(['--validation=validation'] if kind == 'sc' else []))
+    result = look(f'example_{kind}', f'--data={tmp_path}', *(['--validation=validation'] if kind == 'sc' else []))
     one_line_error(result, *parts)
 
 
@@ -359,18 +366,18 @@ def test_bad_rows_are_named(tmp_path, kind, bad, parts):
 ])
 def test_bad_files_are_named(tmp_path, make, parts):
     make(tmp_path)
-    one_line_error(run_script('tasks.py', 'configs/tasks/example_sc.py', f'--data={tmp_path}'), *parts)
+    one_line_error(look('example_sc', f'--data={tmp_path}'), *parts)
 
 
 @pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={}', '--template={text.x}', '--template={a!r}', '--train=',
                                     "--labels=('a', 'a')", '--dataset=a/b', '--trained_on=a-b', '--label_map=(("a", 1),)', '--hold_out=1.0'])
 def test_bad_task_settings_are_named(tmp_path, option):
-    one_line_error(run_script('tasks.py', 'configs/tasks/example_sc.py', f'--data={tmp_path}', option), option[2:].split('=')[0])
+    one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
 
 
 def test_a_word_without_a_tag_is_named_by_its_line(tmp_path):
     (tmp_path / 'train.iob').write_text('Rome B-LOC\nfell\n')
-    one_line_error(run_script('tasks.py', 'configs/tasks/example_tc.py', f'--data={tmp_path}'), 'train.iob:2: has a word but no tag')
+    one_line_error(look('example_tc', f'--data={tmp_path}'), 'train.iob:2: has a word but no tag')
 
 
 def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
@@ -397,10 +404,10 @@ def test_labels_in_another_order_are_refused(tmp_path):
     features = datasets.Features({'sentence': TEXT, 'label': names('positive', 'negative')})
     for split in ('train', 'validation'):
         datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40}, features=features).to_parquet(tmp_path / f'{split}-0.parquet')
-    one_line_error(run_script('tasks.py', 'configs/tasks/sst2.py', f'--data={tmp_path}'), 'orders its labels positive, negative')
+    one_line_error(look('sst2', f'--data={tmp_path}'), 'orders its labels positive, negative')
     features = datasets.Features({'sentence': TEXT, 'label': names('negative', 'positive')})
     datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40}, features=features).to_parquet(tmp_path / 'train-0.parquet')
-    one_line_error(run_script('tasks.py', 'configs/tasks/sst2.py', f'--data={tmp_path}'), 'splits order their labels differently')
+    one_line_error(look('sst2', f'--data={tmp_path}'), 'splits order their labels differently')
 
 
 @pytest.mark.parametrize('change, parts', [
@@ -421,14 +428,17 @@ def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
     for split in ('validation', 'test'):
         jsonl(tmp_path / f'qrels/{split}.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 1}])
     change(tmp_path)
-    one_line_error(run_script('tasks.py', 'configs/tasks/example_ir.py', f'--data={tmp_path}'), *parts)
+    one_line_error(look('example_ir', f'--data={tmp_path}'), *parts)
 
 
 # ------------------------------------------------------------------------------------------ the embedded tasks
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope='session')
 def embedded():
-    return docs.tasks(docs.documents())
+    """{task: {split: rows}}, from the cache where this machine has extracted them before."""
+    folder = embedded_files(tasks.Task.cache, 'docs_sc').parent
+    return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
+            for path in folder.iterdir()}
 
 
 def test_embedded_tasks_have_enough_and_no_leak(embedded):
@@ -469,24 +479,28 @@ def test_baselines_beat_the_floor(embedded, tmp_path):
     """Each simple method on its embedded task, cut to be quick, from the cache as the command line reads it."""
     found = {}
     for kind, name in (('SC', 'docs_sc'), ('TC', 'docs_tc'), ('QA', 'docs_qa'), ('IR', 'docs_ir')):
-        for split in tasks.SPLITS:
-            jsonl(tmp_path / name / f'{split}.jsonl', embedded[name][split][:1_500 if split == 'train' else 300])
-        cfg = task(name, data=str(tmp_path / name), source='') if kind != 'IR' else task(name)
+        cut = {split: embedded[name][split][:1_500 if split == 'train' else 300] for split in tasks.SPLITS}
         if kind == 'IR':
-            corpus = {row['id']: row['positive'] for split in ('validation', 'test') for row in embedded[name][split]}
-            queries = {row['id']: row['query'] for split in ('validation', 'test') for row in embedded[name][split]}
-            rows = tasks.retrieval_sets(cfg, [], corpus, queries, {split: {row['id']: {row['id']: 1} for row in embedded[name][split]}
-                                                                   for split in ('validation', 'test')})
+            held = embedded[name]['validation'] + embedded[name]['test']
+            jsonl(tmp_path / name / 'train.jsonl', cut['train'])
+            jsonl(tmp_path / name / 'corpus.jsonl', [{'_id': row['id'], 'text': row['positive']} for row in held])
+            jsonl(tmp_path / name / 'queries.jsonl', [{'_id': row['id'], 'text': row['query']} for row in held])
+            for split in tasks.SCORED:
+                judged = [{'query-id': row['id'], 'corpus-id': row['id'], 'score': 1} for row in embedded[name][split]]
+                jsonl(tmp_path / name / f'qrels/{split}.jsonl', judged)
         else:
-            rows, _ = tasks.load(cfg)
+            for split in tasks.SPLITS:
+                jsonl(tmp_path / name / f'{split}.jsonl', cut[split])
+        cfg = task(name, data=str(tmp_path / name), source='')
+        rows, _ = tasks.load(cfg)
         _, predictions = tasks.baseline(cfg, rows)
-        _, numerators, denominators, _ = evaluate.standard_scores(kind, predictions['test'])
-        found[name] = evaluate.ratio(numerators, denominators)
+        _, numerators, denominators, _ = standard_scores(kind, predictions['test'])
+        found[name] = ratio(numerators, denominators)
     assert found['docs_sc'] > 0.53 and found['docs_tc'] > 0.35 and found['docs_qa'] > 0.15 and found['docs_ir'] > 0.3, found
 
 
 def test_a_baseline_leaves_out_the_querys_own_id_if_asked():
     rows = {'corpus': {'q': 'red house', 'd': 'red door'}, 'test': [{'id': 'q', 'query': 'red house', 'grades': {'d': 1}}]}
     for drop, wanted in ((False, ['q', 'd']), (True, ['d'])):
-        _, predict = tasks.bm25(rows, task('docs_ir', drop_same_id=drop))
+        predict = retrieval.bm25(rows['corpus'], drop)
         assert predict(rows['test'][0])['docs'] == wanted

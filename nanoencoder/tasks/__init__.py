@@ -1,6 +1,6 @@
 """Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
 
-`KINDS` is the table of kinds. A fifth one is a file beside the others, an entry here and a metric in evaluate.py.
+`KINDS` is the table of kinds. A fifth one is one more file, an entry here and one in metrics.py.
 """
 import json
 from collections import Counter
@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 
 from nanoencoder.tasks.classification import Classification
-from nanoencoder.tasks.kind import Data
+from nanoencoder.tasks.kind import NO_LABEL, Data
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Retrieval
 from nanoencoder.tasks.tagging import Tagging
-from nanoencoder.tasks.task import SCORED, SPLITS, Task, write_run
+from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint, write_run
 
 KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval}
 
@@ -34,12 +34,13 @@ def load_data(task, tokenizer, max_length, training=True):
     rows, labels = kind.load(training)
     encoded = kind.encode(rows, labels, tokenizer, max_length)
     examples = {part: examples for part, (examples, _) in encoded.items()}
-    lost = {part: ', '.join(f'{count:,} {what}' for what, count in lost.items()) for part, (_, lost) in encoded.items()}
+    lost = {part: ', '.join(f'{count:,} {what}' for what, count in lost.items())
+            for part, (_, lost) in encoded.items()}
     return Data(task, rows, labels, examples), lost
 
 
 def baseline(task, rows):
-    """(name, {split: predictions}) of a simple method that learns from train and reads no pretrained model."""
+    """(name, {split: predictions}) of a simple method that learns from train."""
     name, predict = kind_of(task).baseline(rows)
     return name, {split: [predict(row) for row in rows[split]] for split in SCORED}
 
@@ -57,8 +58,8 @@ def look(task, tokenizer):
             lengths = [len(example.tokens) for example in data.examples[part]]
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
         print(line + (f'; lost or split by length: {lost[part]}' if lost.get(part) else ''))
-    labels = (label for row in data.rows['train'] for label in row.get('tags', [row.get('label')]) if data.labels)
-    for label, count in Counter(labels).most_common():
+    labels = Counter(label for row in data.rows['train'] for label in row.get('tags', [row.get('label')]))
+    for label, count in labels.most_common() if data.labels else ():
         print(f'  label {label:<16} {count:>10,} in train')
     for row in data.rows['train'][:2]:
         print('  ' + json.dumps(row, ensure_ascii=False)[:600])

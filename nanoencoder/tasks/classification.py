@@ -59,8 +59,8 @@ class Classification(Kind):
 
     def export(self, labels, sizes):
         if sizes.qk_norm:
-            raise ValueError('save_model: transformers has no classifier of mean-pooled tokens with norms of q and k '
-                             '(Qwen3); leave it out (predictions are written all the same)')
+            raise ValueError('save_model: transformers has no classifier of mean-pooled tokens with norms of '
+                             'q and k (Qwen3); leave it out (predictions are written all the same)')
         return Export('ForSequenceClassification', 'text-classification',
                       "pipeline('text-classification', '<this folder>')", repr(self.task.template), labels)
 
@@ -105,6 +105,7 @@ def naive_bayes(train):
     totals = {label: words.total() + size for label, words in counts.items()}
 
     def score(label, words):
-        return math.log(classes[label]) + sum(math.log((counts[label][word] + 1) / totals[label]) for word in words)
+        likelihood = sum(math.log((counts[label][word] + 1) / totals[label]) for word in words)
+        return math.log(classes[label]) + likelihood
 
     return lambda row: max(sorted(classes), key=lambda label: score(label, terms(row['text'])))

@@ -1,4 +1,4 @@
-"""Tables of rows from .jsonl, .csv, .tsv, .parquet, .iob and .conll files, the Hugging Face hub, the embedded texts.
+"""Tables of rows from .jsonl, .csv, .tsv, .parquet, .iob and .conll files, the hub, the embedded texts.
 
 A table is (rows as dicts, {column: names of its labels} where the file says them).
 """
@@ -7,16 +7,15 @@ import hashlib
 import importlib.metadata
 import json
 import re
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from nanoencoder import docs
+from nanoencoder.durable import whole_folder
 
 
 def local_files(folder, source, subset, split):
-    """The files of a split: <split>.<suffix>, or parquet shards as on the hub. `folder` may hold several datasets."""
+    """The files of a split: <split>.<suffix>, or parquet shards. `folder` may hold several datasets."""
     name = source.split('/')[-1]
     roots = [root for root in (folder / name, folder) if root.is_dir()][:1] if name else [folder]
     below = (subset, '', 'data', 'default', 'plain_text')
@@ -28,14 +27,12 @@ def local_files(folder, source, subset, split):
             return shards
     what = f' for {name} {subset}'.rstrip() if name or subset else ''
     hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
-    raise ValueError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet{what} there{hint}')
+    names = f'{split}{{{",".join(READERS)}}}'
+    raise ValueError(f'{folder}: no {names} and no {split}-*.parquet{what} there{hint}')
 
 
 def read_files(paths, only=None):
-    """The table of a split's files, which must agree on their labels.
-
-    only  (columns, ids): rows whose first of these columns is none of the ids are left out
-    """
+    """The table of a split's files. only = (columns, ids): just the rows with these ids."""
     rows, names = [], {}
     for path in paths:
         if not path.stat().st_size:
@@ -158,23 +155,18 @@ def read_hub(source, subset, split, revision, only=None):
 
 
 def embedded_files(cache, dataset):
-    """The folder of an embedded task; all of them are extracted once, and read from the cache from then on."""
+    """The folder of an embedded task. All are extracted once, then read from the cache."""
     versions = [f'{name} {importlib.metadata.version(name)}' for name in docs.PACKAGES]
     key = hashlib.sha256('\n'.join(versions).encode() + Path(docs.__file__).read_bytes()).hexdigest()[:12]
     folder = Path(cache) / f'docs-{key}'
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix='.docs-'))
         print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
-        for name, splits in docs.tasks(docs.documents()).items():
-            (temporary / name).mkdir()
-            for split, rows in splits.items():
-                with open(temporary / name / f'{split}.jsonl', 'w', encoding='utf-8') as file:
-                    file.writelines(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
-        try:
-            temporary.rename(folder)
-        except OSError:  # another process was faster
-            shutil.rmtree(temporary)
+        with whole_folder(folder) as temporary:
+            for name, splits in docs.tasks(docs.documents()).items():
+                (temporary / name).mkdir()
+                for split, rows in splits.items():
+                    lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
+                    (temporary / name / f'{split}.jsonl').write_text(lines, encoding='utf-8')
     if not (folder / dataset).is_dir():
         names = ', '.join(sorted(path.name for path in folder.iterdir()))
         raise ValueError(f'dataset: the embedded tasks are {names}, not {dataset!r}')

@@ -1,4 +1,4 @@
-"""What every kind of task defines, and what most of them share. What is special about one stands in its own module."""
+"""What every kind of task defines, and what most of them share; a kind's own module has the rest."""
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nanoencoder.tasks.task import SCORED, SPLITS, Labels, Task, fingerprint, read_table, train_test_split, whole
+from nanoencoder.tasks.task import SPLITS, Labels, Task, fingerprint, read_table, train_test_split, whole
 
 NO_LABEL = -100   # the target of a token that has none
 
@@ -33,7 +33,7 @@ class Data:
 
     @cached_property
     def scored_sha256(self):
-        return fingerprint(self.rows, (*SCORED, 'corpus'))
+        return fingerprint(self.rows)
 
     @cached_property
     def training_sha256(self):
@@ -51,10 +51,20 @@ class Export(NamedTuple):
 
 
 class Kind:
-    """A kind of task, made of a Task's settings. Subclasses say what is special; __init__.py lists them."""
+    """A kind of task, made of a Task's settings. What it defines besides what it changes of this class:
+
+    make_row(row, labels, where)   what it needs of a file's row; ValueError that says where
+    labels_in(row, where)          the labels in the file's row, if this kind has a `column` of them
+    examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
+    head(hidden_size, labels)      (states, lengths) -> outputs: a module, or a function without weights
+    predict(data, outputs)         {split: rows} for evaluate.py, of {part: [the head's output of each]}
+    baseline(rows)                 (name, function: row -> prediction) of a method without a model
+    export(labels, sizes)          the Export of a model; ValueError if transformers cannot hold it
+    """
     per_token = False    # the head's output: one a token, or one a text
     whole_batch = False  # the loss needs a batch in one piece
-    column = ''          # where the file's labels stand
+    column = ''
+    frozen = None        # a head without weights for --probe; None: no probe
 
     def __init__(self, task):
         self.task = task
@@ -65,8 +75,9 @@ class Kind:
 
     def load(self, training=True):
         """({split: rows}, labels): checked rows, each with an id. training=False: only to be scored."""
-        task, files = self.task, dict(zip(SPLITS, (self.task.train, self.task.validation, self.task.test)))
-        tables = {split: read_table(task, task.source, name, task.subset) for split, name in files.items() if name}
+        task = self.task
+        names = zip(SPLITS, (task.train, task.validation, task.test))
+        tables = {split: read_table(task, task.source, name, task.subset) for split, name in names if name}
         if not task.validation:
             rows, names = tables['train']
             parts = train_test_split(len(rows), task.hold_out)
@@ -78,7 +89,8 @@ class Kind:
                          f'{task.dataset}: column {self.column!r}')
         rows = {split: self.checked(tables[split][0], labels, f'{task.dataset} {split}') for split in SPLITS}
         for name, count in labels.mapped.items():
-            print(f'{task.dataset}: {count:,} labels {name!r} read as {labels.meant[name]!r}', file=sys.stderr)
+            meant = labels.meant[name]
+            print(f'{task.dataset}: {count:,} labels {name!r} read as {meant!r}', file=sys.stderr)
         return rows, labels.names
 
     def checked(self, table, labels, where):
@@ -94,20 +106,9 @@ class Kind:
             seen.add(name)
         return rows
 
-    def labels_in(self, row, where):
-        """The labels of a row as the file has them."""
-
-    def make_row(self, row, labels, where):
-        """What this kind needs of a row; ValueError that says where for what is missing or wrong."""
-
     def encode(self, rows, labels, tokenizer, max_length):
         """{split: ([Example], Counter of what truncation lost)}"""
         return {split: self.examples(rows[split], labels, tokenizer, max_length) for split in SPLITS}
-
-    def head(self, hidden_size, labels):
-        """What is put on the transformer: (states, lengths) -> outputs. A module, or a function without weights."""
-
-    frozen = None   # the same for --probe, without weights; None: this kind has no probe
 
     def arrays(self, batch):
         """The token arrays that the encoder reads for a training batch."""
@@ -125,15 +126,6 @@ class Kind:
     def log(self, batch):
         """What the log says of a batch."""
         return {}
-
-    def predict(self, data, outputs):
-        """{split: rows} as evaluate.py reads them; outputs: {part of data.examples: [the head's output of each]}."""
-
-    def baseline(self, rows):
-        """(name, function from a row to its prediction) of a simple method that reads no pretrained model."""
-
-    def export(self, labels, sizes):
-        """The Export of a model; ValueError if transformers cannot hold it."""
 
 
 # ---------------------------------------------------------------------------------------------- tokens, heads

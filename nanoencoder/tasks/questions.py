@@ -1,6 +1,6 @@
 """QA, extractive question answering: the answer is a part of the context, or there is none.
 
-qa_head = "tag" tags the answer's tokens, as the authors of the paper do; "span" predicts its start and its end.
+qa_head = "tag" tags the answer's tokens, as the paper's authors do; "span" predicts its start and end.
 """
 import math
 import re
@@ -35,7 +35,8 @@ class Questions(Kind):
         if not all(isinstance(text, str) and text for text in candidates):
             raise ValueError(f'{where}: column {self.task.candidates!r} is not a list of texts')
         question = fill(self.task.template.removesuffix('{context}'), row, where)
-        return {'question': question, 'context': context, 'answers': answers, 'candidates': sorted(set(candidates))}
+        return {'question': question, 'context': context, 'answers': answers,
+                'candidates': sorted(set(candidates))}
 
     def encode(self, rows, labels, tokenizer, max_length):
         encoded = super().encode(rows, labels, tokenizer, max_length)
@@ -109,10 +110,10 @@ class Questions(Kind):
             'pred': next((text for text in known if text in row['context']), '')}
 
     def export(self, labels, sizes):
-        labels, answer = {
-            'tag': (('O', 'ANSWER'), 'the tokens of the answer are ANSWER'),
-            'span': (('start', 'end'), "the best start and end among the context's tokens, or both at eos for no answer"),
-        }[self.task.qa_head]
+        labels, answer = ('O', 'ANSWER'), 'the tokens of the answer are ANSWER'
+        if self.task.qa_head == 'span':
+            labels = 'start', 'end'
+            answer = "the best start and end among the context's tokens, or both at eos for no answer"
         return Export('ForTokenClassification', 'token-classification',
                       "AutoModelForTokenClassification.from_pretrained('<this folder>')",
                       f'{self.task.template!r}; {answer}', labels)
@@ -121,11 +122,13 @@ class Questions(Kind):
 def answers_in(row, column, context, where):
     """[(text, start)] in characters of the context; none: the question has no answer there."""
     value = row.get(column)
-    if isinstance(value, dict) and all(isinstance(value.get(name), list) for name in ('text', 'answer_start')):  # SQuAD
-        if len(value['text']) != len(value['answer_start']):
-            raise ValueError(f'{where}: has {len(value["text"])} answers and {len(value["answer_start"])} starts')
-        answers = list(zip(value['text'], value['answer_start']))
-    elif isinstance(value, list) and all(isinstance(one, dict) and {'text', 'start'} <= one.keys() for one in value):
+    columns = [value.get(name) for name in ('text', 'answer_start')] if isinstance(value, dict) else ['']
+    if all(isinstance(column, list) for column in columns):  # SQuAD
+        texts, starts = columns
+        if len(texts) != len(starts):
+            raise ValueError(f'{where}: has {len(texts)} answers and {len(starts)} starts')
+        answers = list(zip(texts, starts))
+    elif isinstance(value, list) and all(isinstance(x, dict) and {'text', 'start'} <= {*x} for x in value):
         answers = [(one['text'], one['start']) for one in value]
         for one in value:  # ReCoRD's `end` is the last character's index, not the one behind it
             if 'end' in one and context[one['start']:one['end'] + 1] != one['text']:
@@ -142,7 +145,7 @@ def answers_in(row, column, context, where):
 
 
 def always_answered(rows):
-    """Whether every question of train has an answer, as in SQuAD v1.1; then "span" predicts no empty answer."""
+    """Whether every question of train has an answer, as in SQuAD v1.1; then "span" predicts none empty."""
     return all(row['answers'] for row in rows['train'])
 
 
@@ -171,13 +174,14 @@ def original_places(text, tokenizer):
     """
     places, start = [], 0
     for part in re.findall(r'\s+|\S+', text):
-        lengths = [len(tokenizer.normalize(part[:k])) for k in range(len(part) + 1)]  # fall where a mark composes
-        places += [start + max(k for k, length in enumerate(lengths) if length <= j) for j in range(lengths[-1])]
+        lengths = [len(tokenizer.normalize(part[:k])) for k in range(len(part) + 1)]  # falls at a mark
+        places += [start + max(k for k, length in enumerate(lengths) if length <= j)
+                   for j in range(lengths[-1])]
         start += len(part)
     return np.array([*places, len(text)])
 
 
-# ------------------------------------------------------------------------------------------ losses and answers
+# ----------------------------------------------------------------------------------------- losses and answers
 
 def span_loss(output, batch):
     """Cross-entropies of start and end over the context's tokens and eos, which stands for no answer."""
@@ -205,7 +209,7 @@ def answer_of(row, windows, qa_head, never_empty):
 
 
 def best_run(example, logits):
-    """(sum of log-odds, first, last character + 1) of the best run of tokens tagged as answer; (0, 0, 0) for none."""
+    """(sum of log-odds, first, last character + 1) of the best run of tagged tokens; (0, 0, 0) for none."""
     odds = np.where(example.words[:, 0] >= 0, logits[:, 1] - logits[:, 0], -1.0)
     inside = np.concatenate([[False], odds > 0, [False]])
     edges = np.flatnonzero(inside[1:] != inside[:-1])
@@ -215,7 +219,7 @@ def best_run(example, logits):
 
 
 def best_span(example, logits, never_empty=False, longest=LONGEST):
-    """(score over that of no answer, first, last character + 1) of the best span of at most `longest` tokens."""
+    """(score over that of no answer, first, last character + 1) of the best span of at most `longest`."""
     at = np.flatnonzero(example.words[:, 0] >= 0)
     if not len(at):
         return -math.inf if never_empty else 0.0, 0, 0
@@ -237,7 +241,8 @@ def best_candidate(row, example, logits, qa_head):
     spans, places = [(-math.inf, 0, 0)], example.words
     for text in row['candidates']:
         for match in re.finditer(rf'(?<!\w){re.escape(text)}(?!\w)', row['context']):
-            at = np.flatnonzero((places[:, 0] >= 0) & (places[:, 0] < match.end()) & (places[:, 1] > match.start()))
+            inside = (places[:, 0] < match.end()) & (places[:, 1] > match.start())
+            at = np.flatnonzero(inside & (places[:, 0] >= 0))
             if len(at) and places[at[0], 0] <= match.start() and places[at[-1], 1] >= match.end():
                 over = logits[at[0], 0] + logits[at[-1], 1] - logits[-1].sum()
                 score = (logits[at, 1] - logits[at, 0]).mean() if qa_head == 'tag' else over

@@ -1,4 +1,4 @@
-"""IR, retrieval: a query finds documents by the cosine of mean-pooled vectors. Trained on (query, positive) pairs.
+"""IR, retrieval: a query finds documents by the cosine of mean-pooled vectors; trained on (query, positive).
 
 Corpus, queries and judgements are BEIR's files, MLDR's, or those of the embedded texts.
 """
@@ -31,7 +31,10 @@ class Pair(NamedTuple):
 
 
 class Retrieval(Kind):
-    """Rows: train query, positive; validation and test id, query, grades {document: grade}; corpus {document: text}."""
+    """Rows of train: query, positive; of validation and test: id, query, grades {document: grade}.
+
+    'corpus' is {document: text}.
+    """
     whole_batch = True
 
     def check(self):
@@ -48,8 +51,8 @@ class Retrieval(Kind):
         pairs = [make_pair(task, row, f'{source or task.dataset} {task.train} row {number}')
                  for number, row in enumerate(table)]
         queries, grades, corpus = embedded_sets(task) if embedded(task) else judged_sets(task)
-        rows = {'train': pairs, 'corpus': corpus}
-        return rows | {split: judged_queries(task, split, queries, grades[split], corpus) for split in SCORED}, ()
+        rows = {split: judged_queries(task, split, queries, grades[split], corpus) for split in SCORED}
+        return {'train': pairs, **rows, 'corpus': corpus}, ()
 
     def encode(self, rows, labels, tokenizer, max_length):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
@@ -80,8 +83,10 @@ class Retrieval(Kind):
     def loss(self, output, batch):
         """InfoNCE: the others' documents are negatives, but known positives and copies of its own are not."""
         cosines = output[:len(batch)] @ output[len(batch):].T
-        logits = (self.task.scale * cosines).masked_fill(torch.from_numpy(excluded(batch)).to(cosines.device), -math.inf)
-        return F.cross_entropy(logits, torch.arange(len(batch), device=cosines.device), reduction='sum')
+        mask = torch.from_numpy(excluded(batch)).to(cosines.device)
+        logits = (self.task.scale * cosines).masked_fill(mask, -math.inf)
+        own = torch.arange(len(batch), device=cosines.device)
+        return F.cross_entropy(logits, own, reduction='sum')
 
     def log(self, batch):
         return {'negatives': float((~excluded(batch)).sum() / len(batch) - 1)}
@@ -129,7 +134,7 @@ def make_pair(task, row, where):
 
 
 def embedded_sets(task):
-    """({query id: text}, {split: {query: {document: grade}}}, {document: text}): a query's document has its id."""
+    """({query: text}, {split: {query: {document: grade}}}, {document: text}); ids are their queries'."""
     tables = {split: read_table(task, task.source, name)[0]
               for split, name in (('validation', task.validation), ('test', task.test))}
     rows = [row for table in tables.values() for row in table]
@@ -140,10 +145,11 @@ def embedded_sets(task):
 
 def judged_sets(task):
     """The same of BEIR's and MLDR's files."""
-    queries, corpus, where = {}, {}, f'{task.dataset} queries row'
+    queries, corpus = {}, {}
     table = read_table(task, task.source, 'queries', 'queries')[0] if has_queries(task) else ()
     for number, row in enumerate(table):
-        add(queries, id_in(row, f'{where} {number}'), fill(task.query, row, f'{where} {number}'), f'{where} {number}')
+        where = f'{task.dataset} queries row {number}'
+        add(queries, id_in(row, where), fill(task.query, row, where), where)
     grades = {'test': judgements(task, task.test, queries)}
     if task.validation:
         grades['validation'] = judgements(task, task.validation, queries)
@@ -181,11 +187,12 @@ def id_in(row, where):
 def add(texts, key, value, where):
     """texts[key] = value; ValueError if it has another value already."""
     if texts.setdefault(key, value) != value:
-        raise ValueError(f'{where}: {key!r} occurs twice, with {str(texts[key])[:40]!r} and {str(value)[:40]!r}')
+        before, now = str(texts[key])[:40], str(value)[:40]
+        raise ValueError(f'{where}: {key!r} occurs twice, with {before!r} and {now!r}')
 
 
 def judgements(task, split, queries):
-    """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries are added to `queries`."""
+    """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
     if task.data and has_queries(task) and not task.qrels:
         table = read_files(local_files(Path(task.data), task.source, 'qrels', split))[0]
     else:
@@ -195,15 +202,16 @@ def judgements(task, split, queries):
         where = f'{task.dataset} {split} judgement {number}'
         try:
             if 'positive_passages' in row:
-                query, graded = str(row['query_id']), {str(one['docid']): 1 for one in row['positive_passages']}
+                query = str(row['query_id'])
+                graded = {str(passage['docid']): 1 for passage in row['positive_passages']}
                 add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
             else:
                 query, graded = str(row['query-id']), {str(row['corpus-id']): int(row['score'])}
                 if float(row['score']) != int(row['score']):
                     raise ValueError(f'{where}: score {row["score"]!r} is not a whole number')
         except (TypeError, KeyError, OverflowError) as error:
-            raise ValueError(f'{where}: has no query-id, corpus-id and score (or query_id and positive_passages): '
-                             f'{error!r}') from None
+            raise ValueError(f'{where}: has no query-id, corpus-id and score '
+                             f'(or query_id and positive_passages): {error!r}') from None
         for document, grade in graded.items():
             add(grades.setdefault(query, {}), document, grade, where)
     return grades
@@ -211,26 +219,27 @@ def judgements(task, split, queries):
 
 def judged_queries(task, split, queries, grades, corpus):
     """The rows of a split. Queries without a relevant document are left out, and counted."""
+    where = f'{task.dataset} {split}'
     if lost := {document for graded in grades.values() for document in graded} - corpus.keys():
-        raise ValueError(f'{task.dataset}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r}')
+        raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r}')
     if unknown := grades.keys() - queries.keys():
-        raise ValueError(f'{task.dataset} {split}: {len(unknown)} judged queries are not there, as {min(unknown)!r}')
+        raise ValueError(f'{where}: {len(unknown)} judged queries are not there, as {min(unknown)!r}')
     rows = [{'id': query, 'query': queries[query], 'grades': graded} for query, graded in grades.items()
             if max(graded.values(), default=0) >= 1]
     if len(rows) < len(grades):
-        print(f'{task.dataset} {split}: {len(grades) - len(rows)} of {len(grades)} queries have no relevant document '
+        print(f'{where}: {len(grades) - len(rows)} of {len(grades)} queries have no relevant document '
               'and are left out', file=sys.stderr)
     if not rows:
-        raise ValueError(f'{task.dataset} {split}: no query has a relevant document')
+        raise ValueError(f'{where}: no query has a relevant document')
     return rows
 
 
 # --------------------------------------------------------------------------------------------------- rankings
 
 def ranking(row, ids, scores, drop_same_id=False):
-    """The predictions of a query: its ten best documents and those of the tenth's score, ties by id as trec_eval's.
+    """The predictions of a query: its ten best documents and those of the tenth's score.
 
-    ids are sorted from the greatest down, so that among equal scores the first is the greatest. scores: (documents,)
+    ids are sorted from the greatest down: of equal scores the greatest id comes first, as in trec_eval.
     """
     scores = np.asarray(scores, np.float64).round(6)
     if drop_same_id:
@@ -240,12 +249,13 @@ def ranking(row, ids, scores, drop_same_id=False):
     at = np.flatnonzero(scores >= tenth)
     at = at[np.argsort(-scores[at], kind='stable')]
     at = at[np.isfinite(scores[at])]
-    return {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in at], 'scores': scores[at].tolist()}
+    documents = [ids[i] for i in at]
+    return {'id': row['id'], 'gold': row['grades'], 'docs': documents, 'scores': scores[at].tolist()}
 
 
 def bm25(corpus, drop_same_id=False, k1=0.9, b=0.4):
     """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
-    ids = sorted(corpus, reverse=True)  # so that a stable sort leaves ties with the greater id first, as trec_eval
+    ids = sorted(corpus, reverse=True)
     postings, lengths = defaultdict(list), np.empty(len(ids))
     for k, document in enumerate(ids):
         counts = Counter(terms(corpus[document]))

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-import evaluate
+from nanoencoder.metrics import entities
 from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans, with_eos
 from nanoencoder.tasks.task import SCORED, get, whole
 
@@ -21,11 +21,12 @@ class Tagging(Kind):
     def load(self, training=True):
         rows, labels = super().load(training)
         for split in rows if self.task.scheme == 'IOB2' else ():
-            count = sum(len(evaluate.entities(row['tags']) - evaluate.entities(row['tags'], 'IOB2'))
+            count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2'))
                         for row in rows[split])
             if count:
-                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, and are read as conlleval '
-                      'reads them; if that is how the file marks them, say --scheme=IOB1', file=sys.stderr)
+                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, and are read as '
+                      'conlleval reads them; if that is how the file marks them, say --scheme=IOB1',
+                      file=sys.stderr)
         return rows, labels
 
     def labels_in(self, row, where):
@@ -54,10 +55,10 @@ class Tagging(Kind):
                 reached = max(read, default=-1) + 1
                 lost['texts'] += 1
                 lost['words'] += len(row['words']) - reached
-                lost['entities'] += sum(stop > reached for _, _, stop in evaluate.entities(row['tags']))
+                lost['entities'] += sum(stop > reached for _, _, stop in entities(row['tags']))
             targets = [labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read]
-            examples.append(Example(with_eos(tokens, tokenizer, max_length), np.array([*targets, NO_LABEL]), k,
-                                    np.array([*read, -1])))
+            tokens = with_eos(tokens, tokenizer, max_length)
+            examples.append(Example(tokens, np.array([*targets, NO_LABEL]), k, np.array([*read, -1])))
         return examples, +lost
 
     def head(self, hidden_size, labels):
@@ -68,9 +69,13 @@ class Tagging(Kind):
         return x
 
     def predict(self, data, outputs):
-        return {split: [{'id': row['id'], 'gold': row['tags'], 'pred': tags_of(row, example, logits, data.labels)}
-                        for row, example, logits in zip(data.rows[split], data.examples[split], outputs[split])]
-                for split in SCORED}
+        predictions = {}
+        for split in SCORED:
+            triples = zip(data.rows[split], data.examples[split], outputs[split])
+            tags = [tags_of(row, example, logits, data.labels) for row, example, logits in triples]
+            predictions[split] = [{'id': row['id'], 'gold': row['tags'], 'pred': pred}
+                                  for row, pred in zip(data.rows[split], tags)]
+        return predictions
 
     def baseline(self, rows):
         return 'word-lookup', word_lookup(rows['train'])
@@ -81,8 +86,7 @@ class Tagging(Kind):
 
 
 def words_of_tokens(words, tokenizer):
-    """(tokens, the word of each, or -1). Words are joined by one space; a token belongs to the word of its first byte
-    that is no space."""
+    """(tokens, the word of each, or -1): that of its first byte that is no space. A space joins words."""
     words = [tokenizer.normalize(word) for word in words]
     text = ' '.join(words)
     content = text.encode('utf-8', 'replace')
@@ -100,7 +104,7 @@ def words_of_tokens(words, tokenizer):
 
 
 def tags_of(row, example, logits, labels):
-    """A word's label is its tokens' majority, of equals the smallest number; "O" for a word without a token."""
+    """A word's label is its tokens' majority, of equals the smallest number; "O" if it has no token."""
     votes = np.zeros((len(row['words']), len(labels)), np.int64)
     inside = example.words >= 0
     np.add.at(votes, (example.words[inside], logits.argmax(1)[inside]), 1)
@@ -122,5 +126,6 @@ def word_lookup(train):
 
     def predict(row):
         counts = [words.get(word) or shapes.get(shape(word)) or {'O': 1} for word in row['words']]
-        return {'id': row['id'], 'gold': row['tags'], 'pred': [max(sorted(tags), key=tags.get) for tags in counts]}
+        tags = [max(sorted(count), key=count.get) for count in counts]
+        return {'id': row['id'], 'gold': row['tags'], 'pred': tags}
     return predict

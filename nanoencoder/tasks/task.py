@@ -1,4 +1,4 @@
-"""A task: its settings, the tables it reads, what is asked of a row, what its labels mean, predictions on disk."""
+"""A task: its settings, its tables, what is asked of a row, what labels mean, predictions on disk."""
 import gzip
 import hashlib
 import json
@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 import string
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,52 +22,52 @@ SCORED = SPLITS[1:]
 
 @dataclass(frozen=True)
 class Task:
-    kind: str = ''                                          # SC, TC, QA or IR
-    dataset: str = setting('', fixes='rows')                # names the folder of its predictions
-    source: str = setting('', fixes='rows')                 # a dataset of the Hugging Face hub, or docs (embedded)
-    subset: str = setting('', fixes='rows')                 # of a hub dataset, as sst2 of nyu-mll/glue
-    revision: str = setting('', fixes='rows')               # refs/convert/parquet where the main one is a script
-    data: str = setting('', fixes='nothing')                # a folder of local files, read instead of the hub
-    train: str = setting('train', fixes='rows')             # names of the splits or files
-    validation: str = setting('validation', fixes='rows')   # empty: hold_out of the training rows
+    kind: str = ''                                     # SC, TC, QA or IR
+    dataset: str = setting('', fixes='rows')           # names the folder of its predictions
+    source: str = setting('', fixes='rows')            # a dataset of the Hugging Face hub, or docs (embedded)
+    subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
+    revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
+    data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
+    train: str = setting('train', fixes='rows')        # names of the splits or files
+    validation: str = setting('validation', fixes='rows')  # empty: hold_out of the training rows
     test: str = setting('test', fixes='rows')
-    hold_out: float = setting(0.05, 0, 1, fixes='rows')     # drawn as `datasets` does with seed 42
+    hold_out: float = setting(0.05, 0, 1, fixes='rows')    # drawn as `datasets` does with seed 42
     # SC, QA
-    template: str = setting('{text}', fixes='rows')         # of the row's columns; for QA it ends with {context}
+    template: str = setting('{text}', fixes='rows')    # of the row's columns; for QA it ends with {context}
     # SC, TC
-    label: str = setting('label', fixes='rows')             # column of SC
-    words: str = setting('tokens', fixes='rows')            # columns of TC
+    label: str = setting('label', fixes='rows')        # column of SC
+    words: str = setting('tokens', fixes='rows')       # columns of TC
     tags: str = setting('tags', fixes='rows')
-    labels: tuple = setting((), fixes='rows')               # in the order of their numbers; empty: train's, sorted
-    label_map: tuple = setting((), fixes='rows')            # ((in the file, meant), ...): applied and counted
-    scheme: str = setting('IOB2', choices=('IOB1', 'IOB2'), fixes='rows')  # of the tags: which strict F1 is computed
+    labels: tuple = setting((), fixes='rows')          # in the order of their numbers; empty: train's, sorted
+    label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
+    scheme: str = setting('IOB2', choices=('IOB1', 'IOB2'), fixes='rows')  # of TC's tags, for strict F1
     # QA
-    answers: str = setting('answers', fixes='rows')         # column: {"text", "answer_start"}, or [{"text", "start"}]
-    candidates: str = setting('', fixes='rows')             # column of strings that hold the answer, if there is one
-    overlap: int = setting(128, 0)                          # tokens that a window shares with the one before
-    qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer's tokens, as the authors; or start and end
+    answers: str = setting('answers', fixes='rows')    # column: {"text", "answer_start"}, [{"text", "start"}]
+    candidates: str = setting('', fixes='rows')        # column of strings, one of which is the answer, if any
+    overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
+    qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer (the authors do), or its ends
     # IR
-    query: str = setting('Query: {text}', fixes='rows')     # templates of the columns text and title
+    query: str = setting('Query: {text}', fixes='rows')    # templates of the columns text and title
     document: str = setting('Document: {text}', fixes='rows')
-    pair: tuple = setting(('Query: {query}', 'Document: {positive}'), fixes='rows')  # of the training pairs' columns
-    pairs: str = setting('', fixes='rows')                  # hub dataset of training pairs; empty: `train` of the source
-    qrels: str = setting('', fixes='rows')                  # hub dataset of judgements; empty: qrels/ of the source
-    trained_on: str = ''                                    # what the pairs are called, in the names of results
-    score_on: tuple = setting((), fixes='nothing')          # configs of tasks that the model is scored on as well
-    judged_only: bool = setting(False, fixes='rows')        # only documents judged in either split, as in the paper
-    drop_same_id: bool = False                              # a query does not find the document of its own id
-    scale: float = setting(20.0, 1e-9)                      # of the cosines in InfoNCE
+    pair: tuple = setting(('Query: {query}', 'Document: {positive}'), fixes='rows')  # of a training pair
+    pairs: str = setting('', fixes='rows')             # hub dataset of training pairs; empty: `train`
+    qrels: str = setting('', fixes='rows')             # hub dataset of judgements; empty: the source's qrels/
+    trained_on: str = ''                               # what the pairs are called, in the names of results
+    score_on: tuple = setting((), fixes='nothing')     # configs of tasks that the model is scored on as well
+    judged_only: bool = setting(False, fixes='rows')   # only documents judged in a split, as in the paper
+    drop_same_id: bool = False                         # a query does not find the document of its own id
+    scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
     # all
-    steps: int = setting(1_000, 0)                          # at most; 0: all of the epochs (paper, section 2)
-    epochs: int = setting(1, 1)                             # at most; the paper's is one
-    tokenizer: str = setting('configs/corpora/docs', fixes='nothing')  # of --look; else the model's own is taken
-    max_length: int = setting(0, 0)                         # tokens; 0: round(0.99 x the model's context), as the authors
-    cache: str = setting('corpora/tasks', fixes='nothing')  # where embedded tasks are kept once they are extracted
+    steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
+    epochs: int = setting(1, 1)                        # at most; the paper's is one
+    tokenizer: str = setting('configs/corpora/docs', fixes='nothing')  # of --look; a model has its own
+    max_length: int = setting(0, 0)                    # tokens; 0: as the authors, round(0.99 x the context)
+    cache: str = setting('corpora/tasks', fixes='nothing')  # where embedded tasks are kept, once extracted
 
     def __post_init__(self):
         check(self)
         if not self.kind:
-            raise ValueError("kind is empty: name a task's config first, as configs/tasks/docs_tc.py; see --help")
+            raise ValueError("kind is empty: name a task's config first, as configs/tasks/docs_tc.py")
         if not re.fullmatch(r'[\w-][\w.-]*', self.dataset):
             raise ValueError(f'dataset must be the name of a folder, not {self.dataset!r}')
         if not (self.source or self.data):
@@ -97,15 +96,20 @@ def check_template(name, template):
     except (ValueError, TypeError):
         good = False
     if not good:
-        raise ValueError(f'{name} must be text with columns in braces, as "Question: {{question}}", not {template!r}')
+        raise ValueError(f'{name} must be text with columns in braces, as "Question: {{question}}", '
+                         f'not {template!r}')
 
 
-# ---------------------------------------------------------------------------------------------------- a row
+# ------------------------------------------------------------------------------------------- what a row holds
+
+def no_column(row, column, where):
+    return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row))}')
+
 
 def get(row, column, where, kind=str):
     """What a row has in a column. ValueError if it has no such column, or another type there."""
     if column not in row:
-        raise ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row))}')
+        raise no_column(row, column, where)
     if not isinstance(row[column], kind):
         raise ValueError(f'{where}: column {column!r} holds {str(row[column])[:40]!r} '
                          f'where {kind.__name__} was expected')
@@ -119,23 +123,23 @@ def whole(text):
 
 def fill(template, row, where):
     """A template with the row's columns in it."""
+    columns = {name: '' if value is None else value for name, value in row.items()}
     try:
-        return whole(template.format_map({name: '' if value is None else value for name, value in row.items()}))
+        return whole(template.format_map(columns))
     except KeyError as error:
-        raise ValueError(f'{where}: has no column {error.args[0]!r}, but {", ".join(map(str, row))}') from None
-    except (ValueError, IndexError, AttributeError) as error:
-        raise ValueError(f'{where}: {template!r} is not text with {{columns}}: {error}') from None
+        raise no_column(row, error.args[0], where) from None
 
 
 class Labels:
-    """A task's labels, and what the names and numbers of a file mean among them. Counts what label_map changes."""
+    """A task's labels: what names and numbers of its files mean. Counts what label_map changes."""
 
     def __init__(self, task, tables=(), column=''):
         self.meant, self.mapped, self.names = dict(task.label_map), Counter(), task.labels
-        numbered = {split: tuple(names[column]) for split, (_, names) in dict(tables).items() if column in names}
-        if len(set(numbered.values())) > 1:
-            raise ValueError(f'{task.dataset}: the splits order their labels differently: {numbered}')
-        self.numbered = next(iter(numbered.values()), ())  # what numbers in the file stand for
+        in_files = {split: tuple(names[column]) for split, (_, names) in dict(tables).items()
+                    if column in names}
+        if len(set(in_files.values())) > 1:
+            raise ValueError(f'{task.dataset}: the splits order their labels differently: {in_files}')
+        self.numbered = next(iter(in_files.values()), ())  # what numbers stand for
         known = tuple(dict.fromkeys(self.meant.get(name, name) for name in self.numbered))
         if known and self.names and known != self.names:
             raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(known)}; '
@@ -143,12 +147,11 @@ class Labels:
         self.names = self.names or known
 
     def infer(self, values, where):
-        """Take the labels that occur in train, sorted, "O" first, where neither file nor task lists them."""
-        names = set()
-        for value in values:
-            if not isinstance(value, str):
-                raise ValueError(f'{where} holds {value!r}, not a name: give `labels` in the order of their numbers')
-            names.add(self.meant.get(value, value))
+        """Take the labels that occur in train, sorted, "O" first."""
+        if numbers := [value for value in values if not isinstance(value, str)]:
+            raise ValueError(f'{where} holds {numbers[0]!r}, not a name: '
+                             'give `labels` in the order of their numbers')
+        names = {self.meant.get(value, value) for value in values}
         self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
 
     def name(self, value, where):
@@ -162,19 +165,19 @@ class Labels:
             self.mapped[value] += 1
             value = self.meant[value]
         if not isinstance(value, str) or value not in self.names:
-            raise ValueError(f'{where}: label {value!r} is none of {", ".join(self.names)} (0 to {len(numbered) - 1}); '
-                             'list it in `labels`, or let `label_map` say what it means')
+            raise ValueError(f'{where}: label {value!r} is none of {", ".join(self.names)} (0 to '
+                             f'{len(numbered) - 1}); list it in `labels` or in `label_map`')
         return value
 
 
-# ----------------------------------------------------------------------------------------------- a task's rows
+# ----------------------------------------------------------------------------------------------------- tables
 
 def embedded(task):
     return task.source == 'docs' and not task.data
 
 
 def read_table(task, source, split, subset='', only=None):
-    """The table of a split: of the embedded texts, of a local folder or of the hub. `only` as in read_files."""
+    """The table of a split: embedded, of a local folder or of the hub. `only` as in read_files."""
     if embedded(task):
         return read_files(local_files(embedded_files(task.cache, task.dataset), '', '', split), only)
     if task.data:
@@ -183,7 +186,7 @@ def read_table(task, source, split, subset='', only=None):
 
 
 def train_test_split(n, share, seed=42):
-    """(kept, held): indices of n rows, as `datasets` draws them by train_test_split(train_size=1 - share, seed=seed)."""
+    """(kept, held): indices of n rows, as `datasets` draws them for train_size=1 - share."""
     held = n - math.floor((1 - share) * n)
     order = np.random.default_rng(seed).permutation(n)
     if not 0 < held < n:
@@ -191,8 +194,8 @@ def train_test_split(n, share, seed=42):
     return order[held:].tolist(), order[:held].tolist()
 
 
-def fingerprint(rows, parts):
-    """sha256 over some parts of a task's rows."""
+def fingerprint(rows, parts=(*SCORED, 'corpus')):
+    """sha256 over some parts of a task's rows: what a score is of, or ('train',)."""
     digest = hashlib.sha256()
     for part in parts:
         content = rows.get(part, ())
@@ -201,20 +204,19 @@ def fingerprint(rows, parts):
     return digest.hexdigest()
 
 
-# ------------------------------------------------------------------------------------------ predictions on disk
+# ------------------------------------------------------------------------------------------------ predictions
 
 def write_run(folder, about, rows, log=()):
     """A run's folder, whole or not at all: {split: rows} as .jsonl.gz, run.json, log.jsonl."""
     try:
         with whole_folder(folder) as temporary:
-            digests = {}
             for split, predictions in rows.items():
-                path = temporary / f'{split}.jsonl.gz'
                 lines = (json.dumps(row, ensure_ascii=False) + '\n' for row in predictions)
-                with open(path, 'wb') as raw, gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:  # the same bytes
+                with open(temporary / f'{split}.jsonl.gz', 'wb') as raw, \
+                        gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
                     file.writelines(line.encode('utf-8', 'replace') for line in lines)
-                digests[path.name] = sha256(path)
-            about = json.dumps(about | {'sha256': digests}, indent=1, ensure_ascii=False) + '\n'
+            about = about | {'sha256': {path.name: sha256(path) for path in sorted(temporary.iterdir())}}
+            about = json.dumps(about, indent=1, ensure_ascii=False) + '\n'
             (temporary / 'run.json').write_text(about, encoding='utf-8')
             lines = ''.join(json.dumps(line) + '\n' for line in log)
             (temporary / 'log.jsonl').write_text(lines, encoding='utf-8')
