@@ -151,7 +151,7 @@ def model_name(cfg, base):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
     if re.fullmatch(r'lr\S+_sd\d+', run):
         run = '-'.join(folder.parts[-4:])  # a fine-tuned model's: whose, for what, and which
-    done = not past or past['step'] == sum(steps for _, steps in past['phases'])
+    done = not past or past['step'] == sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
     return run if done else f'{run}-{folder.name}'
 
 
@@ -164,10 +164,11 @@ def pretraining(folder, parameters):
     size = f'{millions:.0f}M' if millions >= 10 else f'{millions:.1f}M'
     try:
         past = state['settings']
-        parent = past.get('weights_from', '')
-        return {'family': f'{millions / 1e3:.1f}B' if millions >= 1e3 else size, 'phases': past['phases'],
-                'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
-                'continues': Path(parent).name if parent else ''}
+        facts = {'family': f'{millions / 1e3:.1f}B' if millions >= 1e3 else size,
+                 'phases': [(str(kind), int(steps)) for kind, steps in past['phases']],
+                 'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
+                 'continues': Path(past.get('weights_from', '')).name}
+        return facts if past.get('repeat', 1) == 1 else facts | {'repeat': past['repeat']}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f'{folder / "state.json"}: not the state of a pretraining run: {error!r}') from None
 
@@ -325,25 +326,6 @@ def predict(cfg, world, encoder, data):
                                for part, examples in data.examples.items() if part != 'train'})
 
 
-def probe_outputs(cfg, world, encoder, data):
-    """Outputs read off the frozen states by ridge regression; at most PROBED texts are trained on."""
-    kind, features, targets, masks = tasks.kind_of(cfg), {}, {}, {}
-    for split in tasks.SPLITS:
-        examples = data.examples[split][:PROBED if split == 'train' else None]
-        states = map(np.atleast_2d, outputs(cfg, world, encoder, examples, kind.per_token))
-        labels = [example.targets for example in examples]
-        masks[split] = [label != tasks.NO_LABEL for label in labels]
-        features[split] = np.concatenate([state[mask] for state, mask in zip(states, masks[split])])
-        targets[split] = np.concatenate([label[mask] for label, mask in zip(labels, masks[split])])
-    results = {}
-    for split, scores in ridge(features, targets, len(data.labels)).items():
-        results[split] = [np.zeros((len(mask), scores.shape[1])) for mask in masks[split]]
-        pieces = np.split(scores, np.cumsum([mask.sum() for mask in masks[split]])[:-1])
-        for result, mask, piece in zip(results[split], masks[split], pieces):
-            result[mask] = piece
-    return results
-
-
 # ------------------------------------------------------------------------------------------------------- runs
 
 def run_folder(cfg, dataset):
@@ -365,7 +347,7 @@ def about_run(cfg, base, sets, data, kind='fine-tuned', grid=()):
 
 def is_done(cfg, base, sets):
     """Whether a run's predictions are all there. ValueError if they are of other settings or data."""
-    done, defaults = True, {name: field.default for name, field in leaves(Settings).items()}
+    done, defaults = True, {name: one.default for name, one in leaves(Settings).items()}
     for data in sets:
         folder = run_folder(cfg, data.task.dataset)
         path = folder / 'run.json'
@@ -479,17 +461,21 @@ def run_grid(cfg, base, sets, part, parts):
 
 
 def probe(cfg, base, sets):
-    """What a linear classifier reads off the frozen model; retrieval needs none, its cosines are read."""
-    began = time.monotonic()
-    encoder = new_encoder(cfg, base, tasks.kind_of(cfg).frozen)
+    """What a linear classifier reads off the frozen model. Retrieval needs none: its cosines are taken."""
+    began, kind = time.monotonic(), tasks.kind_of(cfg)
+    encoder = new_encoder(cfg, base, kind.frozen)
     cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
     for data in sets:
-        kind, dataset = tasks.kind_of(data.task), data.task.dataset
-        rows = predict(cfg, base.world, encoder, data) if not data.labels else \
-            kind.predict(data, probe_outputs(cfg, base.world, encoder, data))
-        tasks.write_run(run_folder(cfg, dataset), about_run(cfg, base, sets, data, 'probe'), rows)
-        print(f'{cfg.name} {dataset}: validation {score(data.task, rows["validation"])} '
-              f'({time.monotonic() - began:.0f} s): {run_folder(cfg, dataset)}')
+        examples = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
+        read = {part: outputs(cfg, base.world, encoder, examples[part], kind.per_token) for part in examples}
+        if data.labels:
+            read = {split: [np.atleast_2d(states) for states in arrays] for split, arrays in read.items()}
+            targets = {split: [example.targets for example in examples[split]] for split in examples}
+            read = ridge(read, targets, len(data.labels))
+        rows, folder = tasks.kind_of(data.task).predict(data, read), run_folder(cfg, data.task.dataset)
+        tasks.write_run(folder, about_run(cfg, base, sets, data, 'probe'), rows)
+        print(f'{cfg.name} {data.task.dataset}: validation {score(data.task, rows["validation"])} '
+              f'({time.monotonic() - began:.0f} s): {folder}')
 
 
 def write_baseline(cfg):

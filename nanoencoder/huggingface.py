@@ -29,6 +29,10 @@ IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
 NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
          'num_key_value_heads', 'max_position_embeddings', 'rope_theta', 'rms_norm_eps',
          'tie_word_embeddings', *IDS.values(), 'head_dim', 'attention_bias')  # in config.json's order
+EUROBERT = {'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'mlp_bias': False,
+            'classifier_pooling': 'mean'}
+QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causal': False,
+         'use_sliding_window': False}
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 INDEX = 'model.safetensors.index.json'
 LICENCE = ('No licence is stated: it is yours to choose, as far as the base model and the data leave it to '
@@ -75,19 +79,19 @@ class Checkpoint:
             model = Model(sizes).to(dtype)
         if not head:
             model.lm_head = None
-        shapes = {name: p.shape for name, p in model.named_parameters()}
-        weights = read_weights(self.folder, shapes, new_ids)
-        parameters = dict(model.to_empty(device=device).named_parameters())
+        weights = read_weights(self.folder, {name: p.shape for name, p in model.named_parameters()}, new_ids)
+        model.to_empty(device=device)
         with torch.no_grad():
             for name, tensor in weights:
-                parameters[name].copy_(tensor)
+                model.get_parameter(name).copy_(tensor)
         return model if head else model.model
 
     def base_model(self):
         """The hub id that the weights come from in the end, '' if none is known."""
-        if is_hub_id(self.name) or not (self.folder / 'state.json').exists():
-            return self.name if is_hub_id(self.name) else ''
-        return read_json(self.folder / 'state.json').get('base_model', '')
+        if is_hub_id(self.name):
+            return self.name
+        state = self.folder / 'state.json'
+        return read_json(state).get('base_model', '') if state.exists() else ''
 
     def described(self):
         """In words that also hold on other machines: the hub id, or the run and its step."""
@@ -216,9 +220,7 @@ def config_values(config):
     defaults = {'num_key_value_heads': heads, 'tie_word_embeddings': False, 'attention_bias': False,
                 'head_dim': 128 if family == 'qwen3' else 0}
     values = defaults | {name: config[name] for name in NAMES if config.get(name) is not None}
-    values['qk_norm'] = family == 'qwen3'
-    if family == 'qwen2':
-        values['attention_bias'] = True
+    values |= {'qk_norm': family == 'qwen3'} | ({'attention_bias': True} if family == 'qwen2' else {})
     width = values['head_dim']
     if isinstance(heads, int) and isinstance(width, int) and heads * width == values.get('hidden_size'):
         values['head_dim'] = 0  # which says the same
@@ -373,16 +375,11 @@ def save(folder, sizes, context, ids, tensors, **more):
 
     EuroBERT has no norms of q and k: with them it is a Qwen3 whose `is_causal` False transformers 5 heeds.
     """
-    family = {'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'mlp_bias': False,
-              'classifier_pooling': 'mean'}
-    if sizes.qk_norm:
-        family = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causal': False,
-                  'use_sliding_window': False}
     values = asdict(sizes) | {IDS[role]: i for role, i in ids.items()} | {'max_position_embeddings': context}
     scaling = None
     if sizes.rope_scaling:
         scaling = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
-    config = {name: values[name] for name in NAMES} | family | {
+    config = {name: values[name] for name in NAMES} | (QWEN3 if sizes.qk_norm else EUROBERT) | {
         'head_dim': sizes.head_size, 'hidden_act': 'silu', 'initializer_range': 0.02,
         'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',
         'rope_scaling': scaling,  # transformers 4 reads this and rope_theta, transformers 5 the next line

@@ -1,24 +1,27 @@
 """What a linear classifier reads off frozen features: ridge regression on one-hot labels, in closed form."""
 import numpy as np
 
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # times the number of features to train on; chosen on validation
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # times the number of features trained on; chosen on validation
 
 
 def ridge(features, targets, num_labels):
-    """{'validation', 'test': (n, num_labels) scores}. No seed, no learning rate.
+    """{split: [(n, num_labels) scores of each array of features]}. No seed, no learning rate.
 
-    features  {'train', 'validation', 'test': (n, width)}
-    targets   {'train', 'validation': (n,) labels as numbers}
+    features  {split: [(n, width) arrays]} of train, validation and test
+    targets   {split: [(n,) labels as numbers]}; what is below 0 is neither trained on nor counted
     """
-    mean, deviation = features['train'].mean(0), features['train'].std(0) + 1e-6
-    X = {split: np.append((x - mean) / deviation, np.ones((len(x), 1)), 1).astype(np.float64)
-         for split, x in features.items()}
-    gram, onto = X['train'].T @ X['train'], X['train'].T @ np.eye(num_labels)[targets['train']]
-    weights = [np.linalg.solve(gram + penalty * len(X['train']) * np.eye(len(gram)), onto)
-               for penalty in PENALTIES]
+    y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
+    rows = {split: np.concatenate(arrays) for split, arrays in features.items()}
+    train = rows['train'][y['train'] >= 0]
+    mean, deviation = train.mean(0), train.std(0) + 1e-6
 
-    def accuracy(W):
-        return np.mean((X['validation'] @ W).argmax(1) == targets['validation'])
+    def standardised(x):
+        return np.append((x - mean) / deviation, np.ones((len(x), 1)), 1).astype(np.float64)
 
-    best = max(weights, key=accuracy)
-    return {split: X[split] @ best for split in ('validation', 'test')}
+    X = standardised(train)
+    gram, onto = X.T @ X, X.T @ np.eye(num_labels)[y['train'][y['train'] >= 0]]
+    weights = [np.linalg.solve(gram + penalty * len(X) * np.eye(len(gram)), onto) for penalty in PENALTIES]
+    labelled = y['validation'] >= 0
+    X, wanted = standardised(rows['validation'][labelled]), y['validation'][labelled]
+    best = max(weights, key=lambda W: np.mean((X @ W).argmax(1) == wanted))
+    return {split: [standardised(array) @ best for array in arrays] for split, arrays in features.items()}

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 import finetune
 from conftest import ROOT, one_line_error, run_script
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, settings as configs, tasks
+from nanoencoder import huggingface, metrics, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, with_eos
@@ -302,6 +302,26 @@ def test_a_ranking_leaves_out_the_querys_own_id_if_asked():
     assert retrieval.ranking(row, ['c', 'b', 'a'], np.array([0.1, 0.5, 0.9]), drop_same_id=True)['docs'] == ['b', 'c']
 
 
+def test_a_ranking_holds_ten_documents_and_counts_what_ties_with_the_tenth():
+    """Scored as if all of them were listed, by both metrics."""
+    draw = random.Random(0)
+    ids = sorted((f'd{k:02}' for k in range(40)), reverse=True)
+    for _ in range(200):
+        grades = {document: draw.choice((-1, 0, 1, 2)) for document in draw.sample(ids, 12)}
+        scores = np.array([draw.randrange(draw.choice((3, 90))) / 90 for _ in ids])
+        row = retrieval.ranking({'id': 'q', 'grades': grades}, ids, scores, drop_same_id=False)
+        best = sorted(range(40), key=lambda i: -scores[i])  # stable: the greater id first
+        tenth = scores[best[9]]
+        ties = [i for i in best if scores[i] == tenth]
+        assert row['docs'] == [ids[i] for i in best[:10]] and row['scores'] == scores[best[:10]].round(6).tolist()
+        wanted = {'size': len(ties), 'grades': sorted((grades[ids[i]] for i in ties if grades.get(ids[i], 0) >= 1), reverse=True)}
+        assert row.get('tied') == (wanted if scores[best[10]] == tenth else None)
+        every = [i for i in best if scores[i] >= tenth]
+        whole = {'id': 'q', 'gold': grades, 'docs': [ids[i] for i in every], 'scores': scores[every].round(6).tolist()}
+        assert metrics.paper_ndcg(row) == pytest.approx(metrics.paper_ndcg(whole), abs=1e-12)
+        assert standard_scores('IR', [row]) == standard_scores('IR', [whole])
+
+
 def test_retrieval_is_trained_once_and_scored_on_every_set(toy, checkpoint, tmp_path):
     folder = toy['IR'][2].removeprefix('--data=')
     for name in ('corpus', 'queries'):
@@ -381,6 +401,12 @@ def test_other_settings_or_data_are_refused(toy, checkpoint, tmp_path):
     options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p']
     assert run_script('finetune.py', *options).returncode == 0
     assert 'already done' in run_script('finetune.py', *options).stdout
+    path = tmp_path / 'p/random/SC/toy/lr3e-03_sd0/run.json'
+    about = json.loads(path.read_text())
+    del about['settings']['scale'], about['settings']['warmup']   # as a run from before these were settings
+    path.write_text(json.dumps(about))
+    assert 'already done' in run_script('finetune.py', *options).stdout
+    one_line_error(run_script('finetune.py', *options, '--warmup=0.2'), 'warmup = 0.1, this run has 0.2')
     (tmp_path / 'p/random/SC/toy/lr3e-03_sd0/test.jsonl.gz').unlink()
     assert 'validation accuracy' in run_script('finetune.py', *options).stdout  # what is missing is made again
     one_line_error(run_script('finetune.py', *options, '--batch_size=8'), 'batch_size = 32, this run has 8')

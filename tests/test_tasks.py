@@ -400,6 +400,27 @@ def test_iob_and_csv_files(tmp_path):
     assert [(row['text'], row['label']) for row in rows['test']] == [('a, b\nplain', 'good'), ('c\ntwo\nlines', 'bad')]
 
 
+def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path):
+    """As in GLUE's files, where a row that begins with a quote has often none that closes it."""
+    for split in tasks.SPLITS:
+        (tmp_path / f'{split}.tsv').write_text('title\ttext\tlabel\n"a\tone\tgood\nb"\ttwo\tbad\n')
+
+    def texts(**changes):
+        rows, _ = tasks.load(task('example_sc', validation='validation', **{'data': str(tmp_path)} | changes))
+        return [row['text'] for row in rows['test']]
+    assert texts() == texts(quoting='none') == ['"a\none', 'b"\ntwo']
+    assert texts(quoting='standard') == ['a\tone\tgood\nb\ntwo']  # two rows are one
+    for split in tasks.SPLITS:
+        (tmp_path / f'{split}.tsv').write_text('title\ttext\tlabel\n"a ""b"""\t"one\ttwo"\tgood\n')
+    assert texts(quoting='standard') == ['a "b"\none\ttwo']
+    (tmp_path / 'csv').mkdir()
+    for split in tasks.SPLITS:
+        (tmp_path / f'csv/{split}.csv').write_text('title,text,label\n"a, b",one,good\n"c",two,bad\n')
+    assert texts(data=str(tmp_path / 'csv')) == ['a, b\none', 'c\ntwo']
+    with pytest.raises(ValueError, match='has 4 fields'):
+        texts(data=str(tmp_path / 'csv'), quoting='none')
+
+
 def test_labels_in_another_order_are_refused(tmp_path):
     features = datasets.Features({'sentence': TEXT, 'label': names('positive', 'negative')})
     for split in ('train', 'validation'):

@@ -1,5 +1,5 @@
 # Your own classification: a folder with train, validation and test as .csv, .tsv, .jsonl or .parquet.
-#   python tasks.py configs/tasks/example_sc.py --data=my_reviews            # look first
+#   python finetune.py configs/tasks/example_sc.py --data=my_reviews --look   # look first
 #   python finetune.py configs/tasks/example_sc.py --data=my_reviews --model=out/tiny-mlm40 --grid
 kind = "SC"
 dataset = "reviews"                 # names the folder of its predictions

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from nanoencoder.tasks.classification import Classification
-from nanoencoder.tasks.kind import NO_LABEL, Data
+from nanoencoder.tasks.kind import Data
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Retrieval
 from nanoencoder.tasks.tagging import Tagging

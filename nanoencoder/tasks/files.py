@@ -31,14 +31,19 @@ def local_files(folder, source, subset, split):
     raise ValueError(f'{folder}: no {names} and no {split}-*.parquet{what} there{hint}')
 
 
-def read_files(paths, only=None):
-    """The table of a split's files. only = (columns, ids): just the rows with these ids."""
+def read_files(paths, only=None, quoting='auto'):
+    """The table of a split's files.
+
+    only     (columns, ids): just the rows with these ids
+    quoting  of .csv and .tsv: 'standard', 'none' (quotes are characters), 'auto' (none in a .tsv)
+    """
     rows, names = [], {}
     for path in paths:
         if not path.stat().st_size:
             raise ValueError(f'{path}: is empty')
         try:
-            read, labels = READERS[path.suffix](path)
+            options = (quoting,) if path.suffix in ('.csv', '.tsv') else ()
+            read, labels = READERS[path.suffix](path, *options)
         except UnicodeDecodeError as error:
             raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
         rows += read if only is None else [row for row in read if id_of(row, only[0]) in only[1]]
@@ -69,10 +74,13 @@ def read_jsonl(path):
     return rows, {}
 
 
-def read_csv(path):
+def read_csv(path, quoting):
     csv.field_size_limit(2 ** 30)
+    is_tsv = path.suffix == '.tsv'
+    plain = quoting == 'none' or quoting == 'auto' and is_tsv
+    style = {'delimiter': '\t' if is_tsv else ',', 'quoting': csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL}
     with path.open(encoding='utf-8-sig', newline='') as file:
-        reader = csv.reader(file, delimiter='\t' if path.suffix == '.tsv' else ',', strict=True)
+        reader = csv.reader(file, strict=True, **style)
         try:
             header = next(reader)
             if len(set(header)) < len(header):

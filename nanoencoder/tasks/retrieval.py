@@ -194,7 +194,8 @@ def add(texts, key, value, where):
 def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
     if task.data and has_queries(task) and not task.qrels:
-        table = read_files(local_files(Path(task.data), task.source, 'qrels', split))[0]
+        files = local_files(Path(task.data), task.source, 'qrels', split)
+        table = read_files(files, quoting=task.quoting)[0]
     else:
         table = read_table(task, task.qrels or task.source, split)[0]
     grades = {}
@@ -237,7 +238,7 @@ def judged_queries(task, split, queries, grades, corpus):
 # --------------------------------------------------------------------------------------------------- rankings
 
 def ranking(row, ids, scores, drop_same_id=False):
-    """The predictions of a query: its ten best documents and those of the tenth's score.
+    """The predictions of a query: its ten best documents, and how many others share the tenth's score.
 
     ids are sorted from the greatest down: of equal scores the greatest id comes first, as in trec_eval.
     """
@@ -246,11 +247,13 @@ def ranking(row, ids, scores, drop_same_id=False):
         scores = np.where([document == row['id'] for document in ids], -np.inf, scores)
     k = min(10, len(ids))
     tenth = np.partition(scores, len(scores) - k)[len(scores) - k]
-    at = np.flatnonzero(scores >= tenth)
-    at = at[np.argsort(-scores[at], kind='stable')]
-    at = at[np.isfinite(scores[at])]
-    documents = [ids[i] for i in at]
-    return {'id': row['id'], 'gold': row['grades'], 'docs': documents, 'scores': scores[at].tolist()}
+    at = np.flatnonzero((scores >= tenth) & np.isfinite(scores))
+    best, tied = at[np.argsort(-scores[at], kind='stable')][:10], at[scores[at] == tenth]
+    grades = [row['grades'].get(ids[i], 0) for i in tied]
+    grades = sorted((grade for grade in grades if grade >= 1), reverse=True)
+    more = {'tied': {'size': len(tied), 'grades': grades}} if len(at) > len(best) else {}
+    documents = [ids[i] for i in best]
+    return {'id': row['id'], 'gold': row['grades'], 'docs': documents, 'scores': scores[best].tolist(), **more}
 
 
 def bm25(corpus, drop_same_id=False, k1=0.9, b=0.4):

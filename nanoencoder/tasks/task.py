@@ -28,6 +28,7 @@ class Task:
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
     revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
     data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
+    quoting: str = setting('auto', choices=('auto', 'none', 'standard'), fixes='rows')  # auto: .csv, not .tsv
     train: str = setting('train', fixes='rows')        # names of the splits or files
     validation: str = setting('validation', fixes='rows')  # empty: hold_out of the training rows
     test: str = setting('test', fixes='rows')
@@ -181,7 +182,7 @@ def read_table(task, source, split, subset='', only=None):
     if embedded(task):
         return read_files(local_files(embedded_files(task.cache, task.dataset), '', '', split), only)
     if task.data:
-        return read_files(local_files(Path(task.data), source, subset, split), only)
+        return read_files(local_files(Path(task.data), source, subset, split), only, task.quoting)
     return read_hub(source, subset, split, task.revision, only)
 
 
