@@ -142,82 +142,78 @@ def efficiency(cfg, gpus, weights, flops):
 
 # ------------------------------------------------------------------------------------------------- dry run
 
-def dry_run(cfg, world_size):
-    """Print what a run will be; ends with an error if rows do not divide."""
-    check_rows(dataclasses.replace(cfg, micro_rows=0), world_size)
-    path = Path(cfg.corpus) / 'meta.json'
-    meta = read_json(path) if path.exists() else None
-    with torch.device('meta'):
-        model = Model(cfg.model)
-    weights = sum(p.numel() for p in model.parameters())
-    head = model.lm_head.weight.numel() if model.lm_head else 0
-    print(f"""\
-run         {cfg.name}: {describe_phases(cfg)}
-parameters  {weights - head:,} with the input embedding and without the output head (as "610M" counts)
-            {weights:,} in all""")
-    epochs = print_data(cfg, meta)
-    print_time(cfg, world_size, weights)
-    print_room(cfg, world_size, weights)
-    if epochs and epochs > 1:
-        print(f'warning: the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')
-    check_rows(cfg, world_size)
-
-
 def describe_phases(cfg, word=str):
     """10,000 steps of clm, then 32,000 steps of mlm."""
     phases = ', then '.join(f'{steps:,} steps of {word(kind)}' for kind, steps in cfg.phases)
     return phases if cfg.repeat == 1 else f'{cfg.repeat:,} times {phases}'
 
 
-def print_data(cfg, meta):
-    """Returns how often the corpus is read, None if it is not there yet."""
+def dry_run(cfg, world_size):
+    """Print what a run will be; ends with an error if rows do not divide."""
+    check_rows(dataclasses.replace(cfg, micro_rows=0), world_size)
+    with torch.device('meta'):
+        model = Model(cfg.model)
+    weights = sum(p.numel() for p in model.parameters())
+    body = weights - (model.lm_head.weight.numel() if model.lm_head else 0)
+    print(f"""\
+run         {cfg.name}: {describe_phases(cfg)}
+parameters  {body:,} with the input embedding and without the output head (as "610M" counts)
+            {weights:,} in all""")
+    print_data(cfg)
+    print_computing(cfg, world_size, weights)
+    print_storage(cfg, world_size, weights)
+    check_rows(cfg, world_size)
+
+
+def print_data(cfg):
     step, rows = cfg.rows_per_step * cfg.context, cfg.first_row + cfg.total_steps * cfg.rows_per_step
-    epochs = rows / max(1, meta['tokens'] // cfg.context) if meta else None
-    tokens = meta['tokens'] if meta else rows * cfg.context
+    path, tokens, state, epochs = Path(cfg.corpus) / 'meta.json', rows * cfg.context, 'not there yet', 0
+    if path.exists():
+        tokens = read_json(path)['tokens']
+        epochs = rows / max(1, tokens // cfg.context)
+        state = f'{tokens:,} tokens, read {epochs:.2f} times'
     gigabytes = tokens * (2 if cfg.model.vocab_size <= 2 ** 16 else 4) / 1e9
     print(f"""\
 tokens      {step:,} a step, {step * cfg.total_steps:,} in all
-corpus      {cfg.corpus}: {f"{tokens:,} tokens, read {epochs:.2f} times" if meta else "not there yet"}
-            {gigabytes:,.1f} GB on disk{"" if meta else " for one epoch"}""")
-    return epochs
+corpus      {cfg.corpus}: {state}
+            {gigabytes:,.1f} GB on disk{"" if epochs else " for one epoch"}""")
+    if epochs > 1:
+        print(f'warning     the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')
 
 
-def print_time(cfg, world_size, weights):
-    flops = flops_until(cfg, cfg.total_steps)
+def print_computing(cfg, world_size, weights):
+    flops, rows = flops_until(cfg, cfg.total_steps), cfg.rows_per_step
     hours = flops / (PEAK * UTILISATION) / 3600
-    computing = efficiency(cfg, world_size, weights, flops / cfg.total_steps)[cfg.parallel]
     kinds = dict.fromkeys(kind for kind, _ in cfg.phases)
     per_token = ', '.join(f'{flops_per_token(cfg, kind):.3g} of {kind}' for kind in kinds)
-    assumed = f'{UTILISATION:.0%} of {PEAK / 1e12:.0f} TFLOP/s (MFU)'
+    shares = {gpus: efficiency(cfg, gpus, weights, flops / cfg.total_steps)
+              for gpus in sorted({1, 8, 192, 1_024, world_size})}
+    waited = hours / world_size / shares[world_size][cfg.parallel]
+    sent = {kind: total for kind, (total, _) in gigabytes_sent(cfg, world_size, weights).items()}
     print(f"""\
 operations  {flops:.3g} FLOP; a token {per_token}
-time        {hours:,.1f} GPU-hours of an H100 or H200 at an assumed {assumed}
-            {hours / world_size / computing:,.1f} hours on {world_size}, with what they wait for the network
-rows        {cfg.rows_per_step:,} a step, {cfg.rows_per_step // world_size:,} a process
-            {rows_at_once(cfg, world_size)} at once""")
-
-
-def print_room(cfg, world_size, weights):
-    """Memory, network and disk."""
-    memory, last = memory_gib(cfg, world_size, weights), cfg.total_steps
-    total = memory[cfg.parallel] + memory['activations'] + memory['loss']
-    sent = {kind: gigabytes for kind, (gigabytes, _) in gigabytes_sent(cfg, world_size, weights).items()}
-    busy = []
-    for gpus in sorted({8, 192, 1_024, world_size} - {1}):
-        share = efficiency(cfg, gpus, weights, flops_until(cfg, last) / last)
-        divides = '' if cfg.rows_per_step % gpus == 0 else ' (which would have to divide)'
-        busy.append(f'{share["ddp"]:.0%} (ddp) or {share["fsdp"]:.0%} (fsdp) of the time on {gpus:,} GPUs, '
-                    f'{cfg.rows_per_step / gpus:.3g} rows each{divides}')
-    kept = len({last, *(step for step in cfg.save_at if step < last)})
-    kept += min(cfg.keep, last // (cfg.save_every or last))
-    ddp, fsdp, checkpoint = memory['ddp'], memory['fsdp'], 12 * weights / 1e9
-    inside, between = INSIDE / 1e9, BETWEEN / 1e9
-    print(f"""\
-memory      of a GPU, about, for weights, gradients, AdamW {ddp:.1f} GiB (ddp) or {fsdp:.1f} (fsdp)
-            {memory['activations']:.1f} GiB for activations, {memory['loss']:.1f} for the loss: {total:.1f} in
-            all \
-under {cfg.parallel}
+time        {hours:,.1f} GPU-hours of an H100 or H200 at an assumed {UTILISATION:.0%} of \
+{PEAK / 1e12:.0f} TFLOP/s (MFU)
+            {waited:,.1f} hours on {world_size}, with what they wait for the network
+rows        {rows:,} a step, {rows // world_size:,} a process
+            {rows_at_once(cfg, world_size)} at once
 network     a GPU sends {sent['ddp']:.1f} GB a step (ddp) or {sent['fsdp']:.1f} (fsdp) in fp32
-            at {inside:.0f} GB/s inside a node of 8 and {between:.0f} between nodes GPUs are expected to
-            compute {(chr(10) + 12 * ' ').join(busy)}
-disk        {checkpoint:.1f} GB a checkpoint, {kept} at the end: {checkpoint * kept:,.0f} GB""")
+            at {INSIDE / 1e9:.0f} GB/s inside a node of 8 and {BETWEEN / 1e9:.0f} between nodes GPUs are \
+expected to compute""")
+    for gpus in [gpus for gpus in shares if gpus > 1]:
+        divides = '' if rows % gpus == 0 else ' (which would have to divide)'
+        print(f'            {shares[gpus]["ddp"]:.0%} (ddp) or {shares[gpus]["fsdp"]:.0%} (fsdp) of the time '
+              f'on {gpus:,} GPUs, {rows / gpus:.3g} rows each{divides}')
+
+
+def print_storage(cfg, world_size, weights):
+    memory, last, checkpoint = memory_gib(cfg, world_size, weights), cfg.total_steps, 12 * weights / 1e9
+    total = memory[cfg.parallel] + memory['activations'] + memory['loss']
+    number = len({last, *(step for step in cfg.save_at if step < last)})
+    number += min(cfg.keep, last // (cfg.save_every or last))
+    print(f"""\
+memory      of a GPU, about, for weights, gradients, AdamW {memory['ddp']:.1f} GiB (ddp) \
+or {memory['fsdp']:.1f} (fsdp)
+            {memory['activations']:.1f} GiB for activations, {memory['loss']:.1f} for the loss: \
+{total:.1f} in all under {cfg.parallel}
+disk        {checkpoint:.1f} GB a checkpoint, {number} at the end: {checkpoint * number:,.0f} GB""")
