@@ -19,7 +19,7 @@ import torch.nn.functional as F
 import finetune
 from conftest import ROOT, one_line_error, run_script
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, metrics, settings as configs, tasks
+from nanoencoder import huggingface, metrics, probe, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, with_eos
@@ -430,6 +430,27 @@ def test_probe_reads_frozen_features(toy, checkpoint, tmp_path):
         if kind != 'IR':
             assert float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1]) > 60, result.stdout
     one_line_error(run_script('finetune.py', *toy['QA'], f'--model={checkpoint}', '--probe'), 'QA has no probe')
+
+
+@pytest.mark.parametrize('ragged', [False, True])
+def test_ridge_regression_equals_scikit_learns(ragged):
+    from sklearn.linear_model import Ridge
+    draw = np.random.default_rng(0)
+    centres = draw.normal(size=(3, 5))
+    targets = {split: [draw.integers(-1 if ragged else 0, 3, 4 if ragged else 1) for _ in range(60)] for split in tasks.SPLITS}
+    features = {split: [centres[y] + draw.normal(size=(len(y), 5)) for y in arrays] for split, arrays in targets.items()}
+    scores = probe.ridge(features, targets, 3)
+    x, y = {}, {}
+    for split in tasks.SPLITS:
+        y[split] = np.concatenate(targets[split])
+        x[split] = np.concatenate(features[split])[y[split] >= 0]
+        y[split] = y[split][y[split] >= 0]
+    mean, deviation = x['train'].mean(0), x['train'].std(0) + 1e-6
+    X = {split: np.hstack([(rows - mean) / deviation, np.ones((len(rows), 1))]) for split, rows in x.items()}
+    models = [Ridge(alpha=penalty * len(X['train']), fit_intercept=False).fit(X['train'], np.eye(3)[y['train']]) for penalty in probe.PENALTIES]
+    best = max(models, key=lambda model: (model.predict(X['validation']).argmax(1) == y['validation']).mean())
+    ours = np.concatenate(scores['test'])[np.concatenate(targets['test']) >= 0]
+    assert len(scores['test']) == 60 and np.abs(ours - best.predict(X['test'])).max() < 1e-8
 
 
 def test_the_floor_is_named_and_retrieval_models_open(toy, checkpoint, tmp_path):
