@@ -9,33 +9,34 @@ MODELS = tiny-clm tiny-mlm40 tiny-clm-mlm40
 
 demo: .venv/installed
 	$(RUN) data.py configs/corpora/docs.py
-	$(RUN) pretrain.py configs/tiny.py --name=tiny-clm --phases='("clm", 3_600)'
+	$(RUN) pretrain.py configs/tiny.py --name=tiny-clm --phases='("clm", 3_600)' --save_at='(1_440,)'
 	$(RUN) pretrain.py configs/tiny.py --name=tiny-mlm40 --phases='("mlm", 3_600)'
-	$(RUN) pretrain.py configs/tiny.py --name=tiny-clm-mlm40 --phases='(("clm", 1_440), ("mlm", 2_160))'
+	$(RUN) pretrain.py configs/tiny.py --name=tiny-clm-mlm40 --phases='(("clm", 1_440), ("mlm", 2_160))' --branch_from=out/tiny-clm/1440
 	$(RUN) evaluate.py losses out/tiny-clm out/tiny-mlm40 out/tiny-clm-mlm40
-	for text in $(TEXTS); do $(RUN) model.py out/tiny-clm out/tiny-mlm40 out/tiny-clm-mlm40 "$$text" || exit 1; done
+	for text in $(TEXTS); do $(RUN) fill_mask.py out/tiny-clm out/tiny-mlm40 out/tiny-clm-mlm40 "$$text" || exit 1; done
 	$(MAKE) --no-print-directory finetuned TASKS="docs_tc docs_ir" GRID="--lrs=(1e-3,) --seeds=(0,1,2) --steps=100" FOLDER=demo
+	$(RUN) evaluate.py figure summary out/tiny-mlm40 out/tiny-clm-mlm40 --predictions=demo/predictions --out=demo/figures
 
 # All four embedded tasks, four learning rates x five seeds, 500 steps: hours on two cores. PROCESSES=8 shares them out over eight processes.
 study: demo
 	$(MAKE) --no-print-directory finetuned TASKS="docs_sc docs_tc docs_qa docs_ir" \
 		GRID="--lrs=(2e-4,5e-4,1e-3,2e-3) --seeds=(0,1,2,3,4) --steps=500" FOLDER=study
-	$(RUN) evaluate.py figure lr --predictions=study/predictions --results=study/results --out=study/figures
+	$(RUN) evaluate.py figure lr --predictions=study/predictions --out=study/figures
 
 PROCESSES ?= 2
 FINETUNE = OMP_NUM_THREADS=1 .venv/bin/torchrun --standalone --nproc_per_node=$(PROCESSES) finetune.py
 finetuned:
 	for task in $(TASKS); do \
-		$(RUN) tasks.py configs/tasks/$$task.py --baseline --predictions=$(FOLDER)/predictions || exit 1; \
+		$(RUN) finetune.py configs/tasks/$$task.py --baseline --predictions=$(FOLDER)/predictions || exit 1; \
 		$(FINETUNE) configs/tasks/$$task.py --model=out/tiny-clm --untrained --grid "--predictions=$(FOLDER)/predictions" $(foreach x,$(GRID),"$(x)") || exit 1; \
 		for model in $(MODELS); do \
 			$(FINETUNE) configs/tasks/$$task.py --model=out/$$model --grid "--predictions=$(FOLDER)/predictions" $(foreach x,$(GRID),"$(x)") || exit 1; \
 		done; \
 	done
-	$(RUN) evaluate.py table --predictions=$(FOLDER)/predictions --results=$(FOLDER)/results
-	$(RUN) evaluate.py compare tiny-clm tiny-mlm40 --predictions=$(FOLDER)/predictions --results=$(FOLDER)/results
-	$(RUN) evaluate.py compare tiny-mlm40 tiny-clm-mlm40 --predictions=$(FOLDER)/predictions --results=$(FOLDER)/results
-	$(RUN) evaluate.py figure share --predictions=$(FOLDER)/predictions --results=$(FOLDER)/results --out=$(FOLDER)/figures
+	$(RUN) evaluate.py table --predictions=$(FOLDER)/predictions
+	$(RUN) evaluate.py compare tiny-clm tiny-mlm40 --predictions=$(FOLDER)/predictions
+	$(RUN) evaluate.py compare tiny-mlm40 tiny-clm-mlm40 --predictions=$(FOLDER)/predictions
+	$(RUN) evaluate.py figure share --predictions=$(FOLDER)/predictions --out=$(FOLDER)/figures
 	@echo 'Three models of one pretraining seed and 0.9 M parameters: a direction at most, with intervals that say how little.'
 
 test: .venv/installed

@@ -1,8 +1,7 @@
 """Predictions -> scores -> intervals -> tables and figures. Needs no torch.
 
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
-    python evaluate.py table --protocol=paper   # the paper's numbers: its selection, its F1, its intervals
-    python evaluate.py table --protocol=paper --published       # with the paper's own tables beside
+    python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py table --protocol=paper --results=theirs  # with runs of its authors, in their format
     python evaluate.py table --runs=runs.csv --protocol=paper   # model,task,dataset,lr,seed,validation,test
     python evaluate.py compare tiny-mlm40 tiny-clm-mlm40        # paired tests of the second against the first
@@ -86,8 +85,7 @@ def score(folder, kind, scheme):
     """{'name', 'validation', 'test'}: what scores.json says of predictions."""
     scores = {}
     for split in SPLITS:
-        path = folder / f'{split}.jsonl.gz'
-        rows = read_rows(path, kind)
+        rows = read_rows(path := folder / f'{split}.jsonl.gz', kind)
         try:
             scores['name'], above, below, others = standard_scores(kind, rows, scheme)
             by_row = [KINDS[kind].paper(row) for row in rows]
@@ -392,8 +390,7 @@ def main():
         case ['export', target]:
             export(cfg, target, problems)
         case _:
-            raise ValueError('the command is table, compare MODEL MODEL, figure KIND, losses FOLDER ... or '
-                             'export FOLDER; see --help')
+            raise ValueError('the command is table, compare A B, figure KIND, losses or export; see --help')
     for problem in problems:
         print(f'warning: {problem}', file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -203,6 +203,7 @@ def name_after(weights, phases, mask_ratio):
     """The name of a run that begins with these weights, in the paper's style: smollm2-135m-mlm40."""
     path = Path(weights)
     base = (path.parent if path.name.isdigit() else path).name.lower()
-    kinds = re.findall('|'.join(OBJECTIVES), str(phases))
+    names = sorted(OBJECTIVES, key=len, reverse=True)  # the longest first: one name may hold another
+    kinds = re.findall('|'.join(names), str(phases))
     ratio = f'{100 * mask_ratio:.0f}'
     return '-'.join([base, *(kind + ratio * OBJECTIVES[kind].masked for kind in kinds)])

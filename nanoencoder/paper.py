@@ -36,10 +36,7 @@ def numbers():
 
 
 def published(model, task, dataset, keys):
-    """(mean, half of the interval) in percent, or None; of an average only if ours is over the same datasets.
-
-    keys  (model, task, dataset) of all that we have
-    """
+    """(mean, half of the interval) in percent, or None; of an average if `keys` have its datasets."""
     if dataset == 'Average':
         ours, theirs = ({name for *about, name in every if about == [model, task]} - {dataset}
                         for every in (keys, numbers()))
@@ -58,8 +55,6 @@ def read_runs(path):
         return [Run(row['model'], row['task'], row['dataset'], float(row['lr']), int(row['seed']),
                     number(row['validation']), number(row['test']), KINDS[row['task']].metric)
                 for row in read(path)]
-    except OSError as error:
-        raise ValueError(f'{path}: {error.strerror}') from None
-    except (KeyError, ValueError, TypeError) as error:
-        raise ValueError(f'{path}: not a table of runs (model,task,dataset,lr,seed,validation,test): '
-                         f'{error}') from None
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        names = 'model,task,dataset,lr,seed,validation,test'
+        raise ValueError(f'{path}: not a table of runs ({names}): {error}') from None

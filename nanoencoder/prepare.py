@@ -69,8 +69,7 @@ def source(cfg, part=0, parts=1, position=None):
         return hub_chunks(cfg, part, parts, position)
     if cfg.source == 'folder':
         files = folder_files(cfg.path)
-        also = also_held_out(cfg, files, parts)
-        texts = folder_texts(cfg, files[part::parts], *(position or ()))
+        texts, also = folder_texts(cfg, files[part::parts], *(position or ())), also_held_out(cfg, files)
         return gather((text, held_out(text, cfg.val_permille, also), *where) for text, *where in texts)
     texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
     items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
@@ -87,20 +86,16 @@ def held_out(text, val_permille, also=None):
     return text_hash(text) % 1000 < val_permille or text_hash(text) == also
 
 
-def also_held_out(cfg, files, parts):
-    """The smallest hash of a folder's texts, if none of them would be held out and they are not all the same.
+def also_held_out(cfg, files):
+    """The smallest hash of the texts, if none of them would be held out and they are not all the same.
 
-    Reads up to the first text that is held out, or to where max_tokens may end a part.
+    Reading ends with a text that is held out, or, under max_tokens, with those that are read in any case.
     """
-    hashes, characters = set(), 0
-    for text, *_ in folder_texts(cfg, files):
-        characters += len(text)
+    hashes = set()
+    for text, *_ in itertools.islice(folder_texts(cfg, files), CHUNK if cfg.max_tokens else None):
         if held_out(text, cfg.val_permille):
             return None
-        if cfg.max_tokens and characters * parts > cfg.max_tokens and len(hashes) > 1:
-            break
-        if text:
-            hashes.add(text_hash(text))
+        hashes |= {text_hash(text)} if text else set()
     return min(hashes) if len(hashes) > 1 else None
 
 
@@ -222,10 +217,7 @@ def hub_chunks(cfg, part, parts, position):
 # ------------------------------------------------------------------------------------- shards and meta.json
 
 def prepare(cfg, in_order, part=-1, parts=1):
-    """Write the corpus, or one part of it. Without a part: every part that is missing, then meta.json.
-
-    in_order(function, items, threads, ahead) yields function(item) in order, a few computed ahead in threads.
-    """
+    """Write the corpus, or one part of it. Without a part: every part that is missing, then meta.json."""
     if not -1 <= part < parts:
         raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
     if cfg.source == 'docs' and parts > 1:
@@ -319,8 +311,7 @@ def join(folder, tokenizer, identity, states):
     remove_temporaries(folder)
     ids = {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
     meta = {'settings': identity['settings'], 'tokenizer': identity['tokenizer'],
-            'vocab_size': tokenizer.vocab_size, **ids,
-            'special_ids': sorted(tokenizer.specials.values()),
+            'vocab_size': tokenizer.vocab_size, **ids, 'special_ids': sorted(tokenizer.specials.values()),
             **{name: sum((state[name] for state in states), nothing) for name, nothing in NOTHING.items()}}
     if not meta['tokens']:
         for shard in meta['val_shards']:

@@ -1,20 +1,18 @@
-"""The transformer against transformers, float64 and plain formulas; what may see what; folders in and out."""
+"""The transformer against float64 and plain formulas; what may see what. (Against transformers: test_huggingface.py.)"""
 import dataclasses
-import json
+import subprocess
+import sys
 import weakref
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 import model as architecture
-from conftest import ROOT, one_line_error, run_script
-from nanoencoder.tokenizer import load_tokenizer
+from conftest import ROOT
 
-SIZES = architecture.Sizes(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
-                           num_key_value_heads=2, max_position_embeddings=2048, rope_theta=10_000.0, rms_norm_eps=1e-5,
-                           tie_word_embeddings=False, bos_token_id=296, eos_token_id=297, pad_token_id=298, mask_token_id=299)
+SIZES = architecture.Sizes(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+                           num_attention_heads=4, num_key_value_heads=2)
 
 
 def make(**changes):
@@ -76,42 +74,6 @@ def test_segments_never_see_each_other(causal):
         for found, part in zip(packed, parts):
             torch.testing.assert_close(found, model.hidden_states(part, [len(part)], causal), atol=1e-5, rtol=0)
         torch.testing.assert_close(packed[2], other, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize('tie', [True, False])
-def test_transformers_opens_our_folder_and_we_open_its(tie, tmp_path):
-    from transformers import AutoModelForMaskedLM
-    model, a = make(tie_word_embeddings=tie, rope_theta=250_000.0), tokens(1500)
-    model.save(tmp_path / 'ours')
-    config = json.loads((tmp_path / 'ours' / 'config.json').read_text())
-    assert config['rope_theta'] == config['rope_parameters']['rope_theta'] == 250_000  # transformers 4 and 5 read one each
-    theirs, info = AutoModelForMaskedLM.from_pretrained(tmp_path / 'ours', output_loading_info=True)
-    assert type(theirs).__name__ == 'EuroBertForMaskedLM'
-    assert not any(info.values()), info
-    padded = torch.cat([a, torch.full((100,), SIZES.pad_token_id)])
-    mask = torch.cat([torch.ones(1500), torch.zeros(100)])
-    with torch.no_grad():
-        ours = model.logits(model.hidden_states(a, [1500]))
-        torch.testing.assert_close(ours, theirs(a[None]).logits[0], atol=1e-4, rtol=0)
-        torch.testing.assert_close(ours, theirs(padded[None], attention_mask=mask[None]).logits[0, :1500], atol=1e-4, rtol=0)
-    theirs.save_pretrained(tmp_path / 'theirs')
-    again = architecture.load(tmp_path / 'theirs')
-    assert again.sizes == model.sizes
-    for (name, p), (other, q) in zip(model.named_parameters(), again.named_parameters()):
-        assert name == other and torch.equal(p, q)
-
-
-def test_causal_equals_transformers_llama(tmp_path):
-    from transformers import LlamaConfig, LlamaForCausalLM
-    torch.manual_seed(0)
-    theirs = LlamaForCausalLM(LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-                                          num_key_value_heads=2, max_position_embeddings=2048, rms_norm_eps=1e-5, initializer_range=0.1))
-    theirs.save_pretrained(tmp_path)
-    model, a = architecture.load(tmp_path), tokens(1200)
-    with torch.no_grad():
-        torch.testing.assert_close(model.logits(model.hidden_states(a, [1200], causal=True)), theirs(a[None]).logits[0], atol=1e-4, rtol=0)
-        loss, count = model(a, [1200], torch.cat([a[1:], torch.tensor([-100])]), causal=True)
-        torch.testing.assert_close(loss / count, theirs(a[None], labels=a[None]).loss, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize('count', [0, 1, 256, 700])
@@ -241,56 +203,31 @@ def test_initial_weights_are_keyed_by_name_and_seed():
     assert torch.equal(draw('model.layers.0.input_layernorm.weight', (7,), 0), torch.ones(7))
 
 
-def rewrite(name, change):
-    def damage(folder):
-        config = json.loads((folder / 'config.json').read_text())
-        config[name] = change
-        (folder / 'config.json').write_text(json.dumps(config))
-    return damage
+def test_model_imports_torch_and_data_imports_numpy():
+    """Neither imports what else is installed, nor a script; importing does nothing."""
+    code = ('import sys, {0}; names = {{name.split(".")[0] for name in sys.modules}};'
+            'print(*names & {{"numpy", "torch", "safetensors", "tiktoken", "scipy", "pandas", "datasets", "matplotlib",'
+            '"tqdm", "regex", "data", "model", "pretrain", "finetune", "evaluate"}})')
+    for script, allowed in (('model', {'model', 'torch', 'numpy', 'tqdm'}), ('data', {'data', 'numpy'})):  # torch's own
+        printed = subprocess.run([sys.executable, '-c', code.format(script)], cwd=ROOT, capture_output=True, text=True)
+        assert printed.stdout and set(printed.stdout.split()) <= allowed, printed
 
 
-@pytest.mark.parametrize('damage, part', [
-    (lambda f: (f / 'model.safetensors').write_bytes((f / 'model.safetensors').read_bytes()[:-100]), 'model.safetensors: damaged or cut short'),
-    (lambda f: (f / 'model.safetensors').write_bytes(b''), 'model.safetensors: damaged or cut short'),
-    (lambda f: (f / 'model.safetensors').unlink(), 'no checkpoint there'),
-    (lambda f: (f / 'config.json').unlink(), 'config.json: No such file'),
-    (lambda f: (f / 'config.json').write_text('{'), 'not valid JSON'),
-    (rewrite('num_hidden_layers', 4), 'missing weight model.layers.3.input_layernorm.weight'),
-    (rewrite('num_hidden_layers', 2), 'unexpected weight model.layers.2.input_layernorm.weight'),
-    (rewrite('intermediate_size', 80), r'mlp.(gate|up|down)_proj.weight has shape \((96, 64|64, 96)\), and should have \((80, 64|64, 80)\)'),
-    (rewrite('model_type', 'bert'), "model_type is 'bert'"),
-    (rewrite('hidden_act', 'gelu'), "hidden_act = 'gelu'"),
-    (rewrite('attention_bias', True), 'missing weight model.layers.0.self_attn.k_proj.bias'),
-    (rewrite('rope_parameters', {'rope_type': 'yarn', 'rope_theta': 1e4}), "rope_type 'yarn'"),
-    (rewrite('num_key_value_heads', 3), 'of num_key_value_heads 3'),
-    (rewrite('mask_token_id', 300), 'below vocab_size'),
-])
-def test_folders_that_cannot_be_opened_are_refused_by_name(tmp_path, damage, part):
-    make().save(tmp_path)
-    damage(tmp_path)
-    with pytest.raises(ValueError, match=part):
-        architecture.load(tmp_path)
+@pytest.mark.parametrize('changes, message', [
+    (dict(hidden_size=0), 'hidden_size must be from 1'), (dict(num_hidden_layers=10 ** 5), 'num_hidden_layers must be'),
+    (dict(num_attention_heads=3), 'hidden_size 64 must be a multiple'), (dict(head_dim=7), 'head_dim must be even'),
+    (dict(num_key_value_heads=3), 'of num_key_value_heads 3'), (dict(rope_theta=0.0), 'rope_theta must be'),
+    (dict(rope_scaling=(8.0, 4.0, 1.0, 64)), 'rope_scaling must be'), (dict(rope_scaling=(8.0,)), 'rope_scaling must be'),
+    (dict(vocab_size=True), 'vocab_size takes int, not bool'), (dict(rms_norm_eps='x'), 'rms_norm_eps takes float')])
+def test_sizes_that_make_no_model_are_refused_wherever_they_are_constructed(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SIZES, **changes)
 
 
-def test_fill_mask(tmp_path):
-    """A model whose head copies one direction says what it must; the command line prints it, and names mistakes."""
-    tokenizer = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
-    model = make(vocab_size=4096, bos_token_id=4093, eos_token_id=4094, pad_token_id=4094, mask_token_id=4095)
-    text = 'The function returns <|mask|> of <|mask|>.'
-    found = architecture.fill_mask(model, tokenizer, text)
-    ids = torch.from_numpy(tokenizer.encode_masked(text).astype(np.int64))
-    with torch.no_grad():
-        expected = model.logits(model.hidden_states(ids, [len(ids)])).softmax(1)[ids == 4095]
-    assert len(found) == 2 and all(len(best) == 5 for best in found)
-    for best, p in zip(found, expected):
-        assert [token for token, _ in best] == [tokenizer.decode([i]) for i in p.topk(5).indices]
-        assert best[0][1] == pytest.approx(p.max().item())
-    model.save(tmp_path / '7')
-    tokenizer.save(tmp_path / '7')
-    result = run_script('model.py', tmp_path, text)
-    assert result.returncode == 0 and len(result.stdout.splitlines()) == 3 and '%' in result.stdout
-    one_line_error(run_script('model.py', tmp_path, 'nothing to fill'), r'write it as <\|mask\|>')
-    one_line_error(run_script('model.py', tmp_path / 'absent', text), 'no checkpoint there')
+def test_weight_decay_is_for_matrices():
+    decayed, others = architecture.parameter_groups(make(), 0.1)
+    assert (decayed['weight_decay'], others['weight_decay']) == (0.1, 0.0)
+    assert {p.ndim for p in decayed['params']} == {2} and {p.ndim for p in others['params']} == {1}
 
 
 @pytest.mark.gpu

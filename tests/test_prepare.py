@@ -58,7 +58,7 @@ def stream(corpus, split='train'):
 
 def documents(corpus, split='train'):
     """The texts of a corpus."""
-    tokenizer = load_once(str(corpus.folder))
+    tokenizer = load_once(corpus.meta['settings']['tokenizer'])
     ids = stream(corpus, split)
     pieces = np.split(ids, np.flatnonzero(ids == tokenizer.ids['eos']) + 1)
     assert len(pieces[-1]) == 0  # behind the last eos
@@ -76,6 +76,7 @@ def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
     cfg = small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'many', shard_tokens=1000)
     many, single = prepared(cfg), prepared(replace(cfg, out=str(tmp_path / 'single'), shard_tokens=10 ** 6))
+    assert load_once(str(many.folder)).fingerprint() == many.meta['tokenizer']  # a copy
     assert documents(many) == [text for text in texts if not prepare.held_out(text, 100)]
     assert documents(many, 'validation') == [text for text in texts if prepare.held_out(text, 100)]
     many.verify()
@@ -106,7 +107,7 @@ def test_ids_above_65535_round_trip(tmp_path):
     corpus = prepared(small(path, tmp_path / 'out', tokenizer=str(LLAMA3), val_permille=1))
     ids = stream(corpus)
     assert ids.dtype == np.uint32 and (ids > 65_535).sum() > 9 and ids.max() == 128_001
-    assert documents(corpus)[0] == text
+    assert set(documents(corpus) + documents(corpus, 'validation')) == {text, text + '.', text + '!'}
 
 
 def test_bom_crlf_empty_and_huge_documents(tmp_path):
@@ -130,8 +131,13 @@ def test_making_the_vocabulary_again(tmp_path):
     assert tokenizer.vocab_size == 300 and tokenizer.ids == {'bos': 297, 'eos': 298, 'pad': 298, 'mask': 299}
 
 
-def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
-    found = docs.documents()
+@pytest.fixture(scope='session')
+def embedded_documents():
+    return docs.documents()
+
+
+def test_docs_are_held_out_by_file(tmp_path, monkeypatch, embedded_documents):
+    found = embedded_documents
     by_split = {split: {(file, text) for s, file, text in found if s == split} for split in docs.SPLITS}
     assert sum(len(text) for _, _, text in found) > 8_000_000
     for one, other in itertools.combinations(by_split.values(), 2):
@@ -241,11 +247,11 @@ def killed_at(monkeypatch):
 
 @pytest.mark.parametrize('make', [jsonl, parquet])
 def test_a_death_before_any_file_leaves_no_trace(tmp_path, killed_at, make):
-    texts = [f'line {k} ' + 'token ' * (k % 30) for k in range(1500)]
+    texts = [f'line {k} ' + 'token ' * (k % 30) for k in range(900)]
     (tmp_path / 'texts').mkdir()
     for k in range(2):
         make(tmp_path / 'texts' / f'{k}.{make.__name__}', texts[k::2])
-    cfg = small(tmp_path / 'texts', tmp_path / 'whole', shard_tokens=8_000, threads=2)
+    cfg = small(tmp_path / 'texts', tmp_path / 'whole', shard_tokens=3_000, threads=1)
     prepared(cfg)
     whole = content(tmp_path / 'whole')
     assert {'tokens_00002.npy', 'val_00002.npy', 'meta.json'} < set(whole)

@@ -1,46 +1,248 @@
-"""Every command of the README is valid bash, names files that exist, and passes the parser of its script."""
+"""README.md and docs/: every command parses, every link leads somewhere, the code of docs/hacking.md runs."""
+import itertools
+import json
+import math
 import re
 import shlex
+import shutil
 import subprocess
 
-from nanoencoder import settings as configs
+import numpy as np
+import pytest
+
 import data
 import evaluate
 import finetune
 import pretrain
-import tasks
-from conftest import ROOT
+from conftest import ROOT, log_lines
+from nanoencoder import cost, figures, metrics, prepare, tasks
+from nanoencoder.settings import leaves, parse
 
-COMMANDS = [line.strip() for line in (ROOT / 'README.md').read_text().splitlines() if re.match(r'    (\.venv/bin/|make |sed |git |cp )', line)]
-
-
-def test_commands_are_bash_and_parse():
-    assert len(COMMANDS) > 15
-    for command in COMMANDS:
-        assert subprocess.run(['bash', '-n', '-c', re.sub('<[a-z ]+>', 'x', command)]).returncode == 0, command
-    parsed = 0
-    for command in COMMANDS:
-        words = shlex.split(command.replace('$HEAD', 'head'), comments=True)
-        for script, cls, actions in (
-                ('data.py', data.Settings, dict(part=-1, parts=1, verify=False, train_tokenizer=0)),
-                ('pretrain.py', pretrain.Settings, dict(dry_run=False, world_size=1, tracker='')),
-                ('tasks.py', tasks.Task, dict(baseline=False, predictions='')),
-                ('finetune.py', finetune.Settings, dict(grid=False, part=0, parts=1, probe=False)),
-                ('evaluate.py', evaluate.Settings, {})):
-            rest = words[words.index(script) + 1:] if script in words else []
-            if script == 'evaluate.py':  # its commands take names
-                rest = [word for word in rest if word.startswith('--')]
-            if 'configs/tasks/mine.py' in rest:
-                rest[rest.index('configs/tasks/mine.py')] = 'configs/tasks/example_sc.py'  # of which it is a copy
-            if rest and rest != ['--help']:
-                if script == 'pretrain.py':  # what a hub's model would say of itself
-                    actions = actions | {'inherit': lambda values: {'name': 'smollm2-135m-mlm40'}}
-                configs.parse(cls, rest, **actions)
-                parsed += 1
-    assert parsed > 16
+README, HACKING = ROOT / 'README.md', ROOT / 'docs/hacking.md'
+PAGES = [README, *sorted((ROOT / 'docs').glob('*.md'))]
+PARSERS = {'data.py': (prepare.Settings, prepare.ACTIONS),
+           'pretrain.py': (pretrain.Settings, pretrain.ACTIONS),
+           'finetune.py': (finetune.Settings, finetune.ACTIONS)}
+OF_OTHERS = {'help', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint', 'size'}
 
 
-def test_the_line_of_the_table_that_the_readme_names():
-    number = int(re.search(r'sed -n (\d+)p', (ROOT / 'README.md').read_text()).group(1))
-    line = (ROOT / 'configs/paper_runs.txt').read_text().splitlines()[number - 1]
-    assert configs.parse(pretrain.Settings, shlex.split(line))[0].name.startswith('610m-clm')
+def blocks(page):
+    """{first line without its '# ': lines} of the fenced Python blocks of a page."""
+    texts = re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', page.read_text())
+    return {title: body for title, body in texts}
+
+
+def commands(page):
+    """The shell commands of a page, each in one line."""
+    text = re.sub(r' *\\\n *', ' ', page.read_text())
+    text = re.sub(r'(?m)^```(?:bash|sh|shell)\n((?:.*\n)*?)```',
+                  lambda fenced: re.sub('(?m)^', '    ', fenced[1]), text)
+    begin = re.compile(r'    (\.venv/bin/|make |sed |git |cp )')
+    return [line.strip() for line in text.splitlines() if begin.match(line)]
+
+
+EVERY = [(page.name, command) for page in PAGES for command in commands(page)]
+COPIES = {copy: source for _, command in EVERY if command.startswith('cp ')
+          for source, copy in [shlex.split(command, comments=True)[1:]]}
+
+
+def words_of(command):
+    """The words of a command; what another command copies is named by its source."""
+    words = shlex.split(command.replace('$HEAD', 'head'), comments=True)
+    return [COPIES.get(word, word) for word in words]
+
+
+@pytest.fixture(autouse=True)
+def span(monkeypatch):
+    """The objective of docs/hacking.md, where that page says to put it."""
+    monkeypatch.setitem(data.OBJECTIVES, 'span', None)  # so that the table is afterwards what it was
+    exec(blocks(HACKING)['data.py, behind OBJECTIVES'], dict(vars(data)))
+    return data.OBJECTIVES['span']
+
+
+# ------------------------------------------------------------------------------------------------- commands
+
+def named_after_weights(values):
+    """What a run inherits whose weights are not here: a name."""
+    return {'name': 'smollm2-135m-mlm40'} if values.get('weights_from') else {}
+
+
+@pytest.mark.parametrize('page, command', EVERY)
+def test_a_command_is_bash_and_passes_its_parser(page, command):
+    assert subprocess.run(['bash', '-n', '-c', re.sub('<[a-z ]+>', 'x', command)]).returncode == 0
+    words = words_of(command)
+    for word in words:
+        if re.match(r'(configs|tests|nanoencoder)/', word) or re.fullmatch(r'\w+\.py', word):
+            assert (ROOT / word).exists(), word
+    if words[0] == 'make':
+        targets = re.findall(r'(?m)^([\w.]+):', (ROOT / 'Makefile').read_text())
+        assert set(words[1:]) <= set(targets)
+    if '.venv/bin/' in command:
+        assert re.search(r'\.venv/bin/(python|torchrun) ', command)
+    script = next((word for word in words if word in (*PARSERS, 'evaluate.py', 'fill_mask.py')), '')
+    rest = words[words.index(script) + 1:] if script else []
+    if 'xargs' in words or rest == ['--help']:
+        return
+    if script in PARSERS:
+        cls, actions = PARSERS[script]
+        parse(cls, rest, actions, inherit=named_after_weights)
+    elif script == 'fill_mask.py':
+        assert len(rest) > 1 and not any(word.startswith('--') for word in rest)
+    elif script == 'evaluate.py':
+        names = list(itertools.takewhile(lambda word: not word.startswith('--'), rest))
+        parse(evaluate.Settings, rest[len(names):])
+        assert len(names) == {'table': 1, 'compare': 3, 'export': 2}.get(names[0], len(names))
+        if names[0] == 'figure':
+            assert names[1] in (*figures.AGAINST, 'bars', 'lr', 'switch', 'summary')
+            assert bool(names[2:]) == (names[1] in ('switch', 'summary'))
+        else:
+            assert names[0] in ('table', 'compare', 'export', 'losses')
+    elif 'tests/bench.py' in words:
+        source = (ROOT / 'tests/bench.py').read_text()
+        asked = words[words.index('tests/bench.py') + 1:]
+        assert all(re.search(rf'(?m)^def {word}\(|\'{word}\'', source)
+                   for word in asked if word.isidentifier())
+
+
+def test_all_scripts_are_shown():
+    shown = ' '.join(command for _, command in EVERY)
+    assert len(EVERY) > 60
+    assert all(script in shown for script in (*PARSERS, 'evaluate.py', 'fill_mask.py', 'tests/bench.py'))
+    assert all(f'finetune.py configs/tasks/docs_tc.py --{action}' in shown for action in ('look', 'baseline'))
+
+
+def test_the_line_of_the_table_of_runs_that_a_page_names():
+    numbers = {int(number) for _, command in EVERY for number in re.findall(r'sed -n (\d+)p', command)}
+    lines = (ROOT / 'configs/paper_runs.txt').read_text().splitlines()
+    assert numbers
+    for number in numbers:
+        assert parse(pretrain.Settings, shlex.split(lines[number - 1]))[0].name.startswith('610m-clm')
+
+
+# ------------------------------------------------------------------------------------------- pages and links
+
+def test_the_readme_is_short():
+    text = README.read_text()
+    assert len(text.splitlines()) <= 150
+    assert len(text.split()) <= 1_600
+    assert [line for line in text.splitlines() if len(line) > 100] == []
+
+
+def headings(page):
+    """A page's anchors, as GitHub makes them."""
+    titles = re.findall(r'(?m)^#+ (.*)$', page.read_text())
+    return {re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles}
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', page.read_text()):
+        if not target.startswith('https://'):
+            path = page.parent / target if target else page
+            assert path.exists(), target
+            assert not anchor or anchor in headings(path), anchor
+
+
+def test_the_readme_links_to_every_page():
+    links = re.findall(r'\]\((docs/\w+\.md)', README.read_text())
+    assert {f'docs/{page.name}' for page in PAGES[1:]} == set(links)
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_is_there(page):
+    """Options, files, and functions that are said to be in a file."""
+    text = page.read_text()
+    known = {name for cls, actions in PARSERS.values() for name in (*leaves(cls), *actions)}
+    known |= {*leaves(evaluate.Settings)}
+    options = set(re.findall(r'--(\w+)', re.sub(r'tests/bench\.py.*', '', text)))
+    assert options - known - OF_OTHERS == set()
+    made = {title.split(',')[0] for title in blocks(HACKING)} | {*COPIES}
+    for path in re.findall(r'`((?:nanoencoder|configs|tests)/[\w./]*|\w+\.py)`', text):
+        is_config = (ROOT / 'configs' / path).exists() or (ROOT / 'configs/tasks' / path).exists()
+        assert (ROOT / path).exists() or is_config or path in made, path
+    for name, file in re.findall(r'`(\w+)`(?: and `\w+`)? in\s`([\w/]+\.py)`', text):
+        assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
+
+
+# ------------------------------------------------------------------------------------ the recipes of hacking
+
+def test_the_recipes_have_as_many_lines_as_the_tables_say():
+    def costs(page):
+        rows = re.findall(r'(?m)^\| ([^|]+) \| [^|]+ \| (none|(?:about )?\d+) \|$', page.read_text())
+        return {re.split(',| such', what)[0]: lines for what, lines in rows}
+    size = {title.split(',')[0]: len([line for line in body.splitlines() if line.strip()])
+            for title, body in blocks(HACKING).items()}
+    stated = costs(HACKING)
+    assert stated == costs(README) and len(stated) == 7
+    size['nanoencoder/metrics.py'] += 2  # the line that returns it, and the version
+    for what, file in (('model size', 'configs/deep.py'), ('learning-rate schedule', 'pretrain.py'),
+                       ('objective', 'data.py'), ('task', 'configs/tasks/topics.py'),
+                       ('metric', 'nanoencoder/metrics.py')):
+        assert int(stated[what]) == size[file], what
+
+
+def test_span_masking(corpus, settings, span):
+    source = data.Corpus(corpus)
+    rows = [(i, i % 40) for i in range(200)]
+    cfg = settings(phases=(('span', 9),), mask_ratio=0.3)
+    clm, _ = data.make_batch(source, 'train', rows, 0, 'clm', cfg)
+    batch, hashes = data.make_batch(source, 'train', rows, 0, 'span', cfg)
+    again, _ = data.make_batch(source, 'train', rows, 0, 'span', cfg)
+    masked, special = batch.targets != data.NO_TARGET, np.isin(clm.tokens, source.meta['special_ids'])
+    assert np.array_equal(batch.tokens, again.tokens) and batch.lengths == clm.lengths
+    assert special.any() and not (masked & special).any()
+    assert (batch.tokens[masked] == source.meta['mask_token_id']).all()
+    assert np.array_equal(batch.tokens[~masked], clm.tokens[~masked])
+    assert np.array_equal(batch.targets[masked], clm.tokens[masked])
+    counts = (~special).reshape(len(rows), cfg.context).sum(1)
+    assert masked.reshape(len(rows), cfg.context).sum(1).tolist() == [round(0.3 * n) for n in counts.tolist()]
+    follows = masked[1:][masked[:-1]].mean()  # 0.3 if tokens were masked one by one
+    assert follows > 0.6
+
+
+def test_span_masking_trains_resumes_and_is_counted(settings, capsys):
+    cfg = settings(phases=(('clm', 4), ('span', 8)), save_every=6)
+    pretrain.train(cfg)
+    lines = log_lines(f'{cfg.out}/{cfg.name}')
+    assert [line['phase'] for line in lines] == ['clm'] * 4 + ['span'] * 8
+    assert {'val_clm_loss', 'val_mlm_loss', 'val_span_loss'} <= lines[-1].keys()
+    assert lines[-1]['val_span_loss'] < lines[5]['val_span_loss']
+    shutil.rmtree(f'{cfg.out}/{cfg.name}/12')
+    pretrain.train(cfg)
+    assert log_lines(f'{cfg.out}/{cfg.name}') == lines
+    cost.dry_run(cfg, 1)
+    assert 'of span' in capsys.readouterr().out
+
+
+def test_the_schedule_of_hacking(settings):
+    scope = dict(vars(pretrain))
+    exec(blocks(HACKING)['pretrain.py'], scope)
+    cfg = settings(phases=(('mlm', 110),), warmup_steps=10, decay_steps=0, lr=1.0)
+    rates = [scope['lr_at'](step, cfg) for step in range(110)]
+    assert rates[0] == 0.1 and rates[9] == rates[10] == 1 and rates[60] == pytest.approx(0.5)
+    assert rates[109] == pytest.approx((1 + math.cos(0.99 * math.pi)) / 2)
+
+
+def test_the_size_of_hacking(tmp_path):
+    shutil.copy(ROOT / 'configs/tiny.py', tmp_path)
+    (tmp_path / 'deep.py').write_text(blocks(HACKING)['configs/deep.py'])
+    cfg, _ = parse(pretrain.Settings, [str(tmp_path / 'deep.py')])
+    assert (cfg.name, cfg.model.num_hidden_layers, cfg.model.vocab_size) == ('deep', 6, 4_096)
+
+
+def test_the_task_of_hacking(tmp_path):
+    (tmp_path / 'topics.py').write_text(blocks(HACKING)['configs/tasks/topics.py'])
+    for split, count in (('train', 40), ('test', 4)):
+        rows = ''.join(f'Title {i},Text {i},{"ab"[i % 2]}\n' for i in range(count))
+        (tmp_path / f'{split}.csv').write_text('title,text,topic\n' + rows)
+    task, _ = parse(tasks.Task, [str(tmp_path / 'topics.py'), f'--data={tmp_path}'])
+    rows, labels = tasks.load(task)
+    assert labels == ('a', 'b') and [len(rows[split]) for split in rows] == [36, 4, 4]
+    assert json.dumps(rows['test'][1]).count('Title 1\\nText 1') == 1
+
+
+def test_the_metric_of_hacking():
+    rows = [{'gold': ['O', 'B-X'], 'pred': ['O', 'O']}, {'gold': ['O'], 'pred': ['O']}]
+    scope = dict(vars(metrics), rows=rows)
+    exec(blocks(HACKING)['nanoencoder/metrics.py, in score_tags'], scope)
+    assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags) and evaluate.VERSION

@@ -1,4 +1,5 @@
-# Your own texts: a folder (or one file) of .txt (a file is a document), .jsonl or .parquet. Give --path and --out.
+# Your own texts: a folder (or one file) of .txt, .jsonl or .parquet. Give --path and --out.
+# A .txt is one document; one of more than a million characters is cut at empty lines into many.
 source = "folder"
 column = "text"                      # of .jsonl and .parquet
 tokenizer = "configs/corpora/docs"   # 4,096 ids of technical English; for real runs an own or a larger one
