@@ -60,9 +60,9 @@ class Settings(tasks.Task):
     beta2: float = setting(0.95, 0, 1)
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)
-    weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16, as the authors: loses small updates
-    tokens_at_once: int = setting(16_384, 1, fixes='nothing')  # of a batch (IR: all of it)
-    recompute: bool = setting(False, fixes='nothing')    # activations in the backward pass
+    weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16: as the authors, loses small updates
+    tokens_at_once: int = setting(16_384, 1, fixes='nothing')  # a batch takes several passes
+    recompute: bool = setting(False, fixes='nothing')    # activations, to save memory
     device: str = setting('auto', choices=('auto', 'cpu', 'cuda', 'mps'), fixes='nothing')
     dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # auto: bf16 where CUDA has it
     save_model: bool = setting(False, fixes='nothing')   # also write fine-tuned/<the same path>

@@ -1,4 +1,4 @@
-"""The twelve tasks on files of their true schema, the alignment of every gold answer and entity, bad input, the embedded tasks."""
+"""The twelve tasks on files of their true schema, the alignment of answers and entities, bad input."""
 import collections
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def jsonl(path, rows):
     path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
 
 
-# ---------------------------------------------------------------------------------------- the twelve, by schema
+# -------------------------------------------------------------------------------------- the twelve, by schema
 
 def names(*labels):
     return datasets.ClassLabel(names=list(labels))
@@ -49,24 +49,32 @@ def names(*labels):
 TEXT, NUMBER = datasets.Value('string'), datasets.Value('int32')
 SQUAD = {'id': TEXT, 'title': TEXT, 'context': TEXT, 'question': TEXT,
          'answers': {'text': datasets.List(TEXT), 'answer_start': datasets.List(NUMBER)}}
-SQUAD_ROW = {'id': 'x1', 'title': 'T', 'context': 'It is 42 m high.', 'question': 'How high?', 'answers': {'text': ['42 m'], 'answer_start': [6]}}
+SQUAD_ROW = {'id': 'x1', 'title': 'T', 'context': 'It is 42 m high.', 'question': 'How high?',
+             'answers': {'text': ['42 m'], 'answer_start': [6]}}
 EMPTY_ROW = SQUAD_ROW | {'id': 'x2', 'answers': {'text': [], 'answer_start': []}}
 CONLL = ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG', 'B-LOC', 'I-LOC', 'B-MISC', 'I-MISC')
 SCHEMAS = {  # config: (files below the folder {path: split's rows}, features, a row)
-    'sst2': ('glue/sst2/{}-00000-of-00001.parquet', ('train', 'validation'), {'sentence': TEXT, 'label': names('negative', 'positive'), 'idx': NUMBER},
+    'sst2': ('glue/sst2/{}-00000-of-00001.parquet', ('train', 'validation'),
+             {'sentence': TEXT, 'label': names('negative', 'positive'), 'idx': NUMBER},
              {'sentence': 'a fine film ', 'label': 1, 'idx': 7}),
     'qqp': ('glue/qqp/{}-00000-of-00001.parquet', ('train', 'validation'),
-            {'question1': TEXT, 'question2': TEXT, 'label': names('not_duplicate', 'duplicate'), 'idx': NUMBER},
+            {'question1': TEXT, 'question2': TEXT, 'label': names('not_duplicate', 'duplicate'),
+             'idx': NUMBER},
             {'question1': 'Why?', 'question2': 'Why so?', 'label': 1, 'idx': 7}),
     'mnli': ('glue/mnli/{}-00000-of-00001.parquet', ('train', 'validation_matched'),
-             {'premise': TEXT, 'hypothesis': TEXT, 'label': names('entailment', 'neutral', 'contradiction'), 'idx': NUMBER},
+             {'premise': TEXT, 'hypothesis': TEXT, 'label': names('entailment', 'neutral', 'contradiction'),
+              'idx': NUMBER},
              {'premise': 'It rains.', 'hypothesis': 'It is dry.', 'label': 2, 'idx': 7}),
-    'conll2003': ('conll2003-en/data/{}-00000-of-00001.parquet', tasks.SPLITS, {'words': datasets.List(TEXT), 'ner': datasets.List(names(*CONLL))},
+    'conll2003': ('conll2003-en/data/{}-00000-of-00001.parquet', tasks.SPLITS,
+                  {'words': datasets.List(TEXT), 'ner': datasets.List(names(*CONLL))},
                   {'words': ['EU', 'rejects', 'German', 'call'], 'ner': [3, 0, 7, 0]}),
-    'ontonotes': ('ontonotes5/default/{}/0000.parquet', tasks.SPLITS, {'tokens': datasets.List(TEXT), 'tags': datasets.List(names('O', 'B-DATE', 'I-DATE', 'B-GPE'))},
+    'ontonotes': ('ontonotes5/default/{}/0000.parquet', tasks.SPLITS,
+                  {'tokens': datasets.List(TEXT),
+                   'tags': datasets.List(names('O', 'B-DATE', 'I-DATE', 'B-GPE'))},
                   {'tokens': ['In', 'May', '1999', ',', 'Rome'], 'tags': [0, 1, 2, 0, 3]}),
     'uner': ('uner_en/{}.jsonl', tasks.SPLITS, None,
-             {'idx': 'a-1', 'text': 'Al Gore', 'tokens': ['Al', 'Gore', 'x', 'y'], 'ner_tags': ['B-PER', 'I-PER', 'B-OTH', 'B-O'], 'annotator': ['z']}),
+             {'idx': 'a-1', 'text': 'Al Gore', 'tokens': ['Al', 'Gore', 'x', 'y'],
+              'ner_tags': ['B-PER', 'I-PER', 'B-OTH', 'B-O'], 'annotator': ['z']}),
     'squad': ('squad/plain_text/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, SQUAD_ROW),
     'squad_v2': ('squad_v2/squad_v2/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, EMPTY_ROW),
     'record': ('record/data/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, SQUAD_ROW),
@@ -82,12 +90,15 @@ def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
         if features is None:
             jsonl(path, [row] * 40)
         else:
-            table = datasets.Dataset.from_dict({key: [row[key]] * 40 for key in row}, features=datasets.Features(features))
+            table = datasets.Dataset.from_dict({key: [row[key]] * 40 for key in row},
+                                               features=datasets.Features(features))
             table.to_parquet(path)
-    subset = {'squad': 'plain_text', 'squad_v2': 'squad_v2', 'ontonotes': 'default'}.get(name, task(name).subset)
+    subset = {'squad': 'plain_text', 'squad_v2': 'squad_v2',
+              'ontonotes': 'default'}.get(name, task(name).subset)
     rows, labels = tasks.load(task(name, data=str(tmp_path), subset=subset))
     assert {split: len(found) for split, found in rows.items()} == (
-        {'train': 38, 'validation': 2, 'test': 40} if task(name).validation == '' else {'train': 40, 'validation': 40, 'test': 40})
+        {'train': 38, 'validation': 2, 'test': 40} if task(name).validation == '' else
+        {'train': 40, 'validation': 40, 'test': 40})
     first = rows['test'][0]
     if name == 'sst2':
         assert (first['text'], first['label'], first['id']) == ('a fine film ', 'positive', '7')
@@ -95,13 +106,16 @@ def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
     if name == 'qqp':
         assert (first['text'], first['label']) == ('Question 1: Why?\nQuestion 2: Why so?', 'duplicate')
     if name == 'mnli':
-        assert (first['text'], first['label']) == ('Premise: It rains.\nHypothesis: It is dry.', 'contradiction')
+        assert (first['text'], first['label']) == ('Premise: It rains.\nHypothesis: It is dry.',
+                                                   'contradiction')
     if name == 'conll2003':
         assert first['tags'] == ['B-ORG', 'O', 'B-MISC', 'O'] and labels == CONLL
     if name == 'ontonotes':
-        assert first['tags'] == ['O', 'B-DATE', 'I-DATE', 'O', 'B-GPE'] and labels == ('O', 'B-DATE', 'I-DATE', 'B-GPE')
+        assert first['tags'] == ['O', 'B-DATE', 'I-DATE', 'O', 'B-GPE']
+        assert labels == ('O', 'B-DATE', 'I-DATE', 'B-GPE')
     if name == 'uner':
-        assert first['tags'] == ['B-PER', 'I-PER', 'O', 'O'] and labels == ('O', 'B-PER', 'I-PER') and first['id'] == 'a-1'
+        assert first['tags'] == ['B-PER', 'I-PER', 'O', 'O'] and first['id'] == 'a-1'
+        assert labels == ('O', 'B-PER', 'I-PER')
         assert "120 labels 'B-OTH' read as 'O'" in capsys.readouterr().err
     if name in ('squad', 'record'):
         assert first['answers'] == [('42 m', 6)] and first['question'] == 'How high?\n'
@@ -110,16 +124,20 @@ def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
 
 
 def beir(folder, name):
-    """BEIR's two hub repositories, converted to parquet: three documents, one of them unjudged, and eight queries."""
+    """BEIR's two hub repositories, converted to parquet: three documents, one unjudged, and eight queries."""
     def parquet(path, rows):
         path.parent.mkdir(parents=True, exist_ok=True)
         datasets.Dataset.from_list(rows).to_parquet(path)
-    parquet(folder / f'{name}/corpus/corpus/0000.parquet', [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)])
-    parquet(folder / f'{name}/queries/queries/0000.parquet', [{'_id': f'q{k}', 'title': '', 'text': f'what {k}'} for k in range(8)])
-    found = [{'query-id': f'q{k}', 'corpus-id': f'd{k % 2}', 'score': (2, 1, 0, 1, 1, 1, 1, 1)[k]} for k in range(8)]
+    parquet(folder / f'{name}/corpus/corpus/0000.parquet',
+            [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)])
+    parquet(folder / f'{name}/queries/queries/0000.parquet',
+            [{'_id': f'q{k}', 'title': '', 'text': f'what {k}'} for k in range(8)])
+    found = [{'query-id': f'q{k}', 'corpus-id': f'd{k % 2}', 'score': (2, 1, 0, 1, 1, 1, 1, 1)[k]}
+             for k in range(8)]
     for split in ('validation', 'test'):
         parquet(folder / f'{name}-qrels/default/{split}/0000.parquet', found)
-    parquet(folder / 'msmarco-pairs/data/train-00000-of-00001.parquet', [{'query': 'why', 'positive': 'because'}] * 3)
+    parquet(folder / 'msmarco-pairs/data/train-00000-of-00001.parquet',
+            [{'query': 'why', 'positive': 'because'}] * 3)
 
 
 def test_a_local_copy_of_msmarco_and_nq(tmp_path, capsys):
@@ -127,27 +145,34 @@ def test_a_local_copy_of_msmarco_and_nq(tmp_path, capsys):
     rows, _ = tasks.load(task('msmarco', data=str(tmp_path)))
     assert rows['train'][0] == {'query': 'Query: why', 'positive': 'Document: because'}
     assert rows['corpus'] == {'d0': 'Document: text 0', 'd1': 'Document: text 1'}          # judged ones alone
-    assert rows['test'][:2] == [{'id': 'q0', 'query': 'Query: what 0', 'grades': {'d0': 2}}, {'id': 'q1', 'query': 'Query: what 1', 'grades': {'d1': 1}}]
+    assert rows['test'][:2] == [{'id': 'q0', 'query': 'Query: what 0', 'grades': {'d0': 2}},
+                                {'id': 'q1', 'query': 'Query: what 1', 'grades': {'d1': 1}}]
     assert '1 of 8 queries have no relevant document' in capsys.readouterr().err
     beir(tmp_path, 'nq')
     rows, _ = tasks.load(task('nq', data=str(tmp_path)))
     assert rows['corpus']['d1'] == 'Document: T1. text 1'
-    assert len(rows['validation']) + len(rows['test']) == 7 and not {row['id'] for row in rows['validation']} & {row['id'] for row in rows['test']}
+    assert len(rows['validation']) + len(rows['test']) == 7
+    assert not {row['id'] for row in rows['validation']} & {row['id'] for row in rows['test']}
 
 
 def test_a_local_copy_of_mldr(tmp_path):
     beir(tmp_path, 'msmarco')
-    jsonl(tmp_path / 'mldr-en/corpus.jsonl', [{'docid': 'd0', 'text': 'long ' * 50}, {'docid': 'd1', 'text': 'other'}, {'docid': 'd2', 'text': 'never judged'}])
+    jsonl(tmp_path / 'mldr-en/corpus.jsonl',
+          [{'docid': 'd0', 'text': 'long ' * 50}, {'docid': 'd1', 'text': 'other'},
+           {'docid': 'd2', 'text': 'never judged'}])
     for split in ('dev', 'test'):
-        jsonl(tmp_path / f'mldr-en/{split}.jsonl', [{'query_id': f'q-{split}', 'query': 'what', 'positive_passages': [{'docid': 'd0', 'text': 'long'}],
+        jsonl(tmp_path / f'mldr-en/{split}.jsonl', [{'query_id': f'q-{split}', 'query': 'what',
+                                                     'positive_passages': [{'docid': 'd0', 'text': 'long'}],
                                                     'negative_passages': [{'docid': 'd1', 'text': 'other'}]}])
     rows, _ = tasks.load(task('mldr', data=str(tmp_path)))
-    assert rows['validation'] == [{'id': 'q-dev', 'query': 'Query: what', 'grades': {'d0': 1}}] and list(rows['corpus']) == ['d0']
+    assert rows['validation'] == [{'id': 'q-dev', 'query': 'Query: what', 'grades': {'d0': 1}}]
+    assert list(rows['corpus']) == ['d0']
 
 
 def test_hub_reading_goes_through_datasets(tmp_path):
-    """A folder in the hub's parquet layout stands for the hub; a missing one is one line that names --data."""
-    table = datasets.Dataset.from_dict({'tokens': [['In', 'May']], 'tags': [[0, 1]]}, features=datasets.Features(
+    """A folder in the hub's parquet layout stands for the hub; a missing one is a line that names --data."""
+    table = datasets.Dataset.from_dict({'tokens': [['In', 'May']], 'tags': [[0, 1]]},
+                                       features=datasets.Features(
         {'tokens': datasets.List(TEXT), 'tags': datasets.List(names('O', 'B-DATE'))}))
     (tmp_path / 'ontonotes5/default/train').mkdir(parents=True)
     table.to_parquet(tmp_path / 'ontonotes5/default/train/0000.parquet')
@@ -168,17 +193,22 @@ def test_every_config_parses_for_both_scripts():
     assert len(paths) == 20
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
-    assert {task(name).dataset for name in ('sst2', 'qqp', 'mnli', 'conll2003', 'ontonotes', 'uner', 'squad', 'squad_v2', 'record',
+    assert {task(name).dataset for name in ('sst2', 'qqp', 'mnli', 'conll2003', 'ontonotes', 'uner', 'squad',
+                                            'squad_v2', 'record',
                                             'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
 
 
-# --------------------------------------------------------------------------------------------------- alignment
+# -------------------------------------------------------------------------------------------------- alignment
 
 def tokenizers():
     return [TOKENIZER] + ([load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
 
 
-STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567', 'e\u0301', '\u00a0x', 'ﬁ', 'Ünïcödé123', '—', '""']
+STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567',
+           'e\u0301',
+           '\u00a0x',
+           'ﬁ',
+           'Ünïcödé123', '—', '""']
 
 
 def check_tagging(rows, labels, tokenizer):
@@ -189,13 +219,14 @@ def check_tagging(rows, labels, tokenizer):
             at = np.flatnonzero((example.words >= start) & (example.words < end))
             assert np.array_equal(at, np.arange(at[0], at[-1] + 1)) or not (np.diff(at) > 2).any()
             text = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
-            assert text.strip() == tokenizer.normalize(' '.join(row['words'][start:end])).strip(), (text, row['words'][start:end])
+            words = row['words'][start:end]
+            assert text.strip() == tokenizer.normalize(' '.join(words)).strip(), (text, words)
         own = example.words >= 0
         assert [labels[k] for k in example.targets[own]] == [row['tags'][w] for w in example.words[own]]
 
 
 def check_questions(rows, tokenizer):
-    """(answers, those that begin or end inside a token): the tokens of an answer hold its text, and nothing of a further token."""
+    """(answers, those that begin or end inside a token): an answer's tokens hold its text, none too many."""
     made, lost = tasks.kind_of(task('docs_qa')).examples(rows, (), tokenizer, 1 << 20)
     answers = inside = 0
     for row, example in zip(rows, made):
@@ -207,14 +238,16 @@ def check_questions(rows, tokenizer):
         text, start = row['answers'][0]
         first, last = example.words[at[0], 0], example.words[at[-1], 1]
         found = row['context'][first:last]
-        assert text.strip() in found and tokenizer.normalize(found.strip()) in tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
+        decoded = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
+        assert text.strip() in found and tokenizer.normalize(found.strip()) in decoded
         inside += found.strip() != text.strip()
         for k in (at[0], at[-1]):  # both ends are needed
             assert example.words[k, 0] < start + len(text) and example.words[k, 1] > start
     return answers, inside
 
 
-NFC = Tokenizer(TOKENIZER.pattern, TOKENIZER.ranks, TOKENIZER.specials, TOKENIZER.roles, nfc=True)  # as Qwen's
+# as Qwen's
+NFC = Tokenizer(TOKENIZER.pattern, TOKENIZER.ranks, TOKENIZER.specials, TOKENIZER.roles, nfc=True)
 
 
 @pytest.mark.parametrize('tokenizer', [*tokenizers(), NFC])
@@ -222,7 +255,8 @@ def test_strange_words_align(tokenizer):
     draw = random.Random(1)
     rows = []
     for k in range(300):
-        words = [word for _ in range(draw.randint(1, 12)) for word in [draw.choice(STRANGE + ['plain', 'words'])]]
+        words = [word for _ in range(draw.randint(1, 12))
+                 for word in [draw.choice(STRANGE + ['plain', 'words'])]]
         tags, inside = [], False
         for _ in words:
             tags.append(draw.choice(['O', 'B-X', 'I-X'] if inside else ['O', 'B-X']))
@@ -233,7 +267,8 @@ def test_strange_words_align(tokenizer):
     for k in range(300):
         words = draw.choices(STRANGE, k=10)
         context, start = ' '.join(words), len(' '.join(words[:4])) + 1
-        rows.append({'id': str(k), 'question': 'What?\n', 'context': context, 'answers': [(' '.join(words[4:6]), start)], 'candidates': []})
+        rows.append({'id': str(k), 'question': 'What?\n', 'context': context,
+                     'answers': [(' '.join(words[4:6]), start)], 'candidates': []})
     check_questions(rows, tokenizer)
 
 
@@ -245,7 +280,8 @@ def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
         check_tagging(rows[split], labels, tokenizer)
     assert sum(tag.startswith('B-') for row in rows['test'] for tag in row['tags']) == 449 + 322 + 317
     rows, _ = tasks.load(task('squad', data=str(REAL / 'squad_dev'), validation='validation', test='test'))
-    answers, inside = (sum(both) for both in zip(*(check_questions(rows[split], tokenizer) for split in tasks.SPLITS)))
+    answers, inside = (sum(both) for both in zip(*(check_questions(rows[split], tokenizer)
+                                                   for split in tasks.SPLITS)))
     assert answers == 7_721 + 1_156 + 1_693
     assert inside < 0.06 * answers  # "(Reich" or "1960s": the rest of a token comes along
     print(answers, inside)
@@ -254,10 +290,13 @@ def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
 def test_answers_are_read_from_the_text_as_it_was():
     """Where a tokenizer composes e and its accent, characters still count in the text it was given."""
     context = 'un cafe\u0301 a\u0323\u0307x \u1100\u1161\u11a8 fin'
-    assert [context[a:b] for a, b in zip(questions.original_places(context, NFC), questions.original_places(context, NFC)[1:])] == [
+    assert [context[a:b] for a, b in zip(questions.original_places(context, NFC),
+                                         questions.original_places(context, NFC)[1:])] == [
         *'un caf', 'e\u0301', ' ', 'a\u0323', '\u0307', 'x', ' ', '\u1100\u1161\u11a8', *' fin']
-    assert questions.original_places('l\u0304\u0323x', NFC).tolist() == [0, 3, 4]  # prefixes are 1, 2, 1, 2 long in normal form
-    rows = [{'id': '0', 'question': 'What?\n', 'context': context, 'answers': [('cafe\u0301', 3)], 'candidates': []}]
+    # prefixes are 1, 2, 1, 2 long in normal form
+    assert questions.original_places('l\u0304\u0323x', NFC).tolist() == [0, 3, 4]
+    rows = [{'id': '0', 'question': 'What?\n', 'context': context, 'answers': [('cafe\u0301', 3)],
+             'candidates': []}]
     made, _ = tasks.kind_of(task('docs_qa')).examples(rows, (), NFC, 100)
     at = np.flatnonzero(made[0].targets == 1)
     assert context[made[0].words[at[0], 0]:made[0].words[at[-1], 1]] == 'cafe\u0301'
@@ -265,7 +304,8 @@ def test_answers_are_read_from_the_text_as_it_was():
 
 
 def test_truncation_is_counted():
-    rows = [{'id': '0', 'words': ['word'] * 30, 'tags': ['O'] * 3 + ['B-CODE'] + ['I-CODE'] * 16 + ['B-CODE', 'O'] * 5}]
+    rows = [{'id': '0', 'words': ['word'] * 30,
+             'tags': ['O'] * 3 + ['B-CODE'] + ['I-CODE'] * 16 + ['B-CODE', 'O'] * 5}]
     made, lost = tasks.kind_of(task('docs_tc')).examples(rows, ('O', 'B-CODE', 'I-CODE'), TOKENIZER, 11)
     assert len(made[0].tokens) == 11 and made[0].tokens[-1] == TOKENIZER.ids['eos']
     kept = made[0].words.max() + 1
@@ -278,77 +318,97 @@ def test_truncation_is_counted():
 def test_windows_cover_the_context_and_lost_answers_are_counted():
     words = [f'w{k}' for k in range(200)]
     context = ' '.join(words)
-    rows = [{'id': str(k), 'question': 'Which?\n', 'context': context, 'answers': [(word, context.index(word + ' '))], 'candidates': []}
+    rows = [{'id': str(k), 'question': 'Which?\n', 'context': context,
+             'answers': [(word, context.index(word + ' '))], 'candidates': []}
             for k, word in enumerate(words[:190:7])]
-    rows.append({'id': 'long', 'question': 'Which?\n', 'context': context, 'answers': [(' '.join(words[20:120]), context.index('w20 '))], 'candidates': []})
+    rows.append({'id': 'long', 'question': 'Which?\n', 'context': context,
+                 'answers': [(' '.join(words[20:120]), context.index('w20 '))], 'candidates': []})
     made, lost = tasks.kind_of(task('docs_qa', overlap=16)).examples(rows, (), TOKENIZER, 64)
     assert lost['answers'] == 1 and lost['texts'] == len(rows) and lost['windows'] == len(made) - len(rows)
     for k, row in enumerate(rows[:-1]):
         windows = [example for example in made if example.row == k]
         assert all(len(window.tokens) <= 64 for window in windows)
-        assert {int(c) for window in windows for a, b in window.words[window.words[:, 0] >= 0] for c in range(a, b)} >= set(
+        assert {int(c) for window in windows for a, b in window.words[window.words[:, 0] >= 0]
+                for c in range(a, b)} >= set(
             range(len(context))) - {i for i, c in enumerate(context) if c == ' '}
         text, start = row['answers'][0]
-        assert any((window.targets == 1).any() and context[window.words[window.targets == 1][0, 0]:window.words[window.targets == 1][-1, 1]] == text
-                   for window in windows)
+        tagged = [window.words[window.targets == 1] for window in windows]
+        assert any(len(words) and context[words[0, 0]:words[-1, 1]] == text for words in tagged)
 
 
 @pytest.mark.parametrize('qa_head', ['tag', 'span'])
 def test_a_part_of_an_answer_is_no_span(qa_head):
     context = ' '.join(f'w{k}' for k in range(100))
     answer = context[context.index('w20 '):context.index(' w60')]
-    rows = [{'id': '0', 'question': 'Which?\n', 'context': context, 'answers': [(answer, context.index('w20 '))], 'candidates': []}]
+    rows = [{'id': '0', 'question': 'Which?\n', 'context': context,
+             'answers': [(answer, context.index('w20 '))], 'candidates': []}]
     made, lost = tasks.kind_of(task('docs_qa', overlap=4, qa_head=qa_head)).examples(rows, (), TOKENIZER, 60)
-    assert lost['answers'] == 1 and any((example.targets == 1).any() for example in made) == (qa_head == 'tag')
+    assert lost['answers'] == 1 and any((example.targets == 1).any()
+                                        for example in made) == (qa_head == 'tag')
 
 
 def test_lone_surrogates_do_not_shift_what_follows():
-    row = {'context': 'x \ud800 the answer', 'question': 'Wh\udc00?', 'answers': {'text': ['answer'], 'answer_start': [8]}}
+    row = {'context': 'x \ud800 the answer', 'question': 'Wh\udc00?',
+           'answers': {'text': ['answer'], 'answer_start': [8]}}
     made = tasks.kind_of(task('docs_qa')).make_row(row, None, 'row 0')
     assert check_questions([made | {'id': '0'}], TOKENIZER) == (1, 0)
-    made = tasks.kind_of(task('docs_tc')).make_row({'tokens': ['\ud800', 'Rome'], 'tags': ['O', 'B-CODE']}, Labels(task('docs_tc')), 'row 0')
+    made = tasks.kind_of(task('docs_tc')).make_row({'tokens': ['\ud800', 'Rome'], 'tags': ['O', 'B-CODE']},
+                                                   Labels(task('docs_tc')), 'row 0')
     check_tagging([made | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
 
 
 def test_answers_with_an_inclusive_end():
-    row = {'context': 'It is 42 m high.', 'question': 'How?', 'answers': [{'text': '42 m', 'start': 6, 'end': 9}]}
+    row = {'context': 'It is 42 m high.', 'question': 'How?',
+           'answers': [{'text': '42 m', 'start': 6, 'end': 9}]}
     made = tasks.kind_of(task('record')).make_row(row, None, 'row 0')
     assert made['answers'] == [('42 m', 6)]
     with pytest.raises(ValueError, match='not characters 6 to 10'):
-        tasks.kind_of(task('record')).make_row(row | {'answers': [{'text': '42 m', 'start': 6, 'end': 10}]}, None, 'row 0')
+        tasks.kind_of(task('record')).make_row(row | {'answers': [{'text': '42 m', 'start': 6, 'end': 10}]},
+                                               None, 'row 0')
 
 
-# --------------------------------------------------------------------------------------------------- bad input
+# -------------------------------------------------------------------------------------------------- bad input
 
-GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'}, {'text': 'poor', 'title': 'y', 'label': 'bad'}],
+GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'},
+               {'text': 'poor', 'title': 'y', 'label': 'bad'}],
         'tc': [{'tokens': ['Rome', 'fell'], 'tags': ['B-LOC', 'O']}],
-        'qa': [{'question': 'Who?', 'context': 'It was me.', 'answers': {'text': ['me'], 'answer_start': [7]}}]}
+        'qa': [{'question': 'Who?', 'context': 'It was me.',
+                'answers': {'text': ['me'], 'answer_start': [7]}}]}
 
 
 @pytest.mark.parametrize('kind, bad, parts', [
-    ('sc', {'text': 'x', 'title': 'x', 'label': 'great'}, ("train row 2: label 'great' is none of bad, good",)),
+    ('sc', {'text': 'x', 'title': 'x', 'label': 'great'},
+     ("train row 2: label 'great' is none of bad, good",)),
     ('sc', {'text': 'x', 'title': 'x', 'label': 5}, ('train row 2: label 5',)),
     ('sc', {'text': 'x', 'title': 'x', 'label': -1}, ('train row 2: label -1',)),
     ('sc', {'text': 'x', 'title': 'x', 'label': None}, ('train row 2: label None',)),
     ('sc', {'text': 'x', 'label': 'good'}, ("train row 2: has no column 'title'", 'text, label')),
     ('sc', {'text': 'x', 'title': 'x'}, ("no column 'label'",)),
-    ('tc', {'tokens': ['a'], 'tags': ['B-LOC', 'O']}, ('1 words and 2 tags',)), ('tc', {'tokens': [], 'tags': []}, ('has no word',)),
+    ('tc', {'tokens': ['a'], 'tags': ['B-LOC', 'O']}, ('1 words and 2 tags',)),
+    ('tc', {'tokens': [], 'tags': []}, ('has no word',)),
     ('tc', {'tokens': ['a'], 'tags': 'O'}, ("column 'tags' holds 'O' where list",)),
     ('tc', {'tokens': ['a'], 'tags': ['Location']}, ("tag 'Location' is neither O nor B-TYPE",)),
-    ('qa', {'question': 'Who?', 'context': 'It was me.', 'answers': {'text': ['you'], 'answer_start': [7]}}, ("answer 'you' is not at character 7",)),
+    ('qa', {'question': 'Who?', 'context': 'It was me.', 'answers': {'text': ['you'], 'answer_start': [7]}},
+     ("answer 'you' is not at character 7",)),
     ('qa', {'question': 'Who?', 'context': 'It was me.', 'answers': 'me'}, ("column 'answers' has neither",)),
     ('qa', {'question': 'Who?', 'answers': {'text': [], 'answer_start': []}}, ("no column 'context'",)),
-    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, ('2 answers and 1 starts',)),
-    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': ['me'], 'answer_start': [-2]}}, ("answer 'me' is not at character -2",)),
-    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': 'm', 'answer_start': [0]}}, ('has neither',)),
-    ('qa', {'question': 'Who?', 'context': 'me', 'answers': [{'text': 'm', 'start': 'x', 'end': None}]}, ('row 2: not a row of QA',)),
+    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': ['me', 'x'], 'answer_start': [0]}},
+     ('2 answers and 1 starts',)),
+    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': ['me'], 'answer_start': [-2]}},
+     ("answer 'me' is not at character -2",)),
+    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': 'm', 'answer_start': [0]}},
+     ('has neither',)),
+    ('qa', {'question': 'Who?', 'context': 'me', 'answers': [{'text': 'm', 'start': 'x', 'end': None}]},
+     ('row 2: not a row of QA',)),
     ('tc', {'tokens': [None], 'tags': ['O']}, ('None is not a word',)),
     ('sc', {'text': 'x', 'title': 'x', 'label': ['good']}, ("label \\['good'\\] is none of",)),
 ])
 def test_bad_rows_are_named(tmp_path, kind, bad, parts):
     for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', GOOD[kind] * 2 if split != 'train' else (GOOD[kind] * 2)[:2] + [bad] + GOOD[kind])
-    result = look(f'example_{kind}', f'--data={tmp_path}', *(['--validation=validation'] if kind == 'sc' else []))
+        jsonl(tmp_path / f'{split}.jsonl',
+              GOOD[kind] * 2 if split != 'train' else (GOOD[kind] * 2)[:2] + [bad] + GOOD[kind])
+    result = look(f'example_{kind}', f'--data={tmp_path}',
+                  *(['--validation=validation'] if kind == 'sc' else []))
     one_line_error(result, *parts)
 
 
@@ -359,18 +419,23 @@ def test_bad_rows_are_named(tmp_path, kind, bad, parts):
     (lambda folder: (folder / 'train.jsonl').write_text('[1]\n'), ('train.jsonl:1: not an object',)),
     (lambda folder: (folder / 'train.jsonl').write_bytes(b'{"text": "\xff"}\n'), ('invalid UTF-8',)),
     (lambda folder: (folder / 'train.parquet').write_bytes(b'PAR1'), ('not a whole parquet',)),
-    (lambda folder: (folder / 'train.csv').write_text('title,text,label\na,b\n'), ('train.csv:2: has 2 fields, the header 3',)),
+    (lambda folder: (folder / 'train.csv').write_text('title,text,label\na,b\n'),
+     ('train.csv:2: has 2 fields, the header 3',)),
     (lambda folder: (folder / 'train.csv').write_text('title,text,label\n'), ('holds no row',)),
-    (lambda folder: (folder / 'train.csv').write_text('title,text,label\na,"open,good\nb,c,bad\n'), ('is a quote left open',)),
-    (lambda folder: (folder / 'train.csv').write_text('text,text,label\na,b,good\n'), ('two columns of its header',)),
+    (lambda folder: (folder / 'train.csv').write_text('title,text,label\na,"open,good\nb,c,bad\n'),
+     ('is a quote left open',)),
+    (lambda folder: (folder / 'train.csv').write_text('text,text,label\na,b,good\n'),
+     ('two columns of its header',)),
 ])
 def test_bad_files_are_named(tmp_path, make, parts):
     make(tmp_path)
     one_line_error(look('example_sc', f'--data={tmp_path}'), *parts)
 
 
-@pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={}', '--template={text.x}', '--template={a!r}', '--train=',
-                                    "--labels=('a', 'a')", '--dataset=a/b', '--trained_on=a-b', '--label_map=(("a", 1),)', '--hold_out=1.0'])
+@pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={}',
+                                    '--template={text.x}', '--template={a!r}', '--train=',
+                                    "--labels=('a', 'a')", '--dataset=a/b', '--trained_on=a-b',
+                                    '--label_map=(("a", 1),)', '--hold_out=1.0'])
 def test_bad_task_settings_are_named(tmp_path, option):
     one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
 
@@ -382,7 +447,8 @@ def test_a_word_without_a_tag_is_named_by_its_line(tmp_path):
 
 def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
     for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['in', 'New', 'York', 'Rome'], 'tags': ['O', 'I-LOC', 'I-LOC', 'B-LOC']}])
+        jsonl(tmp_path / f'{split}.jsonl',
+              [{'tokens': ['in', 'New', 'York', 'Rome'], 'tags': ['O', 'I-LOC', 'I-LOC', 'B-LOC']}])
     tasks.load(task('example_tc', data=str(tmp_path)))
     assert 'entities train: 1 entities begin with I-' in capsys.readouterr().err
     tasks.load(task('example_tc', data=str(tmp_path), scheme='IOB1'))
@@ -392,12 +458,15 @@ def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
 def test_iob_and_csv_files(tmp_path):
     for split in tasks.SPLITS:
         (tmp_path / 'iob').mkdir(exist_ok=True)
-        (tmp_path / 'iob' / f'{split}.iob').write_text('-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n')
+        iob = '-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n'
+        (tmp_path / 'iob' / f'{split}.iob').write_text(iob)
         (tmp_path / f'{split}.csv').write_text('title,text,label\n"a, b",plain,1\nc,"two\nlines",bad\n')
     rows, labels = tasks.load(task('example_tc', data=str(tmp_path / 'iob')))
-    assert rows['test'][0]['words'] == ['Rome', 'fell'] and len(rows['test']) == 2 and labels == ('O', 'B-LOC')
+    assert rows['test'][0]['words'] == ['Rome', 'fell'] and len(rows['test']) == 2
+    assert labels == ('O', 'B-LOC')
     rows, _ = tasks.load(task('example_sc', data=str(tmp_path), validation='validation'))
-    assert [(row['text'], row['label']) for row in rows['test']] == [('a, b\nplain', 'good'), ('c\ntwo\nlines', 'bad')]
+    assert [(row['text'], row['label']) for row in rows['test']] == [('a, b\nplain', 'good'),
+                                                                     ('c\ntwo\nlines', 'bad')]
 
 
 def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path):
@@ -424,22 +493,31 @@ def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path)
 def test_labels_in_another_order_are_refused(tmp_path):
     features = datasets.Features({'sentence': TEXT, 'label': names('positive', 'negative')})
     for split in ('train', 'validation'):
-        datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40}, features=features).to_parquet(tmp_path / f'{split}-0.parquet')
+        datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40},
+                                   features=features).to_parquet(tmp_path / f'{split}-0.parquet')
     one_line_error(look('sst2', f'--data={tmp_path}'), 'orders its labels positive, negative')
     features = datasets.Features({'sentence': TEXT, 'label': names('negative', 'positive')})
-    datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40}, features=features).to_parquet(tmp_path / 'train-0.parquet')
+    datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40},
+                               features=features).to_parquet(tmp_path / 'train-0.parquet')
     one_line_error(look('sst2', f'--data={tmp_path}'), 'splits order their labels differently')
 
 
 @pytest.mark.parametrize('change, parts', [
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'nowhere', 'score': 1}]), ('1 judged documents are not in the corpus',)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'who', 'corpus-id': 'd', 'score': 1}]), ('1 judged queries are not there',)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 0}]), ('no query has a relevant document',)),
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl',
+                          [{'query-id': 'q', 'corpus-id': 'nowhere', 'score': 1}]),
+                          ('1 judged documents are not in the corpus',)),
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'who', 'corpus-id': 'd', 'score': 1}]),
+     ('1 judged queries are not there',)),
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 0}]),
+     ('no query has a relevant document',)),
     (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query': 'q'}]), ('has no query-id',)),
     (lambda folder: jsonl(folder / 'train.jsonl', [{'query': 'q'}]), ("no column 'positive'",)),
-    (lambda folder: jsonl(folder / 'corpus.jsonl', [{'_id': 'd', 'text': 'x'}, {'_id': 'd', 'text': 'y'}]), ("corpus row 1: 'd' occurs twice",)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 0.5}]), ('score 0.5 is not a whole number',)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': k} for k in (0, 1)]), ('occurs twice',)),
+    (lambda folder: jsonl(folder / 'corpus.jsonl', [{'_id': 'd', 'text': 'x'}, {'_id': 'd', 'text': 'y'}]),
+     ("corpus row 1: 'd' occurs twice",)),
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 0.5}]),
+     ('score 0.5 is not a whole number',)),
+    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': k}
+                                                        for k in (0, 1)]), ('occurs twice',)),
     (lambda folder: jsonl(folder / 'corpus.jsonl', [{'text': 'x'}]), ('has no column "_id"',)),
 ])
 def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
@@ -452,7 +530,7 @@ def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
     one_line_error(look('example_ir', f'--data={tmp_path}'), *parts)
 
 
-# ------------------------------------------------------------------------------------------ the embedded tasks
+# ----------------------------------------------------------------------------------------- the embedded tasks
 
 @pytest.fixture(scope='session')
 def embedded():
@@ -463,27 +541,31 @@ def embedded():
 
 
 def test_embedded_tasks_have_enough_and_no_leak(embedded):
-    least = {'docs_sc': (2_000, 300, 200), 'docs_tc': (6_000, 800, 500), 'docs_qa': (4_000, 600, 300), 'docs_ir': (2_500, 400, 250)}
+    least = {'docs_sc': (2_000, 300, 200), 'docs_tc': (6_000, 800, 500), 'docs_qa': (4_000, 600, 300),
+             'docs_ir': (2_500, 400, 250)}
     for name, counts in least.items():
         assert all(len(embedded[name][split]) >= count for split, count in zip(tasks.SPLITS, counts)), name
     for split in tasks.SPLITS:
         for row in embedded['docs_tc'][split]:      # no markup is left that would tell the label
             assert len(row['tokens']) == len(row['tags']) and not {'`', '``', '*', '**'} & set(row['tokens'])
         for row in embedded['docs_ir'][split]:      # no identifier that both halves share
-            halves = [{word.strip('.,:;()') for word in row[side].split() if '_' in word} for side in ('query', 'positive')]
+            halves = [{word.strip('.,:;()') for word in row[side].split() if '_' in word}
+                      for side in ('query', 'positive')]
             assert not halves[0] & halves[1]
         for row in embedded['docs_qa'][split]:
             for text, start in zip(row['answers']['text'], row['answers']['answer_start']):
                 assert row['context'][start:start + len(text)] == text
     for name in ('docs_sc', 'docs_ir'):             # no boilerplate: a text occurs once
         texts = collections.Counter(row[side] for split in tasks.SPLITS for row in embedded[name][split]
-                                    for side in (('summary', 'detail') if name == 'docs_sc' else ('query', 'positive')))
+                                    for side in (('summary',
+                                                  'detail') if name == 'docs_sc' else ('query', 'positive')))
         assert max(texts.values()) == 1
     shares = collections.Counter(row['label'] for row in embedded['docs_sc']['train'])
     assert 0.4 < shares['same'] / shares.total() < 0.6
     empty = np.mean([not row['answers']['text'] for row in embedded['docs_qa']['train']])
     assert 0.15 < empty < 0.35
-    for row in embedded['docs_tc']['train'][:2_000]:  # punctuation is a word of its own everywhere, not only beside marks
+    # punctuation is a word of its own everywhere, not only beside marks
+    for row in embedded['docs_tc']['train'][:2_000]:
         assert all(len(word) == 1 or word[-1].isalnum() or word[-1] == '_' for word in row['tokens'])
 
 
@@ -491,23 +573,29 @@ def test_an_embedded_task_by_hand():
     lines = ['Return the ``axis`` of `numpy.array`, see :func:`~torch.add` and *out* now, please.']
     (words, tags), = docs.marked_sentences(lines)
     assert ' '.join(words) == 'Return the axis of numpy.array , see torch.add and out now , please .'
-    assert [word for word, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add', 'out']
-    text = 'Do it.\n\nParameters\n----------\nx : (N,) array_like, optional\n    The input. More.\naxis : int\n    Which.\n\nReturns\n-------\ny : int\n'
-    assert docs.parameter_block(text) == [('x', '(N,) array_like', 'The input. More.'), ('axis', 'int', 'Which.')]
+    assert [word for word, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add',
+                                                                      'out']
+    text = ('Do it.\n\nParameters\n----------\nx : (N,) array_like, optional\n    The input. More.\n'
+            'axis : int\n    Which.\n\nReturns\n-------\ny : int\n')
+    assert docs.parameter_block(text) == [('x', '(N,) array_like', 'The input. More.'),
+                                          ('axis', 'int', 'Which.')]
 
 
 def test_baselines_beat_the_floor(embedded, tmp_path):
-    """Each simple method on its embedded task, cut to be quick, from the cache as the command line reads it."""
+    """Each simple method on its embedded task, cut to be quick, from files as a user has them."""
     found = {}
     for kind, name in (('SC', 'docs_sc'), ('TC', 'docs_tc'), ('QA', 'docs_qa'), ('IR', 'docs_ir')):
         cut = {split: embedded[name][split][:1_500 if split == 'train' else 300] for split in tasks.SPLITS}
         if kind == 'IR':
             held = embedded[name]['validation'] + embedded[name]['test']
             jsonl(tmp_path / name / 'train.jsonl', cut['train'])
-            jsonl(tmp_path / name / 'corpus.jsonl', [{'_id': row['id'], 'text': row['positive']} for row in held])
-            jsonl(tmp_path / name / 'queries.jsonl', [{'_id': row['id'], 'text': row['query']} for row in held])
+            jsonl(tmp_path / name / 'corpus.jsonl',
+                  [{'_id': row['id'], 'text': row['positive']} for row in held])
+            jsonl(tmp_path / name / 'queries.jsonl',
+                  [{'_id': row['id'], 'text': row['query']} for row in held])
             for split in tasks.SCORED:
-                judged = [{'query-id': row['id'], 'corpus-id': row['id'], 'score': 1} for row in embedded[name][split]]
+                judged = [{'query-id': row['id'], 'corpus-id': row['id'], 'score': 1}
+                          for row in embedded[name][split]]
                 jsonl(tmp_path / name / f'qrels/{split}.jsonl', judged)
         else:
             for split in tasks.SPLITS:
@@ -517,11 +605,13 @@ def test_baselines_beat_the_floor(embedded, tmp_path):
         _, predictions = tasks.baseline(cfg, rows)
         _, numerators, denominators, _ = standard_scores(kind, predictions['test'])
         found[name] = ratio(numerators, denominators)
-    assert found['docs_sc'] > 0.53 and found['docs_tc'] > 0.35 and found['docs_qa'] > 0.15 and found['docs_ir'] > 0.3, found
+    assert found['docs_sc'] > 0.53 and found['docs_tc'] > 0.35, found
+    assert found['docs_qa'] > 0.15 and found['docs_ir'] > 0.3, found
 
 
 def test_a_baseline_leaves_out_the_querys_own_id_if_asked():
-    rows = {'corpus': {'q': 'red house', 'd': 'red door'}, 'test': [{'id': 'q', 'query': 'red house', 'grades': {'d': 1}}]}
+    rows = {'corpus': {'q': 'red house', 'd': 'red door'},
+            'test': [{'id': 'q', 'query': 'red house', 'grades': {'d': 1}}]}
     for drop, wanted in ((False, ['q', 'd']), (True, ['d'])):
         predict = retrieval.bm25(rows['corpus'], drop)
         assert predict(rows['test'][0])['docs'] == wanted

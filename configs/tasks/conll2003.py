@@ -1,4 +1,5 @@
-# CoNLL-2003 English, in IOB2 in this copy (the shared task's own files are IOB1). One epoch, as the authors: 439 steps.
+# CoNLL-2003 English, in IOB2 in this copy (the shared task's own files are IOB1). One epoch, as the authors:
+# 439 steps.
 kind = "TC"
 dataset = "conll2003_en"
 source = "hgissbkh/conll2003-en"

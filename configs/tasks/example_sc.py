@@ -6,6 +6,6 @@ dataset = "reviews"                 # names the folder of its predictions
 data = "my_reviews"
 template = "{title}\n{text}"        # columns in braces; two of them are a pair
 label = "label"
-labels = ("bad", "good")            # yours, in the order of numbers in the file; without this line: those of train, sorted
+labels = ("bad", "good")            # in the order of numbers in the file; without this line: train's, sorted
 validation = ""                     # no such file: hold out ...
 hold_out = 0.1                      # ... a tenth of train

@@ -1,5 +1,5 @@
-# Your own named entities: train.iob, validation.iob, test.iob (a word a line, its tag in the last column, an empty line
-# between sentences), or .jsonl / .parquet with a list of words and a list of tags.
+# Your own named entities: train.iob, validation.iob, test.iob (a word a line, its tag in the last column, an
+# empty line between sentences), or .jsonl / .parquet with a list of words and a list of tags.
 kind = "TC"
 dataset = "entities"
 data = "my_entities"

@@ -1,6 +1,7 @@
-# MS MARCO: training on (query, positive) pairs, once; scored on MS MARCO, NQ and MLDR (paper, section 2 and appendix B).
-# Validation is BEIR's dev set, test TREC-DL 2019 with 43 queries: an honest interval is about 6 points to either side.
-# The corpus is what either set judges. BEIR's main revisions are scripts; the hub's conversion to parquet is read.
+# MS MARCO: training on (query, positive) pairs, once; scored on MS MARCO, NQ and MLDR (paper, section 2 and
+# appendix B). Validation is BEIR's dev set, test TREC-DL 2019 with 43 queries: an honest interval is about 6
+# points to either side. The corpus is what either set judges. BEIR's main revisions are scripts; the hub's
+# conversion to parquet is read.
 kind = "IR"
 dataset = "msmarco"
 source = "BeIR/msmarco"

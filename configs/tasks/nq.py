@@ -1,4 +1,5 @@
-# Natural Questions (BEIR), trained on MS MARCO: half of the test queries are validation (the authors drew theirs without a seed).
+# Natural Questions (BEIR), trained on MS MARCO: half of the test queries are validation (the authors drew
+# theirs without a seed).
 base = "msmarco.py"
 dataset = "nq"
 source = "BeIR/nq"

@@ -1,4 +1,5 @@
-# Universal NER, English EWT. Early drafts of train have tags beside the guidelines': read as "O", and counted.
+# Universal NER, English EWT. Early drafts of train have tags beside the guidelines': read as "O", and
+# counted.
 kind = "TC"
 dataset = "uner_en"
 source = "hgissbkh/uner_en"

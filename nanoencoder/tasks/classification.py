@@ -1,6 +1,5 @@
 """SC, sequence classification: a text, or several columns in a template, has one label."""
 import math
-import re
 import string
 from collections import Counter, defaultdict
 
@@ -9,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from nanoencoder.tasks.kind import Example, Export, Kind, mean_pool, unit_vectors, with_eos
-from nanoencoder.tasks.task import SCORED, check_template, fill, get
+from nanoencoder.tasks.task import SCORED, check_template, fill, get, terms
 
 
 class Classification(Kind):
@@ -78,10 +77,6 @@ class PooledClassifier(nn.Module):
 
 
 # ---------------------------------------------------------------------------------------------- the baselines
-
-def terms(text):
-    return re.findall(r'\w+', text.lower())
-
 
 def word_overlap(train):
     """The share of the first field's words that the second has, cut where train is split best."""

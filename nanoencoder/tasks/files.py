@@ -13,6 +13,8 @@ from pathlib import Path
 from nanoencoder import docs
 from nanoencoder.durable import whole_folder
 
+QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
+
 
 def local_files(folder, source, subset, split):
     """The files of a split: <split>.<suffix>, or parquet shards. `folder` may hold several datasets."""
@@ -35,7 +37,7 @@ def read_files(paths, only=None, quoting='auto'):
     """The table of a split's files.
 
     only     (columns, ids): just the rows with these ids
-    quoting  of .csv and .tsv: 'standard', 'none' (quotes are characters), 'auto' (none in a .tsv)
+    quoting  of .csv and .tsv, one of QUOTING
     """
     rows, names = [], {}
     for path in paths:

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from nanoencoder.tasks.classification import terms
 from nanoencoder.tasks.files import id_of, local_files, read_files
 from nanoencoder.tasks.kind import Example, Export, Kind, unit_vectors, with_eos
-from nanoencoder.tasks.task import SCORED, check_template, embedded, fill, get, read_table
+from nanoencoder.tasks.task import SCORED, check_template, embedded, fill, get, read_table, terms
 
 ID_COLUMNS = ('_id', 'docid')
 
@@ -251,9 +250,9 @@ def ranking(row, ids, scores, drop_same_id=False):
     best, tied = at[np.argsort(-scores[at], kind='stable')][:10], at[scores[at] == tenth]
     grades = [row['grades'].get(ids[i], 0) for i in tied]
     grades = sorted((grade for grade in grades if grade >= 1), reverse=True)
+    ranked = {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in best]}
     more = {'tied': {'size': len(tied), 'grades': grades}} if len(at) > len(best) else {}
-    documents = [ids[i] for i in best]
-    return {'id': row['id'], 'gold': row['grades'], 'docs': documents, 'scores': scores[best].tolist(), **more}
+    return ranked | {'scores': scores[best].tolist()} | more
 
 
 def bm25(corpus, drop_same_id=False, k1=0.9, b=0.4):

@@ -15,7 +15,7 @@ import numpy as np
 from nanoencoder.docs import SPLITS
 from nanoencoder.durable import sha256, whole_folder
 from nanoencoder.settings import check, setting
-from nanoencoder.tasks.files import embedded_files, local_files, read_files, read_hub
+from nanoencoder.tasks.files import QUOTING, embedded_files, local_files, read_files, read_hub
 
 SCORED = SPLITS[1:]
 
@@ -28,7 +28,7 @@ class Task:
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
     revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
     data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
-    quoting: str = setting('auto', choices=('auto', 'none', 'standard'), fixes='rows')  # auto: .csv, not .tsv
+    quoting: str = setting('auto', choices=QUOTING, fixes='rows')  # auto: none in a .tsv, standard in a .csv
     train: str = setting('train', fixes='rows')        # names of the splits or files
     validation: str = setting('validation', fixes='rows')  # empty: hold_out of the training rows
     test: str = setting('test', fixes='rows')
@@ -41,12 +41,12 @@ class Task:
     tags: str = setting('tags', fixes='rows')
     labels: tuple = setting((), fixes='rows')          # in the order of their numbers; empty: train's, sorted
     label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
-    scheme: str = setting('IOB2', choices=('IOB1', 'IOB2'), fixes='rows')  # of TC's tags, for strict F1
+    scheme: str = setting('IOB2', choices=('IOB1', 'IOB2'), fixes='rows')  # of TC's tags: which strict F1
     # QA
     answers: str = setting('answers', fixes='rows')    # column: {"text", "answer_start"}, [{"text", "start"}]
     candidates: str = setting('', fixes='rows')        # column of strings, one of which is the answer, if any
     overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
-    qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer (the authors do), or its ends
+    qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer, as the authors, or its two ends
     # IR
     query: str = setting('Query: {text}', fixes='rows')    # templates of the columns text and title
     document: str = setting('Document: {text}', fixes='rows')
@@ -129,6 +129,11 @@ def fill(template, row, where):
         return whole(template.format_map(columns))
     except KeyError as error:
         raise no_column(row, error.args[0], where) from None
+
+
+def terms(text):
+    """The words that a baseline counts."""
+    return re.findall(r'\w+', text.lower())
 
 
 class Labels:
