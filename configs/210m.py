@@ -1,4 +1,4 @@
-# The paper's 210M (appendix A); everything that is not here is the paper's as well, and stands in pretrain.py.
+# The paper's 210M (appendix A). All other settings are the paper's too: the defaults in pretrain.py.
 name = "210m"
 hidden_size = 768
 intermediate_size = 3_072

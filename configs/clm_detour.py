@@ -1,8 +1,9 @@
-# An encoder learns a domain: an MLM model's weights, a CLM detour over the domain's texts, MLM again while the rate decays.
-# After "A Causal Language Modeling Detour Improves Encoder Continued Pretraining" (2026); the lengths of the phases are ours.
-#   python data.py configs/corpora/folder.py --path=texts --tokenizer=EuroBERT/EuroBERT-210m --out=corpora/domain
+# An encoder learns a domain: an MLM model's weights, a CLM detour over its texts, MLM while the rate decays.
+# After "A Causal Language Modeling Detour Improves Encoder Continued Pretraining" (2026); our lengths of phases.
+#   python data.py configs/corpora/folder.py --path=texts --tokenizer=EuroBERT/EuroBERT-210m \
+#       --out=corpora/domain
 #   python pretrain.py configs/clm_detour.py
-# What it is to be compared with has the same steps without the detour: --phases='("mlm", 5_000)' --name=domain-mlm
+# To compare with, the same steps without the detour: --phases='("mlm", 5_000)' --name=domain-mlm
 name = "domain-clm-mlm"
 weights_from = "EuroBERT/EuroBERT-210m"
 corpus = "corpora/domain"

@@ -1,9 +1,9 @@
-# A decoder becomes an encoder: MLM from the weights of SmolLM2-135M, which saw 2 T tokens of CLM (paper, section 5).
+# A decoder becomes an encoder: MLM from the weights of SmolLM2-135M, which saw 2 T tokens of CLM (section 5).
 #   python data.py configs/corpora/fineweb_edu_smollm2.py
 #   python pretrain.py configs/decoder_to_encoder.py
-# Any decoder of Llama's architecture is --weights_from=its/hub-id or a folder; sizes that are not set here are its own. A mask
-# token that its tokenizer lacks is added, and the run is named after it: smollm2-135m-mlm40. LLM2Vec's objective instead:
-# --phases='("mntp", 8_000)'.
+# Any decoder of Llama's architecture: --weights_from=its/hub-id or a folder. Sizes that are not set here are read
+# from it, a missing mask token is added, and the run is named after it: smollm2-135m-mlm40.
+# LLM2Vec's objective instead: --phases='("mntp", 8_000)'
 weights_from = "HuggingFaceTB/SmolLM2-135M"
 corpus = "corpora/fineweb_edu_smollm2"
 phases = (("mlm", 8_000),)  # 2.1 B tokens, a thousandth of the decoder's

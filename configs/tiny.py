@@ -1,5 +1,5 @@
-# The demo's size: 0.9 M parameters, three minutes a model on two cores. Many small steps are what matters here: with
-# eight rows a step an MLM model of this size stays near the frequencies of tokens for as long.
+# The demo's size: 0.9 M parameters, three minutes a model on two cores. Many small steps are what matters here:
+# with eight rows a step, an MLM model of this size stays near the frequencies of tokens for as long.
 name = "tiny"
 corpus = "corpora/docs"
 phases = (("mlm", 3_600),)

@@ -1,11 +1,22 @@
-"""What stands behind the scripts, a room for each thing; nobody needs to read it to follow a training step.
+"""What stands behind the scripts, a room for each thing; nobody needs it to follow a training step.
 
-settings      dataclasses, configs, command lines: one parser        processes   devices, torchrun's processes, signals
-durable       files that survive a kill                              tokenizer   text to ids and back
-prepare       text to tokens on disk                                 docs        the embedded texts and their tasks
-checkpoint    a run's state, saved and read                          origin      resume, branch, weights: where a run begins
-log           log.jsonl and the console                              cost        operations, memory, network, counted
-huggingface   checkpoint folders of other libraries, in and out      tasks       files to rows to examples, a module a kind
-probe         ridge regression on frozen features                    figures     pictures of scores and losses
-paper         the published protocol's tables and models
+settings      dataclasses, configs, command lines: one parser
+processes     devices, torchrun's processes, signals
+durable       files that survive a kill
+tokenizer     text to ids and back
+prepare       text to tokens on disk
+docs          the embedded texts and their tasks
+checkpoint    a run's state, saved and read
+origin        resume, branch, weights: where a run begins
+log           log.jsonl, the console, config.json
+cost          operations, memory, network, counted before a run
+huggingface   checkpoint folders of other libraries, in and out
+tasks/        files to rows to examples; a module a kind of task
+runs          what a fine-tuning leaves on disk
+probe         ridge regression on frozen features
+metrics       entities, answers, rankings; a table of kinds
+protocols     runs to selection, scores and intervals: the field's and the paper's
+paper         the published tables and models
+losses        logs of pretraining, compared
+figures       pictures of scores and losses
 """
