@@ -1,5 +1,5 @@
 # An encoder learns a domain: an MLM model's weights, a CLM detour over its texts, MLM while the rate decays.
-# After "A Causal Language Modeling Detour Improves Encoder Continued Pretraining" (2026); our lengths of phases.
+# After "A Causal Language Modeling Detour Improves Encoder Continued Pretraining" (2026), phases ours.
 #   python data.py configs/corpora/folder.py --path=texts --tokenizer=EuroBERT/EuroBERT-210m \
 #       --out=corpora/domain
 #   python pretrain.py configs/clm_detour.py

@@ -1,7 +1,7 @@
 # A decoder becomes an encoder: MLM from the weights of SmolLM2-135M, which saw 2 T tokens of CLM (section 5).
 #   python data.py configs/corpora/fineweb_edu_smollm2.py
 #   python pretrain.py configs/decoder_to_encoder.py
-# Any decoder of Llama's architecture: --weights_from=its/hub-id or a folder. Sizes that are not set here are read
+# Any decoder of Llama's architecture: --weights_from=its/hub-id or a folder. Sizes not set here are read
 # from it, a missing mask token is added, and the run is named after it: smollm2-135m-mlm40.
 # LLM2Vec's objective instead: --phases='("mntp", 8_000)'
 weights_from = "HuggingFaceTB/SmolLM2-135M"

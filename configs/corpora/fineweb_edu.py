@@ -1,5 +1,5 @@
-# FineWeb-Edu, the paper's pretraining data (section 2). A full run reads 99.1 B tokens, more than sample-100BT
-# holds in this vocabulary. About 4 bytes a token on disk. Sixteen machines share the work with --part=0 ..
+# FineWeb-Edu, the paper's pretraining data (section 2). A full run reads 99.1 B, more than sample-100BT
+# holds, in tokens of this vocabulary. About 4 bytes a token on disk. Sixteen machines share the work with --part=0 ..
 # --part=15 --parts=16.
 source = "hub"
 path = "HuggingFaceFW/fineweb-edu"
