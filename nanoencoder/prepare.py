@@ -69,8 +69,9 @@ def source(cfg, part=0, parts=1, position=None):
         return hub_chunks(cfg, part, parts, position)
     if cfg.source == 'folder':
         files = folder_files(cfg.path)
-        texts, also = folder_texts(cfg, files[part::parts], *(position or ())), also_held_out(cfg, files)
-        return gather((text, held_out(text, cfg.val_permille, also), *where) for text, *where in texts)
+        also = also_held_out(cfg, files)
+        return gather((text, held_out(text, cfg.val_permille, also), position, share)
+                      for text, position, share in folder_texts(cfg, files[part::parts], *(position or ())))
     texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
     items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
     return gather(items[position or 0:])
@@ -115,7 +116,7 @@ def gather(items):
 def folder_files(path):
     root = Path(path)
     if not path or not root.exists():
-        raise ValueError(f'path {path!r}: no such file or folder' if path else 'path: give --path, the texts')
+        raise ValueError(f'path {path!r}: no such file or folder; --path names the texts')
     everything = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
     files = [file for file in everything if file.suffix in READERS]
     if not files:
@@ -127,18 +128,16 @@ def folder_files(path):
 
 def folder_texts(cfg, files, first=0, skip=0):
     """(text, position, share) of files, from text `skip` of file `first` on; a position is these two."""
-    before = np.cumsum([0, *(file.stat().st_size for file in files)]).tolist()
     for k, file in enumerate(files[first:], first):
         for number, (text, share) in enumerate(READERS[file.suffix](file, cfg), 1):
             if k > first or number > skip:
-                share = (before[k] + share * (before[k + 1] - before[k])) / max(1, before[-1])
-                yield clean(text, f'{file}: column {cfg.column!r}'), (k, number), share
+                yield text, (k, number), (k + share) / len(files)
 
 
-def clean(text, where):
+def clean(text, path, cfg):
     """A text without byte order mark and carriage returns; ValueError if it is none."""
     if not isinstance(text, str):
-        raise ValueError(f'{where} holds {str(text)[:50]!r} where text was expected')
+        raise ValueError(f'{path}: column {cfg.column!r} holds {str(text)[:50]!r} where text was expected')
     return text.removeprefix('\ufeff').replace('\r\n', '\n')
 
 
@@ -150,7 +149,7 @@ def decode(path, content, offset=0):
 
 
 def read_txt(path, cfg):
-    text, start = clean(decode(path, path.read_bytes()), path), 0
+    text, start = clean(decode(path, path.read_bytes()), path, cfg), 0
     while start < len(text):
         cut = len(text) > cfg.cut_txt_above and re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS)
         end = cut.end() if cut else len(text)
@@ -171,7 +170,7 @@ def read_jsonl(path, cfg):
                 raise ValueError(f'{path}: the line at byte {start} is not valid JSON') from None
             if not isinstance(row, dict) or cfg.column not in row:
                 raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}')
-            yield row[cfg.column], end / size
+            yield clean(row[cfg.column], path, cfg), end / size
 
 
 def read_parquet(path, cfg):
@@ -184,7 +183,7 @@ def read_parquet(path, cfg):
         raise ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
     batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
     for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
-        yield text, row / file.metadata.num_rows
+        yield clean(text, path, cfg), row / file.metadata.num_rows
 
 
 READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}  # of (text, share of the file)
@@ -208,10 +207,10 @@ def hub_chunks(cfg, part, parts, position):
     if state:
         dataset.load_state_dict(state)
     for batch in dataset.iter(CHUNK):
-        texts = [clean(text, f'{cfg.path}: column {cfg.column!r}') for text in batch[cfg.column]]
+        texts = [clean(text, cfg.path, cfg) for text in batch[cfg.column]]
         number += len(texts)
-        texts = [(text, held_out(text, cfg.val_permille)) for text in texts]
-        yield texts, (number, dataset.state_dict()), number * parts / total
+        yield ([(text, held_out(text, cfg.val_permille)) for text in texts],
+               (number, dataset.state_dict()), number * parts / total)
 
 
 # ------------------------------------------------------------------------------------- shards and meta.json
