@@ -1,4 +1,4 @@
-"""The law of a batch: what a step reads is a pure function of the settings and the step.
+"""The law of a batch: what a step reads, computed from the settings and the step alone.
 
     python data.py configs/corpora/docs.py                   # write a corpus: the embedded one, no network
     python data.py configs/corpora/folder.py --path=texts --out=corpora/texts
@@ -34,7 +34,7 @@ class Objective:
     causal: bool                # whether a token sees only what stands before it
     masked: bool                # whether mask_ratio decides how much is predicted
     make: Callable              # (tokens, lengths, random, corpus, cfg) of a row -> (inputs, targets)
-    expected_targets: Callable  # cfg -> targets a position, on average
+    expected_targets: Callable  # cfg -> targets a position, on average, for --dry_run
 
 
 def clm(tokens, lengths, random, corpus, cfg):
@@ -76,10 +76,11 @@ def followed(cfg):
     return 1 - (2 if cfg.cut_rows else 1) / cfg.context
 
 
-OBJECTIVES = {  # a new one is a line here; docs/hacking.md adds one
-    'clm': Objective(True, False, clm, followed),
-    'mlm': Objective(False, True, mlm, lambda cfg: cfg.mask_ratio),
-    'mntp': Objective(False, True, mntp, lambda cfg: cfg.mask_ratio * followed(cfg)),
+OBJECTIVES = {  # a new one is a function above and an entry here: docs/hacking.md
+    'clm': Objective(causal=True, masked=False, make=clm, expected_targets=followed),
+    'mlm': Objective(causal=False, masked=True, make=mlm, expected_targets=lambda cfg: cfg.mask_ratio),
+    'mntp': Objective(causal=False, masked=True, make=mntp,
+                      expected_targets=lambda cfg: cfg.mask_ratio * followed(cfg)),
 }
 
 
@@ -93,12 +94,9 @@ def objective_at(step, cfg):
         step -= steps
 
 
-# -------------------------------------------------------------------------------------------------- corpus
-
 class Corpus:
-    """A prepared folder: its stretches of `context` tokens, memory-mapped.
-
-    Raises ValueError for a folder that is no corpus, or whose shards are missing or cut short.
+    """A prepared folder, memory-mapped. Stretch k is tokens [k * context, (k + 1) * context) of its stream;
+    it may hold several documents, and attention does not stop between them. ValueError if it is no corpus.
     """
 
     def __init__(self, folder):
@@ -129,7 +127,7 @@ class Corpus:
         return int(self.streams[split][1][-1]) // context
 
     def stretch(self, split, k, context):
-        """Tokens [k * context, (k + 1) * context) of the stream, int64, be they of one shard or several."""
+        """The int64 tokens of stretch k, which may lie in several shards."""
         arrays, ends = self.streams[split]
         start, stop = k * context, (k + 1) * context
         first, last = np.searchsorted(ends, [start, stop - 1], side='right') - 1
@@ -174,11 +172,11 @@ def mix(x):
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a step as one flat row of tokens."""
-    tokens: object   # (tokens,) int64, masked where the objective masks
-    lengths: list    # of the segments, which do not see each other; sums to the number of tokens
-    targets: object  # (tokens,) int64, NO_TARGET where nothing is predicted
-    at: object       # (targets,) int64: the positions that have a target
+    """Some rows of a step as one flat sequence: arrays, then tensors."""
+    tokens: object   # (N,) int64, masked where the objective masks
+    lengths: list    # of the segments, which do not see each other; sums to N
+    targets: object  # (N,) int64, NO_TARGET where nothing is predicted
+    at: object       # (T,) int64: the positions that have a target
 
 
 def make_batch(corpus, split, rows, key, kind, cfg):
@@ -214,7 +212,7 @@ def rows_at_once(cfg, world_size):
 def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
     """[(i, stretch)] that one process reads at a step; a step may lie in two epochs.
 
-    Of K stretches, row i is number permute(i mod K), keyed by (seed, i // K). Nothing depends on the
+    Row i reads stretch permute(i mod K) of K, keyed by (seed, i // K). Nothing depends on the
     objective, the processes, the micro-batches, or on where a run was interrupted.
     """
     share = cfg.rows_per_step // world_size

@@ -1,6 +1,6 @@
 """The transformer: EuroBERT, which is Llama with the causal mask off. `causal` is an argument, never a state.
 
-A batch is one flat row of tokens and the lengths of its segments; only `attend` knows where segments end.
+A batch is one flat sequence of tokens and the lengths of its segments: attention and positions restart there.
 Sizes in comments: N tokens, T targets, V vocabulary, d hidden, H heads, K key/value heads, h head size.
 The module tree bears Hugging Face's names: saved weights are those of transformers' EuroBertForMaskedLM.
 """
@@ -34,6 +34,7 @@ class Sizes:
     rope_theta: float = setting(10_000.0, 1e-9, 1e30)
     rms_norm_eps: float = setting(1e-5, 0, 1e30)
     tie_word_embeddings: bool = False  # as in the authors' code
+    # what decoders from elsewhere may have
     head_dim: int = setting(0, 0, 10 ** 9)  # 0: hidden_size / num_attention_heads
     attention_bias: bool = False       # of q, k, v and o, as decoders of Qwen2's kind have
     qk_norm: bool = False              # of each head, before the rotation, as in Qwen3
@@ -59,13 +60,14 @@ class Sizes:
 
 
 class Segments(NamedTuple):
-    """Where a flat row of tokens is cut."""
+    """Where a flat sequence of tokens is cut."""
     lengths: list         # ints
     ends: torch.Tensor    # (segments + 1,) int32 on the device: 0, then the cumulated lengths
     longest: int
 
 
 class Attention(nn.Module):
+    """Its projections, under Hugging Face's names; `attend` attends, and Layer.after applies o_proj."""
     def __init__(self, sizes):
         super().__init__()
         d, h, bias = sizes.hidden_size, sizes.head_size, sizes.attention_bias
@@ -98,6 +100,7 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
+    """What comes before and after attention has one shape every step, so torch.compile gets these two."""
     def __init__(self, sizes):
         super().__init__()
         self.input_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
@@ -109,7 +112,6 @@ class Layer(nn.Module):
         q, k, v = self.before(x, cos, sin)
         return self.after(x, attend(q, k, v, segments, causal))
 
-    # What stands around attention is of one shape every step: these two are what torch.compile gets.
     def before(self, x, cos, sin):
         return self.self_attn(self.input_layernorm(x), cos, sin)
 
@@ -147,7 +149,7 @@ class Model(nn.Module):
 
     def __init__(self, sizes):
         super().__init__()
-        self.sizes, self.loss_and_gradient = sizes, loss_and_gradient
+        self.sizes, self.loss_and_gradient = sizes, loss_and_gradient    # which compile_layers compiles
         self.model = Transformer(sizes)
         self.lm_head = None
         if not sizes.tie_word_embeddings:
@@ -158,7 +160,7 @@ class Model(nn.Module):
         return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight    # (V, d)
 
     def forward(self, tokens, lengths, targets, causal, at=None):
-        """(sum of the losses in nats, number of targets), of a flat row of tokens.
+        """(sum of the losses in nats, number of targets), of a flat sequence of tokens.
 
         tokens   (N,) int64
         lengths  list of ints, the segments' lengths; positions count from 0 in each, none sees another
@@ -215,7 +217,7 @@ def attend(q, k, v, segments, causal):
     """Attention inside each segment: (N, H, h) from q (N, H, h), k and v (N, K, h).
 
     One kernel for all segments where there is one (CUDA, half precision); elsewhere PyTorch's own for each
-    segment, which is also the first one's judge.
+    segment, with which the tests compare the kernel.
     """
     if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
         return attend_varlen(q, k, v, segments, causal)
@@ -223,7 +225,7 @@ def attend(q, k, v, segments, causal):
 
 
 def attend_loop(q, k, v, segments, causal):
-    if len(set(segments.lengths)) == 1:                        # rows that are not cut: all at once
+    if len(set(segments.lengths)) == 1:                        # as uncut rows have: all at once
         q, k, v = (x.unflatten(0, (len(segments.lengths), -1)).transpose(1, 2) for x in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
         return attended.transpose(1, 2).flatten(0, 1)
@@ -243,7 +245,7 @@ def attend_varlen(q, k, v, segments, causal):
 
 
 def loss_and_gradient(logits, targets, with_gradient):
-    """(sum of the cross-entropies of logits (T, V) in nats, its gradient in their type or None).
+    """(sum of the cross-entropies of logits (T, V) in nats, its gradient in the logits' dtype or None).
 
     One exponential, in the memory of the logits or, if they are in half precision, of one fp32 copy. Each
     line is a pass over that memory; compiled, for CUDA, they become a few kernels without the copy.
@@ -263,8 +265,8 @@ def loss_and_gradient(logits, targets, with_gradient):
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Sum of cross-entropies of logits = hidden @ weight.T, a few rows of logits at a time.
 
-    The gradients are computed in the forward pass, chunk by chunk, so that the (T, V) logits never exist.
-    The one backward pass that there can be scales them in place.
+    The gradients are computed in the forward pass, chunk by chunk: the (T, V) logits never exist whole.
+    The backward pass scales them in place, so there can be only one.
     hidden (T, d), weight (V, d), targets (T,); with_gradient is False where none will be asked for;
     loss_and_gradient is the function above, or that compiled.
     """

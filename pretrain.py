@@ -6,7 +6,7 @@
     python pretrain.py configs/610m_clm_mlm.py --branch_from=out/610m-clm-42k/10000
 
 Writes out/<name>/log.jsonl, out/<name>/config.json and checkpoints out/<name>/<step>/, which are Hugging Face
-folders. SIGTERM and Ctrl-C finish the step, save, and exit 0.
+folders. SIGTERM and Ctrl-C finish the step (or the next), save, and exit 0.
 """
 import dataclasses
 import math
@@ -29,7 +29,7 @@ from nanoencoder.origin import find_origin, inherited, open_corpus
 from nanoencoder.processes import check_rows, processes, stop_signals
 from nanoencoder.settings import check, parse, run_main, setting
 
-free = partial(setting, fixes='nothing')  # may change between one start of a run and the next
+free = partial(setting, fixes='nothing')  # may change when a run resumes; all other settings may not
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Settings:
     model: Sizes = Sizes()          # each of its sizes is a setting, too
     # the data (paper, section 2 and footnote 6)
     context: int = setting(2_048, 2)  # tokens in a row
-    cut_rows: bool = True           # each row in two, at a uniform place: segments of 12 to 2,048, mean 1,024
+    cut_rows: bool = True           # each row in two, at a uniform place: segments of 12 to 2,036, mean 1,024
     rows_per_step: int = setting(1_152, 1)  # of all processes: 192 GPUs x 6 = 2,359,296 tokens (appendix A)
     mask_ratio: float = setting(0.4, 1e-9, 1)  # of MLM and MNTP; the paper's choice for 610M, from 0.2 to 0.5
     mask_replace: tuple = (1.0, 0.0, 0.0)  # masked tokens become mask, random, stay; BERT: 0.8, 0.1, 0.1
-    first_row: int = setting(0, 0, 2 ** 62)  # of step 0; continued pretraining goes on behind its parent
+    first_row: int = setting(0, 0, 2 ** 62)  # step 0's; the paper's CPT starts behind its parent
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimiser: AdamW, and warm-up, stable, decay (paper, section 2 and appendix A)
     lr: float = setting(5e-4, 0)    # at its peak
@@ -66,7 +66,7 @@ class Settings:
     keep: int = free(2, 1)          # newest other checkpoints kept
     parallel: str = free('ddp', choices=('ddp', 'fsdp'))  # fsdp shards weights, gradients and optimiser
     device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))  # auto: cuda, else mps, else cpu
-    dtype: str = free('auto', choices=('auto', 'fp32', 'bf16'))  # of the arithmetic; auto: bf16 on CUDA
+    dtype: str = free('auto', choices=('auto', 'fp32', 'bf16'))  # weights and moments are fp32
     compile: bool = free(False)     # torch.compile what stands around attention
     recompute: bool = free(False)   # activations in the backward pass: less memory, a third more time
     branch_from: str = free('')     # another run's checkpoint to continue, optimiser and data position too
@@ -78,7 +78,9 @@ class Settings:
         """Each message begins with the setting's name, so that the parser can say where it stands."""
         if len(self.phases) == 2 and isinstance(self.phases[0], str):
             object.__setattr__(self, 'phases', (self.phases,))  # a flat pair is one phase
-        if not self.phases or not all(map(is_phase, self.phases)):
+        pairs = [phase for phase in self.phases if type(phase) is tuple and len(phase) == 2]
+        if not pairs or pairs != [*self.phases] or not all(
+                kind in OBJECTIVES and type(steps) is int and steps > 0 for kind, steps in pairs):
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         for name in ('warmup_steps', 'decay_steps'):
@@ -105,11 +107,6 @@ class Settings:
     @property
     def total_steps(self):
         return self.repeat * sum(steps for _, steps in self.phases)
-
-
-def is_phase(phase):
-    return (isinstance(phase, tuple) and len(phase) == 2 and phase[0] in OBJECTIVES
-            and type(phase[1]) is int and phase[1] > 0)
 
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),
@@ -162,9 +159,17 @@ def initialise(model, origin, cfg):
         copy_into(parameters[name], initial_weight(name, parameters[name].shape, cfg.seed))
 
 
+def schedule(step, cfg):
+    """What a branch and its parent must have done alike."""
+    return objective_at(step, cfg), lr_at(step, cfg)
+
+
 def start(cfg, corpus, world):
-    """(model, the same wrapped, optimizer, state, how): ready for step state['step']."""
-    origin = find_origin(cfg, corpus, world, lambda step, cfg: (objective_at(step, cfg), lr_at(step, cfg)))
+    """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step'].
+
+    A run begins with its own newest checkpoint, else branch_from, else weights_from, else with new weights.
+    """
+    origin = find_origin(cfg, corpus, world, schedule)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
     if origin.state['step']:
@@ -192,7 +197,7 @@ def forward(wrapped, batch, causal, world):
 
 
 def synchronise(wrapped, now):
-    """Whether the next backward pass shares gradients with other processes: at a step's last micro-batch."""
+    """Share gradients in a step's last backward pass alone; until then FSDP keeps them whole."""
     if isinstance(wrapped, DistributedDataParallel):
         wrapped.require_backward_grad_sync = now  # what no_sync() sets
     elif isinstance(wrapped, FSDPModule):
@@ -203,14 +208,14 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     """One update. (This process's sum of losses, the gradient's norm before clipping), both on the device.
 
     The loss is the sum over the targets of the whole step, all micro-batches and processes, divided by their
-    number, `count`. So it does not matter how rows are shared out.
+    number, `count`: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 times 6 for each.
     """
     causal = OBJECTIVES[objective_at(step, cfg)].causal
     loss_sum = torch.zeros((), device=world.device)
     for k, batch in enumerate(batches):
         synchronise(wrapped, k == len(batches) - 1)
         loss = forward(wrapped, batch, causal, world)
-        (loss * (world.size / max(1, count))).backward()   # DDP and FSDP average over processes
+        (loss * (world.size / max(1, count))).backward()  # DDP and FSDP average: times size is the sum
         loss_sum += loss.detach()
     norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), cfg.grad_clip)
     for group in optimizer.param_groups:
@@ -227,9 +232,8 @@ def validate(wrapped, corpus, cfg, world):
     The same rows, cuts and masks each time and for every seed. CLM and MLM are always there, to be compared.
     """
     losses = {}
-    for kind in OBJECTIVES:
-        if kind not in ('clm', 'mlm', *(kind for kind, _ in cfg.phases)):
-            continue
+    wanted = {'clm', 'mlm', *(kind for kind, _ in cfg.phases)}
+    for kind in (kind for kind in OBJECTIVES if kind in wanted):
         loss_sum, count = torch.zeros((), device=world.device), 0
         for batch in validation_batches(corpus, kind, cfg, world.rank, world.size):
             batch = to_tensors(batch, world.device)
@@ -246,11 +250,11 @@ def validate(wrapped, corpus, cfg, world):
 def train(cfg, tracker=''):
     """The whole run, or what is left of it."""
     def load(step):
-        batches, num_targets, rows = read_step(step, corpus, cfg, world.rank, world.size)
-        return [to_tensors(batch, world.device) for batch in batches], num_targets, rows
+        batches, num_targets, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
+        return [to_tensors(batch, world.device) for batch in batches], num_targets, rows_hash
 
     def due(every):
-        return done == total or every and done % every == 0
+        return done == total or (every and done % every == 0)
 
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop:
         check_rows(cfg, world.size)
@@ -258,22 +262,24 @@ def train(cfg, tracker=''):
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
         done, total = state['step'], cfg.total_steps
         with open_run(cfg, corpus, world, state, how, tracker) as log:
-            for step, (batches, num_targets, rows) in enumerate(in_order(load, range(done, total)), done):
-                count, stopping, rows = world.sum([num_targets, int(bool(stop)), rows])
+            steps = range(done, total)
+            for step, (batches, num_targets, rows_hash) in zip(steps, in_order(load, steps)):
+                # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
+                count, stopping, rows_hash = world.sum([num_targets, int(bool(stop)), rows_hash])
+                loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
+                log.add(step, *schedule(step, cfg), rows_hash, count, loss_sum, norm)
                 done = step + 1
-                log.add(step, objective_at(step, cfg), lr_at(step, cfg), rows, count,
-                        *train_step(wrapped, optimizer, batches, count, step, cfg, world))
                 validating = cfg.val_rows and due(cfg.val_every)
                 saving = stopping or due(cfg.save_every) or done in cfg.save_at
                 if validating or saving or due(cfg.log_every):
-                    lines = log.read()
+                    lines = log.read()  # waits for the device; raises FloatingPointError
                     if validating:
                         lines[-1].update(validate(wrapped, corpus, cfg, world))
                     log.write(lines)
                 if saving:
                     state |= {'step': done, 'seconds': log.seconds()}
                     save_checkpoint(log.run, model, optimizer, state, corpus, cfg, world)
-                    log.mark()
+                    log.restart_clock()
                 if stopping:
                     break
         if world.rank == 0:
@@ -283,12 +289,9 @@ def train(cfg, tracker=''):
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS, partial(inherited, Settings))
     if actions.dry_run:
-        return cost.dry_run(cfg, actions.world_size)
-    try:
+        cost.dry_run(cfg, actions.world_size)
+    else:
         train(cfg, actions.tracker)
-    except FloatingPointError as error:
-        print(f'error: {error}', file=sys.stderr)
-        sys.exit(1)
 
 
 if __name__ == '__main__':

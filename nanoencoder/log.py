@@ -59,11 +59,11 @@ class Log:
             file.write(''.join(line + '\n' for line in lines).encode())
         return path.open('a', encoding='utf-8')
 
-    def add(self, step, objective, lr, rows, count, loss_sum, norm):
-        """What a step did: rows is a hash of all it read, count its targets, loss_sum this process's part."""
+    def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
+        """What a step did: rows_hash is of all it read, count its targets, loss_sum this process's part."""
         tokens = (step + 1) * self.cfg.rows_per_step * self.cfg.context
         line = {'step': step + 1, 'phase': objective, 'lr': lr, 'tokens': tokens,
-                'seconds': round(self.seconds(), 2), 'rows': f'{rows % 2 ** 48:012x}'}
+                'seconds': round(self.seconds(), 2), 'rows': f'{rows_hash % 2 ** 48:012x}'}
         self.waiting.append((line, count, loss_sum, norm))
 
     def read(self):
@@ -96,7 +96,7 @@ class Log:
             for line in lines:
                 self.send(line)
             print(self.readable(lines), flush=True)
-        self.mark()
+        self.restart_clock()
 
     def readable(self, lines):
         last, total = lines[-1], self.cfg.total_steps
@@ -108,7 +108,7 @@ class Log:
                 f'grad {last["grad_norm"]:.2f}  {last["tokens_per_second"]:,.0f} tokens/s  '
                 f'{duration(per_step * (total - last["step"]))} left{validation}')
 
-    def mark(self):
+    def restart_clock(self):
         """Speed is measured from here on: validation and saving do not count."""
         self.marked = time.monotonic()
 

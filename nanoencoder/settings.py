@@ -225,14 +225,14 @@ def describe(cls, actions):
 
 
 def run_main(main):
-    """Call main(). A ValueError, the user's mistake, is one line and exit code 2 (more with -X dev)."""
+    """Call main(). One line for the user's mistake (exit code 2) and for a loss that is not finite (1)."""
     try:
         main()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         if sys.flags.dev_mode:
             raise
         print('error: ' + ' '.join(str(error).split()), file=sys.stderr)
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, FloatingPointError) else 2)
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         sys.exit(130)
