@@ -636,7 +636,8 @@ def profile(size):
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
         step()
-    by, averages = 'self_cuda_time_total' if cuda else 'self_cpu_time_total', profiler.key_averages(True)
+    by = 'self_cuda_time_total' if cuda else 'self_cpu_time_total'
+    averages = profiler.key_averages(group_by_input_shape=True)
     print(averages.table(sort_by=by, row_limit=25, max_name_column_width=48))
 
 
