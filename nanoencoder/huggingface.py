@@ -138,33 +138,23 @@ def saved_steps(run):
 
 def download(name, weights):
     """The local copy of a hub repository; its config.json is checked before weights are fetched."""
-    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    from huggingface_hub import snapshot_download
 
-    def fetch(file, revision=None):
-        """The local path of a file, None if the repository has none of that name."""
-        if revision and try_to_load_from_cache(name, file, revision=revision) is _CACHED_NO_EXIST:
-            return None
+    def fetch(files, revision=None):
+        """The folder of a commit, with those of these files that it has."""
         try:
-            return Path(hf_hub_download(name, file, revision=revision))
-        except LocalEntryNotFoundError:
-            raise ValueError(f'{name}: no such folder, and the hub cannot be reached for {file}') from None
-        except EntryNotFoundError:
-            return None
+            return Path(snapshot_download(name, revision=revision, allow_patterns=files))
         except Exception as error:  # of the network: their classes differ between versions of huggingface_hub
-            raise ValueError(f'{name}: no such folder, and the hub did not give {file}: {error}') from None
+            raise ValueError(f'{name}: no such folder, and not on the hub, or out of reach: {error}') from None
 
-    config = fetch('config.json')
-    if config is None:
-        raise ValueError(f'{name}: no such folder, and the hub\'s repository of that name has no config.json')
-    read_config(config.parent)
-    revision = config.parent.name  # a commit: all files are of one
-    fetch('tokenizer.json', revision), fetch('tokenizer_config.json', revision)
-    index = fetch(INDEX, revision) if weights else None
-    for file in shards(index) if index else ['model.safetensors'] * weights:
-        if fetch(file, revision) is None:
-            raise ValueError(f'{name}: has no {file} on the hub; pickles (.bin) are not opened')
-    return config.parent
+    folder = fetch(['config.json', 'tokenizer.json', 'tokenizer_config.json', INDEX])
+    read_config(folder)
+    if weights:
+        files = shards(folder / INDEX) if (folder / INDEX).exists() else ['model.safetensors']
+        fetch(files, revision=folder.name)  # which is a commit: all files are of one
+        if missing := [file for file in files if not (folder / file).exists()]:
+            raise ValueError(f'{name}: has no {missing[0]} on the hub; pickles (.bin) are not opened')
+    return folder
 
 
 # --------------------------------------------------------------------------------------------------- reading
