@@ -197,7 +197,7 @@ def read_rope(config):
 
 def config_values(config):
     """{name: value} of Sizes' fields, the context and the token ids; families have defaults of their own."""
-    family, heads = config.get('model_type'), config.get('num_attention_heads')
+    family = config.get('model_type')
     if str(family) not in FAMILIES:
         raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
     rope = read_rope(config)
@@ -208,13 +208,13 @@ def config_values(config):
     layers = config.get('layer_types') or []
     if not isinstance(layers, list) or any(layer != 'full_attention' for layer in layers):
         raise ValueError(f'layer_types {layers} are not supported, only full_attention')
-    values = {'num_key_value_heads': heads, 'tie_word_embeddings': False, 'attention_bias': False,
-              'head_dim': 0} | FAMILIES[family]
+    values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
+              'attention_bias': False, 'head_dim': 0} | FAMILIES[family]
     values |= {name: config[name] for name in NAMES if config.get(name) is not None}
     if 'rope_theta' in rope:
         values['rope_theta'] = rope['rope_theta']
-    is_scaled = rope['rope_type'] == 'llama3'
-    values['rope_scaling'] = tuple(rope.get(name) for name in LLAMA3_SCALING) if is_scaled else ()
+    if rope['rope_type'] == 'llama3':
+        values['rope_scaling'] = tuple(rope.get(name) for name in LLAMA3_SCALING)
     for name in IDS.values():  # decoders may name no pad or mask, or several eos
         value = config.get(name)
         value = value[0] if isinstance(value, list) and value else value
@@ -246,7 +246,7 @@ class Stored(NamedTuple):
     def read(self):
         tensor = open_tensors(self.path).get_tensor(self.name)
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ValueError(f'{self.path}: {self.name} is of type {tensor.dtype}, not a float of 16 or 32 bits')
+            raise ValueError(f'{self.path}: {self.name} is of type {tensor.dtype}, not float32 or half')
         if not tensor.isfinite().all():
             raise ValueError(f'{self.path}: {self.name} holds values that are not finite')
         return tensor
@@ -348,9 +348,8 @@ def save(folder, sizes, context, ids, tensors, **more):
     EuroBERT has no norms of q and k: with them it is a Qwen3 whose `is_causal` False transformers 5 heeds.
     """
     values = asdict(sizes) | {IDS[role]: i for role, i in ids.items()} | {'max_position_embeddings': context}
-    scaling = None
-    if sizes.rope_scaling:
-        scaling = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
+    llama3 = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
+    scaling = llama3 if sizes.rope_scaling else None
     config = {name: values[name] for name in NAMES} | (QWEN3 if sizes.qk_norm else EUROBERT) | {
         'head_dim': sizes.head_size, 'hidden_act': 'silu', 'initializer_range': 0.02,
         'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',

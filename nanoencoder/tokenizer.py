@@ -127,7 +127,7 @@ def load_tokenizer(name):
     """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
     path = Path(name)
     if path.is_dir():
-        path = path / ('tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model')
+        path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
     if path.suffix in ('.json', '.model'):
         if not path.is_file():
             raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
