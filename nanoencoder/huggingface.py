@@ -293,8 +293,11 @@ def locate(folder):
         for name, stored in tensors.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):
                 raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
+            ours = name if name.startswith('lm_head.') else prefix + name
+            if ours in located:
+                raise ValueError(f'{path}: {name} is there twice, also in {located[ours].path.name}')
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
-                located[name if name.startswith('lm_head.') else prefix + name] = stored
+                located[ours] = stored
     return located
 
 

@@ -137,6 +137,8 @@ def load_tokenizer(name):
             encoding = tiktoken.get_encoding(name)
             return Tokenizer(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens,
                              {'eos': '<|endoftext|>'})
+        if name.count('/') != 1:
+            raise ValueError('a hub id is owner/model')
         from huggingface_hub import hf_hub_download
         hf_hub_download(name, 'tokenizer_config.json')
         path = Path(hf_hub_download(name, 'tokenizer.json'))
