@@ -26,7 +26,7 @@ def documents():
     files = {}  # name: path
     for package in PACKAGES:
         if (spec := importlib.util.find_spec(package)) is None:
-            raise ValueError(f'the docs corpus reads the package {package}, which is not installed')
+            raise ValueError(f'the docs corpus reads {package}, which is not installed')
         root = Path(spec.origin).parent
         files |= {path.relative_to(root.parent).as_posix(): str(path) for path in root.rglob('*.py')}
     with multiprocessing.Pool() as pool:
@@ -150,13 +150,11 @@ MARKED = re.compile(ROLE + r'|``([^`]+)``|`([^`<]+)`_?|(?<![\w*])\*(\w[^*\s]*)\*
 
 
 def marked_sentences(lines):
-    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code. BIO tags replace marks.
-
-    Words are cut after the marks are gone, so that punctuation does not tell where they were.
-    """
+    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code. BIO tags replace marks."""
     tagged = []
     for sentence in re.split(r'(?<=[.!?]) +(?=[A-Z`*:])', ' '.join(line.strip() for line in lines)):
         parts = [part for part in MARKED.split(sentence) if part is not None]  # each second one was marked
+        # words are cut after the marks are gone, so that punctuation does not tell where they were
         text, part_of = ''.join(parts), [k for k, part in enumerate(parts) for _ in part]
         words, tags, before = [], [], None
         for match in re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text):

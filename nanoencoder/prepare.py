@@ -18,6 +18,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -61,11 +62,8 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 # ------------------------------------------------------------------------------------------------- sources
 
 def source(cfg, part=0, parts=1, position=None):
-    """Chunks (texts, position, share) of one part of the input, from a position on.
-
-    texts is a list of (text, held out), position is where to go on behind the chunk, share is how much of the
-    input is read by then (0.0 if unknown).
-    """
+    """Chunks of one part of the input, from a position on: [(text, whether it is held out)], the position
+    behind it, and the share of the input that is read by then (0.0 if unknown)."""
     if cfg.source == 'hub':
         return hub_chunks(cfg, part, parts, position)
     if cfg.source == 'folder':
@@ -78,8 +76,8 @@ def source(cfg, part=0, parts=1, position=None):
 
 
 def text_hash(text):
-    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
-    return int.from_bytes(digest, 'little')
+    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8)
+    return int.from_bytes(digest.digest(), 'little')
 
 
 def held_out(text, val_permille, also=None):
@@ -88,12 +86,9 @@ def held_out(text, val_permille, also=None):
 
 
 def also_held_out(cfg, files):
-    """The smallest hash of the texts, if none of them would be held out and they are not all the same.
-
-    Reading ends with a text that is held out, or, under max_tokens, with those that are read in any case.
-    """
-    hashes = set()
-    for text, *_ in itertools.islice(folder_texts(cfg, files), CHUNK if cfg.max_tokens else None):
+    """The smallest hash of the texts, if none of them would be held out and they are not all the same."""
+    hashes, certain = set(), CHUNK if cfg.max_tokens else None  # what is read whatever the limit
+    for text, *_ in itertools.islice(folder_texts(cfg, files), certain):
         if held_out(text, cfg.val_permille):
             return None
         hashes |= {text_hash(text)} if text else set()
@@ -165,12 +160,12 @@ def read_jsonl(path, cfg):
             if not line.strip():
                 continue
             try:
-                row = json.loads(decode(path, line, start).removeprefix('\ufeff'))
+                text = json.loads(decode(path, line, start).removeprefix('\ufeff'))[cfg.column]
             except json.JSONDecodeError:
                 raise ValueError(f'{path}: the line at byte {start} is not valid JSON') from None
-            if not isinstance(row, dict) or cfg.column not in row:
-                raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}')
-            yield clean(row[cfg.column], path, cfg), end / size
+            except (KeyError, TypeError):
+                raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}') from None
+            yield clean(text, path, cfg), end / size
 
 
 def read_parquet(path, cfg):
@@ -257,8 +252,7 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
     first = list(itertools.islice(chunks, 1))  # before anything is written: it may not open
     progress.parent.mkdir(parents=True, exist_ok=True)
     limit, threads = cfg.max_tokens / parts or math.inf, cfg.threads or os.cpu_count()
-    encoded = in_order(lambda chunk: encode(chunk, tokenizer), itertools.chain(first, chunks),
-                       threads, 2 * threads)
+    encoded = in_order(partial(encode, tokenizer), itertools.chain(first, chunks), threads, 2 * threads)
     prefix, pending = f'{part:03d}_' if parts > 1 else '', {'': [], 'val_': []}
     tokens = state['tokens'] + state['val_tokens']
     with (locked(progress.parent, f'{progress.stem}.lock'),
@@ -278,7 +272,7 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
         write_shards(progress, state | {'done': True}, pending, prefix)
 
 
-def encode(chunk, tokenizer):
+def encode(tokenizer, chunk):
     """{'': [tokens of a document to train on, ...], 'val_': [...]}, position and share of a chunk."""
     texts, position, share = chunk
     eos = np.array([tokenizer.ids['eos']], np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
@@ -320,8 +314,8 @@ def join(folder, tokenizer, identity, states):
                                   minlength=meta['vocab_size']) for kind in ('shards', 'val_shards'))
         meta['unigram_loss'] = float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
     else:
-        print(f'{folder}: nothing is held out, which training will want: try a larger --val_permille, '
-              'or for one .txt a smaller --cut_txt_above', file=sys.stderr)
+        print(f'{folder}: nothing is held out: try a larger --val_permille or a smaller --cut_txt_above',
+              file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     remove_progress(folder)
