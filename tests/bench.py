@@ -450,7 +450,7 @@ def tokenising():
     assert ids == [encoding.ids for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False)]
 
     def ours():
-        encoded = data.in_order(lambda chunk: prepare.encode(chunk, tokenizer), chunks, threads, 2 * threads)
+        encoded = data.in_order(lambda chunk: prepare.encode(tokenizer, chunk), chunks, threads, 2 * threads)
         return [sum(len(array) for (train, _), _, _ in encoded for array in train)]
 
     def peer():
