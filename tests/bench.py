@@ -451,7 +451,7 @@ def tokenising():
 
     def ours():
         encoded = data.in_order(lambda chunk: prepare.encode(tokenizer, chunk), chunks, threads, 2 * threads)
-        return [sum(len(array) for (train, _), _, _ in encoded for array in train)]
+        return [sum(len(array) for documents, _, _ in encoded for array in documents[''])]
 
     def peer():
         encodings = theirs.encode_batch_fast(texts, add_special_tokens=False)
