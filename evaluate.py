@@ -56,9 +56,6 @@ class Settings:
 
     def __post_init__(self):
         check(self)
-        for name in ('models', 'datasets'):  # ("a") is a string to Python: one name is a list of one
-            if not all(isinstance(item, str) for item in getattr(self, name)):
-                raise ValueError(f'{name} is a tuple of names, not {getattr(self, name)!r}')
 
     def asks_for(self, model, dataset):
         return model in (self.models or [model]) and dataset in (self.datasets or [dataset])
@@ -107,9 +104,8 @@ def read_predictions(folder, kind):
 
 def read_results(folder, kind):
     """The same of a run in the authors' format; this program once wrote standard.json beside it."""
-    theirs, ours = read_json(folder / 'results.json'), {}
-    if (folder / 'standard.json').exists():
-        ours = read_json(folder / 'standard.json')
+    theirs, path = read_json(folder / 'results.json'), folder / 'standard.json'
+    ours = read_json(path) if path.exists() else {}
     return ours, {'name': ours.get('name')} | {
         split: {'paper': theirs[split], 'standard': ours.get(split)} for split in SPLITS}
 
@@ -155,7 +151,7 @@ def read_runs(cfg, problems):
         runs = read_trees(cfg, problems)
     for name in ('model', 'dataset'):
         if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
-            problems.append(f'{name}s: there is no {", ".join(sorted(absent))}')
+            problems.append(f'{name}s: there is no {", ".join(sorted(map(str, absent)))}')
     if not runs:
         where = cfg.runs or cfg.results or cfg.predictions
         raise ValueError('; '.join([f'{where}: no runs there', *problems]))

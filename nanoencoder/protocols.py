@@ -91,10 +91,9 @@ def best_of_each_seed(runs):
     chosen = []
     for seed, group in grouped(sorted(runs, key=attrgetter('seed', 'lr')), 'seed').items():
         known = [run for run in group if run.validation is not None]
-        tested = [run for run in group if run.test is not None]
-        if known:
-            tested = [max(known, key=attrgetter('validation'))]
-        if len(tested) != 1 or tested[0].test is None:
+        best = [max(known, key=attrgetter('validation'))] if known else group
+        tested = [run for run in best if run.test is not None]
+        if len(tested) != 1:
             raise ValueError(f'seed {seed}: the test score of the run that validation chooses is not there')
         chosen += tested
     return chosen
@@ -169,7 +168,7 @@ def make_cells(runs, cfg, problems):
         own = [cell for key, cell in cells.items() if key[:2] == (model, kind)]
         if 1 < len(own) == len({dataset for _, task, dataset in cells if task == kind}):
             averages[model, kind, 'Average'] = average(own)
-    return cells | {key: cell for key, cell in averages.items() if cell}
+    return cells | {key: mean for key, mean in averages.items() if mean}
 
 
 def shared_means(cells, kind, problems):
@@ -253,5 +252,4 @@ def interval(draws):
 
 
 def key_of(text):
-    """A seed for numpy's generators."""
     return zlib.crc32(text.encode())
