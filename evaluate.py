@@ -98,7 +98,7 @@ def read_predictions(folder, kind):
         scores = {}
     if (scores.get('version'), scores.get('sha256')) != (VERSION, digests):
         scores = {'version': VERSION, 'sha256': digests} | score(folder, kind, about.get('scheme') or 'IOB2')
-        write_json(path, scores)
+        write_json(path, scores, indent=None)
     return about, scores
 
 
@@ -342,7 +342,7 @@ def export(cfg, target, problems):
         if path.exists() and read_json(path) != content:
             raise ValueError(f'{path}: has other scores; remove it, or export into another folder')
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, content)
+        write_json(path, content, indent=None)
         count += 1
     print(f'{target}: {count:,} runs')
 
