@@ -14,10 +14,8 @@ bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again 
 import copy
 import datetime
 import itertools
-import json
 import math
 import os
-import re
 import statistics
 import sys
 import time
@@ -31,15 +29,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from evaluate import run_name
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.cost import flops_of_state
-from nanoencoder.durable import read_json, whole_folder
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
-from nanoencoder.settings import flat, leaves, parse, run_main, setting
+from nanoencoder.runs import (about_run, is_done, model_name, pretraining, run_folder, save_encoder,
+                              saved_folder, write_run)
+from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -81,6 +78,11 @@ class Settings(tasks.Task):
             if not values or not good or len(set(values)) < len(values):
                 raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, '
                                  f'as ({kind(1)},), not {values!r}')
+
+    def num_steps(self, num_examples):
+        """At most `steps`, and at most `epochs` times all examples."""
+        total = math.ceil(num_examples * self.epochs / self.batch_size)
+        return min(self.steps, total) if self.steps else total
 
 
 PROBED = 5_000   # texts that a probe is trained on, at most
@@ -141,38 +143,6 @@ def prepare(cfg):
     return cfg, base, read_sets(cfg, tokenizer)
 
 
-def model_name(cfg, base):
-    """The run's name, with -<step> for a checkpoint before its end."""
-    folder, past = base.checkpoint.folder, base.about['pretraining']
-    if cfg.untrained:
-        return 'untrained'
-    run = folder.parent.name if folder.name.isdigit() else folder.name
-    if huggingface.is_hub_id(cfg.model):
-        run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
-    if re.fullmatch(r'lr\S+_sd\d+', run):
-        run = '-'.join(folder.parts[-4:])  # a fine-tuned model's: whose, for what, and which
-    done = not past or past['step'] == sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
-    return run if done else f'{run}-{folder.name}'
-
-
-def pretraining(folder, parameters):
-    """What a checkpoint of ours was trained with, for figures; None for another's."""
-    if not (folder / 'state.json').exists():
-        return None
-    state = read_json(folder / 'state.json')
-    millions = parameters / 1e6
-    size = f'{millions:.0f}M' if millions >= 10 else f'{millions:.1f}M'
-    try:
-        past = state['settings']
-        facts = {'family': f'{millions / 1e3:.1f}B' if millions >= 1e3 else size,
-                 'phases': [(str(kind), int(steps)) for kind, steps in past['phases']],
-                 'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
-                 'continues': Path(past.get('weights_from', '')).name}
-        return facts if past.get('repeat', 1) == 1 else facts | {'repeat': past['repeat']}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f'{folder / "state.json"}: not the state of a pretraining run: {error!r}') from None
-
-
 def read_sets(cfg, tokenizer):
     """[Data]: the task's, and those of further retrieval sets."""
     todo = [cfg]
@@ -192,19 +162,13 @@ def read_sets(cfg, tokenizer):
     examples = len(sets[0].examples['train'])
     if not examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
-    if num_steps(cfg, examples) < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
-        print(f'{cfg.dataset}: {examples} examples are {num_steps(cfg, examples)} steps; '
+    if cfg.num_steps(examples) < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
+        print(f'{cfg.dataset}: {examples} examples are {cfg.num_steps(examples)} steps; '
               'small data need more --epochs', file=sys.stderr)
     return sets
 
 
 # --------------------------------------------------------------------------------------------------- training
-
-def num_steps(cfg, num_examples):
-    """At most `steps`, and at most `epochs` times all examples."""
-    total = math.ceil(num_examples * cfg.epochs / cfg.batch_size)
-    return min(cfg.steps, total) if cfg.steps else total
-
 
 def lr_at(step, cfg, total):
     """Linear warm-up, then linear decay to 0 after `total` steps; steps count from 0."""
@@ -261,7 +225,7 @@ def fit(cfg, base, data, say=lambda text: None):
     encoder = new_encoder(cfg, base, kind.head(base.transformer.sizes.hidden_size, data.labels))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=world.device.type != 'mps')
-    total = num_steps(cfg, len(train))
+    total = cfg.num_steps(len(train))
     order = np.concatenate([np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train))
                             for epoch in range(cfg.epochs)])
     began, log, waiting = time.monotonic(), [], []
@@ -328,46 +292,6 @@ def predict(cfg, world, encoder, data):
 
 # ------------------------------------------------------------------------------------------------------- runs
 
-def run_folder(cfg, dataset):
-    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
-    return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / run_name(cfg.lr, cfg.seed)
-
-
-def saved_folder(cfg):
-    return Path('fine-tuned') / run_folder(cfg, cfg.dataset).relative_to(cfg.predictions)
-
-
-def about_run(cfg, base, sets, data, kind='fine-tuned', grid=()):
-    """run.json: what fixes the numbers, so that a run is not taken for another."""
-    return json.loads(json.dumps({
-        'settings': flat(cfg, ('numbers',)), 'kind': kind, 'weights': cfg.weights, 'labels': sets[0].labels,
-        'scheme': cfg.scheme, 'trained_on': cfg.trained_on, 'grid': grid, **base.about,
-        'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
-
-
-def is_done(cfg, base, sets):
-    """Whether a run's predictions are all there. ValueError if they are of other settings or data."""
-    done, defaults = True, {name: one.default for name, one in leaves(Settings).items()}
-    for data in sets:
-        folder = run_folder(cfg, data.task.dataset)
-        path = folder / 'run.json'
-        if not path.exists():
-            done = False
-            continue
-        theirs, ours = read_json(path), about_run(cfg, base, sets, data)
-        if not isinstance(theirs.get('settings'), dict):
-            raise ValueError(f'{path}: damaged; remove {folder}')
-        theirs['settings'] = defaults | theirs['settings']
-        for old, new in ((theirs, ours), (theirs['settings'], ours['settings'])):
-            for name in new:
-                if name not in ('settings', 'grid') and old.get(name) != new[name]:
-                    raise ValueError(
-                        f'{path}: was made with {name} = {str(old.get(name))[:60]}, this run has '
-                        f'{str(new[name])[:60]}; remove the folder, or take another --predictions or --name')
-        done &= all((folder / f'{split}.jsonl.gz').exists() for split in tasks.SCORED)
-    return done and (not cfg.save_model or saved_folder(cfg).exists())
-
-
 def score(task, rows):
     """A split's score in words."""
     name, numerators, denominators, _ = standard_scores(task.kind, rows, task.scheme)
@@ -384,40 +308,10 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
         rows, dataset = predict(cfg, base.world, encoder, data), data.task.dataset
         words.append(f'{dataset} validation {score(data.task, rows["validation"])}')
         about = about_run(cfg, base, sets, data, grid=grid)
-        tasks.write_run(run_folder(cfg, dataset), about, rows, log)
+        write_run(run_folder(cfg, dataset), about, rows, log)
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     saved = f'; {saved_folder(cfg)}' if cfg.save_model else ''
     return f'{", ".join(words)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s{saved}'
-
-
-def save_encoder(cfg, base, data, encoder, folder):
-    """A Hugging Face folder: EuroBert, or with norms of q and k a Qwen3, and the task's head."""
-    sizes, checkpoint = base.transformer.sizes, base.checkpoint
-    export = tasks.kind_of(cfg).export(data.labels, sizes)
-    tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
-    more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + export.architecture]}
-    if export.labels:
-        more['id2label'] = dict(enumerate(export.labels))
-        more['label2id'] = {label: k for k, label in enumerate(export.labels)}
-    if export.prompts:  # a bare transformer, which sentence-transformers opens
-        tensors = {name.removeprefix('model.'): p for name, p in tensors.items()}
-    elif sizes.qk_norm:
-        tensors = {name.replace('classifier.', 'score.'): p for name, p in tensors.items()}
-    name = '' if cfg.untrained else checkpoint.base_model()
-    rows = {'texts': f'{export.texts}; then eos, which the tokenizer adds; at most {cfg.max_length:,} tokens',
-            'training': f'{num_steps(cfg, len(data.examples["train"])):,} steps of {cfg.batch_size}, '
-                        f'of {len(data.examples["train"]):,} examples'}
-    with whole_folder(folder) as temporary:
-        huggingface.save(temporary, sizes, checkpoint.context, base.tokenizer.ids, tensors, **more)
-        base.tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
-        if export.prompts:
-            width, prompts = sizes.hidden_size, dict(export.prompts)
-            huggingface.write_sentence_transformers(temporary, width, cfg.max_length, prompts)
-        huggingface.write_card(
-            temporary, title=f'{cfg.name} on {cfg.dataset}, {folder.name}', rows=rows, use=export.use,
-            about=f'{cfg.name}{f" (from {name})" if name else ""}, a bidirectional encoder, fine-tuned on '
-                  f'{cfg.dataset} with nanoEncoder.', pipeline=export.pipeline, base_model=name,
-            library='sentence-transformers' if export.prompts else 'transformers')
 
 
 def claim():
@@ -473,7 +367,7 @@ def probe(cfg, base, sets):
             targets = {split: [example.targets for example in examples[split]] for split in examples}
             read = ridge(read, targets, len(data.labels))
         rows, folder = tasks.kind_of(data.task).predict(data, read), run_folder(cfg, data.task.dataset)
-        tasks.write_run(folder, about_run(cfg, base, sets, data, 'probe'), rows)
+        write_run(folder, about_run(cfg, base, sets, data, 'probe'), rows)
         print(f'{cfg.name} {data.task.dataset}: validation {score(data.task, rows["validation"])} '
               f'({time.monotonic() - began:.0f} s): {folder}')
 
@@ -484,7 +378,7 @@ def write_baseline(cfg):
     name, predictions = tasks.baseline(cfg, rows)
     folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
     about = {'kind': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
-    tasks.write_run(folder, about, predictions)
+    write_run(folder, about, predictions)
     print(f'{folder}: test {score(cfg, predictions["test"])}')
 
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 import finetune
 from conftest import ROOT, one_line_error, run_script
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, metrics, probe, settings as configs, tasks
+from nanoencoder import huggingface, metrics, probe, runs, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, with_eos
@@ -126,7 +126,7 @@ def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
     cfg = settings(toy, checkpoint, kind, tmp_path, steps=1, warmup=0.0, grad_clip=1.0)
     cfg, base, (data,) = finetune.prepare(cfg)
     encoder = new(cfg, base, data, seed=3)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     auto = {'SC': transformers.AutoModelForSequenceClassification,
             'TC': transformers.AutoModelForTokenClassification}[kind]
     theirs, about = auto.from_pretrained(tmp_path / 'saved', output_loading_info=True)
@@ -224,17 +224,17 @@ def test_the_encoder_sees_both_sides_and_empty_texts_are_finite(checkpoint, toy,
 
 def test_schedule_is_the_papers():
     cfg = finetune.Settings(kind='SC', dataset='d', source='x', model='m')
-    assert finetune.num_steps(cfg, 10 ** 6) == 1_000
+    assert cfg.num_steps(10 ** 6) == 1_000
     rates = [finetune.lr_at(step, cfg, 1_000) for step in (0, 99, 100, 550, 999)]
     # 100 of warm-up
     assert rates == pytest.approx([1e-6, 1e-4, 1e-4, 5e-5, 1e-4 / 900])
     assert finetune.lr_at(0, dataclasses.replace(cfg, warmup=0.0), 10) == 1e-4
     assert finetune.lr_at(9, dataclasses.replace(cfg, warmup=1.0), 10) == 1e-4
     # CoNLL-2003
-    assert finetune.num_steps(dataclasses.replace(cfg, steps=0), 14_041) == 439
+    assert dataclasses.replace(cfg, steps=0).num_steps(14_041) == 439
     # an epoch
-    assert finetune.num_steps(cfg, 100) == 4
-    assert finetune.num_steps(dataclasses.replace(cfg, epochs=3), 100) == 10
+    assert cfg.num_steps(100) == 4
+    assert dataclasses.replace(cfg, epochs=3).num_steps(100) == 10
 
 
 def test_bf16_weights_lose_small_updates(checkpoint, toy, tmp_path):
@@ -517,7 +517,7 @@ def test_the_floor_is_named_and_retrieval_models_open(toy, checkpoint, tmp_path)
     assert result.returncode == 0 and (tmp_path / 'p/untrained/IR/toy').exists()
     cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
     encoder = new(cfg, base, data, seed=0)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs, about = transformers.AutoModel.from_pretrained(tmp_path / 'saved', output_loading_info=True)
     assert not about['missing_keys'] and not about['unexpected_keys']
     tokens = data.examples['train'][0][0]
@@ -534,7 +534,7 @@ def test_sentence_transformers_gives_our_vectors(qk_norm, toy, checkpoint, tmp_p
         checkpoint = random_model(tmp_path / 'normed', qk_norm=True, head_dim=12)
     cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path, steps=3))
     encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=1e-3, seed=0), base, data)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs = SentenceTransformer(str(tmp_path / 'saved'), device='cpu')
     assert theirs.prompts['query'] == 'Query: ' and theirs.prompts['document'] == 'Document: '
     assert theirs.similarity_fn_name == 'cosine'
@@ -559,7 +559,7 @@ def test_a_saved_classifier_runs_in_a_pipeline(toy, checkpoint, tmp_path):
     import transformers
     cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=30, epochs=9))
     encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=3e-3, seed=0), base, data)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     texts = [row['text'] for row in data.rows['test']][:20]
     found = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu')(texts)
     arrays = [Example(with_eos(TOKENIZER.encode(text), TOKENIZER, cfg.max_length)) for text in texts]
@@ -575,7 +575,7 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     cfg, base, (data,) = finetune.prepare(settings(toy, tmp_path / 'normed', 'TC', tmp_path, steps=3,
                                                    save_model=True))
     encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=1e-3, seed=0), base, data)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs, about = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / 'saved',
                                                                                  output_loading_info=True)
     assert not any(about.values()) and theirs.config.id2label == dict(enumerate(data.labels))

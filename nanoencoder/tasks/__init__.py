@@ -12,7 +12,7 @@ from nanoencoder.tasks.kind import Data
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Retrieval
 from nanoencoder.tasks.tagging import Tagging
-from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint, write_run
+from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint
 
 KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval}
 

@@ -1,10 +1,8 @@
-"""A task: its settings, its tables, what is asked of a row, what labels mean, predictions on disk."""
-import gzip
+"""A task: its settings, its tables, what is asked of a row, what labels mean."""
 import hashlib
 import json
 import math
 import re
-import shutil
 import string
 from collections import Counter
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from nanoencoder.docs import SPLITS
-from nanoencoder.durable import sha256, whole_folder
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import QUOTING, embedded_files, local_files, read_files, read_hub
 
@@ -208,26 +205,3 @@ def fingerprint(rows, parts=(*SCORED, 'corpus')):
         for item in sorted(content.items()) if isinstance(content, dict) else content:
             digest.update(json.dumps(item, sort_keys=True).encode())
     return digest.hexdigest()
-
-
-# ------------------------------------------------------------------------------------------------ predictions
-
-def write_run(folder, about, rows, log=()):
-    """A run's folder, whole or not at all: {split: rows} as .jsonl.gz, run.json, log.jsonl."""
-    try:
-        with whole_folder(folder) as temporary:
-            for split, predictions in rows.items():
-                lines = (json.dumps(row, ensure_ascii=False) + '\n' for row in predictions)
-                with open(temporary / f'{split}.jsonl.gz', 'wb') as raw, \
-                        gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
-                    file.writelines(line.encode('utf-8', 'replace') for line in lines)
-            about = about | {'sha256': {path.name: sha256(path) for path in sorted(temporary.iterdir())}}
-            about = json.dumps(about, indent=1, ensure_ascii=False) + '\n'
-            (temporary / 'run.json').write_text(about, encoding='utf-8')
-            lines = ''.join(json.dumps(line) + '\n' for line in log)
-            (temporary / 'log.jsonl').write_text(lines, encoding='utf-8')
-    except OSError:  # another process wrote it at the same time
-        if not (folder / 'run.json').exists():
-            raise
-    for left in folder.parent.glob(f'.{folder.name}.*.tmp'):  # of a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
