@@ -154,10 +154,11 @@ def read_sets(cfg, tokenizer):
         todo.append(other)
     sets = []
     for task in todo:
-        data, lost = tasks.load_data(task, tokenizer, cfg.max_length, training=task is cfg)
-        for part, words in lost.items():
-            if words:
-                print(f'{task.dataset} {part}: cut at {cfg.max_length} tokens: {words}', file=sys.stderr)
+        data = tasks.load_data(task, tokenizer, cfg.max_length, training=task is cfg)
+        for part, lost in data.lost.items():
+            if lost:
+                print(f'{task.dataset} {part}: cut at {cfg.max_length} tokens: {tasks.counted(lost)}',
+                      file=sys.stderr)
         sets.append(data)
     examples = len(sets[0].examples['train'])
     if not examples:

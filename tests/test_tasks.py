@@ -353,7 +353,7 @@ def test_lone_surrogates_do_not_shift_what_follows():
     made = tasks.kind_of(task('docs_qa')).make_row(row, None, 'row 0')
     assert check_questions([made | {'id': '0'}], TOKENIZER) == (1, 0)
     made = tasks.kind_of(task('docs_tc')).make_row({'tokens': ['\ud800', 'Rome'], 'tags': ['O', 'B-CODE']},
-                                                   Labels(task('docs_tc')), 'row 0')
+                                                   Labels(task('docs_tc'), {}, 'tags'), 'row 0')
     check_tagging([made | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans
-from nanoencoder.tasks.task import SCORED, check_template, fill, get, whole
+from nanoencoder.tasks.task import SCORED, fill, get, whole
 
 LONGEST = 30   # tokens of a span
 
@@ -20,8 +20,8 @@ class Questions(Kind):
     """Rows of id, question, context, answers [(text, start)], candidates."""
     per_token = True
 
-    def check(self):
-        check_template('template', self.task.template)
+    def __init__(self, task):
+        super().__init__(task)
         if not self.task.template.endswith('{context}'):
             raise ValueError('template of a QA task must end with {context}')
         if self.task.qa_head == 'span' and self.task.template == '{context}':

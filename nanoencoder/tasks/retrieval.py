@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from nanoencoder.tasks.files import id_of, local_files, read_files
 from nanoencoder.tasks.kind import Example, Export, Kind, unit_vectors, with_eos
-from nanoencoder.tasks.task import SCORED, check_template, embedded, fill, get, read_table, terms
+from nanoencoder.tasks.task import SCORED, embedded, fill, get, read_table, terms
 
 ID_COLUMNS = ('_id', 'docid')
 
@@ -35,13 +35,6 @@ class Retrieval(Kind):
     'corpus' is {document: text}.
     """
     whole_batch = True
-
-    def check(self):
-        if len(self.task.pair) != 2:
-            raise ValueError(f'pair is two templates, of query and positive, not {self.task.pair!r}')
-        for name, template in (('query', self.task.query), ('document', self.task.document),
-                               *(('pair', template) for template in self.task.pair)):
-            check_template(name, template)
 
     def load(self, training=True):
         task = self.task

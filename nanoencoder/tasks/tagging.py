@@ -29,9 +29,6 @@ class Tagging(Kind):
                       file=sys.stderr)
         return rows, labels
 
-    def labels_in(self, row, where):
-        return get(row, self.column, where, list)
-
     def make_row(self, row, labels, where):
         words, tags = get(row, self.task.words, where, list), get(row, self.task.tags, where, list)
         if not words:
@@ -71,10 +68,10 @@ class Tagging(Kind):
     def predict(self, data, outputs):
         predictions = {}
         for split in SCORED:
-            triples = zip(data.rows[split], data.examples[split], outputs[split])
-            tags = [tags_of(row, example, logits, data.labels) for row, example, logits in triples]
-            predictions[split] = [{'id': row['id'], 'gold': row['tags'], 'pred': pred}
-                                  for row, pred in zip(data.rows[split], tags)]
+            read = zip(data.rows[split], data.examples[split], outputs[split])
+            predictions[split] = [
+                {'id': row['id'], 'gold': row['tags'], 'pred': tags_of(row, example, logits, data.labels)}
+                for row, example, logits in read]
         return predictions
 
     def baseline(self, rows):
