@@ -298,11 +298,12 @@ def test_the_best_run_and_span_by_hand():
     logits = np.array([[9, 9], [0, 5], [4, 0], [0, 0], [0, 3], [0, 0], [1, 1.]])
     # not 4 + 5: its end is before its start
     assert questions.best_span(example, logits) == (4 + 3 - 2, 3, 11)
-    logits[-1] = 5
-    assert questions.best_span(example, logits) == (0.0, 0, 0)
-    assert questions.best_span(example, logits, never_empty=True)[1:] == (3, 11)
+    logits[-1] = 5  # no answer scores 10
+    row = {'context': 'ab cd ef gh ij', 'candidates': []}
+    assert questions.answer_of(row, [(example, logits)], 'span', never_empty=False) == ''
+    assert questions.answer_of(row, [(example, logits)], 'span', never_empty=True) == 'cd ef gh'
     logits[2, 0] = 0
-    assert questions.best_span(example, logits, never_empty=True, longest=1)[1:] == (0, 2)
+    assert questions.best_span(example, logits, longest=1)[1:] == (0, 2)
     row = {'context': 'ab cd ef gh ij', 'candidates': ['gh', 'cd', 'b', 'absent']}
     odds = np.array([9, 1.0, -1, 0.6, -0.5, -2, 9])
     assert questions.answer_of(row, [(example, np.stack([0 * odds, odds], 1))], 'tag', False) == 'gh'
