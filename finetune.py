@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from nanoencoder import huggingface, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
-from nanoencoder.runs import (about_run, is_done, model_name, pretraining, run_folder, save_encoder,
+from nanoencoder.runs import (about_model, about_run, is_done, model_name, run_folder, save_encoder,
                               saved_folder, write_run)
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tokenizer import load_tokenizer
@@ -76,8 +76,7 @@ class Settings(tasks.Task):
             values = getattr(self, name)
             good = all(type(value) is kind and 0 <= value < math.inf for value in values)
             if not values or not good or len(set(values)) < len(values):
-                raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, '
-                                 f'as ({kind(1)},), not {values!r}')
+                raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, not {values!r}')
 
     def num_steps(self, num_examples):
         """At most `steps`, and at most `epochs` times all examples."""
@@ -98,8 +97,7 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchr
 
 class Pretrained(NamedTuple):
     transformer: nn.Module   # on the CPU, fp32
-    tokenizer: object
-    checkpoint: object       # huggingface.Checkpoint
+    checkpoint: huggingface.Checkpoint
     world: World             # of this process alone
     about: dict              # what run.json says of the model
 
@@ -122,51 +120,31 @@ def prepare(cfg):
     """
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint = huggingface.open_checkpoint(cfg.model)
-    transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
-    sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
-    sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
-    about = {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes, 'checkpoint': 'none', 'pretraining': None}
+    transformer = checkpoint.model(head=False)
     if cfg.untrained:
-        with torch.no_grad():
-            for name, p in transformer.named_parameters(prefix='model'):
-                p.copy_(initial_weight(name, p.shape, seed=0))
-    else:
-        past = pretraining(checkpoint.folder, sum(p.numel() for p in transformer.parameters()))
-        about |= {'checkpoint': checkpoint.digest(), 'pretraining': past}
-    base = Pretrained(transformer, tokenizer, checkpoint, World(0, 1, device, dtype), about)
+        initialise(transformer, 'model', seed=0)
     max_length = cfg.max_length or round(0.99 * checkpoint.context)
     if not 2 <= max_length <= checkpoint.context:
         raise ValueError(f'max_length {max_length}: the model reads 2 to {checkpoint.context} tokens')
-    cfg = replace(cfg, name=cfg.name or model_name(cfg, base), max_length=max_length, dtype=dtype)
+    about = about_model(cfg, checkpoint, transformer)
+    name = cfg.name or model_name(cfg, checkpoint.folder, about['pretraining'])
+    cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
         tasks.kind_of(cfg).export((), transformer.sizes)
-    return cfg, base, read_sets(cfg, tokenizer)
-
-
-def read_sets(cfg, tokenizer):
-    """[Data]: the task's, and those of further retrieval sets."""
-    todo = [cfg]
-    for path in cfg.score_on if cfg.kind == 'IR' else ():
-        other, _ = parse(tasks.Task, [path])
-        other = replace(other, data=other.data or cfg.data)
-        if other.kind != cfg.kind or other.dataset in [task.dataset for task in todo]:
-            raise ValueError(f'score_on {path}: {other.dataset} ({other.kind}) is no further retrieval set')
-        todo.append(other)
-    sets = []
-    for task in todo:
-        data = tasks.load_data(task, tokenizer, cfg.max_length, training=task is cfg)
-        for part, lost in data.lost.items():
-            if lost:
-                print(f'{task.dataset} {part}: cut at {cfg.max_length} tokens: {tasks.counted(lost)}',
-                      file=sys.stderr)
-        sets.append(data)
+    sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length)
     examples = len(sets[0].examples['train'])
-    if not examples:
-        raise ValueError(f'{cfg.dataset}: nothing to train on')
-    if cfg.num_steps(examples) < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
-        print(f'{cfg.dataset}: {examples} examples are {cfg.num_steps(examples)} steps; '
-              'small data need more --epochs', file=sys.stderr)
-    return sets
+    steps = cfg.num_steps(examples)
+    if steps < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
+        print(f'{cfg.dataset}: {examples} examples are {steps} steps; small data need more --epochs',
+              file=sys.stderr)
+    return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about), sets
+
+
+@torch.no_grad()
+def initialise(module, prefix, seed):
+    """Weights that are keyed by the seed and their names."""
+    for name, p in module.named_parameters(prefix):
+        p.copy_(initial_weight(name, p.shape, seed))
 
 
 # --------------------------------------------------------------------------------------------------- training
@@ -178,11 +156,10 @@ def lr_at(step, cfg, total):
 
 
 def new_encoder(cfg, base, head):
-    """A copy of the transformer with a head, whose weights are keyed by the seed and their names."""
+    """A copy of the transformer with a head: a new module, or a function."""
     encoder = Encoder(copy.deepcopy(base.transformer), head)
-    with torch.no_grad():
-        for name, p in head.named_parameters() if isinstance(head, nn.Module) else ():
-            p.copy_(initial_weight(name, p.shape, cfg.seed))
+    if isinstance(head, nn.Module):
+        initialise(head, '', cfg.seed)
     encoder.model.recompute = cfg.recompute
     return encoder.to(base.world.device, torch.bfloat16 if cfg.weights == 'bf16' else torch.float32)
 
@@ -229,39 +206,36 @@ def fit(cfg, base, data, say=lambda text: None):
     total = cfg.num_steps(len(train))
     order = np.concatenate([np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train))
                             for epoch in range(cfg.epochs)])
-    began, log, waiting = time.monotonic(), [], []
+    began, log = time.monotonic(), []
     encoder.train()
     for step in range(total):
         batch = [train[i] for i in order[step * cfg.batch_size:(step + 1) * cfg.batch_size]]
-        line = {'step': step + 1, 'lr': lr_at(step, cfg, total)} | kind.log(batch)
-        loss = backward(cfg, world, encoder, batch)
+        lr, loss = lr_at(step, cfg, total), backward(cfg, world, encoder, batch)
         norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip)
         for group in optimizer.param_groups:
-            group['lr'] = line['lr']
+            group['lr'] = lr
         optimizer.step()
         optimizer.zero_grad()
-        waiting.append((line, loss, norm))
+        log.append({'step': step + 1, 'lr': lr} | kind.log(batch) | {'loss': loss, 'grad_norm': norm})
         if (step + 1) % 20 == 0 or step + 1 == total:
-            log += finished(waiting)
-            mean = statistics.fmean(line['loss'] for line in log[-len(waiting):])
+            recent = log[step // 20 * 20:]
+            fetch(recent)
+            mean = statistics.fmean(line['loss'] for line in recent)
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
             say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {duration(left)} left')
-            waiting.clear()
     if not all(torch.isfinite(p).all() for p in encoder.parameters()):
         raise FloatingPointError('the last update left weights that are not finite')
     return encoder, log
 
 
-def finished(waiting):
-    """The log lines of steps whose losses and norms stayed on the device until now."""
-    lines, losses, norms = zip(*waiting)
-    lines = [line | {'loss': loss, 'grad_norm': norm}
-             for line, loss, norm in zip(lines, torch.stack(losses).tolist(), torch.stack(norms).tolist())]
+def fetch(lines):
+    """Take the losses and norms of log lines, which stayed on the device until now, from there."""
+    for name in ('loss', 'grad_norm'):
+        for line, value in zip(lines, torch.stack([line[name] for line in lines]).tolist()):
+            line[name] = value
     for line in lines:
-        if not math.isfinite(line['loss']) or not math.isfinite(line['grad_norm']):
-            raise FloatingPointError(f'step {line["step"]}: loss {line["loss"]}, '
-                                     f'gradient norm {line["grad_norm"]}')
-    return lines
+        if not math.isfinite(line['loss'] + line['grad_norm']):
+            raise FloatingPointError('step {step}: loss {loss}, gradient norm {grad_norm}'.format(**line))
 
 
 # ------------------------------------------------------------------------------------------------ predictions
@@ -352,20 +326,20 @@ def run_grid(cfg, base, sets, part, parts):
               end='', flush=True)  # one write: processes share the terminal
     if not computed:
         print(f'{cfg.name} {cfg.dataset}: nothing to do, {sum(done)} of {len(runs)} runs were done')
-    return 1 if failed else 0
+    return int(failed > 0)
 
 
 def probe(cfg, base, sets):
     """What a linear classifier reads off the frozen model. Retrieval needs none: its cosines are taken."""
     began, kind = time.monotonic(), tasks.kind_of(cfg)
-    encoder = new_encoder(cfg, base, kind.frozen)
     cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
+    encoder = new_encoder(cfg, base, kind.frozen)
     for data in sets:
-        examples = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
-        read = {part: outputs(cfg, base.world, encoder, examples[part], kind.per_token) for part in examples}
+        parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
+        read = {part: outputs(cfg, base.world, encoder, examples, kind.per_token)
+                for part, examples in parts.items()}
         if data.labels:
-            read = {split: [np.atleast_2d(states) for states in arrays] for split, arrays in read.items()}
-            targets = {split: [example.targets for example in examples[split]] for split in examples}
+            targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
             read = ridge(read, targets, len(data.labels))
         rows, folder = tasks.kind_of(data.task).predict(data, read), run_folder(cfg, data.task.dataset)
         write_run(folder, about_run(cfg, base, sets, data, 'probe'), rows)
@@ -389,15 +363,14 @@ def main():
         raise ValueError('--grid, --probe, --look and --baseline stand alone')
     if actions.parts != 1 and not actions.grid:
         raise ValueError('--part and --parts go with --grid')
+    if not 0 <= actions.part < actions.parts:
+        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}')
     if actions.look:
         return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
     if actions.baseline:
         return write_baseline(cfg)
     if not cfg.model:
         raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
-    if not 0 <= actions.part < actions.parts:
-        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}, '
-                         f'not {actions.part}')
     if actions.probe and cfg.save_model:
         raise ValueError('save_model: a probe trains no model; leave it out')
     if actions.probe and not tasks.kind_of(cfg).frozen:

@@ -3,6 +3,7 @@ import gzip
 import json
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 from nanoencoder import huggingface, tasks
@@ -31,25 +32,28 @@ def about_run(cfg, base, sets, data, kind='fine-tuned', grid=()):
 
 def is_done(cfg, base, sets):
     """Whether a run's predictions are all there. ValueError if they are of other settings or data."""
-    done, defaults = True, {name: one.default for name, one in leaves(type(cfg)).items()}
+    done = not cfg.save_model or saved_folder(cfg).exists()
     for data in sets:
         folder = run_folder(cfg, data.task.dataset)
-        path = folder / 'run.json'
-        if not path.exists():
-            done = False
-            continue
-        theirs, ours = read_json(path), about_run(cfg, base, sets, data)
-        if not isinstance(theirs.get('settings'), dict):
-            raise ValueError(f'{path}: damaged; remove {folder}')
-        theirs['settings'] = defaults | theirs['settings']
-        for old, new in ((theirs, ours), (theirs['settings'], ours['settings'])):
-            for name in new:
-                if name not in ('settings', 'grid') and old.get(name) != new[name]:
-                    raise ValueError(
-                        f'{path}: was made with {name} = {str(old.get(name))[:60]}, this run has '
-                        f'{str(new[name])[:60]}; remove the folder, or take another --predictions or --name')
         done &= all((folder / f'{split}.jsonl.gz').exists() for split in tasks.SCORED)
-    return done and (not cfg.save_model or saved_folder(cfg).exists())
+        if (folder / 'run.json').exists():
+            compare(cfg, folder / 'run.json', about_run(cfg, base, sets, data))
+        else:
+            done = False
+    return done
+
+
+def compare(cfg, path, ours):
+    """ValueError if a run.json says another thing than ours. What it does not say was the default."""
+    theirs, defaults = read_json(path), {name: entry.default for name, entry in leaves(type(cfg)).items()}
+    if not isinstance(theirs.get('settings'), dict):
+        raise ValueError(f'{path}: damaged; remove {path.parent}')
+    theirs = defaults | theirs['settings'] | theirs
+    for name, value in (ours['settings'] | ours).items():
+        if name not in ('settings', 'grid') and theirs.get(name) != value:
+            raise ValueError(
+                f'{path}: was made with {name} = {str(theirs.get(name))[:60]}, this run has '
+                f'{str(value)[:60]}; remove the folder, or take another --predictions or --name')
 
 
 def write_run(folder, about, rows, log=()):
@@ -73,9 +77,39 @@ def write_run(folder, about, rows, log=()):
         shutil.rmtree(left, ignore_errors=True)
 
 
-def model_name(cfg, base):
+def about_model(cfg, checkpoint, transformer):
+    """What run.json says of the model."""
+    tokenizer, sizes = checkpoint.tokenizer(), asdict(transformer.sizes)
+    sizes |= {'max_position_embeddings': checkpoint.context}
+    sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
+    about = {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes, 'checkpoint': 'none', 'pretraining': None}
+    if not cfg.untrained:
+        about['checkpoint'] = checkpoint.digest()
+        parameters = sum(p.numel() for p in transformer.parameters())
+        about['pretraining'] = pretraining(checkpoint.folder, parameters)
+    return about
+
+
+def pretraining(folder, parameters):
+    """What a checkpoint of ours was trained with, for figures; None for another's."""
+    path = folder / 'state.json'
+    if not path.exists():
+        return None
+    state = read_json(path)
+    family = f'{parameters / 1e6:.{0 if parameters >= 1e7 else 1}f}M'
+    try:
+        past = state['settings']
+        facts = {'family': f'{parameters / 1e9:.1f}B' if parameters >= 1e9 else family,
+                 'phases': [(str(kind), int(steps)) for kind, steps in past['phases']],
+                 'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
+                 'continues': Path(past.get('weights_from', '')).name}
+        return facts if past.get('repeat', 1) == 1 else facts | {'repeat': past['repeat']}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f'{path}: not the state of a pretraining run: {error!r}') from None
+
+
+def model_name(cfg, folder, past):
     """The run's name, with -<step> for a checkpoint before its end."""
-    folder, past = base.checkpoint.folder, base.about['pretraining']
     if cfg.untrained:
         return 'untrained'
     run = folder.parent.name if folder.name.isdigit() else folder.name
@@ -87,27 +121,9 @@ def model_name(cfg, base):
     return run if done else f'{run}-{folder.name}'
 
 
-def pretraining(folder, parameters):
-    """What a checkpoint of ours was trained with, for figures; None for another's."""
-    if not (folder / 'state.json').exists():
-        return None
-    state = read_json(folder / 'state.json')
-    millions = parameters / 1e6
-    size = f'{millions:.0f}M' if millions >= 10 else f'{millions:.1f}M'
-    try:
-        past = state['settings']
-        facts = {'family': f'{millions / 1e3:.1f}B' if millions >= 1e3 else size,
-                 'phases': [(str(kind), int(steps)) for kind, steps in past['phases']],
-                 'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
-                 'continues': Path(past.get('weights_from', '')).name}
-        return facts if past.get('repeat', 1) == 1 else facts | {'repeat': past['repeat']}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f'{folder / "state.json"}: not the state of a pretraining run: {error!r}') from None
-
-
 def save_encoder(cfg, base, data, encoder, folder):
     """A Hugging Face folder: EuroBert, or with norms of q and k a Qwen3, and the task's head."""
-    sizes, checkpoint = base.transformer.sizes, base.checkpoint
+    sizes, checkpoint, tokenizer = base.transformer.sizes, base.checkpoint, base.checkpoint.tokenizer()
     export = tasks.kind_of(cfg).export(data.labels, sizes)
     tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
     more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + export.architecture]}
@@ -118,18 +134,17 @@ def save_encoder(cfg, base, data, encoder, folder):
         tensors = {name.removeprefix('model.'): p for name, p in tensors.items()}
     elif sizes.qk_norm:
         tensors = {name.replace('classifier.', 'score.'): p for name, p in tensors.items()}
-    name = '' if cfg.untrained else checkpoint.base_model()
+    origin, count = '' if cfg.untrained else checkpoint.base_model(), len(data.examples['train'])
     rows = {'texts': f'{export.texts}; then eos, which the tokenizer adds; at most {cfg.max_length:,} tokens',
-            'training': f'{cfg.num_steps(len(data.examples["train"])):,} steps of {cfg.batch_size}, '
-                        f'of {len(data.examples["train"]):,} examples'}
+            'training': f'{cfg.num_steps(count):,} steps of {cfg.batch_size}, of {count:,} examples'}
     with whole_folder(folder) as temporary:
-        huggingface.save(temporary, sizes, checkpoint.context, base.tokenizer.ids, tensors, **more)
-        base.tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
+        huggingface.save(temporary, sizes, checkpoint.context, tokenizer.ids, tensors, **more)
+        tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if export.prompts:
-            width, prompts = sizes.hidden_size, dict(export.prompts)
-            huggingface.write_sentence_transformers(temporary, width, cfg.max_length, prompts)
+            huggingface.write_sentence_transformers(temporary, sizes.hidden_size, cfg.max_length,
+                                                    dict(export.prompts))
         huggingface.write_card(
             temporary, title=f'{cfg.name} on {cfg.dataset}, {folder.name}', rows=rows, use=export.use,
-            about=f'{cfg.name}{f" (from {name})" if name else ""}, a bidirectional encoder, fine-tuned on '
-                  f'{cfg.dataset} with nanoEncoder.', pipeline=export.pipeline, base_model=name,
+            about=f'{cfg.name}{f" (from {origin})" if origin else ""}, a bidirectional encoder, fine-tuned '
+                  f'on {cfg.dataset} with nanoEncoder.', pipeline=export.pipeline, base_model=origin,
             library='sentence-transformers' if export.prompts else 'transformers')

@@ -533,9 +533,11 @@ def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
 # ----------------------------------------------------------------------------------------- the embedded tasks
 
 @pytest.fixture(scope='session')
-def embedded():
+def embedded(request):
     """{task: {split: rows}}, from the cache where this machine has extracted them before."""
-    folder = embedded_files(tasks.Task.cache, 'docs_sc').parent
+    with pytest.MonkeyPatch.context() as patch:  # the session reads the packages once
+        patch.setattr(docs, 'documents', lambda: request.getfixturevalue('embedded_documents'))
+        folder = embedded_files(tasks.Task.cache, 'docs_sc').parent
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
             for path in folder.iterdir()}
 

@@ -3,10 +3,13 @@
 `KINDS` is the table of kinds. A fifth one is one more file, an entry here and one in metrics.py.
 """
 import json
+import sys
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
+from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
 from nanoencoder.tasks.questions import Questions
@@ -31,7 +34,26 @@ def load_data(task, tokenizer, max_length, training=True):
     rows, labels = kind.load(training)
     encoded = kind.encode(rows, labels, tokenizer, max_length)
     examples, lost = ({split: parts[k] for split, parts in encoded.items()} for k in (0, 1))
+    if training and not examples['train']:
+        raise ValueError(f'{task.dataset}: nothing to train on')
     return Data(task, rows, labels, examples, lost, fingerprint(rows), fingerprint(rows, ('train',)))
+
+
+def load_sets(task, tokenizer, max_length):
+    """[Data] of a task and of the sets in `score_on`. Says what truncation loses."""
+    todo = [task]
+    for path in task.score_on:
+        other, _ = parse(Task, [path])
+        if {task.kind, other.kind} != {'IR'} or other.dataset in [task.dataset for task in todo]:
+            raise ValueError(f'score_on {path}: {other.dataset} ({other.kind}) is no further retrieval set')
+        todo.append(replace(other, data=other.data or task.data))
+    sets = [load_data(other, tokenizer, max_length, training=other is task) for other in todo]
+    for data in sets:
+        for part, lost in data.lost.items():
+            if lost:
+                words = f'{data.task.dataset} {part}: cut at {max_length} tokens: {counted(lost)}'
+                print(words, file=sys.stderr)
+    return sets
 
 
 def counted(counter):
