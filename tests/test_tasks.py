@@ -535,9 +535,9 @@ def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
 @pytest.fixture(scope='session')
 def embedded(request):
     """{task: {split: rows}}, from the cache where this machine has extracted them before."""
-    with pytest.MonkeyPatch.context() as patch:  # the session reads the packages once
-        patch.setattr(docs, 'documents', lambda: request.getfixturevalue('embedded_documents'))
-        folder = embedded_files(tasks.Task.cache, 'docs_sc').parent
+    def documents():  # the session reads the packages once, if at all
+        return request.getfixturevalue('embedded_documents')
+    folder = embedded_files(tasks.Task.cache, 'docs_sc', documents).parent
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
             for path in folder.iterdir()}
 

@@ -160,7 +160,7 @@ def read_hub(source, subset, split, revision, only=None):
     return list(dataset), label_names(dataset.features.to_dict())
 
 
-def embedded_files(cache, dataset):
+def embedded_files(cache, dataset, documents=docs.documents):
     """The folder of an embedded task. All are extracted once, then read from the cache."""
     versions = [f'{name} {importlib.metadata.version(name)}' for name in docs.PACKAGES]
     key = hashlib.sha256('\n'.join(versions).encode() + Path(docs.__file__).read_bytes()).hexdigest()[:12]
@@ -168,7 +168,7 @@ def embedded_files(cache, dataset):
     if not folder.exists():
         print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
         with whole_folder(folder) as temporary:
-            for name, splits in docs.tasks(docs.documents()).items():
+            for name, splits in docs.tasks(documents()).items():
                 (temporary / name).mkdir()
                 for split, rows in splits.items():
                     lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
