@@ -58,7 +58,10 @@ class Questions(Kind):
             characters = character_spans(tokens, tokenizer, row['context'])
             text, start = row['answers'][0] if row['answers'] else ('', 0)
             inside = (characters[:, 0] < start + len(text)) & (characters[:, 1] > start)
-            windows = self.windows(len(tokens), max_length - len(question) - 1)
+            room = max_length - len(question) - 1
+            step = max(1, room - min(self.task.overlap, room // 2))
+            starts = range(0, max(0, len(tokens) - room) + step, step)
+            windows = [slice(start, start + room) for start in starts]
             complete = [bool(inside.any() and inside[window].sum() == inside.sum()) for window in windows]
             around = len(question), 1
             for window, is_complete in zip(windows, complete):
@@ -71,11 +74,6 @@ class Questions(Kind):
             lost['windows'] += len(windows) - 1
             lost['answers'] += bool(row['answers']) and not any(complete)
         return examples, +lost
-
-    def windows(self, length, room):
-        """Slices of at most `room` tokens that cover a context and overlap."""
-        step = max(1, room - min(self.task.overlap, room // 2))
-        return [slice(start, start + room) for start in range(0, max(0, length - room) + step, step)]
 
     def head(self, hidden_size, labels):
         return TokenClassifier(hidden_size, 2)  # no and yes, or start and end

@@ -64,22 +64,21 @@ class Task:
 
     def __post_init__(self):
         check(self)
-        templates = {name: is_template(getattr(self, name)) for name in ('template', 'query', 'document')}
-        templates['pair'] = len(self.pair) == 2 and all(map(is_template, self.pair))
-        for name, good in templates.items():
-            if not good:
-                raise ValueError(f'{name} must be text with columns in braces, as "Question: {{question}}" '
-                                 f'(pair: two of them), not {getattr(self, name)!r}')
-        maps = [isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in self.label_map]
+        template = 'text with columns in braces, as "Question: {question}"'
+        pairs = [isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in self.label_map]
         for name, good, wanted in (
                 ('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder'),
                 ('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given'),
                 ('train', self.train, 'the name of a split or file'),
                 ('test', self.test, 'the name of a split or file'),
+                ('template', is_template(self.template), template),
+                ('query', is_template(self.query), template),
+                ('document', is_template(self.document), template),
+                ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
                 ('labels', are_names(self.labels), 'a tuple of different names'),
                 ('score_on', are_names(self.score_on), 'a tuple of different names'),
                 ('trained_on', re.fullmatch(r'\w*', self.trained_on), 'letters, digits and _'),
-                ('label_map', all(maps), '((in the file, meant), ...)')):
+                ('label_map', all(pairs), '((in the file, meant), ...)')):
             if not good:
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
 
