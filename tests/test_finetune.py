@@ -58,10 +58,10 @@ def toy(tmp_path_factory):
     colours, cities = ('red', 'blue'), ('Rome', 'Paris', 'Oslo')
 
     def sentence(*words):
-        found = draw.choices(filler, k=draw.randint(3, 20))
+        text = draw.choices(filler, k=draw.randint(3, 20))
         for word in words:
-            found.insert(draw.randint(0, len(found)), word)
-        return found
+            text.insert(draw.randint(0, len(text)), word)
+        return text
     for split, count in (('train', 160), ('validation', 40), ('test', 40)):
         rows = {'SC': [], 'TC': [], 'QA': []}
         for k in range(count):
@@ -76,8 +76,8 @@ def toy(tmp_path_factory):
                 context, answers = ' '.join(sentence()), {'text': [], 'answer_start': []}
             rows['QA'].append({'id': str(k), 'question': 'Which city?', 'context': context,
                                'answers': answers})
-        for kind, found in rows.items():
-            jsonl(folder / kind / f'{split}.jsonl', found)
+        for kind in rows:
+            jsonl(folder / kind / f'{split}.jsonl', rows[kind])
     words = [f'{a} {b} {c}' for a in filler[:6] for b in filler[6:10] for c in ('Rome', 'Oslo')]
     triples = [' '.join(draw.choices(filler, k=3)) for _ in range(600)]
     jsonl(folder / 'IR/train.jsonl', [{'query': text, 'positive': f'about {text} and more'}
@@ -257,15 +257,15 @@ def test_packs_hold_each_once():
     draw = random.Random(0)
     for _ in range(200):
         lengths = [draw.randint(1, 50) for _ in range(draw.randint(1, 40))]
-        found = finetune.pack(lengths, 60)
-        assert [k for part in found for k in part] == list(range(len(lengths)))
-        assert all(sum(lengths[k] for k in part) <= 60 for part in found)
+        packs = finetune.pack(lengths, 60)
+        assert [k for part in packs for k in part] == list(range(len(lengths)))
+        assert all(sum(lengths[k] for k in part) <= 60 for part in packs)
     assert finetune.pack([100, 5], 60) == [[0], [1]]
 
 
 @pytest.mark.parametrize('kind', tasks.KINDS)
 def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path):
-    found = []
+    results = []
     for budget in (40, 700, 16_384):
         cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, kind, tmp_path,
                                                        tokens_at_once=budget if kind != 'IR' else 16_384,
@@ -274,9 +274,9 @@ def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path)
         rows = finetune.predict(dataclasses.replace(cfg, tokens_at_once=budget), base.world, encoder, data)
         rows = {split: [{name: value for name, value in row.items() if name != 'scores'} for row in one]
                 for split, one in rows.items()}
-        found.append(([line['loss'] for line in log], rows))
-    for losses, rows in found[1:]:
-        assert losses == pytest.approx(found[0][0], abs=2e-4) and rows == found[0][1]
+        results.append(([line['loss'] for line in log], rows))
+    for losses, rows in results[1:]:
+        assert losses == pytest.approx(results[0][0], abs=2e-4) and rows == results[0][1]
     if kind != 'IR':  # the same prediction everywhere would show nothing
         assert len({str(row['pred']) for row in rows['test']}) > 1
 
@@ -443,7 +443,7 @@ def test_a_run_that_fails_is_recorded_and_the_others_go_on(toy, checkpoint, tmp_
     assert 'lr1e+30_sd0 failed: FloatingPointError' in told.stderr
     one_line_error_of_fit = run_script('finetune.py',
                                        *merge(options[:-2], '--lr=1e300', '--steps=1', '--name=one'))
-    # found behind the only step
+    # seen behind the only step
     assert one_line_error_of_fit.returncode == 1 and 'not finite' in one_line_error_of_fit.stderr
 
 
@@ -562,11 +562,11 @@ def test_a_saved_classifier_runs_in_a_pipeline(toy, checkpoint, tmp_path):
     encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=3e-3, seed=0), base, data)
     runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     texts = [row['text'] for row in data.rows['test']][:20]
-    found = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu')(texts)
+    theirs = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu')(texts)
     arrays = [Example(with_eos(TOKENIZER.encode(text), TOKENIZER, cfg.max_length)) for text in texts]
     logits = torch.tensor(np.stack(finetune.outputs(cfg, base.world, encoder, arrays, per_token=False)))
-    assert [one['label'] for one in found] == [data.labels[k] for k in logits.argmax(1)]
-    assert [one['score'] for one in found] == pytest.approx(logits.softmax(1).max(1).values.tolist(),
+    assert [answer['label'] for answer in theirs] == [data.labels[k] for k in logits.argmax(1)]
+    assert [answer['score'] for answer in theirs] == pytest.approx(logits.softmax(1).max(1).values.tolist(),
                                                             abs=1e-5)
 
 

@@ -21,12 +21,10 @@ class Tagging(Kind):
     def load(self, training=True):
         rows, labels = super().load(training)
         for split in rows if self.task.scheme == 'IOB2' else ():
-            count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2'))
-                        for row in rows[split])
+            count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in rows[split])
             if count:
-                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, and are read as '
-                      'conlleval reads them; if that is how the file marks them, say --scheme=IOB1',
-                      file=sys.stderr)
+                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, as conlleval allows; '
+                      'if that is how the file marks them, say --scheme=IOB1', file=sys.stderr)
         return rows, labels
 
     def make_row(self, row, labels, where):

@@ -189,7 +189,7 @@ def read_table(task, source, split, subset='', only=None):
 
 
 def train_test_split(n, share, seed=42):
-    """(kept, held): indices of n rows, as `datasets` draws them for train_size=1 - share."""
+    """(training, held out): indices of n rows, as `datasets` draws them for train_size=1 - share."""
     held = n - math.floor((1 - share) * n)
     order = np.random.default_rng(seed).permutation(n)
     if not 0 < held < n:
