@@ -13,14 +13,11 @@ from nanoencoder.tasks.task import SCORED, fill, get, terms
 
 class Classification(Kind):
     """Rows of id, text, label, fields (the template's columns)."""
-
-    @property
-    def column(self):
-        return self.task.label
+    labelled_by = 'label'
 
     def make_row(self, row, labels, where):
         columns = [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
-        label = labels.name(get(row, self.column, where, object), where)
+        label = labels.name(get(row, self.task.label, where, object), where)
         return {'text': fill(self.task.template, row, where), 'label': label,
                 'fields': [str(row[name]) for name in columns]}
 

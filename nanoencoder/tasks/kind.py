@@ -54,7 +54,7 @@ class Kind:
     """
     per_token = False    # the head's output: one a token, or one a text
     whole_batch = False  # the loss needs a batch in one piece
-    column = ''          # of the labels, in the file's rows
+    labelled_by = ''     # the setting that names the column of labels, if there are any
     frozen = None        # a head without weights for --probe; None: no probe
 
     def __init__(self, task):
@@ -69,7 +69,7 @@ class Kind:
             rows, names = tables['train']
             parts = train_test_split(len(rows), task.hold_out)
             tables['train'], tables['validation'] = (([rows[i] for i in part], names) for part in parts)
-        labels = Labels(task, tables, self.column)
+        labels = Labels(task, tables, getattr(task, self.labelled_by, ''))
         rows = {split: self.checked(tables[split][0], labels, f'{task.dataset} {split}') for split in SPLITS}
         for name, count in labels.mapped.items():
             meant = labels.meant[name]

@@ -13,10 +13,7 @@ from nanoencoder.tasks.task import SCORED, get, whole
 class Tagging(Kind):
     """Rows of id, words, tags."""
     per_token = True
-
-    @property
-    def column(self):
-        return self.task.tags
+    labelled_by = 'tags'
 
     def load(self, training=True):
         rows, labels = super().load(training)
