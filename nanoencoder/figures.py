@@ -51,14 +51,15 @@ def place(name, about):
     A run's checkpoints share a line in steps and flops; a run of another length has another schedule.
     """
     phases, step, ratio = about['phases'], about['step'], f' {about["mask_ratio"]:.0%}'
-    total, family = sum(steps for _, steps in phases), about.get('family', '')
+    repeat, family = about.get('repeat', 1), about.get('family', '')
+    total = repeat * sum(steps for _, steps in phases)
     if name == 'cpt':
         return f'{about["continues"]}, then {phases[-1][0].upper()}', step
     if name in ('steps', 'flops'):
         words = ' then '.join(kind.upper() + ratio * OBJECTIVES[kind].masked for kind, _ in phases)
         return f'{family} {words}, of {total:,} steps', step if name == 'steps' else about['flops']
     if name == 'share' and step == total:
-        causal = sum(steps for kind, steps in phases if OBJECTIVES[kind].causal)
+        causal = repeat * sum(steps for kind, steps in phases if OBJECTIVES[kind].causal)
         return f'{family} {step:,} steps, MLM{ratio}', 100 * causal / step
     if name == 'ratio' and step == total and OBJECTIVES[phases[-1][0]].masked:
         words = ' then '.join(kind.upper() for kind, _ in phases)
@@ -115,8 +116,8 @@ def series(lines, name):
 
 
 def switches(phases):
-    """Steps at which the objective changes."""
-    return list(itertools.accumulate(steps for _, steps in phases[:-1]))
+    """Steps at which the objective changes; none where objectives are mixed step by step."""
+    return list(itertools.accumulate(steps for _, steps in phases[:-1])) if len(phases) <= 20 else []
 
 
 def switch(histories):
@@ -128,7 +129,8 @@ def switch(histories):
     axes = drawn.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (name, label) in zip(axes, rows.items()):
         for (run, phases, lines), colour in zip(histories, itertools.cycle(COLOURS)):
-            ax.plot(*series(lines, name), color=colour, label=run, linewidth=1)
+            steps, values = series(lines, name)
+            ax.plot(steps, values, 'o-' if len(steps) == 1 else '-', color=colour, label=run, linewidth=1)
             for step in switches(phases):
                 ax.axvline(step, color=colour, linestyle=':', linewidth=1)
         ax.set_ylabel(label)

@@ -491,6 +491,14 @@ def test_the_switch_figure_draws_a_pretraining_log(tmp_path):
     assert (tmp_path / 'switch.png').stat().st_size > 5_000
 
 
+def test_figures_know_phases_that_are_run_through_again():
+    about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
+    assert figures.place('share', about)[1] == 25 and figures.place('ratio', about)[1] == 40
+    assert figures.place('share', about | {'step': 4}) is None  # not at its end
+    assert figures.switches([('clm', 2), ('mlm', 3), ('clm', 1)]) == [2, 5]
+    assert figures.switches([('clm', 1), ('mlm', 3)] * 100) == []
+
+
 def test_the_authors_results_alone_serve_their_protocol(predictions):
     assert export(predictions).returncode == 0
     shutil.rmtree(predictions / 'predictions')
