@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / 'shared'  # real text and vocabularies, where somebody has put them
-os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}  # threads of small models only wait for each other
+# threads of small models only wait for each other
+os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
 os.chdir(ROOT)
 
 import pretrain  # noqa: E402
@@ -30,7 +31,7 @@ def run_process(*arguments, timeout=120, **options):
 
 
 def run_script(script, *arguments):
-    """What `python <script> ...` does, in this process, which has torch imported: seconds less for each of many."""
+    """What `python <script> ...` does, in this process, which has torch imported: seconds less each time."""
     out, err, code, before = io.StringIO(), io.StringIO(), 0, sys.argv
     sys.argv = [script, *map(str, arguments)]
     try:
@@ -55,7 +56,8 @@ def torchrun(processes, *arguments, timeout=200):
 def texts():
     """A few hundred documents of English: the docstrings of some of numpy's files."""
     root = Path(importlib.util.find_spec('numpy').origin).parent
-    files = ['_core/_add_newdocs.py', 'lib/_function_base_impl.py', 'linalg/_linalg.py', '_core/fromnumeric.py']
+    files = ['_core/_add_newdocs.py', 'lib/_function_base_impl.py', 'linalg/_linalg.py',
+             '_core/fromnumeric.py']
     return [text for file in files for text in docs.docstrings(root / file)]
 
 
@@ -70,14 +72,16 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp('corpus')
     with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
         file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
-    prepare.prepare(prepare.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'out'),
-                                     val_permille=200, shard_tokens=40_000), in_order)
+    cfg = prepare.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'out'),
+                           val_permille=200, shard_tokens=40_000)
+    prepare.prepare(cfg, in_order)
     return folder / 'out'
 
 
-SMALL = dict(phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-             num_attention_heads=4, num_key_value_heads=2, context=64, rows_per_step=4, micro_rows=2, lr=3e-3, warmup_steps=3,
-             decay_steps=3, log_every=1, val_every=6, val_rows=5, save_every=4, keep=9, device='cpu')
+SMALL = dict(phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32, intermediate_size=48,
+             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, context=64, rows_per_step=4,
+             micro_rows=2, lr=3e-3, warmup_steps=3, decay_steps=3, log_every=1, val_every=6, val_rows=5,
+             save_every=4, keep=9, device='cpu')
 
 
 @pytest.fixture
@@ -99,8 +103,9 @@ def arguments(cfg):
 
 def log_lines(run, *, timed=False):
     """log.jsonl as a list, without what depends on the clock."""
+    hidden = () if timed else ('seconds', 'tokens_per_second')
     lines = [json.loads(line) for line in (Path(run) / 'log.jsonl').read_text().splitlines()]
-    return [{name: value for name, value in line.items() if timed or name not in ('seconds', 'tokens_per_second')} for line in lines]
+    return [{name: value for name, value in line.items() if name not in hidden} for line in lines]
 
 
 def one_line_error(result, *parts):

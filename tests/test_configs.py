@@ -87,14 +87,15 @@ def test_mistakes_on_the_command_line(arguments, parts):
 
 def test_a_config_is_never_executed(tmp_path):
     with pytest.raises(ValueError):
-        parse(Example, [write(tmp_path, f'name = open("{tmp_path}/made", "w")\n')])
-    assert not (tmp_path / 'made').exists()
+        parse(Example, [write(tmp_path, f'name = open("{tmp_path}/executed", "w")\n')])
+    assert not (tmp_path / 'executed').exists()
 
 
 def test_a_bad_value_names_its_line(tmp_path):
     path = write(tmp_path, 'name = "x"\nphases = (("clm", 5), ("mlmm", 5))\n')
     one_line_error(run_script('pretrain.py', path), r'run\.py:2: phases must be', 'mlmm')
-    one_line_error(run_script('pretrain.py', path, '--phases=("clm",20)', '--decay_steps=30'), '--decay_steps: decay_steps must be from 0 to 20, not 30')
+    one_line_error(run_script('pretrain.py', path, '--phases=("clm",20)', '--decay_steps=30'),
+                   '--decay_steps: decay_steps must be from 0 to 20, not 30')
     one_line_error(run_script('pretrain.py', path, '--learning_rate=3'), "unknown setting 'learning_rate'")
 
 
@@ -106,23 +107,28 @@ def test_every_config_of_the_repository_parses():
 
 
 def test_flat_phases_are_one_phase():
-    assert pretrain.Settings(name='x', phases=('clm', 20), warmup_steps=0, decay_steps=0).phases == (('clm', 20),)
+    cfg = pretrain.Settings(name='x', phases=('clm', 20), warmup_steps=0, decay_steps=0)
+    assert cfg.phases == (('clm', 20),)
 
 
 def test_torchrun_passes_every_setting_on():
-    """torchrun's parser reads options behind the script's name too, and refuses what begins one of its own."""
+    """torchrun's parser reads options behind the script too, and refuses what begins one of its own."""
     from torch.distributed.run import get_args_parser
-    names = {name for owner in (prepare, pretrain, finetune) for name in (*leaves(owner.Settings), *owner.ACTIONS)}
+    owners = (prepare, pretrain, finetune)
+    names = {name for owner in owners for name in (*leaves(owner.Settings), *owner.ACTIONS)}
     for name in sorted(names):
         for argument in (f'--{name}', f'--{name}=1'):
-            assert get_args_parser().parse_args(['pretrain.py', argument]).training_script_args == [argument]
+            parsed = get_args_parser().parse_args(['pretrain.py', argument])
+            assert parsed.training_script_args == [argument]
     with pytest.raises(SystemExit):  # what the loop above would catch
         get_args_parser().parse_args(['pretrain.py', '--log=1'])
 
 
-@pytest.mark.parametrize('script, part', [('pretrain.py', 'of all processes: 192 GPUs x 6'), ('data.py', 'tokenizer.json (file'),
-                                          ('finetune.py', 'share of the steps'), ('evaluate.py', 'of the bootstrap')])
+@pytest.mark.parametrize('script, part', [
+    ('pretrain.py', 'of all processes: 192 GPUs x 6'), ('data.py', 'tokenizer.json (file'),
+    ('finetune.py', 'share of the steps'), ('evaluate.py', 'of the bootstrap')])
 def test_help_and_mistakes_of_each_script_in_a_process_of_its_own(script, part):
     result = run_process(script, '--help')
     assert result.returncode == 0 and part in result.stdout, result.stderr
-    one_line_error(run_process(script, 'table' if script == 'evaluate.py' else 'configs/absent.py', '--out_of=3'))
+    first = 'table' if script == 'evaluate.py' else 'configs/absent.py'
+    one_line_error(run_process(script, first, '--out_of=3'))

@@ -30,25 +30,30 @@ def test_flops_of_batches_are_what_is_expected_of_the_law(kind):
         meta=ids | {'special_ids': [4093, 4094, 4095]}, ordinary_ids=np.arange(4093),
         stretch=lambda self, split, k, context: np.random.default_rng(k).integers(0, 4093, context)))()
     batch, _ = data.make_batch(corpus, 'train', [(k, k) for k in range(400)], 0, kind, cfg)
-    assert cost.batch_flops(cfg.model, batch, kind) == pytest.approx(cost.flops_per_token(cfg, kind) * 400 * 256, rel=0.01)
+    expected = cost.flops_per_token(cfg, kind) * 400 * 256
+    assert cost.batch_flops(cfg.model, batch, kind) == pytest.approx(expected, rel=0.01)
 
 
 def test_memory():
     """6 rows of 2,048 at once on 8 GPUs, 24 times a step: FSDP keeps whole gradients until the last."""
     layer = 18 * 1152 + 4 * 64 * (18 + 6) + 8 * 4096
-    found = cost.memory_gib(CFG, 8, WEIGHTS)
+    memory = cost.memory_gib(CFG, 8, WEIGHTS)
     by_hand = {'ddp': 18 * WEIGHTS, 'fsdp': 16 * WEIGHTS / 8 + 4 * ENDS + 4 * WEIGHTS,
                'activations': 6 * 2048 * 26 * layer, 'loss': 4 * 2048 * 128_256 + 8 * 128_256 * 1152}
-    assert found == pytest.approx({name: value / 2 ** 30 for name, value in by_hand.items()})
+    assert memory == pytest.approx({name: value / 2 ** 30 for name, value in by_hand.items()})
     at_once = replace(CFG, recompute=True, compile=False)
-    found = cost.memory_gib(at_once, 192, WEIGHTS)
+    memory = cost.memory_gib(at_once, 192, WEIGHTS)
     by_hand = {'ddp': 18 * WEIGHTS, 'fsdp': 16 * WEIGHTS / 192 + 8 * ENDS,
-               'activations': 6 * 2048 * (26 * 4 * 1152 + layer), 'loss': 8 * 2048 * 128_256 + 8 * 128_256 * 1152}
-    assert found == pytest.approx({name: value / 2 ** 30 for name, value in by_hand.items()})
+               'activations': 6 * 2048 * (26 * 4 * 1152 + layer),
+               'loss': 8 * 2048 * 128_256 + 8 * 128_256 * 1152}
+    assert memory == pytest.approx({name: value / 2 ** 30 for name, value in by_hand.items()})
 
 
 def test_network():
-    """2.64 GB of gradients by ring on 8 GPUs; on 192, 6 rows each take 120.8 ms of arithmetic, DDP waits 53.1 more."""
+    """2.64 GB of gradients by ring on 8 GPUs.
+
+    On 192, 6 rows each take 120.8 ms of arithmetic, and DDP waits 53.1 more.
+    """
     assert cost.gigabytes_sent(CFG, 1, WEIGHTS) == {'ddp': (0, 0), 'fsdp': (0, 0)}
     sent = cost.gigabytes_sent(CFG, 8, WEIGHTS)
     assert sent['ddp'] == pytest.approx((5.2894, 1.0343), abs=1e-4)
@@ -64,8 +69,9 @@ def test_flops_of_old_and_new_checkpoints():
     cfg = replace(CFG, phases=(('clm', 100), ('mlm', 300)), warmup_steps=0, decay_steps=0)
     clm, mlm = (2048 * 1152 * cost.flops_per_token(cfg, kind) for kind in ('clm', 'mlm'))
     settings = {name: value for name, value in flat(cfg).items() if name != 'repeat'}
-    assert cost.flops_of_state({'settings': settings, 'step': 250}) == pytest.approx(100 * clm + 150 * mlm, rel=1e-12)
-    assert cost.flops_of_state({'settings': settings, 'step': 50}) == pytest.approx(50 * clm, rel=1e-12)
+    for step, flops in ((250, 100 * clm + 150 * mlm), (50, 50 * clm)):
+        state = {'settings': settings, 'step': step}
+        assert cost.flops_of_state(state) == pytest.approx(flops, rel=1e-12)
     assert cost.flops_of_state({'settings': settings, 'step': 50, 'flops': 3.0}) == 3.0
     mixed = replace(cfg, phases=(('clm', 1), ('mlm', 3)), repeat=100)
     assert cost.flops_until(mixed, 400) == pytest.approx(100 * clm + 300 * mlm, rel=1e-12)

@@ -1,4 +1,4 @@
-"""The law of a batch: what a step reads, and that nothing but its settings decides it; objectives; corpora that are read."""
+"""The law of a batch: what a step reads, decided by its settings alone; objectives; corpora that are read."""
 import os
 import tarfile
 import threading
@@ -24,17 +24,19 @@ def rows_of(step, corpus, cfg):
 
 
 def test_the_law_of_a_batch_is_what_it_was(tmp_path, settings):
-    """Runs that are compared, resumed or branched across versions of this code need the same rows, cuts and masks.
+    """Runs compared, resumed or branched across versions of this code need the same rows, cuts and masks.
 
     The numbers come from a second writing of the law, in Python's own integers.
     """
     tokens = (np.arange(6400) * 7919 % 4000).astype(np.uint16)
     np.save(tmp_path / 'tokens_00000.npy', tokens)
-    write_json(tmp_path / 'meta.json', {'vocab_size': 4096, 'special_ids': [4093, 4094, 4095], 'mask_token_id': 4095,
-                                             'tokens': 6400, 'shards': [{'name': 'tokens_00000.npy', 'tokens': 6400}], 'val_shards': []})
+    write_json(tmp_path / 'meta.json', {
+        'vocab_size': 4096, 'special_ids': [4093, 4094, 4095], 'mask_token_id': 4095, 'tokens': 6400,
+        'shards': [{'name': 'tokens_00000.npy', 'tokens': 6400}], 'val_shards': []})
     cfg = settings(phases=(('mlm', 99),), seed=3, rows_per_step=4, micro_rows=0)
     assert [row for step in (0, 24, 25) for row in rows_of(step, tmp_path, cfg)] == [
-        (0, 83), (1, 96), (2, 12), (3, 57), (96, 67), (97, 30), (98, 10), (99, 84), (100, 82), (101, 53), (102, 58), (103, 50)]
+        (0, 83), (1, 96), (2, 12), (3, 57), (96, 67), (97, 30), (98, 10), (99, 84),
+        (100, 82), (101, 53), (102, 58), (103, 50)]
     (batch,), num_targets, rows = read(7, tmp_path, cfg)
     assert (batch.lengths, batch.at[:12].tolist(), num_targets, rows) == (
         [46, 18, 40, 24, 20, 44, 12, 52], [1, 3, 4, 5, 11, 12, 14, 16, 17, 21, 22, 23], 108, 50301537313994)
@@ -48,7 +50,8 @@ def test_permute_is_a_bijection(n):
 
 def test_permute_looks_uniform_and_depends_on_seed_and_epoch():
     n = 97
-    images = np.array([data.permute(np.arange(n), n, seed, epoch) for seed in range(60) for epoch in range(5)])
+    images = np.array([data.permute(np.arange(n), n, seed, epoch)
+                       for seed in range(60) for epoch in range(5)])
     assert len({tuple(row) for row in images}) == 300
     places = np.array([np.bincount(images[:, k], minlength=n) for k in (0, 1, 50, 96)])
     assert all(stats.chisquare(row).pvalue > 1e-4 for row in places)
@@ -78,7 +81,8 @@ def test_epochs_read_each_stretch_once(corpus, settings):
     assert [i for i, _ in rows] == list(range(len(rows)))
     epochs = [[k for i, k in rows if i // K == epoch] for epoch in range(3)]
     assert all(sorted(epoch) == list(range(K)) for epoch in epochs) and epochs[0] != epochs[1]
-    assert [row for step in range(20) for row in rows_of(step, corpus, replace(cfg, rows_per_step=4))] == rows[:80]
+    small = replace(cfg, rows_per_step=4)
+    assert [row for step in range(20) for row in rows_of(step, corpus, small)] == rows[:80]
     assert rows_of(0, corpus, replace(cfg, first_row=70)) == rows_of(10, corpus, cfg)
 
 
@@ -87,11 +91,11 @@ def test_cut_rows_have_the_papers_lengths(corpus, settings):
     cfg = settings(rows_per_step=1, micro_rows=0)
     lengths = [read(step, corpus, cfg)[0][0].lengths for step in range(12)]
     assert all(sum(pair) == 64 and min(pair) >= 12 for pair in lengths)
-    cfg = settings()
-    cuts = [data.make_batch(data.Corpus(corpus), 'train', [(i, 0)], 0, 'clm', cfg)[0].lengths[0] for i in range(4000)]
+    cfg, source = settings(), data.Corpus(corpus)
+    cuts = [data.make_batch(source, 'train', [(i, 0)], 0, 'clm', cfg)[0].lengths[0] for i in range(4000)]
     assert min(cuts) == 12 and max(cuts) == 52
     assert stats.chisquare(np.bincount(cuts)[12:]).pvalue > 1e-4
-    whole, _ = data.make_batch(data.Corpus(corpus), 'train', [(0, 0), (1, 1)], 0, 'clm', settings(cut_rows=False))
+    whole, _ = data.make_batch(source, 'train', [(0, 0), (1, 1)], 0, 'clm', settings(cut_rows=False))
     assert whole.lengths == [64, 64]
 
 
@@ -102,21 +106,24 @@ def test_clm_targets_by_hand():
 def test_masks(corpus, settings):
     source = data.Corpus(corpus)
     rows = [(i, i % 40) for i in range(300)]
-    batch = {ratio: data.make_batch(source, 'train', rows, 0, 'mlm', settings(mask_ratio=ratio))[0] for ratio in (0.2, 0.4)}
+    batches = {ratio: data.make_batch(source, 'train', rows, 0, 'mlm', settings(mask_ratio=ratio))[0]
+               for ratio in (0.2, 0.4)}
     clm, _ = data.make_batch(source, 'train', rows, 0, 'clm', settings())
     special = np.isin(clm.tokens, source.meta['special_ids'])
-    assert special.any() and (clm.targets == source.meta['eos_token_id']).any()  # eos is a target of CLM, not of MLM
-    for ratio, found in batch.items():
-        masked = found.targets != data.NO_TARGET
+    assert special.any()
+    assert (clm.targets == source.meta['eos_token_id']).any()  # eos is a target of CLM, not of MLM
+    for ratio, mlm in batches.items():
+        masked = mlm.targets != data.NO_TARGET
         n = (~special).sum()
         assert abs(masked.sum() - n * ratio) < 3 * np.sqrt(n * ratio * (1 - ratio))
         assert not (masked & special).any()
-        assert (found.tokens[masked] == source.meta['mask_token_id']).all()
-        assert np.array_equal(found.tokens[~masked], clm.tokens[~masked]) and np.array_equal(found.targets[masked], clm.tokens[masked])
-        assert np.array_equal(found.at, np.flatnonzero(masked))
-    assert set(batch[0.2].at) < set(batch[0.4].at)
+        assert (mlm.tokens[masked] == source.meta['mask_token_id']).all()
+        assert np.array_equal(mlm.tokens[~masked], clm.tokens[~masked])
+        assert np.array_equal(mlm.targets[masked], clm.tokens[masked])
+        assert np.array_equal(mlm.at, np.flatnonzero(masked))
+    assert set(batches[0.2].at) < set(batches[0.4].at)
     other, _ = data.make_batch(source, 'train', [(i + 300, k) for i, k in rows], 0, 'mlm', settings())
-    assert not np.array_equal(other.at, batch[0.4].at)  # the next epoch's masks are others
+    assert not np.array_equal(other.at, batches[0.4].at)  # the next epoch's masks are others
 
 
 def test_bert_replacement(corpus, settings):
@@ -144,13 +151,14 @@ def test_mntp_predicts_the_masked_token_from_the_position_before(corpus, setting
 
 def test_validation_rows_do_not_depend_on_seed_or_processes(corpus, settings):
     source = data.Corpus(corpus)
-    one = list(data.validation_batches(source, 'mlm', settings(micro_rows=1)))
-    assert len(one) == 5
+    alone = list(data.validation_batches(source, 'mlm', settings(micro_rows=1)))
+    assert len(alone) == 5
     other = list(data.validation_batches(source, 'mlm', settings(micro_rows=1, seed=9)))
-    assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(one, other))
-    shares = [list(data.validation_batches(source, 'mlm', settings(micro_rows=2), rank, 3)) for rank in range(3)]
+    assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(alone, other))
+    cfg = settings(micro_rows=2)
+    shares = [list(data.validation_batches(source, 'mlm', cfg, rank, 3)) for rank in range(3)]
     assert len({len(share) for share in shares}) == 1
-    assert sum(len(b.at) for share in shares for b in share) == sum(len(b.at) for b in one)
+    assert sum(len(b.at) for share in shares for b in share) == sum(len(b.at) for b in alone)
 
 
 def test_what_is_computed_ahead_comes_in_order_with_errors_and_stops():
@@ -174,7 +182,8 @@ def test_what_is_computed_ahead_comes_in_order_with_errors_and_stops():
 def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
     """Batches, validation, losses and counts of a new one come by themselves."""
     def reverse(tokens, lengths, random, corpus, cfg):
-        return tokens, np.concatenate([np.append(data.NO_TARGET, part[:-1]) for part in np.split(tokens, np.cumsum(lengths)[:-1])])
+        parts = np.split(tokens, np.cumsum(lengths)[:-1])
+        return tokens, np.concatenate([np.append(data.NO_TARGET, part[:-1]) for part in parts])
     monkeypatch.setitem(data.OBJECTIVES, 'back', data.Objective(False, False, reverse, data.followed))
     cfg = settings(phases=(('back', 3), ('clm', 3)), val_every=3)
     (batch, _), num_targets, _ = read(0, corpus, cfg)
@@ -189,22 +198,24 @@ def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
 @pytest.mark.skipif(not (SHARED / 'realdata').exists(), reason='no novels')
 def test_novels(tmp_path, settings):
     """BOM and CRLF in the wild; a run behind another's rows reads none of them again."""
-    (tmp_path / 'novels').mkdir()
+    novels, out = tmp_path / 'novels', tmp_path / 'out'
+    novels.mkdir()
     with tarfile.open(SHARED / 'realdata' / 'english_novels.tar.xz') as archive:
         members = [member for member in archive if member.name.endswith('.txt')][:12]
         for member in members:
-            (tmp_path / 'novels' / os.path.basename(member.name)).write_bytes(archive.extractfile(member).read())
-    assert any(path.read_bytes().startswith(b'\xef\xbb\xbf') and b'\r\n' in path.read_bytes() for path in (tmp_path / 'novels').iterdir())
-    prepare.prepare(prepare.Settings(source='folder', path=str(tmp_path / 'novels'), out=str(tmp_path / 'out'), val_permille=150),
+            (novels / os.path.basename(member.name)).write_bytes(archive.extractfile(member).read())
+    contents = [path.read_bytes() for path in novels.iterdir()]
+    assert any(content.startswith(b'\xef\xbb\xbf') and b'\r\n' in content for content in contents)
+    prepare.prepare(prepare.Settings(source='folder', path=str(novels), out=str(out), val_permille=150),
                     data.in_order)
-    text = load_tokenizer(str(tmp_path / 'out')).decode(np.concatenate(data.Corpus(tmp_path / 'out').streams['train'][0]))
+    source = data.Corpus(out)
+    text = load_tokenizer(str(out)).decode(np.concatenate(source.streams['train'][0]))
     assert '\ufeff' not in text and '\r' not in text
 
-    source = data.Corpus(tmp_path / 'out')
-
     def hashes(first_row, steps):
-        cfg = settings(corpus=str(tmp_path / 'out'), context=512, rows_per_step=4, first_row=first_row, phases=(('clm', steps),))
+        cfg = settings(corpus=str(out), context=512, rows_per_step=4, first_row=first_row,
+                       phases=(('clm', steps),))
         return {data.make_batch(source, 'train', [row], 0, 'clm', cfg)[1][0]
-                for step in range(steps) for row in rows_of(step, tmp_path / 'out', cfg)}
+                for step in range(steps) for row in rows_of(step, out, cfg)}
     first, second = hashes(0, 200), hashes(800, 200)
     assert len(first) == len(second) == 800 and not first & second

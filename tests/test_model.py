@@ -1,4 +1,7 @@
-"""The transformer against float64 and plain formulas; what may see what. (Against transformers: test_huggingface.py.)"""
+"""The transformer against float64 and plain formulas; what may see what.
+
+Against Hugging Face's transformers: test_huggingface.py.
+"""
 import dataclasses
 import subprocess
 import sys
@@ -19,7 +22,8 @@ def make(**changes):
     model = architecture.Model(dataclasses.replace(SIZES, **changes))
     torch.manual_seed(1)
     with torch.no_grad():
-        for name, p in model.named_parameters():  # far from the initial weights, so that attention is not uniform
+        # far from the initial weights, so that attention is not uniform
+        for name, p in model.named_parameters():
             p.copy_(torch.randn(p.shape) * 0.1 + (1.0 if name.endswith('norm.weight') else 0.0))
     return model
 
@@ -34,11 +38,13 @@ def tokens(count, seed=0):
     (28, 1728, 5120, 18, 6, 1_187_856_576, 1_409_482_944)])
 def test_parameter_counts(layers, hidden, ffn, heads, kv_heads, body, everything):
     """Worked by hand: V d + L (2 d d + 2 d d K/H + 3 d f + 2 d) + d, and V d more for the head."""
-    h = hidden // heads
-    by_hand = 128_256 * hidden + layers * (2 * hidden ** 2 + 2 * hidden * kv_heads * h + 3 * hidden * ffn + 2 * hidden) + hidden
+    attention = 2 * hidden ** 2 + 2 * hidden * kv_heads * (hidden // heads)
+    by_hand = 128_256 * hidden + layers * (attention + 3 * hidden * ffn + 2 * hidden) + hidden
+    sizes = dataclasses.replace(SIZES, vocab_size=128_256, hidden_size=hidden, intermediate_size=ffn,
+                                num_hidden_layers=layers, num_attention_heads=heads,
+                                num_key_value_heads=kv_heads)
     with torch.device('meta'):
-        model = architecture.Model(dataclasses.replace(SIZES, vocab_size=128_256, hidden_size=hidden, intermediate_size=ffn,
-                                                       num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads))
+        model = architecture.Model(sizes)
     counted = sum(p.numel() for p in model.parameters())
     assert counted == everything and counted - model.lm_head.weight.numel() == body == by_hand
 
@@ -58,10 +64,11 @@ def test_causal_cannot_see_the_future_and_bidirectional_can():
 @pytest.mark.parametrize('kv_heads', [2, 6])
 def test_segments_of_one_length_attend_as_each_alone(causal, kv_heads):
     q, k, v = (torch.randn(120, heads, 16) for heads in (6, kv_heads, kv_heads))
-    found = architecture.attend(q, k, v, architecture.Segments([30] * 4, None, 30), causal)
-    for part, one in zip(found.split(30), zip(q.split(30), k.split(30), v.split(30))):
-        alone = F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in one), is_causal=causal, enable_gqa=True)
-        torch.testing.assert_close(part, alone.transpose(0, 1))
+    together = architecture.attend(q, k, v, architecture.Segments([30] * 4, None, 30), causal)
+    for segment, *parts in zip(together.split(30), q.split(30), k.split(30), v.split(30)):
+        parts = [part.transpose(0, 1) for part in parts]
+        alone = F.scaled_dot_product_attention(*parts, is_causal=causal, enable_gqa=True)
+        torch.testing.assert_close(segment, alone.transpose(0, 1))
 
 
 @pytest.mark.parametrize('causal', [True, False])
@@ -71,8 +78,9 @@ def test_segments_never_see_each_other(causal):
     with torch.no_grad():
         packed = model.hidden_states(torch.cat(parts), [7, 1, 30, 12], causal).split([7, 1, 30, 12])
         other = model.hidden_states(torch.cat([tokens(20, 9), parts[2]]), [20, 30], causal)[20:]
-        for found, part in zip(packed, parts):
-            torch.testing.assert_close(found, model.hidden_states(part, [len(part)], causal), atol=1e-5, rtol=0)
+        for vectors, part in zip(packed, parts):
+            alone = model.hidden_states(part, [len(part)], causal)
+            torch.testing.assert_close(vectors, alone, atol=1e-5, rtol=0)
         torch.testing.assert_close(packed[2], other, atol=1e-5, rtol=0)
 
 
@@ -82,10 +90,12 @@ def test_chunked_loss_and_gradients_equal_the_plain_ones(count):
     hidden, weight = torch.randn(count, 24, dtype=torch.float64), torch.randn(80, 24, dtype=torch.float64)
     targets, scale = torch.randint(0, 80, (count,)), 0.37
     results = []
-    for dtype in (torch.float64, torch.float32, 'plain'):
-        h, w = (x.to(torch.float64 if dtype == 'plain' else dtype).clone().requires_grad_() for x in (hidden, weight))
-        loss = F.cross_entropy(F.linear(h, w), targets, reduction='sum') if dtype == 'plain' else \
-            architecture.ChunkedCrossEntropy.apply(h, w, targets, True, architecture.loss_and_gradient)
+    for dtype, chunked in ((torch.float64, True), (torch.float32, True), (torch.float64, False)):
+        h, w = (x.to(dtype).clone().requires_grad_() for x in (hidden, weight))
+        if chunked:
+            loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, True, architecture.loss_and_gradient)
+        else:
+            loss = F.cross_entropy(F.linear(h, w), targets, reduction='sum')
         (loss * scale).backward()
         results.append((loss.detach(), h.grad, w.grad))
     for exact, single, plain in zip(*results):
@@ -98,10 +108,10 @@ def test_the_loss_has_one_chunk_in_memory_and_one_backward_pass():
 
     def watched(logits, targets, with_gradient):
         nonlocal most
-        found = architecture.loss_and_gradient(logits, targets, with_gradient)
-        alive.append(weakref.ref(found[1]))
-        most = max(most, sum(one() is not None for one in alive))
-        return found
+        loss, gradient = architecture.loss_and_gradient(logits, targets, with_gradient)
+        alive.append(weakref.ref(gradient))
+        most = max(most, sum(reference() is not None for reference in alive))
+        return loss, gradient
     hidden, weight = torch.randn(1300, 8, requires_grad=True), torch.randn(40, 8, requires_grad=True)
     targets = torch.randint(0, 40, (1300,))
     loss = architecture.ChunkedCrossEntropy.apply(hidden, weight, targets, True, watched)
@@ -113,7 +123,7 @@ def test_the_loss_has_one_chunk_in_memory_and_one_backward_pass():
 
 @pytest.mark.slow
 def test_the_compiled_loss_equals_pytorchs():
-    """In bf16, as on a GPU, against float64 on the same bf16 numbers; new lengths do not compile again and again."""
+    """In bf16, as on a GPU, against float64 on the same bf16 numbers; new lengths are not compiled again."""
     from torch._dynamo.testing import CompileCounterWithBackend
     counter = CompileCounterWithBackend('inductor')
     compiled = torch.compile(architecture.loss_and_gradient, backend=counter)
@@ -122,21 +132,23 @@ def test_the_compiled_loss_equals_pytorchs():
         hidden, weight = (torch.randn(size, 24, generator=generator).bfloat16() for size in (count, 640))
         targets, results = torch.randint(0, 640, (count,), generator=generator), []
         for function in (None, architecture.loss_and_gradient, compiled):
-            h, w = (x.to(torch.float32 if function else torch.float64).requires_grad_() for x in (hidden, weight))
+            dtype = torch.float32 if function else torch.float64
+            h, w = (x.to(dtype).requires_grad_() for x in (hidden, weight))
             with torch.autocast('cpu', torch.bfloat16, enabled=function is not None):
-                loss = F.cross_entropy(h @ w.T, targets, reduction='sum') if function is None else \
-                    architecture.ChunkedCrossEntropy.apply(h, w, targets, True, function)
+                if function:
+                    loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, True, function)
+                else:
+                    loss = F.cross_entropy(h @ w.T, targets, reduction='sum')
             loss.backward()
             results.append((loss.detach(), h.grad, w.grad))
             if function:
                 with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
-                    torch.testing.assert_close(
-                        architecture.ChunkedCrossEntropy.apply(h, w, targets, False, function), loss.detach())
-        for exact, ours, ours_compiled in zip(*results):
-            for found in (ours, ours_compiled):
-                assert (found.double() - exact).norm() < 0.01 * exact.norm()
-    # a full chunk, a shorter one behind it, a short first one, one of one row; each with gradient and without: within
-    # torch's limit, behind which it would not be compiled
+                    value = architecture.ChunkedCrossEntropy.apply(h, w, targets, False, function)
+                torch.testing.assert_close(value, loss.detach())
+        for exact, *ours in zip(*results):
+            assert all((result.double() - exact).norm() < 0.01 * exact.norm() for result in ours)
+    # a full chunk, a shorter one behind it, a short first one, one of a single row; each with gradient and
+    # without: within torch's limit, behind which it would not be compiled
     assert counter.frame_count == 8 <= torch._dynamo.config.recompile_limit
 
 
@@ -181,7 +193,8 @@ def test_compiled_equals_eager_and_does_not_recompile_for_new_lengths():
     model, compiled = make(), make()
     counter = CompileCounter()
     for layer in compiled.model.layers:
-        layer.before, layer.after = torch.compile(layer.before, backend=counter), torch.compile(layer.after, backend=counter)
+        layer.before = torch.compile(layer.before, backend=counter)
+        layer.after = torch.compile(layer.after, backend=counter)
     for k, lengths in enumerate(([64], [20, 44], [12, 52], [1] * 64)):
         a = tokens(64, k)
         for causal in (True, False):
@@ -196,29 +209,39 @@ def test_lengths_must_fit_the_tokens():
 
 
 def test_initial_weights_are_keyed_by_name_and_seed():
-    draw = architecture.initial_weight
-    a, b, c = draw('model.x.weight', (400, 300), 0), draw('model.y.weight', (400, 300), 0), draw('model.x.weight', (400, 300), 1)
-    assert torch.equal(a, draw('model.x.weight', (400, 300), 0)) and not torch.equal(a, b) and not torch.equal(a, c)
+    def draw(name, seed):
+        return architecture.initial_weight(name, (400, 300), seed)
+    a = draw('model.x.weight', 0)
+    assert torch.equal(a, draw('model.x.weight', 0))
+    assert not torch.equal(a, draw('model.y.weight', 0)) and not torch.equal(a, draw('model.x.weight', 1))
     assert abs(a.std().item() - 0.02) < 1e-4 and abs(a.mean().item()) < 2e-4
-    assert torch.equal(draw('model.layers.0.input_layernorm.weight', (7,), 0), torch.ones(7))
+    norm = architecture.initial_weight('model.layers.0.input_layernorm.weight', (7,), 0)
+    assert torch.equal(norm, torch.ones(7))
 
 
 def test_model_imports_torch_and_data_imports_numpy():
     """Neither imports what else is installed, nor a script; importing does nothing."""
     code = ('import sys, {0}; names = {{name.split(".")[0] for name in sys.modules}};'
-            'print(*names & {{"numpy", "torch", "safetensors", "tiktoken", "scipy", "pandas", "datasets", "matplotlib",'
-            '"tqdm", "regex", "data", "model", "pretrain", "finetune", "evaluate"}})')
-    for script, allowed in (('model', {'model', 'torch', 'numpy', 'tqdm'}), ('data', {'data', 'numpy'})):  # torch's own
-        printed = subprocess.run([sys.executable, '-c', code.format(script)], cwd=ROOT, capture_output=True, text=True)
+            'print(*names & {{"numpy", "torch", "safetensors", "tiktoken", "scipy", "pandas", "datasets",'
+            '"matplotlib", "tqdm", "regex", "data", "model", "pretrain", "finetune", "evaluate"}})')
+    for script, allowed in (('model', {'model', 'torch', 'numpy', 'tqdm'}),  # torch's own
+                            ('data', {'data', 'numpy'})):
+        command = [sys.executable, '-c', code.format(script)]
+        printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert printed.stdout and set(printed.stdout.split()) <= allowed, printed
 
 
 @pytest.mark.parametrize('changes, message', [
-    (dict(hidden_size=0), 'hidden_size must be from 1'), (dict(num_hidden_layers=10 ** 5), 'num_hidden_layers must be'),
-    (dict(num_attention_heads=3), 'hidden_size 64 must be a multiple'), (dict(head_dim=7), 'head_dim must be even'),
-    (dict(num_key_value_heads=3), 'of num_key_value_heads 3'), (dict(rope_theta=0.0), 'rope_theta must be'),
-    (dict(rope_scaling=(8.0, 4.0, 1.0, 64)), 'rope_scaling must be'), (dict(rope_scaling=(8.0,)), 'rope_scaling must be'),
-    (dict(vocab_size=True), 'vocab_size takes int, not bool'), (dict(rms_norm_eps='x'), 'rms_norm_eps takes float')])
+    (dict(hidden_size=0), 'hidden_size must be from 1'),
+    (dict(num_hidden_layers=10 ** 5), 'num_hidden_layers must be'),
+    (dict(num_attention_heads=3), 'hidden_size 64 must be a multiple'),
+    (dict(head_dim=7), 'head_dim must be even'),
+    (dict(num_key_value_heads=3), 'of num_key_value_heads 3'),
+    (dict(rope_theta=0.0), 'rope_theta must be'),
+    (dict(rope_scaling=(8.0, 4.0, 1.0, 64)), 'rope_scaling must be'),
+    (dict(rope_scaling=(8.0,)), 'rope_scaling must be'),
+    (dict(vocab_size=True), 'vocab_size takes int, not bool'),
+    (dict(rms_norm_eps='x'), 'rms_norm_eps takes float')])
 def test_sizes_that_make_no_model_are_refused_wherever_they_are_constructed(changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(SIZES, **changes)
@@ -237,7 +260,8 @@ def test_weight_decay_is_for_matrices():
 def test_varlen_equals_the_loop(causal, kv_heads):
     torch.manual_seed(0)
     lengths = [12, 2036, 700, 1348, 1, 99]
-    q, k, v = (torch.randn(sum(lengths), heads, 64, device='cuda', dtype=torch.bfloat16, requires_grad=True) for heads in (18, kv_heads, kv_heads))
+    q, k, v = (torch.randn(sum(lengths), heads, 64, device='cuda', dtype=torch.bfloat16, requires_grad=True)
+               for heads in (18, kv_heads, kv_heads))
     ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).cuda()
     segments = architecture.Segments(lengths, ends, max(lengths))
     results = []
@@ -254,5 +278,5 @@ def test_bf16_on_cuda_is_near_fp32_on_the_cpu():
     model, a = make(), tokens(300)
     expected = model(a, [100, 200], a, False)[0] / 300
     with torch.autocast('cuda', torch.bfloat16):
-        found = make().cuda()(a.cuda(), [100, 200], a.cuda(), False)[0].cpu() / 300
-    assert abs(found - expected) < 0.02 * expected
+        loss = make().cuda()(a.cuda(), [100, 200], a.cuda(), False)[0].cpu() / 300
+    assert abs(loss - expected) < 0.02 * expected
