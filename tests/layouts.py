@@ -4,11 +4,13 @@ Beside each run, rank 0 writes the gradient of its first step.
 """
 import json
 import sys
+import types
 
 import torch.distributed as dist
 from safetensors.torch import save_file
 
 import pretrain
+from nanoencoder import processes
 from nanoencoder.checkpoint import gather
 from nanoencoder.settings import build as settings_of
 
@@ -16,6 +18,7 @@ from nanoencoder.settings import build as settings_of
 def main():
     dist.init_process_group('gloo')  # once for all runs: torchrun's store serves one start of a group
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
+    processes.time = types.SimpleNamespace(sleep=lambda seconds: None)  # no group is torn down between runs
     build = pretrain.build
     for settings in json.loads(sys.argv[1]):
         cfg = settings_of(pretrain.Settings, settings)
