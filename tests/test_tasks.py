@@ -324,7 +324,7 @@ def test_windows_cover_the_context_and_lost_answers_are_counted():
     rows.append({'id': 'long', 'question': 'Which?\n', 'context': context,
                  'answers': [(' '.join(words[20:120]), context.index('w20 '))], 'candidates': []})
     examples, lost = tasks.kind_of(task('docs_qa', overlap=16)).examples(rows, (), TOKENIZER, 64)
-    assert lost['answers'] == 1 and lost['texts'] == len(rows) and lost['windows'] == len(examples) - len(rows)
+    assert lost == dict(answers=1, texts=len(rows), windows=len(examples) - len(rows))
     for k, row in enumerate(rows[:-1]):
         windows = [example for example in examples if example.row == k]
         assert all(len(window.tokens) <= 64 for window in windows)
@@ -342,7 +342,8 @@ def test_a_part_of_an_answer_is_no_span(qa_head):
     answer = context[context.index('w20 '):context.index(' w60')]
     rows = [{'id': '0', 'question': 'Which?\n', 'context': context,
              'answers': [(answer, context.index('w20 '))], 'candidates': []}]
-    examples, lost = tasks.kind_of(task('docs_qa', overlap=4, qa_head=qa_head)).examples(rows, (), TOKENIZER, 60)
+    kind = tasks.kind_of(task('docs_qa', overlap=4, qa_head=qa_head))
+    examples, lost = kind.examples(rows, (), TOKENIZER, 60)
     assert lost['answers'] == 1 and any((example.targets == 1).any()
                                         for example in examples) == (qa_head == 'tag')
 
