@@ -1,11 +1,8 @@
 """The law of a batch: what a step reads, computed from the settings and the step alone.
 
-    python data.py configs/corpora/docs.py                   # write a corpus: the embedded one, no network
-    python data.py configs/corpora/folder.py --path=texts --out=corpora/texts
-    python data.py configs/corpora/docs.py --verify          # check every shard against its sha256
+    python data.py configs/corpora/docs.py     # write a corpus: the embedded one, no network
 
-A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), `val_00000.npy,
-...` (held-out documents), the tokenizer, and `meta.json`. nanoencoder/prepare.py writes it.
+nanoencoder/prepare.py does the writing; `python data.py --help` shows its commands and settings.
 """
 import dataclasses
 import hashlib

@@ -28,8 +28,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from nanoencoder import figures, losses, paper
-from nanoencoder.durable import read_json, sha256, whole_file
-from nanoencoder.metrics import KINDS, entities, ratio, standard_scores  # noqa: F401 (tasks take entities)
+from nanoencoder.durable import read_json, sha256, write_json
+from nanoencoder.metrics import KINDS, ratio, standard_scores
 from nanoencoder.protocols import (PROTOCOLS, Cell, Run, grouped, lr_text, make_cells, paired, run_name,
                                    shared_means)
 from nanoencoder.settings import check, parse, run_main, setting
@@ -56,9 +56,6 @@ class Settings:
 
     def __post_init__(self):
         check(self)
-        for name in ('models', 'datasets'):  # ("a") is a string to Python: one name is a list of one
-            if not all(isinstance(item, str) for item in getattr(self, name)):
-                raise ValueError(f'{name} is a tuple of names, not {getattr(self, name)!r}')
 
     def asks_for(self, model, dataset):
         return model in (self.models or [model]) and dataset in (self.datasets or [dataset])
@@ -66,41 +63,26 @@ class Settings:
 
 # -------------------------------------------------------------------------------------------- scores of a run
 
-def read_rows(path, kind):
-    """The instances of a predictions file. ValueError if it is damaged or not of the kind's form."""
-    try:
-        with gzip.open(path, 'rt', encoding='utf-8') as file:
-            rows = [json.loads(line) for line in file]
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise ValueError(f'{path}: missing or damaged: {error}') from None
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not KINDS[kind].holds(row):
-            raise ValueError(f'{path}: line {number} is not {KINDS[kind].form}')
-    if not rows:
-        raise ValueError(f'{path}: holds no instance')
-    return rows
-
-
 def score(folder, kind, scheme):
     """{'name', 'validation', 'test'}: what scores.json says of predictions."""
     scores = {}
     for split in SPLITS:
-        rows = read_rows(path := folder / f'{split}.jsonl.gz', kind)
+        path = folder / f'{split}.jsonl.gz'
         try:
+            with gzip.open(path, 'rt', encoding='utf-8') as file:
+                rows = [json.loads(line) for line in file]
+            for number, row in enumerate(rows, 1):
+                if not KINDS[kind].holds(row):
+                    raise ValueError(f'line {number} is not {KINDS[kind].form}')
             scores['name'], above, below, others = standard_scores(kind, rows, scheme)
             by_row = [KINDS[kind].paper(row) for row in rows]
-        except ValueError as error:
-            raise ValueError(f'{path}: {error}') from None
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise ValueError(f'{path}: missing or damaged: {error}') from None
         scores[split] = {
             'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,
                          'others': others, 'ids': [str(row['id']) for row in rows]},
             'paper': {'score': statistics.fmean(by_row), 'scores_i': by_row}}
     return scores
-
-
-def write(path, content):
-    with whole_file(path) as file:
-        file.write(json.dumps(content).encode())
 
 
 def read_predictions(folder, kind):
@@ -116,15 +98,14 @@ def read_predictions(folder, kind):
         scores = {}
     if (scores.get('version'), scores.get('sha256')) != (VERSION, digests):
         scores = {'version': VERSION, 'sha256': digests} | score(folder, kind, about.get('scheme') or 'IOB2')
-        write(path, scores)
+        write_json(path, scores, indent=None)
     return about, scores
 
 
 def read_results(folder, kind):
     """The same of a run in the authors' format; this program once wrote standard.json beside it."""
-    theirs, ours = read_json(folder / 'results.json'), {}
-    if (folder / 'standard.json').exists():
-        ours = read_json(folder / 'standard.json')
+    theirs, path = read_json(folder / 'results.json'), folder / 'standard.json'
+    ours = read_json(path) if path.exists() else {}
     return ours, {'name': ours.get('name')} | {
         split: {'paper': theirs[split], 'standard': ours.get(split)} for split in SPLITS}
 
@@ -137,47 +118,40 @@ def read_tree(cfg, root, read, problems):
     folders = sorted(Path(root).glob('*/*/*/[!.]*')) if root else ()
     for folder in tqdm(folders, delay=2, disable=None, leave=False):
         model, kind, dataset, name = folder.parts[-4:]
+        if not cfg.asks_for(model, dataset):
+            continue
         try:
-            if not cfg.asks_for(model, dataset):
-                continue
             if name.endswith('.error.txt'):
-                words = folder.read_text(encoding='utf-8').strip().splitlines() or ['']
-                raise ValueError(f'{folder.parent}: {name.removesuffix(".error.txt")} failed: {words[-1]}')
-            if kind not in KINDS:
-                raise ValueError(f'{folder}: {kind} is no task; there are {", ".join(KINDS)}')
+                error = folder.read_text(encoding='utf-8').strip().splitlines()[-1]
+                raise ValueError(f'{folder.parent}: {name.removesuffix(".error.txt")} failed: {error}')
+            match = re.fullmatch(r'(?:.+_)?lr([\d.]+(?:e[-+]?\d+)?)_sd(\d+)', name)
+            if not match:
+                raise ValueError(f'{folder}: not named as a run, lr1e-04_sd0 or msmarco_pairs_lr1e-04_sd0')
             about, scores = read(folder, kind)
-            yield make_run(cfg.protocol, read, folder, about, scores), folder, about, scores
+            run = Run(model, kind, dataset, float(match[1]), int(match[2]),
+                      *((scores[split][cfg.protocol] or {}).get('score') for split in SPLITS),
+                      KINDS[kind].metric if cfg.protocol == 'paper' else scores['name'],
+                      len(scores['test']['paper']['scores_i']),
+                      lambda folder=folder, kind=kind: read(folder, kind)[1]['test']['standard'],
+                      **{name: about[name] for name in ABOUT if about.get(name)})
+            yield run, folder, about, scores
         except ValueError as error:
             problems.append(str(error))
         except (TypeError, KeyError, AttributeError, IndexError, OSError) as error:
             problems.append(f'{folder}: cannot be scored: {error!r}')
 
 
-def make_run(protocol, read, folder, about, scores):
-    """The Run of a folder; its scores are None where the protocol's are not there."""
-    *_, model, kind, dataset, name = folder.parts
-    match = re.fullmatch(r'(?:.+_)?lr([\d.]+(?:e[-+]?\d+)?)_sd(\d+)', name)
-    if not match:
-        raise ValueError(f'{folder}: not the name of a run, as lr1e-04_sd0 or msmarco_pairs_lr1e-04_sd0')
-    validation, test = ((scores[split][protocol] or {}).get('score') for split in SPLITS)
-    metric = KINDS[kind].metric if protocol == 'paper' else scores['name']
-    n = len(scores['test']['paper']['scores_i'])
-    instances = (lambda: read(folder, kind)[1]['test']['standard']) if scores['test']['standard'] else None
-    return Run(model, kind, dataset, float(match[1]), int(match[2]), validation, test, metric, n, instances,
-               **{name: about[name] for name in ABOUT if about.get(name)})
-
-
 def read_runs(cfg, problems):
     """The Runs of --runs, or of predictions and results. Whatever a grid lacks is a problem."""
-    if not cfg.runs:
-        runs = read_trees(cfg, problems)
-    elif cfg.protocol == 'paper':
+    if cfg.runs and cfg.protocol == 'standard':
+        raise ValueError('runs: raw scores have no instances to resample; take --protocol=paper')
+    if cfg.runs:
         runs = [run for run in paper.read_runs(cfg.runs) if cfg.asks_for(run.model, run.dataset)]
     else:
-        raise ValueError('runs: raw scores have no instances to resample; take --protocol=paper')
+        runs = read_trees(cfg, problems)
     for name in ('model', 'dataset'):
         if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
-            problems.append(f'{name}s: there is no {", ".join(sorted(absent))}')
+            problems.append(f'{name}s: there is no {", ".join(sorted(map(str, absent)))}')
     if not runs:
         where = cfg.runs or cfg.results or cfg.predictions
         raise ValueError('; '.join([f'{where}: no runs there', *problems]))
@@ -192,9 +166,10 @@ def read_trees(cfg, problems):
         problems.append(f'{cfg.results}: {alone:,} runs have results.json alone: take --protocol=paper')
     identity = attrgetter('model', 'task', 'dataset', 'lr', 'seed')
     scored = set(map(identity, ours))
-    if twice := sum(identity(run) in scored for run in theirs):
+    others = [run for run in theirs if identity(run) not in scored]
+    if twice := len(theirs) - len(others):
         problems.append(f'{cfg.results}: {twice:,} of its runs are in {cfg.predictions}, too; read there')
-    runs = ours + [run for run in theirs if run.test is not None and identity(run) not in scored]
+    runs = ours + [run for run in others if run.test is not None]
     for key, group in grouped(runs, 'model', 'task', 'dataset').items():
         pairs = {(run.lr, run.seed) for run in group}
         axes = zip(zip(*pairs), *(run.grid for run in group if run.grid))    # learning rates, seeds
@@ -220,9 +195,9 @@ def table(cfg, problems):
     if cfg.format == 'csv':
         return print_csv(cells, cfg)
     for kind in KINDS:
-        if any(key[1] == kind for key in cells):
-            print_table({key: cell for key, cell in cells.items() if key[1] == kind}, cfg)
-    print(PROTOCOLS[cfg.protocol].explanation)
+        if own := {key: cell for key, cell in cells.items() if key[1] == kind}:
+            print_table(own, cfg)
+    print(PROTOCOLS[cfg.protocol])
     print('seeds a/b, lr a..b: datasets differ. data: the first digits of the sha256 of what was scored.'
           + '\nBehind the stroke: the paper\'s appendix C.' * cfg.published)
 
@@ -233,41 +208,42 @@ def print_csv(cells, cfg):
     writer.writerow((names + ' published published_ci95' * cfg.published).split())
     for key, cell in cells.items():
         metric, n = (cell.runs[0].metric, cell.runs[0].n or '') if cell.runs else ('', '')
-        words = (map(lr_text, cell.lrs), sorted({run.weights for run in cell.runs} - {''}),
+        words = (map(lr_text, sorted({run.lr for run in cell.runs})),
+                 sorted({run.weights for run in cell.runs} - {''}),
                  sorted({run.data[:12] for run in cell.runs}))
+        published = (paper.published(*key, cells) or ('', '')) if cfg.published else ()
         writer.writerow((*key, metric, *(f'{x:.4f}' for x in cell.percent), n, len(cell.scores),
-                         *map('|'.join, words), cfg.protocol,
-                         *((paper.published(*key, cells) or ('', '')) if cfg.published else ())))
+                         *map('|'.join, words), cfg.protocol, *published))
 
 
-def heading(dataset, cells):
+def heading(dataset, runs):
     """A column's: the dataset, its metric, how many instances, their sha256."""
-    runs = [run for cell in cells for run in cell.runs]
+    if not runs:
+        return dataset
     n = '/'.join(f'{n:,}' for n in sorted({run.n for run in runs if run.n}))
     data = '/'.join(sorted({run.data[:8] for run in runs if run.data}))
-    words = [runs[0].metric, n and f'n={n}', data and f'data {data}'] if runs else []
-    return f'{dataset} ({", ".join(filter(None, words))})' if runs else dataset
+    return f'{dataset} ({runs[0].metric}{n and f", n={n}"}{data and f", data {data}"})'
 
 
 def print_table(cells, cfg):
     """Print {(model, task, dataset): Cell} of one kind of task."""
     models, (kind,), datasets = (dict.fromkeys(names) for names in zip(*cells))
     datasets = sorted(datasets, key=lambda name: name == 'Average')
-    rows = [[kind, 'seeds', 'lr', *(heading(name, [cells[key] for key in cells if key[2] == name])
-                                    for name in datasets)]]
+    rows = [[kind, 'seeds', 'lr', *(heading(name, [run for key, cell in cells.items() if key[2] == name
+                                                   for run in cell.runs]) for name in datasets)]]
     for model in models:
-        mine = [cell for key, cell in cells.items() if key[0] == model and key[2] != 'Average']
-        runs = [run for cell in mine for run in cell.runs]
+        own = [cell for key, cell in cells.items() if key[0] == model and key[2] != 'Average']
+        runs = [run for cell in own for run in cell.runs]
         notes = sorted({word for run in runs for word in (run.kind, run.weights)} - USUAL)
         lrs = sorted({run.lr for run in runs if run.lr})
-        rows.append([f'{model} ({", ".join(notes)})' if notes else model,
-                     '/'.join(sorted({str(len(cell.scores)) for cell in mine})),
-                     '..'.join(map(lr_text, sorted({lrs[0], lrs[-1]}))) if lrs else '-'])
+        row = [f'{model} ({", ".join(notes)})' if notes else model,
+               '/'.join(sorted({str(len(cell.scores)) for cell in own})),
+               '..'.join(map(lr_text, sorted({lrs[0], lrs[-1]}))) if lrs else '-']
         for key in ((model, kind, dataset) for dataset in datasets):
-            text = PROTOCOLS[cfg.protocol].text(cells[key]) if key in cells else '-'
-            if cfg.published and (numbers := paper.published(*key, cells)):
-                text += f' / {numbers[0]:.2f} ({numbers[1]:.2f})'
-            rows[-1].append(text)
+            row.append(str(cells.get(key, '-')))
+            if cfg.published and (published := paper.published(*key, cells)):
+                row[-1] += ' / {:.2f} ({:.2f})'.format(*published)
+        rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows)]
     if cfg.format == 'markdown':
         rows.insert(1, ['-' * width for width in widths])
@@ -283,8 +259,8 @@ def compare(cfg, first, second, problems):
         raise ValueError('compare takes two models and standard scores: no --protocol, --published, --models')
     cfg = dataclasses.replace(cfg, models=(first, second))
     cells = make_cells(read_runs(cfg, problems), cfg, problems)
-    shared = [task for model, *task in cells if model == first and (second, *task) in cells
-              and task[1] != 'Average']
+    shared = [(task, dataset) for model, task, dataset in cells
+              if model == first and (second, task, dataset) in cells and dataset != 'Average']
     if not shared:
         raise ValueError('; '.join([f'{first} and {second} have no dataset in common', *problems]))
     print(f'{second} - {first}, in points; p is two-sided')
@@ -314,46 +290,43 @@ def points_of_models(cfg, problems):
     probes = {run.model for run in runs if run.kind == 'probe'}
     cells = make_cells(runs, cfg, problems)
     return [(f'{model} (probe)' if model in probes else model, pretraining.get(model), kind, *cell.percent)
-            for kind in KINDS for model, cell in shared_means(cells, kind, cfg, problems).items()]
+            for kind in KINDS for model, cell in shared_means(cells, kind, problems).items() if cell]
 
 
 def points_of_rates(cfg, problems):
-    """{(model, task): {learning rate: [percent, seed by seed]}}; of several datasets the mean."""
-    runs, points = read_runs(cfg, problems), {}
-    for kind in KINDS:
-        tuned = [run for run in runs if run.task == kind and run.lr and run.test is not None]
-        for (model, lr, _), group in grouped(tuned, 'model', 'lr', 'seed').items():
-            scores = points.setdefault((model, kind), {}).setdefault(lr, [])
-            scores.append(100 * statistics.fmean(run.test for run in group))
+    """[(task, model, learning rate, mean, least, most)] of the seeds, in percent: the paper's figure 5."""
+    points, runs = [], [run for run in read_runs(cfg, problems) if run.lr and run.test is not None]
+    runs.sort(key=lambda run: list(KINDS).index(run.task))
+    for key, group in grouped(runs, 'task', 'model', 'lr').items():
+        scores = [100 * statistics.fmean(run.test for run in own) for own in grouped(group, 'seed').values()]
+        points.append((*key, statistics.fmean(scores), min(scores), max(scores)))
     return points
-
-
-def draw(cfg, name, folders, problems):
-    """The matplotlib Figure of that name."""
-    names = (*figures.AGAINST, 'bars', 'lr', 'switch', 'summary')
-    if name not in names:
-        raise ValueError(f'figure is one of {", ".join(names)}, not {name!r}')
-    if cfg.published and name in names[-3:]:
-        raise ValueError(f'figure {name}: the paper publishes no numbers for it; leave --published out')
-    if bool(folders) != (name in names[-2:]):
-        raise ValueError(f'figure {name} takes {"no " if folders else ""}folders of pretraining runs')
-    histories = [losses.history(folder) for folder in folders]
-    if name == 'switch':
-        return figures.switch(histories)
-    if name == 'lr':
-        return figures.learning_rates(points_of_rates(cfg, problems))
-    if name == 'summary':
-        cells = make_cells(read_runs(cfg, problems), cfg, problems)
-        return figures.summary(histories, [
-            (f'{dataset}, {cell.runs[0].metric}', model, cell.runs[0].kind, *cell.percent)
-            for (model, _, dataset), cell in cells.items() if cell.runs])
-    points = points_of_models(cfg, problems)
-    return figures.bars(points) if name == 'bars' else figures.against(name, points)
 
 
 def figure(cfg, name, folders, problems):
     """Write <out>/<name>.png."""
-    drawn, path = draw(cfg, name, folders, problems), Path(cfg.out, f'{name}.png')
+    names = (*figures.AGAINST, 'bars', 'lr', 'switch', 'summary')
+    if name not in names:
+        raise ValueError(f'figure is one of {", ".join(names)}, not {name!r}')
+    if cfg.published and name in ('lr', 'switch', 'summary'):
+        raise ValueError(f'figure {name}: the paper publishes no numbers for it; leave --published out')
+    if bool(folders) != (name in ('switch', 'summary')):
+        raise ValueError(f'figure {name} takes {"no " if folders else ""}folders of pretraining runs')
+    histories = [losses.history(folder) for folder in folders]
+    if name == 'switch':
+        drawn = figures.switch(histories)
+    elif name == 'summary':
+        cells = make_cells(read_runs(cfg, problems), cfg, problems)
+        drawn = figures.summary(histories, [
+            (f'{dataset}, {cell.runs[0].metric}', model, cell.runs[0].kind, *cell.percent)
+            for (model, _, dataset), cell in cells.items() if cell.runs])
+    elif name == 'lr':
+        drawn = figures.curves(points_of_rates(cfg, problems), 'learning rate', 'log')
+    elif name == 'bars':
+        drawn = figures.bars(points_of_models(cfg, problems))
+    else:
+        drawn = figures.against(name, points_of_models(cfg, problems))
+    path = Path(cfg.out, f'{name}.png')
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, bbox_inches='tight')
     print(path)
@@ -369,7 +342,7 @@ def export(cfg, target, problems):
         if path.exists() and read_json(path) != content:
             raise ValueError(f'{path}: has other scores; remove it, or export into another folder')
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, content)
+        write_json(path, content, indent=None)
         count += 1
     print(f'{target}: {count:,} runs')
 

@@ -14,8 +14,8 @@ from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.settings import run_main
 
 
-def fill_mask(model, tokenizer, text, best=5, objective='mlm'):
-    """For each mask in the text [(token, probability), ...], most probable first.
+def fill_mask(model, tokenizer, text, objective='mlm'):
+    """For each mask in the text its five best [(token, probability), ...], most probable first.
 
     A model trained with MNTP says what a token is at the position before it.
     """
@@ -28,8 +28,9 @@ def fill_mask(model, tokenizer, text, best=5, objective='mlm'):
     with torch.no_grad():
         hidden = model.hidden_states(tokens.to(model.head.device), [len(tokens)], causal=False)
         logits = model.logits(hidden[masks - 1 if objective == 'mntp' else masks])
-    rows = zip(*(values.tolist() for values in logits.float().softmax(1).topk(best)))
-    return [[(tokenizer.decode([i]), p) for p, i in zip(*row)] for row in rows]
+    best = logits.float().softmax(1).topk(5)
+    return [[(tokenizer.decode([i]), p) for p, i in zip(*row)]
+            for row in zip(best.values.tolist(), best.indices.tolist())]
 
 
 def main():

@@ -14,15 +14,13 @@ bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again 
 import copy
 import datetime
 import itertools
-import json
 import math
 import os
-import re
 import statistics
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,15 +29,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from evaluate import run_name
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.cost import flops_of_state
-from nanoencoder.durable import read_json, whole_folder
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
-from nanoencoder.settings import flat, leaves, parse, run_main, setting
+from nanoencoder.runs import (about_model, about_run, is_done, model_name, run_folder, save_encoder,
+                              saved_folder, write_run)
+from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -79,8 +76,12 @@ class Settings(tasks.Task):
             values = getattr(self, name)
             good = all(type(value) is kind and 0 <= value < math.inf for value in values)
             if not values or not good or len(set(values)) < len(values):
-                raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, '
-                                 f'as ({kind(1)},), not {values!r}')
+                raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, not {values!r}')
+
+    def num_steps(self, num_examples):
+        """At most `steps`, and at most `epochs` times all examples."""
+        total = math.ceil(num_examples * self.epochs / self.batch_size)
+        return min(self.steps, total) if self.steps else total
 
 
 PROBED = 5_000   # texts that a probe is trained on, at most
@@ -96,8 +97,7 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchr
 
 class Pretrained(NamedTuple):
     transformer: nn.Module   # on the CPU, fp32
-    tokenizer: object
-    checkpoint: object       # huggingface.Checkpoint
+    checkpoint: huggingface.Checkpoint
     world: World             # of this process alone
     about: dict              # what run.json says of the model
 
@@ -120,91 +120,34 @@ def prepare(cfg):
     """
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint = huggingface.open_checkpoint(cfg.model)
-    transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
-    sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
-    sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
-    about = {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes, 'checkpoint': 'none', 'pretraining': None}
+    transformer = checkpoint.model(head=False)
     if cfg.untrained:
-        with torch.no_grad():
-            for name, p in transformer.named_parameters(prefix='model'):
-                p.copy_(initial_weight(name, p.shape, seed=0))
-    else:
-        past = pretraining(checkpoint.folder, sum(p.numel() for p in transformer.parameters()))
-        about |= {'checkpoint': checkpoint.digest(), 'pretraining': past}
-    base = Pretrained(transformer, tokenizer, checkpoint, World(0, 1, device, dtype), about)
+        initialise(transformer, 'model', seed=0)
     max_length = cfg.max_length or round(0.99 * checkpoint.context)
     if not 2 <= max_length <= checkpoint.context:
         raise ValueError(f'max_length {max_length}: the model reads 2 to {checkpoint.context} tokens')
-    cfg = replace(cfg, name=cfg.name or model_name(cfg, base), max_length=max_length, dtype=dtype)
+    about = about_model(cfg, checkpoint, transformer)
+    name = cfg.name or model_name(cfg, checkpoint.folder, about['pretraining'])
+    cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
         tasks.kind_of(cfg).export((), transformer.sizes)
-    return cfg, base, read_sets(cfg, tokenizer)
-
-
-def model_name(cfg, base):
-    """The run's name, with -<step> for a checkpoint before its end."""
-    folder, past = base.checkpoint.folder, base.about['pretraining']
-    if cfg.untrained:
-        return 'untrained'
-    run = folder.parent.name if folder.name.isdigit() else folder.name
-    if huggingface.is_hub_id(cfg.model):
-        run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
-    if re.fullmatch(r'lr\S+_sd\d+', run):
-        run = '-'.join(folder.parts[-4:])  # a fine-tuned model's: whose, for what, and which
-    done = not past or past['step'] == sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
-    return run if done else f'{run}-{folder.name}'
-
-
-def pretraining(folder, parameters):
-    """What a checkpoint of ours was trained with, for figures; None for another's."""
-    if not (folder / 'state.json').exists():
-        return None
-    state = read_json(folder / 'state.json')
-    millions = parameters / 1e6
-    size = f'{millions:.0f}M' if millions >= 10 else f'{millions:.1f}M'
-    try:
-        past = state['settings']
-        facts = {'family': f'{millions / 1e3:.1f}B' if millions >= 1e3 else size,
-                 'phases': [(str(kind), int(steps)) for kind, steps in past['phases']],
-                 'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
-                 'continues': Path(past.get('weights_from', '')).name}
-        return facts if past.get('repeat', 1) == 1 else facts | {'repeat': past['repeat']}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f'{folder / "state.json"}: not the state of a pretraining run: {error!r}') from None
-
-
-def read_sets(cfg, tokenizer):
-    """[Data]: the task's, and those of further retrieval sets."""
-    todo = [cfg]
-    for path in cfg.score_on if cfg.kind == 'IR' else ():
-        other, _ = parse(tasks.Task, [path])
-        other = replace(other, data=other.data or cfg.data)
-        if other.kind != cfg.kind or other.dataset in [task.dataset for task in todo]:
-            raise ValueError(f'score_on {path}: {other.dataset} ({other.kind}) is no further retrieval set')
-        todo.append(other)
-    sets = []
-    for task in todo:
-        data, lost = tasks.load_data(task, tokenizer, cfg.max_length, training=task is cfg)
-        for part, words in lost.items():
-            if words:
-                print(f'{task.dataset} {part}: cut at {cfg.max_length} tokens: {words}', file=sys.stderr)
-        sets.append(data)
+    sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length)
     examples = len(sets[0].examples['train'])
-    if not examples:
-        raise ValueError(f'{cfg.dataset}: nothing to train on')
-    if num_steps(cfg, examples) < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
-        print(f'{cfg.dataset}: {examples} examples are {num_steps(cfg, examples)} steps; '
-              'small data need more --epochs', file=sys.stderr)
-    return sets
+    steps = cfg.num_steps(examples)
+    if steps < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
+        print(f'{cfg.dataset}: {examples} examples are {steps} steps; small data need more --epochs',
+              file=sys.stderr)
+    return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about), sets
+
+
+@torch.no_grad()
+def initialise(module, prefix, seed):
+    """Weights that are keyed by the seed and their names."""
+    for name, p in module.named_parameters(prefix):
+        p.copy_(initial_weight(name, p.shape, seed))
 
 
 # --------------------------------------------------------------------------------------------------- training
-
-def num_steps(cfg, num_examples):
-    """At most `steps`, and at most `epochs` times all examples."""
-    total = math.ceil(num_examples * cfg.epochs / cfg.batch_size)
-    return min(cfg.steps, total) if cfg.steps else total
-
 
 def lr_at(step, cfg, total):
     """Linear warm-up, then linear decay to 0 after `total` steps; steps count from 0."""
@@ -213,11 +156,10 @@ def lr_at(step, cfg, total):
 
 
 def new_encoder(cfg, base, head):
-    """A copy of the transformer with a head, whose weights are keyed by the seed and their names."""
+    """A copy of the transformer with a head: a new module, or a function."""
     encoder = Encoder(copy.deepcopy(base.transformer), head)
-    with torch.no_grad():
-        for name, p in head.named_parameters() if isinstance(head, nn.Module) else ():
-            p.copy_(initial_weight(name, p.shape, cfg.seed))
+    if isinstance(head, nn.Module):
+        initialise(head, '', cfg.seed)
     encoder.model.recompute = cfg.recompute
     return encoder.to(base.world.device, torch.bfloat16 if cfg.weights == 'bf16' else torch.float32)
 
@@ -261,42 +203,39 @@ def fit(cfg, base, data, say=lambda text: None):
     encoder = new_encoder(cfg, base, kind.head(base.transformer.sizes.hidden_size, data.labels))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=world.device.type != 'mps')
-    total = num_steps(cfg, len(train))
+    total = cfg.num_steps(len(train))
     order = np.concatenate([np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train))
                             for epoch in range(cfg.epochs)])
-    began, log, waiting = time.monotonic(), [], []
+    began, log = time.monotonic(), []
     encoder.train()
     for step in range(total):
         batch = [train[i] for i in order[step * cfg.batch_size:(step + 1) * cfg.batch_size]]
-        line = {'step': step + 1, 'lr': lr_at(step, cfg, total)} | kind.log(batch)
-        loss = backward(cfg, world, encoder, batch)
+        lr, loss = lr_at(step, cfg, total), backward(cfg, world, encoder, batch)
         norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip)
         for group in optimizer.param_groups:
-            group['lr'] = line['lr']
+            group['lr'] = lr
         optimizer.step()
         optimizer.zero_grad()
-        waiting.append((line, loss, norm))
+        log.append({'step': step + 1, 'lr': lr} | kind.log(batch) | {'loss': loss, 'grad_norm': norm})
         if (step + 1) % 20 == 0 or step + 1 == total:
-            log += finished(waiting)
-            mean = statistics.fmean(line['loss'] for line in log[-len(waiting):])
+            recent = log[step // 20 * 20:]
+            fetch(recent)
+            mean = statistics.fmean(line['loss'] for line in recent)
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
             say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {duration(left)} left')
-            waiting.clear()
     if not all(torch.isfinite(p).all() for p in encoder.parameters()):
         raise FloatingPointError('the last update left weights that are not finite')
     return encoder, log
 
 
-def finished(waiting):
-    """The log lines of steps whose losses and norms stayed on the device until now."""
-    lines, losses, norms = zip(*waiting)
-    lines = [line | {'loss': loss, 'grad_norm': norm}
-             for line, loss, norm in zip(lines, torch.stack(losses).tolist(), torch.stack(norms).tolist())]
+def fetch(lines):
+    """Take the losses and norms of log lines, which stayed on the device until now, from there."""
+    for name in ('loss', 'grad_norm'):
+        for line, value in zip(lines, torch.stack([line[name] for line in lines]).tolist()):
+            line[name] = value
     for line in lines:
-        if not math.isfinite(line['loss']) or not math.isfinite(line['grad_norm']):
-            raise FloatingPointError(f'step {line["step"]}: loss {line["loss"]}, '
-                                     f'gradient norm {line["grad_norm"]}')
-    return lines
+        if not math.isfinite(line['loss'] + line['grad_norm']):
+            raise FloatingPointError('step {step}: loss {loss}, gradient norm {grad_norm}'.format(**line))
 
 
 # ------------------------------------------------------------------------------------------------ predictions
@@ -328,46 +267,6 @@ def predict(cfg, world, encoder, data):
 
 # ------------------------------------------------------------------------------------------------------- runs
 
-def run_folder(cfg, dataset):
-    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
-    return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / run_name(cfg.lr, cfg.seed)
-
-
-def saved_folder(cfg):
-    return Path('fine-tuned') / run_folder(cfg, cfg.dataset).relative_to(cfg.predictions)
-
-
-def about_run(cfg, base, sets, data, kind='fine-tuned', grid=()):
-    """run.json: what fixes the numbers, so that a run is not taken for another."""
-    return json.loads(json.dumps({
-        'settings': flat(cfg, ('numbers',)), 'kind': kind, 'weights': cfg.weights, 'labels': sets[0].labels,
-        'scheme': cfg.scheme, 'trained_on': cfg.trained_on, 'grid': grid, **base.about,
-        'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
-
-
-def is_done(cfg, base, sets):
-    """Whether a run's predictions are all there. ValueError if they are of other settings or data."""
-    done, defaults = True, {name: one.default for name, one in leaves(Settings).items()}
-    for data in sets:
-        folder = run_folder(cfg, data.task.dataset)
-        path = folder / 'run.json'
-        if not path.exists():
-            done = False
-            continue
-        theirs, ours = read_json(path), about_run(cfg, base, sets, data)
-        if not isinstance(theirs.get('settings'), dict):
-            raise ValueError(f'{path}: damaged; remove {folder}')
-        theirs['settings'] = defaults | theirs['settings']
-        for old, new in ((theirs, ours), (theirs['settings'], ours['settings'])):
-            for name in new:
-                if name not in ('settings', 'grid') and old.get(name) != new[name]:
-                    raise ValueError(
-                        f'{path}: was made with {name} = {str(old.get(name))[:60]}, this run has '
-                        f'{str(new[name])[:60]}; remove the folder, or take another --predictions or --name')
-        done &= all((folder / f'{split}.jsonl.gz').exists() for split in tasks.SCORED)
-    return done and (not cfg.save_model or saved_folder(cfg).exists())
-
-
 def score(task, rows):
     """A split's score in words."""
     name, numerators, denominators, _ = standard_scores(task.kind, rows, task.scheme)
@@ -384,40 +283,10 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
         rows, dataset = predict(cfg, base.world, encoder, data), data.task.dataset
         words.append(f'{dataset} validation {score(data.task, rows["validation"])}')
         about = about_run(cfg, base, sets, data, grid=grid)
-        tasks.write_run(run_folder(cfg, dataset), about, rows, log)
+        write_run(run_folder(cfg, dataset), about, rows, log)
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     saved = f'; {saved_folder(cfg)}' if cfg.save_model else ''
     return f'{", ".join(words)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s{saved}'
-
-
-def save_encoder(cfg, base, data, encoder, folder):
-    """A Hugging Face folder: EuroBert, or with norms of q and k a Qwen3, and the task's head."""
-    sizes, checkpoint = base.transformer.sizes, base.checkpoint
-    export = tasks.kind_of(cfg).export(data.labels, sizes)
-    tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
-    more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + export.architecture]}
-    if export.labels:
-        more['id2label'] = dict(enumerate(export.labels))
-        more['label2id'] = {label: k for k, label in enumerate(export.labels)}
-    if export.prompts:  # a bare transformer, which sentence-transformers opens
-        tensors = {name.removeprefix('model.'): p for name, p in tensors.items()}
-    elif sizes.qk_norm:
-        tensors = {name.replace('classifier.', 'score.'): p for name, p in tensors.items()}
-    name = '' if cfg.untrained else checkpoint.base_model()
-    rows = {'texts': f'{export.texts}; then eos, which the tokenizer adds; at most {cfg.max_length:,} tokens',
-            'training': f'{num_steps(cfg, len(data.examples["train"])):,} steps of {cfg.batch_size}, '
-                        f'of {len(data.examples["train"]):,} examples'}
-    with whole_folder(folder) as temporary:
-        huggingface.save(temporary, sizes, checkpoint.context, base.tokenizer.ids, tensors, **more)
-        base.tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
-        if export.prompts:
-            width, prompts = sizes.hidden_size, dict(export.prompts)
-            huggingface.write_sentence_transformers(temporary, width, cfg.max_length, prompts)
-        huggingface.write_card(
-            temporary, title=f'{cfg.name} on {cfg.dataset}, {folder.name}', rows=rows, use=export.use,
-            about=f'{cfg.name}{f" (from {name})" if name else ""}, a bidirectional encoder, fine-tuned on '
-                  f'{cfg.dataset} with nanoEncoder.', pipeline=export.pipeline, base_model=name,
-            library='sentence-transformers' if export.prompts else 'transformers')
 
 
 def claim():
@@ -457,23 +326,23 @@ def run_grid(cfg, base, sets, part, parts):
               end='', flush=True)  # one write: processes share the terminal
     if not computed:
         print(f'{cfg.name} {cfg.dataset}: nothing to do, {sum(done)} of {len(runs)} runs were done')
-    return 1 if failed else 0
+    return int(failed > 0)
 
 
 def probe(cfg, base, sets):
     """What a linear classifier reads off the frozen model. Retrieval needs none: its cosines are taken."""
     began, kind = time.monotonic(), tasks.kind_of(cfg)
-    encoder = new_encoder(cfg, base, kind.frozen)
     cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
+    encoder = new_encoder(cfg, base, kind.frozen)
     for data in sets:
-        examples = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
-        read = {part: outputs(cfg, base.world, encoder, examples[part], kind.per_token) for part in examples}
+        parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
+        read = {part: outputs(cfg, base.world, encoder, examples, kind.per_token)
+                for part, examples in parts.items()}
         if data.labels:
-            read = {split: [np.atleast_2d(states) for states in arrays] for split, arrays in read.items()}
-            targets = {split: [example.targets for example in examples[split]] for split in examples}
+            targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
             read = ridge(read, targets, len(data.labels))
         rows, folder = tasks.kind_of(data.task).predict(data, read), run_folder(cfg, data.task.dataset)
-        tasks.write_run(folder, about_run(cfg, base, sets, data, 'probe'), rows)
+        write_run(folder, about_run(cfg, base, sets, data, 'probe'), rows)
         print(f'{cfg.name} {data.task.dataset}: validation {score(data.task, rows["validation"])} '
               f'({time.monotonic() - began:.0f} s): {folder}')
 
@@ -484,7 +353,7 @@ def write_baseline(cfg):
     name, predictions = tasks.baseline(cfg, rows)
     folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
     about = {'kind': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
-    tasks.write_run(folder, about, predictions)
+    write_run(folder, about, predictions)
     print(f'{folder}: test {score(cfg, predictions["test"])}')
 
 
@@ -494,15 +363,14 @@ def main():
         raise ValueError('--grid, --probe, --look and --baseline stand alone')
     if actions.parts != 1 and not actions.grid:
         raise ValueError('--part and --parts go with --grid')
+    if not 0 <= actions.part < actions.parts:
+        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}')
     if actions.look:
         return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
     if actions.baseline:
         return write_baseline(cfg)
     if not cfg.model:
         raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
-    if not 0 <= actions.part < actions.parts:
-        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}, '
-                         f'not {actions.part}')
     if actions.probe and cfg.save_model:
         raise ValueError('save_model: a probe trains no model; leave it out')
     if actions.probe and not tasks.kind_of(cfg).frozen:

@@ -208,7 +208,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     """One update. (This process's sum of losses, the gradient's norm before clipping), both on the device.
 
     The loss is the sum over the targets of the whole step, all micro-batches and processes, divided by their
-    number, `count`: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 times 6 for each.
+    number, `count`: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each.
     """
     causal = OBJECTIVES[objective_at(step, cfg)].causal
     loss_sum = torch.zeros((), device=world.device)

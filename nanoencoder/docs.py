@@ -8,6 +8,7 @@ import collections
 import hashlib
 import importlib.util
 import inspect
+import itertools
 import json
 import multiprocessing
 import random
@@ -25,22 +26,21 @@ def documents():
     files = {}  # name: path
     for package in PACKAGES:
         if (spec := importlib.util.find_spec(package)) is None:
-            raise ValueError(f'the docs corpus reads the package {package}, which is not installed')
+            raise ValueError(f'the docs corpus reads {package}, which is not installed')
         root = Path(spec.origin).parent
         files |= {path.relative_to(root.parent).as_posix(): str(path) for path in root.rglob('*.py')}
     with multiprocessing.Pool() as pool:
         read = pool.imap(docstrings, files.values(), chunksize=32)
         texts = dict(zip(files, tqdm(read, 'reading docstrings', len(files), leave=False, disable=None)))
-    sources = {}  # of each text: split and file
-    for name in sorted(files, key=lambda name: (-SPLITS.index(split_of(name)), name)):
+    splits = {}  # by file, as near-copies share one: a tenth each is held out for test and for validation
+    for name in files:
+        tenth = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
+        splits[name] = {0: 'test', 1: 'validation'}.get(tenth, 'train')
+    rows = {}
+    for name in sorted(files, key=lambda name: (-SPLITS.index(splits[name]), name)):
         for text in texts[name]:
-            sources.setdefault(text, (split_of(name), name))
-    return sorted(((split, file, text) for text, (split, file) in sources.items()), key=lambda row: row[1])
-
-
-def split_of(name):
-    """By file, as near-copies share one: a tenth each is held out for test and for validation."""
-    return {0: 'test', 1: 'validation'}.get(int(hashlib.md5(name.encode()).hexdigest(), 16) % 10, 'train')
+            rows.setdefault(text, (splits[name], name, text))
+    return sorted(rows.values(), key=lambda row: row[1])
 
 
 def docstrings(path):
@@ -59,17 +59,9 @@ def docstrings(path):
                 strings = [part.value for argument in node.args for part in ast.walk(argument)
                            if isinstance(getattr(part, 'value', None), str) and ' ' in part.value]
                 texts.append('\n'.join(map(inspect.cleandoc, strings)))
-    return [text for text in map(without_doctests, texts) if text]
-
-
-def without_doctests(text):
-    """The text less its `>>>` blocks, each of which ends with an empty line."""
-    lines, inside = [], False
-    for line in text.splitlines():
-        inside = line.lstrip().startswith('>>>') or inside and line.strip() != ''
-        if not inside:
-            lines.append(line)
-    return re.sub(r'\n{3,}', '\n\n', '\n'.join(lines)).strip()
+    # doctests go: what begins with >>>, up to the next empty line
+    texts = [re.sub(r'(?m)^[ \t]*>>>.*(\n.*\S.*)*\n?', '', text) for text in texts]
+    return [text for text in (re.sub(r'\n{3,}', '\n\n', text).strip() for text in texts) if text]
 
 
 # ------------------------------------------------------------------------------------------------------ tasks
@@ -78,8 +70,7 @@ def tasks(documents):
     """{'docs_sc' | 'docs_ir' | 'docs_tc' | 'docs_qa': {split: rows}} of [(split, file, docstring)]."""
     pairs, sentences, blocks = [], [], []
     for split, file, text in tqdm(documents, 'making tasks', leave=False, disable=None):
-        paragraphs = [part.splitlines() for part in re.split(r'\n\s*\n', text) if part.strip()]
-        paragraphs = [[line.rstrip() for line in lines] for lines in paragraphs]
+        paragraphs = [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text)]
         prose = [lines for lines in paragraphs if is_prose(lines)]
         if prose[1:] and prose[0] is paragraphs[0] and (pair := summary_and_detail(prose)):
             pairs.append((split, file, *pair))
@@ -118,12 +109,12 @@ def is_prose(lines):
             and len(text.split()) > 4)
 
 
-ROLE = r':[\w:]+:`~?(?P<role>[^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredText
+ROLE = r':[\w:]+:`~?([^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredText
 
 
 def plain(lines):
     """A paragraph as text without markup."""
-    text = re.sub(ROLE, r'\g<role>', ' '.join(line.strip() for line in lines))
+    text = re.sub(ROLE, r'\1', ' '.join(line.strip() for line in lines))
     return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
 
 
@@ -144,11 +135,9 @@ def docs_sc(pairs):
 
     So each text occurs once, and no detail alone tells the label. A file's odd last pair is left out.
     """
-    by_file = collections.defaultdict(list)
-    for split, file, *pair in pairs:
-        by_file[split, file].append(pair)
     rows = []
-    for (split, file), neighbours in by_file.items():
+    for (split, file), group in itertools.groupby(pairs, lambda pair: pair[:2]):
+        neighbours = [pair[2:] for pair in group]
         for k in range(len(neighbours) // 2 * 2):
             swapped = hashlib.md5(f'{file} {k // 2}'.encode()).digest()[0] % 2
             summary, detail = neighbours[k][0], neighbours[k ^ swapped][1]
@@ -157,29 +146,22 @@ def docs_sc(pairs):
     return rows
 
 
-MARKED = re.compile(ROLE + r'|``(?P<code>[^`]+)``|`(?P<name>[^`<]+)`_?'
-                    r'|(?<![\w*])\*(?P<italic>\w[^*\s]*)\*(?![\w*])')
+MARKED = re.compile(ROLE + r'|``([^`]+)``|`([^`<]+)`_?|(?<![\w*])\*(\w[^*\s]*)\*(?![\w*])')
 
 
 def marked_sentences(lines):
-    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code. BIO tags replace marks.
-
-    Words are cut after the marks are gone, so that punctuation does not tell where they were.
-    """
+    """[(words, tags)]: sentences of 6 to 48 words in which the author marked code. BIO tags replace marks."""
     tagged = []
     for sentence in re.split(r'(?<=[.!?]) +(?=[A-Z`*:])', ' '.join(line.strip() for line in lines)):
-        text, entity, end = '', [], 0  # of each character the number of the mark it was in, 0 for none
-        for number, match in enumerate(MARKED.finditer(sentence), 1):
-            marked = next(group for group in match.groups() if group is not None)
-            for part, mark in ((sentence[end:match.start()], 0), (marked, number)):
-                text += part
-                entity += [mark] * len(part)
-            end = match.end()
-        text, entity = text + sentence[end:], entity + [0] * len(sentence[end:])
-        matches = list(re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text))
-        words, marks = [match[0] for match in matches], [entity[match.start()] for match in matches]
-        tags = ['O' if not mark else 'I-CODE' if mark == before else 'B-CODE'
-                for mark, before in zip(marks, [0, *marks])]
+        parts = [part for part in MARKED.split(sentence) if part is not None]  # each second one was marked
+        # words are cut after the marks are gone, so that punctuation does not tell where they were
+        text, part_of = ''.join(parts), [k for k, part in enumerate(parts) for _ in part]
+        words, tags, before = [], [], None
+        for match in re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text):
+            part = part_of[match.start()]
+            words.append(match[0])
+            tags.append('O' if part % 2 == 0 else 'I-CODE' if part == before else 'B-CODE')
+            before = part
         # what is left of markup would tell the label
         if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', text):
             tagged.append((words, tags))

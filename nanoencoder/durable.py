@@ -48,10 +48,10 @@ def whole_file(path):
     sync(temporary.parent)
 
 
-def write_json(path, content):
+def write_json(path, content, indent=1):
     """Write an object whole or not at all."""
     with whole_file(path) as file:
-        file.write((json.dumps(content, indent=1, ensure_ascii=False) + '\n').encode())
+        file.write((json.dumps(content, indent=indent, ensure_ascii=False) + '\n').encode())
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Figures. Each function draws the points that it is given and returns a matplotlib Figure.
+"""Figures. Each function draws its points and returns a matplotlib Figure.
 
 points     [(model, pretraining, task, mean, low, high)], in percent
            a pretraining is {'phases', 'mask_ratio', 'step', 'flops'}, 'family' and 'continues' where known
@@ -6,9 +6,11 @@ histories  [(name, phases, lines of the log)] of pretraining runs
 """
 import itertools
 import math
-import statistics
 
 import numpy as np
+
+from data import OBJECTIVES
+from nanoencoder.losses import validated
 
 INK, PALE = '#333333', '#999999'
 COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')
@@ -21,6 +23,7 @@ def new_figure(width, height):
 
 def panels(titles, height=3.2):
     """(Figure, {title: Axes}), side by side."""
+    titles = list(dict.fromkeys(titles))
     if not titles:
         raise ValueError('none of these models has what this figure shows')
     drawn = new_figure(3.6 * len(titles), height)
@@ -36,70 +39,58 @@ def in_turn(names):
     return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))
 
 
-def switches(phases):
-    """Steps at which the objective changes."""
-    return list(itertools.accumulate(steps for _, steps in phases[:-1]))
+# ----------------------------------------------------------------------------------------------------- scores
+
+AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, % of the steps', 'steps': 'pretraining steps',
+           'flops': 'pretraining FLOPs', 'cpt': 'steps of continued pretraining'}
 
 
-# --------------------------------------------------------------------------------- scores against pretraining
+def place(name, about):
+    """(line, x) of a pretraining in a figure. Only whole runs count in ratio and share: else None.
 
-def trained_with(about, ratio=True):
-    """A legend's words: family, then CLM, MLM 40 %, CLM then MLM 40 %."""
-    ratio = f' {about["mask_ratio"]:.0%}' * ratio
-    words = [kind.upper() + (ratio if kind != 'clm' else '') for kind, _ in about['phases']]
-    return f'{about.get("family", "")} {" then ".join(words)}'.strip()
-
-
-def total_steps(about):
-    return sum(steps for _, steps in about['phases'])
-
-
-def of_a_run(about):
-    """The line of a run's checkpoints: with those of another length it shares no schedule."""
-    return f'{trained_with(about)}, of {total_steps(about):,} steps'
-
-
-def ratio_point(about):
-    if about['phases'][-1][0] != 'clm' and about['step'] == total_steps(about):
-        return f'{trained_with(about, ratio=False)}, {about["step"]:,} steps', 100 * about['mask_ratio']
-
-
-def share_point(about):
-    if about['step'] == total_steps(about):
-        line = f'{about.get("family", "")} {about["step"]:,} steps, MLM {about["mask_ratio"]:.0%}'
-        clm = sum(steps for kind, steps in about['phases'] if kind == 'clm')
-        return line.strip(), 100 * clm / about['step']
-
-
-AGAINST = {  # name: (x axis, its scale, (line, x) of a pretraining or None); continued ones are in cpt alone
-    'ratio': ('masking ratio, %', 'linear', ratio_point),
-    'share': ('share of CLM, % of the steps', 'linear', share_point),
-    'steps': ('pretraining steps', 'log', lambda about: (of_a_run(about), about['step'])),
-    'flops': ('pretraining FLOPs', 'log', lambda about: (of_a_run(about), about['flops'])),
-    'cpt': ('steps of continued pretraining', 'linear',
-            lambda about: (f'{about["continues"]}, then MLM', about['step'])),
-}
+    A run's checkpoints share a line in steps and flops; a run of another length has another schedule.
+    """
+    phases, step, ratio = about['phases'], about['step'], f' {about["mask_ratio"]:.0%}'
+    repeat, family = about.get('repeat', 1), about.get('family', '')
+    total = repeat * sum(steps for _, steps in phases)
+    if name == 'cpt':
+        return f'{about["continues"]}, then {phases[-1][0].upper()}', step
+    if name in ('steps', 'flops'):
+        words = ' then '.join(kind.upper() + ratio * OBJECTIVES[kind].masked for kind, _ in phases)
+        return f'{family} {words}, of {total:,} steps', step if name == 'steps' else about['flops']
+    if name == 'share' and step == total:
+        causal = repeat * sum(steps for kind, steps in phases if OBJECTIVES[kind].causal)
+        return f'{family} {step:,} steps, MLM{ratio}', 100 * causal / step
+    if name == 'ratio' and step == total and OBJECTIVES[phases[-1][0]].masked:
+        words = ' then '.join(kind.upper() for kind, _ in phases)
+        return f'{family} {words}, {step:,} steps', 100 * about['mask_ratio']
 
 
 def against(name, points):
-    """A panel a task, a line for each family of models, with 95 % intervals."""
-    label, scale, place = AGAINST[name]
-    lines = {}
-    for model, about, task, *values in points:
-        if about and bool(about.get('continues')) == (name == 'cpt') and (point := place(about)):
-            line = point[0] + (', probe' if model.endswith(' (probe)') else '')
-            lines.setdefault((task, line), []).append((point[1], *values))
-    lines = {key: values for key, values in lines.items() if len({x for x, *_ in values}) > 1} or lines
-    drawn, axes = panels(list(dict.fromkeys(task for task, _ in lines)))
-    colours = in_turn(line for _, line in lines)
-    for (task, line), values in lines.items():
+    """Scores against pretraining: a line for each family of models."""
+    placed = []
+    for model, about, task, *interval in points:
+        if about and bool(about.get('continues')) == (name == 'cpt') and (point := place(name, about)):
+            line = point[0].strip() + (', probe' if model.endswith(' (probe)') else '')
+            placed.append((task, line, point[1], *interval))
+    return curves(placed, AGAINST[name], 'log' if name in ('steps', 'flops') else 'linear')
+
+
+def curves(points, label, scale):
+    """A panel a task. points: [(task, line, x, mean, low, high)]; single ones only where there is no line."""
+    groups = {}
+    for task, line, *values in points:
+        groups.setdefault((task, line), []).append(values)
+    groups = {key: values for key, values in groups.items() if len({x for x, *_ in values}) > 1} or groups
+    drawn, axes = panels(task for task, _ in groups)
+    colours, handles = in_turn(line for _, line in groups), {}
+    for (task, line), values in groups.items():
         x, mean, low, high = np.array(sorted(values)).T
-        axes[task].errorbar(x, mean, [mean - low, high - mean], fmt='o-' if len(x) > 1 else 'o', markersize=3,
-                            capsize=2, label=line, color=colours[line])
-        axes[task].set(xlabel=label, xscale=scale)
-        axes[task].xaxis.set_minor_formatter('')
-    next(iter(axes.values())).set_ylabel('score, %')
-    handles = {line: handle for ax in axes.values() for handle, line in zip(*ax.get_legend_handles_labels())}
+        handles[line] = axes[task].errorbar(x, mean, [mean - low, high - mean], color=colours[line],
+                                            fmt='o-' if len(x) > 1 else 'o', markersize=3, capsize=2)
+    for k, ax in enumerate(axes.values()):
+        ax.set(xlabel=label, xscale=scale, ylabel='' if k else 'score, %')
+        ax.xaxis.set_minor_formatter('')
     drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
     return drawn
 
@@ -107,33 +98,13 @@ def against(name, points):
 def bars(points):
     """A panel a task, a bar a model, each in its row in all panels."""
     models = list(dict.fromkeys(point[0] for point in points))
-    drawn, axes = panels(list(dict.fromkeys(point[2] for point in points)), max(3.2, 0.25 * len(models)))
+    drawn, axes = panels((point[2] for point in points), max(3.2, 0.25 * len(models)))
     for model, _, task, mean, low, high in points:
         interval = [[mean - low], [high - mean]]
         axes[task].barh(models.index(model), mean, xerr=interval, capsize=3, color=COLOURS[0])
     for k, ax in enumerate(axes.values()):
-        ax.set_yticks(range(len(models)), models if k == 0 else [''] * len(models))
+        ax.set_yticks(range(len(models)), [''] * len(models) if k else models)
         ax.set(ylim=(len(models) - 0.5, -0.5), xlabel='score, %')
-    return drawn
-
-
-def learning_rates(scores):
-    """Test score against the fine-tuning learning rate, mean and range of the seeds (the paper's figure 5).
-
-    scores  {(model, task): {learning rate: [score of each seed, in percent]}}
-    """
-    drawn, axes = panels(list(dict.fromkeys(task for _, task in scores)))
-    colours = in_turn(model for model, _ in scores)
-    for (model, task), by_lr in scores.items():
-        x = sorted(by_lr)
-        low, mean, high = ([f(by_lr[lr]) for lr in x] for f in (min, statistics.fmean, max))
-        axes[task].plot(x, mean, marker='o', markersize=3, label=model, color=colours[model])
-        axes[task].fill_between(x, low, high, alpha=0.15, color=colours[model])
-        axes[task].set(xscale='log', xlabel='learning rate')
-        axes[task].set_xticks(x, [f'{lr:g}' for lr in x])
-        axes[task].xaxis.set_minor_formatter('')
-    next(iter(axes.values())).set_ylabel('test score, %')
-    next(iter(axes.values())).legend(fontsize=7)
     return drawn
 
 
@@ -144,19 +115,26 @@ def series(lines, name):
     return list(zip(*((line['step'], line[name]) for line in lines if name in line))) or [(), ()]
 
 
+def switches(phases):
+    """Steps at which the objective changes; none where objectives are mixed step by step."""
+    return list(itertools.accumulate(steps for _, steps in phases[:-1])) if len(phases) <= 20 else []
+
+
 def switch(histories):
     """Held-out losses, a panel an objective, and the gradient norm; dotted where the objective changes."""
-    names = dict.fromkeys(name for _, _, lines in histories for line in lines for name in line)
-    names = [name for name in names if name.startswith('val_')] + ['grad_norm']
-    drawn = new_figure(7, 2.2 * len(names))
-    axes = drawn.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
-    for ax, name in zip(axes, names):
-        for (label, phases, lines), colour in zip(histories, itertools.cycle(COLOURS)):
-            ax.plot(*series(lines, name), color=colour, label=label, linewidth=1)
+    kinds = validated(line for *_, lines in histories for line in lines)
+    rows = {f'val_{kind}_loss': f'held-out {kind.upper()} loss,\nnats per target' for kind in kinds}
+    rows['grad_norm'] = 'gradient norm'
+    drawn = new_figure(7, 2.2 * len(rows))
+    axes = drawn.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, (name, label) in zip(axes, rows.items()):
+        for (run, phases, lines), colour in zip(histories, itertools.cycle(COLOURS)):
+            steps, values = series(lines, name)
+            ax.plot(steps, values, 'o-' if len(steps) == 1 else '-', color=colour, label=run, linewidth=1)
             for step in switches(phases):
                 ax.axvline(step, color=colour, linestyle=':', linewidth=1)
-        ax.set_ylabel(f'held-out {name.split("_")[1].upper()} loss,\nnats per target')
-    axes[-1].set(ylabel='gradient norm', yscale='log', xlabel='step')
+        ax.set_ylabel(label)
+    axes[-1].set(yscale='log', xlabel='step')
     axes[0].legend(fontsize=8)
     return drawn
 
@@ -191,7 +169,7 @@ def draw_losses(ax, histories, labels):
             raise ValueError(f'figure summary: {name} has no held-out MLM loss')
         before = max([0, *switches(phases)])
         ax.plot(x, y, color=colour, marker='o', markersize=3)
-        shown += [loss for step, loss in zip(x, y) if step > before and phases[-1][0] != 'clm']
+        shown += [loss for step, loss in zip(x, y) if step > before and OBJECTIVES[phases[-1][0]].masked]
         ends.append((y[-1], x[-1], labels[name], colour))
         if before:
             ax.axvline(before, color=colour, linewidth=1, linestyle=':')

@@ -9,20 +9,24 @@ Anything we cannot represent exactly raises an error that names it. No pickle is
 """
 import functools
 import hashlib
+import itertools
 import json
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from model import Model, Sizes
-from nanoencoder.durable import read_json, sha256
+from nanoencoder.durable import read_json, sha256, write_json
 from nanoencoder.tokenizer import load_tokenizer
 
-FAMILIES = ('eurobert', 'llama', 'qwen2', 'qwen3', 'sl_model')  # the last is the paper's own
+FAMILIES = {  # model_type: what it implies where config.json does not say otherwise
+    'eurobert': {}, 'llama': {'rope_theta': 10_000}, 'qwen2': {'attention_bias': True},
+    'qwen3': {'head_dim': 128, 'qk_norm': True}, 'sl_model': {}}  # the last is the paper's own
 SUPPORTED = {'rope_type': ('default', 'llama3'), 'hidden_act': ('silu',), 'mlp_bias': (False,),
              'use_sliding_window': (False,), 'partial_rotary_factor': (1,), 'quantization_config': (None,)}
 IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
@@ -35,9 +39,7 @@ QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causa
          'use_sliding_window': False}
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 INDEX = 'model.safetensors.index.json'
-LICENCE = ('No licence is stated: it is yours to choose, as far as the base model and the data leave it to '
-           'you.')
-VOCABULARY_WEIGHTS = ('model.embed_tokens.weight', 'lm_head.weight')  # one row a token
+EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +59,9 @@ class Checkpoint:
     def tokenizer(self):
         return load_tokenizer(str(self.folder))
 
-    def files(self):
-        return weight_files(self.folder)
-
     def digest(self):
         """sha256 of the weights: the file's, or that of its shards' sha256."""
-        digests = [sha256(path) for path in self.files()]
+        digests = [sha256(path) for path in weight_files(self.folder)]
         return digests[0] if len(digests) == 1 else hashlib.sha256(''.join(digests).encode()).hexdigest()
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
@@ -138,33 +137,23 @@ def saved_steps(run):
 
 def download(name, weights):
     """The local copy of a hub repository; its config.json is checked before weights are fetched."""
-    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    from huggingface_hub import snapshot_download
 
-    def fetch(file, revision=None):
-        """The local path of a file, None if the repository has none of that name."""
-        if revision and try_to_load_from_cache(name, file, revision=revision) is _CACHED_NO_EXIST:
-            return None
+    def fetch(files, revision=None):
+        """The folder of a commit, with those of these files that it has."""
         try:
-            return Path(hf_hub_download(name, file, revision=revision))
-        except LocalEntryNotFoundError:
-            raise ValueError(f'{name}: no such folder, and the hub cannot be reached for {file}') from None
-        except EntryNotFoundError:
-            return None
-        except Exception as error:  # of the network: their classes differ between versions of huggingface_hub
-            raise ValueError(f'{name}: no such folder, and the hub did not give {file}: {error}') from None
+            return Path(snapshot_download(name, revision=revision, allow_patterns=files))
+        except Exception as error:  # of the network: their classes differ between huggingface_hub's versions
+            raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
 
-    config = fetch('config.json')
-    if config is None:
-        raise ValueError(f'{name}: no such folder, and the hub\'s repository of that name has no config.json')
-    read_config(config.parent)
-    revision = config.parent.name  # a commit: all files are of one
-    fetch('tokenizer.json', revision), fetch('tokenizer_config.json', revision)
-    index = fetch(INDEX, revision) if weights else None
-    for file in shards(index) if index else ['model.safetensors'] * weights:
-        if fetch(file, revision) is None:
-            raise ValueError(f'{name}: has no {file} on the hub; pickles (.bin) are not opened')
-    return config.parent
+    folder = fetch(['config.json', 'tokenizer.json', 'tokenizer_config.json', INDEX])
+    read_config(folder)
+    if weights:
+        paths = weight_files(folder)
+        fetch([path.name for path in paths], revision=folder.name)  # a commit: all files are of one
+        if missing := [path.name for path in paths if not path.exists()]:
+            raise ValueError(f'{name}: has no {missing[0]} on the hub; pickles (.bin) are not opened')
+    return folder
 
 
 # --------------------------------------------------------------------------------------------------- reading
@@ -180,6 +169,8 @@ def read_config(folder):
         context = values.pop('max_position_embeddings')
         ids = {role: values.pop(name) for role, name in IDS.items()}
         sizes = Sizes(**values)
+        if sizes.head_dim * sizes.num_attention_heads == sizes.hidden_size:
+            sizes = replace(sizes, head_dim=0)  # which says the same
         if type(context) is not int or not 1 <= context <= 10 ** 9:
             raise ValueError(f'max_position_embeddings must be an integer from 1 to 10^9, not {context!r}')
         for role, i in ids.items():
@@ -206,8 +197,8 @@ def read_rope(config):
 
 def config_values(config):
     """{name: value} of Sizes' fields, the context and the token ids; families have defaults of their own."""
-    family, heads = config.get('model_type'), config.get('num_attention_heads')
-    if family not in FAMILIES:
+    family = config.get('model_type')
+    if str(family) not in FAMILIES:
         raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
     rope = read_rope(config)
     for name, supported in SUPPORTED.items():
@@ -217,17 +208,13 @@ def config_values(config):
     layers = config.get('layer_types') or []
     if not isinstance(layers, list) or any(layer != 'full_attention' for layer in layers):
         raise ValueError(f'layer_types {layers} are not supported, only full_attention')
-    defaults = {'num_key_value_heads': heads, 'tie_word_embeddings': False, 'attention_bias': False,
-                'head_dim': 128 if family == 'qwen3' else 0}
-    values = defaults | {name: config[name] for name in NAMES if config.get(name) is not None}
-    values |= {'qk_norm': family == 'qwen3'} | ({'attention_bias': True} if family == 'qwen2' else {})
-    width = values['head_dim']
-    if isinstance(heads, int) and isinstance(width, int) and heads * width == values.get('hidden_size'):
-        values['head_dim'] = 0  # which says the same
-    if 'rope_theta' in rope or family == 'llama' and 'rope_theta' not in values:
-        values['rope_theta'] = rope.get('rope_theta', 10_000)
-    is_scaled = rope['rope_type'] == 'llama3'
-    values['rope_scaling'] = tuple(rope.get(name) for name in LLAMA3_SCALING) if is_scaled else ()
+    values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
+              'attention_bias': False, 'head_dim': 0} | FAMILIES[family]
+    values |= {name: config[name] for name in NAMES if config.get(name) is not None}
+    if 'rope_theta' in rope:
+        values['rope_theta'] = rope['rope_theta']
+    if rope['rope_type'] == 'llama3':
+        values['rope_scaling'] = tuple(rope.get(name) for name in LLAMA3_SCALING)
     for name in IDS.values():  # decoders may name no pad or mask, or several eos
         value = config.get(name)
         value = value[0] if isinstance(value, list) and value else value
@@ -236,83 +223,81 @@ def config_values(config):
 
 
 def weight_files(folder):
-    """model.safetensors, or the shards that its index names."""
+    """model.safetensors, or the shards that an index puts tensors into, which must lie beside it."""
     single, index = folder / 'model.safetensors', folder / INDEX
-    paths = [single] if single.is_file() else [folder / file for file in shards(index)]
-    for path in paths:
-        if not path.is_file():
-            raise ValueError(f'{index}: names the shard {path.name}, which is not there')
-    return paths
-
-
-def shards(index):
-    """The names of the files that an index of shards puts tensors into; they must lie beside it."""
+    if single.is_file() or not index.is_file():
+        return [single]
     weight_map = read_json(index).get('weight_map')
-    files = sorted(set(map(str, weight_map.values()))) if isinstance(weight_map, dict) else []
+    if not isinstance(weight_map, dict):
+        raise ValueError(f'{index}: not an index of shards (no weight_map)')
+    files = sorted(set(map(str, weight_map.values())))
     for file in files:
         if not re.fullmatch(r'[\w-][\w.-]*\.safetensors', file):
             raise ValueError(f'{index}: {file!r} is not the name of a safetensors file beside it')
-    if not files:
-        raise ValueError(f'{index}: not an index of shards (no weight_map)')
-    return files
+    return [folder / file for file in files]
 
 
-def read_file(path, read):
-    """read(the open safetensors file)."""
+class Stored(NamedTuple):
+    """A tensor in a safetensors file."""
+    path: Path
+    name: str
+    shape: tuple
+
+    def read(self):
+        tensor = open_tensors(self.path).get_tensor(self.name)
+        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise ValueError(f'{self.path}: {self.name} is of type {tensor.dtype}, not float32 or half')
+        if not tensor.isfinite().all():
+            raise ValueError(f'{self.path}: {self.name} holds values that are not finite')
+        return tensor
+
+
+def open_tensors(path):
     try:
-        with safe_open(path, 'pt') as file:
-            return read(file)
-    except OSError as error:
-        raise ValueError(f'{path}: {error}') from None
+        return safe_open(path, 'pt')
     except SafetensorError as error:
         raise ValueError(f'{path}: damaged or cut short: {error}') from None
 
 
 def read_header(path):
-    """{name: (path, name, shape)} of the tensors in a safetensors file."""
-    return read_file(path, lambda file: {
-        name: (path, name, tuple(file.get_slice(name).get_shape())) for name in file.keys()})
+    """{name: Stored} of a safetensors file."""
+    file = open_tensors(path)
+    return {name: Stored(path, name, tuple(file.get_slice(name).get_shape())) for name in file.keys()}
 
 
-def read_tensor(path, name):
-    tensor = read_file(path, lambda file: file.get_tensor(name))
-    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise ValueError(f'{path}: {name} is of type {tensor.dtype}, not float32, bfloat16 or float16')
-    if not tensor.isfinite().all():
-        raise ValueError(f'{path}: {name} holds values that are not finite')
-    return tensor
-
-
-def read_located(tensors, shapes):
-    """An iterator over (name, tensor) of {name: (path, its name there, shape)}; shapes are compared first."""
-    for name, (path, _, shape) in tensors.items():
-        if shape != tuple(shapes[name]):
-            raise ValueError(f'{path}: {name} has shape {shape}, and should have {tuple(shapes[name])}')
-    return ((name, read_tensor(path, stored_name)) for name, (path, stored_name, _) in tensors.items())
+def read_all(tensors, shapes):
+    """An iterator over (name, tensor) of {name: Stored}; {name: shape} are compared first."""
+    for name, stored in tensors.items():
+        expected = tuple(shapes[name])
+        if stored.shape != expected:
+            raise ValueError(f'{stored.path}: {name} has shape {stored.shape}, and should have {expected}')
+    return ((name, stored.read()) for name, stored in tensors.items())
 
 
 def read_exactly(path, shapes):
     """An iterator over (name, tensor) of a safetensors file, which must hold {name: shape} and no more."""
-    stored = read_header(path)
-    if stored.keys() != shapes.keys():
+    tensors = read_header(path)
+    if tensors.keys() != shapes.keys():
         raise ValueError(f'{path}: does not hold the tensors of this run')
-    return read_located(stored, shapes)
+    return read_all(tensors, shapes)
 
 
 def locate(folder):
-    """{our name: (path, its name there, shape)} of a checkpoint's tensors; a base model's lack "model."."""
+    """{our name: Stored} of a checkpoint's tensors; in a base model's files names lack "model."."""
     located = {}
     for path in weight_files(folder):
-        stored = read_header(path)
-        prefix = '' if any(name.startswith('model.') for name in stored) else 'model.'
-        for name, place in stored.items():
+        if not path.is_file():
+            raise ValueError(f'{folder / INDEX}: names the shard {path.name}, which is not there')
+        tensors = read_header(path)
+        prefix = '' if any(name.startswith('model.') for name in tensors) else 'model.'
+        for name, stored in tensors.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):
                 raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
             ours = name if name.startswith('lm_head.') else prefix + name
             if ours in located:
-                raise ValueError(f'{path}: {name} is there twice, also in {located[ours][0].name}')
+                raise ValueError(f'{path}: {name} is there twice, also in {located[ours].path.name}')
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
-                located[ours] = place
+                located[ours] = stored
     return located
 
 
@@ -325,31 +310,25 @@ def read_weights(folder, shapes, new_ids=()):
     The output head is left alone if `shapes` has none; a missing o_proj.bias is zeros (Qwen2 has none).
     """
     folder = Path(folder)
-    sizes, stored = read_config(folder)[0], locate(folder)
-    spare_head = stored.pop('lm_head.weight', None) if 'lm_head.weight' not in shapes else None
-    embedding = stored.get('model.embed_tokens.weight')
-    if spare_head and embedding and sizes.tie_word_embeddings:
-        if not torch.equal(*(read_tensor(*place[:2]).float() for place in (spare_head, embedding))):
-            raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
-    zeros = {name for name in shapes if name.endswith('o_proj.bias') and name not in stored}
-    missing, unexpected = shapes.keys() - zeros - stored.keys(), stored.keys() - shapes.keys()
-    if missing == {'lm_head.weight'}:
+    sizes, tensors = read_config(folder)[0], locate(folder)
+    spare_head = tensors.pop(HEAD, None) if HEAD not in shapes else None
+    missing, unexpected = shapes.keys() - tensors.keys(), tensors.keys() - shapes.keys()
+    zeros = {name: torch.zeros(shapes[name]) for name in sorted(missing) if name.endswith('o_proj.bias')}
+    missing -= zeros.keys()
+    if missing == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to '
                          'go on with pretraining, set new_head = True')
     if missing or unexpected:
         raise ValueError(f'{folder}: {"missing" if missing else "unexpected"} weight '
                          + ascii(min(missing or unexpected))[1:-1])
-    stored_shapes = dict(shapes)
-    for name in shapes.keys() & VOCABULARY_WEIGHTS:
-        stored_shapes[name] = min(shapes[name][0], sizes.vocab_size), shapes[name][1]
-    tensors = read_located(stored, stored_shapes)
-
-    def all_weights():
-        for name in sorted(zeros):
-            yield name, torch.zeros(shapes[name])
-        for name, tensor in tensors:
-            yield name, with_rows(tensor, shapes[name][0], new_ids) if name in VOCABULARY_WEIGHTS else tensor
-    return all_weights()
+    if spare_head and sizes.tie_word_embeddings:
+        if not torch.equal(spare_head.read().float(), tensors[EMBEDDING].read().float()):
+            raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
+    rows = {name: shapes[name][0] for name in (EMBEDDING, HEAD) if name in shapes}
+    stored = read_all(tensors, shapes | dict.fromkeys(rows, (sizes.vocab_size, sizes.hidden_size)))
+    grown = ((name, with_rows(tensor, rows[name], new_ids) if name in rows else tensor)
+             for name, tensor in stored)
+    return itertools.chain(zeros.items(), grown)
 
 
 def with_rows(weight, num_rows, new_ids):
@@ -366,37 +345,33 @@ def with_rows(weight, num_rows, new_ids):
 
 # --------------------------------------------------------------------------------------------------- writing
 
-def write(path, content):
-    path.write_text(json.dumps(content, indent=1) + '\n', encoding='utf-8')
-
-
 def save(folder, sizes, context, ids, tensors, **more):
     """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder.
 
     EuroBERT has no norms of q and k: with them it is a Qwen3 whose `is_causal` False transformers 5 heeds.
     """
     values = asdict(sizes) | {IDS[role]: i for role, i in ids.items()} | {'max_position_embeddings': context}
-    scaling = None
-    if sizes.rope_scaling:
-        scaling = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
+    llama3 = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
+    scaling = llama3 if sizes.rope_scaling else None
     config = {name: values[name] for name in NAMES} | (QWEN3 if sizes.qk_norm else EUROBERT) | {
         'head_dim': sizes.head_size, 'hidden_act': 'silu', 'initializer_range': 0.02,
         'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',
         'rope_scaling': scaling,  # transformers 4 reads this and rope_theta, transformers 5 the next line
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
-    write(Path(folder, 'config.json'), config | more)
+    write_json(Path(folder, 'config.json'), config | more)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(tensors, Path(folder, 'model.safetensors'), metadata={'format': 'pt'})
 
 
 def write_card(folder, *, title, about, rows, use, pipeline, library='transformers', base_model='', note=''):
     """README.md, a model card: front matter for the hub, and text with a table {left: right} for people."""
-    front = {'library_name': library, 'pipeline_tag': pipeline}
-    front |= {'base_model': base_model} if base_model else {}
-    front = ''.join(f'{key}: {json.dumps(value)}\n' for key, value in front.items())
+    front = {'library_name': library, 'pipeline_tag': pipeline, 'base_model': base_model}
+    front = ''.join(f'{key}: {json.dumps(value)}\n' for key, value in front.items() if value)
     table = ''.join(f'| {left} | {right} |\n' for left, right in rows.items())
+    licence = ('No licence is stated: it is yours to choose, as far as the base model and the data leave it '
+               'to you.')
     opens = f'Opens in transformers 5 or newer, without remote code: `{use}`. {note.strip()}'.rstrip()
-    text = f'# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n{opens}\n\n{LICENCE}\n'
+    text = f'# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n{opens}\n\n{licence}\n'
     Path(folder, 'README.md').write_text(f'---\n{front}---\n\n{text}', encoding='utf-8')
 
 
@@ -405,14 +380,17 @@ def write_sentence_transformers(folder, width, max_length, prompts):
 
     width is that of the vectors, max_length counts tokens, prompts {name: what a text is preceded by}.
     """
-    modules = (('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize'))
-    modes = ('cls_token', 'mean_tokens', 'max_tokens', 'mean_sqrt_len_tokens')
+    modules = ('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize')
+    modes = 'cls_token', 'mean_tokens', 'max_tokens', 'mean_sqrt_len_tokens'
     Path(folder, '1_Pooling').mkdir(exist_ok=True)
-    write(Path(folder, '1_Pooling/config.json'), {'word_embedding_dimension': width, 'include_prompt': True}
-          | {f'pooling_mode_{mode}': mode == 'mean_tokens' for mode in modes})
-    write(Path(folder, 'modules.json'), [
-        {'idx': k, 'name': str(k), 'path': path, 'type': f'sentence_transformers.models.{module}'}
-        for k, (path, module) in enumerate(modules)])
-    write(Path(folder, 'sentence_bert_config.json'), {'max_seq_length': max_length, 'do_lower_case': False})
-    write(Path(folder, 'config_sentence_transformers.json'), {
-        'prompts': prompts, 'default_prompt_name': None, 'similarity_fn_name': 'cosine'})
+    files = {
+        '1_Pooling/config.json': {'word_embedding_dimension': width, 'include_prompt': True}
+        | {f'pooling_mode_{mode}': mode == 'mean_tokens' for mode in modes},
+        'modules.json': [
+            {'idx': k, 'name': str(k), 'path': path, 'type': f'sentence_transformers.models.{module}'}
+            for k, (path, module) in enumerate(modules)],
+        'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
+        'config_sentence_transformers.json': {'prompts': prompts, 'default_prompt_name': None,
+                                              'similarity_fn_name': 'cosine'}}
+    for name, content in files.items():
+        write_json(Path(folder, name), content)

@@ -25,12 +25,19 @@ def read_log(folder):
 def history(folder):
     """(name, phases, lines of the log) of a run; of a branch with its parent's lines, where that is there."""
     config, lines = read_log(folder)
-    parent = Path(config.get('branch_from') or folder)      # a run, or a checkpoint in it
-    parent = parent if (parent / 'log.jsonl').exists() else parent.parent
-    if config.get('branch_from') and (parent / 'log.jsonl').exists():
-        before = config['starts'][0]['step']
-        lines = [line for line in history(parent)[2] if line['step'] <= before] + lines
+    if config.get('branch_from'):
+        parent = Path(config['branch_from'])    # a run, or a checkpoint in it
+        parent = parent if (parent / 'log.jsonl').exists() else parent.parent
+        if (parent / 'log.jsonl').exists():
+            before = config['starts'][0]['step']
+            lines = [line for line in history(parent)[2] if line['step'] <= before] + lines
     return config['name'], config['phases'] * config.get('repeat', 1), lines
+
+
+def validated(lines):
+    """The objectives of which these lines hold held-out losses."""
+    names = set().union(*lines)
+    return [kind for kind in OBJECTIVES if f'val_{kind}_loss' in names]
 
 
 def table(folders):
@@ -40,38 +47,41 @@ def table(folders):
     runs = []
     for folder in folders:
         config, lines = read_log(folder)
-        validated = [line for line in lines if any(name.startswith('val_') for name in line)]
-        if not validated:
+        if not validated(lines):
             raise ValueError(f'{folder}: has no validation yet')
+        last = [line for line in lines if validated([line])][-1]
         speed = statistics.median(line['tokens_per_second'] for line in lines)
-        runs.append((folder, config, validated[-1], speed))
-    kinds = [kind for kind in OBJECTIVES if any(f'val_{kind}_loss' in last for _, _, last, _ in runs)]
+        runs.append(config | {'folder': folder, 'last': last, 'speed': speed})
+    kinds = validated(run['last'] for run in runs)
     print(f'{"run":<20} {"phases":<28} {"step":>7} {"tokens":>14} '
           + ' '.join(f'{f"val {kind}":>8}' for kind in kinds) + f' {"tokens/s":>9}')
-    for _, config, last, speed in runs:
-        phases = ', then '.join(f'{steps:,} {kind}' for kind, steps in config['phases'])
-        phases += f', {config["repeat"]} times' if config.get('repeat', 1) > 1 else ''
+    for run in runs:
+        phases, last = ', then '.join(f'{steps:,} {kind}' for kind, steps in run['phases']), run['last']
+        phases += f', {run["repeat"]} times' if run.get('repeat', 1) > 1 else ''
         values = [last.get(f'val_{kind}_loss') for kind in kinds]
-        print(f'{config["name"]:<20} {phases:<28} {last["step"]:>7,} {last["tokens"]:>14,} '
-              + ' '.join(' ' * 8 if x is None else f'{x:>8.3f}' for x in values) + f' {speed:>9,.0f}')
-    for meta in {run[1]['corpus_meta']['fingerprint']: run[1]['corpus_meta'] for run in runs}.values():
+        print(f'{run["name"]:<20} {phases:<28} {last["step"]:>7,} {last["tokens"]:>14,} '
+              + ' '.join(' ' * 8 if x is None else f'{x:>8.3f}' for x in values) + f' {run["speed"]:>9,.0f}')
+    for meta in {run['corpus_meta']['fingerprint']: run['corpus_meta'] for run in runs}.values():
         if meta['unigram_loss']:
             print(f'{"token frequencies":<72}' + f' {meta["unigram_loss"]:>8.3f}' * len(kinds))
         print(f'corpus fingerprint {meta["fingerprint"][:12]}')
     for mlm, both in itertools.permutations(runs, 2):
-        compare_losses(mlm, both)
+        compare(mlm, both)
 
 
-def compare_losses(mlm, both):
+def fixed(run):
+    """What decides a run's numbers, but for its phases; and its last rows."""
+    states = sorted(Path(run['folder']).glob('[0-9]*/state.json'), key=lambda path: int(path.parent.name))
+    values = read_json(states[-1])['fixed'] if states else {'folder': run['folder']}
+    return run['last']['step'], run['last']['rows'], values | {'phases': None, 'repeat': None}
+
+
+def compare(mlm, both):
     """One sentence on MLM against CLM then MLM, if nothing else differs between the two runs."""
-    def fixed(folder, last):  # of the newest checkpoint: what decides the numbers of a run, and its last rows
-        states = sorted(Path(folder).glob('[0-9]*/state.json'), key=lambda path: int(path.parent.name))
-        values = read_json(states[-1])['fixed'] if states else {'folder': folder}
-        return last['step'], last['rows'], {k: v for k, v in values.items() if k not in ('phases', 'repeat')}
-    kinds = [[kind for kind, _ in config['phases']] for _, config, *_ in (mlm, both)]
-    if kinds == [['mlm'], ['clm', 'mlm']] and fixed(mlm[0], mlm[2]) == fixed(both[0], both[2]):
-        gain = mlm[2]['val_mlm_loss'] - both[2]['val_mlm_loss']
-        print(f'\nAt equal steps on the same rows, {both[1]["name"]} ends {abs(gain):.3f} nats '
-              f'{"below" if gain > 0 else "above"} {mlm[1]["name"]} in MLM loss:\n'
+    kinds = [[kind for kind, _ in run['phases']] for run in (mlm, both)]
+    if kinds == [['mlm'], ['clm', 'mlm']] and fixed(mlm) == fixed(both):
+        gain = mlm['last']['val_mlm_loss'] - both['last']['val_mlm_loss']
+        print(f'\nAt equal steps on the same rows, {both["name"]} ends {abs(gain):.3f} nats '
+              f'{"below" if gain > 0 else "above"} {mlm["name"]} in MLM loss:\n'
               f'{"" if gain > 0 else "not "}the direction of the paper. One seed of one model shows a '
               'direction, no more; the claim is about fine-tuned scores.')

@@ -81,22 +81,25 @@ def best(score, pred, golds):
 
 
 def dcg(grades):
-    """Discounted cumulative gain of the grades of a ranking, best document first."""
-    return sum(max(0, grade) / math.log2(i + 2) for i, grade in enumerate(grades))
+    """Discounted cumulative gain of the first ten grades of a ranking, best document first."""
+    return sum(max(0, grade) / math.log2(i + 2) for i, grade in enumerate(grades[:10]))
 
 
-def ndcg(grades, docs, k=10):
-    """NDCG@k as trec_eval's: gain = grade, discount = log2(rank + 1), the ideal over all judged documents.
+def ideal(grades):
+    return dcg(sorted(grades.values(), reverse=True)) or math.inf   # without gain, any ranking scores 0
+
+
+def ndcg(grades, docs):
+    """NDCG@10 as trec_eval's: gain = grade, discount = log2(rank + 1), the ideal over all judged documents.
 
     grades  {document: grade}; 0 and below are no gain
     docs    ids, best first; ties are in the caller's order
     """
-    perfect = dcg(sorted(grades.values(), reverse=True)[:k])
-    return dcg(grades.get(doc, 0) for doc in docs[:k]) / perfect if perfect else 0.0
+    return dcg([grades.get(doc, 0) for doc in docs]) / ideal(grades)
 
 
-def ndcg_of_ties(grades, docs, scores, tied=None, k=10):
-    """NDCG@k as scikit-learn's and the paper's numbers: documents of equal score share their mean gain.
+def ndcg_of_ties(grades, docs, scores, tied=None):
+    """NDCG@10 as scikit-learn's and the paper's numbers: documents of equal score share their mean gain.
 
     tied  {'size', 'grades'} of all documents whose score is the last one's, where docs holds not all of them
     """
@@ -106,11 +109,10 @@ def ndcg_of_ties(grades, docs, scores, tied=None, k=10):
         size = len(gains)
         if tied and score == scores[-1]:
             gains, size = tied['grades'], tied['size']
-        discounts = sum(1 / math.log2(i + 2) for i in range(rank, min(k, rank + size)))
+        discounts = sum(1 / math.log2(i + 2) for i in range(rank, min(10, rank + size)))
         gained += math.fsum(gains) / size * discounts
         rank += size
-    perfect = dcg(sorted(grades.values(), reverse=True)[:k])
-    return gained / perfect if perfect else 0.0
+    return gained / ideal(grades)
 
 
 # --------------------------------------------------------------------------------------------- kinds of tasks
@@ -122,12 +124,12 @@ def score_labels(rows, scheme):
 
 
 def score_tags(rows, scheme):
-    counts = np.array([entity_counts(row['gold'], row['pred']) for row in rows])
+    counts, strict = (np.array([entity_counts(row['gold'], row['pred'], rules) for row in rows])
+                      for rules in ('conlleval', scheme))
     correct, predicted, gold = counts.sum(0).tolist()
-    strict = np.sum([entity_counts(row['gold'], row['pred'], scheme) for row in rows], 0).tolist()
-    return 'entity F1', (2.0 * counts[:, 0]).tolist(), (counts[:, 1] + counts[:, 2]).astype(float).tolist(), {
-        'precision': correct / predicted if predicted else 0.0, 'recall': correct / gold if gold else 0.0,
-        f'strict {scheme} F1': f1(*strict), 'entities': gold}
+    others = {'precision': ratio(correct, predicted), 'recall': ratio(correct, gold),
+              f'strict {scheme} F1': f1(*strict.sum(0).tolist()), 'entities': gold}
+    return 'entity F1', (2.0 * counts[:, 0]).tolist(), counts[:, 1:].sum(1, dtype=float).tolist(), others
 
 
 def score_answers(rows, scheme):
@@ -136,7 +138,7 @@ def score_answers(rows, scheme):
     others = {'exact': statistics.fmean(exact)}
     for name, answered in (('HasAns', True), ('NoAns', False)):
         at = [i for i, row in enumerate(rows) if bool(row['golds']) == answered]
-        if at and len(at) < len(rows):
+        if 0 < len(at) < len(rows):
             others |= {f'{name} exact': statistics.fmean(exact[i] for i in at),
                        f'{name} F1': statistics.fmean(scores[i] for i in at), f'{name} questions': len(at)}
     return 'F1', scores, [1.0] * len(rows), others
@@ -165,20 +167,17 @@ class Kind(NamedTuple):
     paper: Callable     # row -> the authors' score of it; a run's is the mean
 
 
-def ranked(row):
-    scores, docs = row['scores'], row['docs']
-    return len(scores) == len(docs) == len(set(docs)) and all(a >= b for a, b in itertools.pairwise(scores))
-
-
 KINDS = {
-    'SC': Kind('{id, gold, pred}', lambda row: {'id', 'gold', 'pred'} <= row.keys(),
+    'SC': Kind('{id, gold, pred}', lambda row: {'gold', 'pred'} <= row.keys(),
                score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
     'TC': Kind('{id, gold, pred}, as many tags in both', lambda row: len(row['gold']) == len(row['pred']),
                score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),  # "O" is a label, too
     'QA': Kind('{id, golds, pred}, a list of texts and a text',
                lambda row: isinstance(row['golds'], list) and isinstance(row['pred'], str),
                score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
-    'IR': Kind('{id, gold, docs, scores}, different docs, best first, with a score each', ranked,
+    'IR': Kind('{id, gold, docs, scores}, different docs, best first, with a score each',
+               lambda row: (len(set(row['docs'])) == len(row['docs']) == len(row['scores'])
+                            and row['scores'] == sorted(row['scores'], reverse=True)),
                score_rankings, 'NDCG@10', paper_ndcg)}
 
 

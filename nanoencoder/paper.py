@@ -56,5 +56,4 @@ def read_runs(path):
                     number(row['validation']), number(row['test']), KINDS[row['task']].metric)
                 for row in read(path)]
     except (OSError, KeyError, ValueError, TypeError) as error:
-        names = 'model,task,dataset,lr,seed,validation,test'
-        raise ValueError(f'{path}: not a table of runs ({names}): {error}') from None
+        raise ValueError(f'{path}: not a table of runs: {error}') from None

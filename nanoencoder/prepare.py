@@ -18,9 +18,11 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from nanoencoder import docs
 from nanoencoder.durable import locked, read_json, remove_temporaries, sha256, whole_file, write_json
@@ -60,26 +62,22 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 # ------------------------------------------------------------------------------------------------- sources
 
 def source(cfg, part=0, parts=1, position=None):
-    """Chunks (texts, position, share) of one part of the input, from a position on.
-
-    texts is a list of (text, held out), position is where to go on behind the chunk, share is how much of the
-    input is read by then (0.0 if unknown).
-    """
+    """Chunks of one part of the input, from a position on: [(text, whether it is held out)], the position
+    behind it, and the share of the input that is read by then (0.0 if unknown)."""
     if cfg.source == 'hub':
         return hub_chunks(cfg, part, parts, position)
     if cfg.source == 'folder':
         files = folder_files(cfg.path)
-        also = also_held_out(cfg, files)
-        return gather((text, held_out(text, cfg.val_permille, also), position, share)
-                      for text, position, share in folder_texts(cfg, files[part::parts], *(position or ())))
+        texts, also = folder_texts(cfg, files[part::parts], *(position or ())), also_held_out(cfg, files)
+        return gather((text, held_out(text, cfg.val_permille, also), *where) for text, *where in texts)
     texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
     items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
     return gather(items[position or 0:])
 
 
 def text_hash(text):
-    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
-    return int.from_bytes(digest, 'little')
+    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8)
+    return int.from_bytes(digest.digest(), 'little')
 
 
 def held_out(text, val_permille, also=None):
@@ -88,12 +86,9 @@ def held_out(text, val_permille, also=None):
 
 
 def also_held_out(cfg, files):
-    """The smallest hash of the texts, if none of them would be held out and they are not all the same.
-
-    Reading ends with a text that is held out, or, under max_tokens, with those that are read in any case.
-    """
-    hashes = set()
-    for text, *_ in itertools.islice(folder_texts(cfg, files), CHUNK if cfg.max_tokens else None):
+    """The smallest hash of the texts, if none of them would be held out and they are not all the same."""
+    hashes, certain = set(), CHUNK if cfg.max_tokens else None  # what is read whatever the limit
+    for text, *_ in itertools.islice(folder_texts(cfg, files), certain):
         if held_out(text, cfg.val_permille):
             return None
         hashes |= {text_hash(text)} if text else set()
@@ -165,12 +160,12 @@ def read_jsonl(path, cfg):
             if not line.strip():
                 continue
             try:
-                row = json.loads(decode(path, line, start).removeprefix('\ufeff'))
+                text = json.loads(decode(path, line, start).removeprefix('\ufeff'))[cfg.column]
             except json.JSONDecodeError:
                 raise ValueError(f'{path}: the line at byte {start} is not valid JSON') from None
-            if not isinstance(row, dict) or cfg.column not in row:
-                raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}')
-            yield clean(row[cfg.column], path, cfg), end / size
+            except (KeyError, TypeError):
+                raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}') from None
+            yield clean(text, path, cfg), end / size
 
 
 def read_parquet(path, cfg):
@@ -229,120 +224,108 @@ def prepare(cfg, in_order, part=-1, parts=1):
         remove_progress(folder)  # left by a kill at the very end
         print(f'{folder}: already prepared')
         return
-    for other in folder.glob('*part_*_of_*'):
-        if f'_of_{parts:03d}.' not in other.name:
-            raise ValueError(f'{folder} was begun with other --parts, or by an earlier version: remove it, '
-                             'or keep to those')
+    if any(f'_of_{parts:03d}.' not in path.name for path in folder.glob('*part_*_of_*')):
+        raise ValueError(f'{folder} was begun with other --parts, or by an earlier version: remove it')
     tokenizer = load_tokenizer(cfg.tokenizer)
-    identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint()}
+    identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint(),
+                'vocab_size': tokenizer.vocab_size, 'special_ids': sorted(tokenizer.specials.values())}
+    identity |= {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
     if cfg.source == 'folder':  # a position means something only among the same files
         files = [[str(file), file.stat().st_size] for file in folder_files(cfg.path)]
         identity['files'] = hashlib.sha256(json.dumps(files).encode()).hexdigest()
-    folder.mkdir(parents=True, exist_ok=True)
-    names = [f'.part_{number:03d}_of_{parts:03d}' for number in range(parts)]
+    progress = [folder / f'.part_{number:03d}_of_{parts:03d}.json' for number in range(parts)]
     for number in [part] if part >= 0 else range(parts):
-        with locked(folder, f'{names[number]}.lock'):
-            prepare_part(cfg, in_order, tokenizer, identity, folder / f'{names[number]}.json', number, parts)
+        prepare_part(cfg, in_order, tokenizer, identity, progress[number], number, parts)
     if part < 0:
         with locked(folder):
-            join(folder, tokenizer, identity, [read_json(folder / f'{name}.json') for name in names])
+            join(folder, tokenizer, identity, [read_json(path) for path in progress])
 
 
 def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
     """Tokenise one part. Behind each shard its progress file is replaced, which says where to go on."""
-    from tqdm import tqdm  # pretraining does without
-    state = identity | NOTHING | {'position': None, 'done': False}
-    if progress.exists():
-        state = read_json(progress)
-        if any(state.get(name) != value for name, value in identity.items()):
-            raise ValueError(f'{cfg.out} was begun with other settings or files: '
-                             'remove it, or take another --out')
-        if state['done']:
-            return
+    state = read_json(progress) if progress.exists() else identity | NOTHING
+    if state | identity != state:
+        raise ValueError(f'{cfg.out} was begun with other settings or files: remove it')
+    if state.get('done'):
+        return
+    chunks = source(cfg, part, parts, state.get('position'))
+    first = list(itertools.islice(chunks, 1))  # before anything is written: it may not open
+    progress.parent.mkdir(parents=True, exist_ok=True)
     limit, threads = cfg.max_tokens / parts or math.inf, cfg.threads or os.cpu_count()
-    tokens, shard_tokens, chunks = state['tokens'] + state['val_tokens'], 0, []
-    number, watched = f'{part:03d}_' if parts > 1 else '', sys.stderr.isatty()
-    encoded = in_order(lambda chunk: encode(chunk, tokenizer), source(cfg, part, parts, state['position']),
-                       threads, 2 * threads)
-    with tqdm(desc=f'{cfg.out} {number}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
-              mininterval=0.2 if watched else 30, ascii=not watched) as bar:
-        for arrays, position, share in itertools.takewhile(lambda _: tokens < limit, encoded):
-            chunks.append(arrays)
+    encoded = in_order(partial(encode, tokenizer), itertools.chain(first, chunks), threads, 2 * threads)
+    prefix, pending = f'{part:03d}_' if parts > 1 else '', {'': [], 'val_': []}
+    tokens = state['tokens'] + state['val_tokens']
+    with (locked(progress.parent, f'{progress.stem}.lock'),
+          tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
+               mininterval=0.2 if sys.stderr.isatty() else 30) as bar):
+        for documents, position, share in itertools.takewhile(lambda _: tokens < limit, encoded):
             state['position'] = position
-            train, val = (sum(map(len, texts)) for texts in arrays)
-            tokens, shard_tokens = tokens + train + val, shard_tokens + train
-            if shard_tokens >= cfg.shard_tokens:
-                write_shards(progress, state, chunks, number)
-                shard_tokens, chunks = 0, []
+            for kind in pending:
+                pending[kind] += documents[kind]
+                state[kind + 'documents'] += len(documents[kind])
+                state[kind + 'tokens'] += sum(map(len, documents[kind]))
+            if state['tokens'] - sum(shard['tokens'] for shard in state['shards']) >= cfg.shard_tokens:
+                write_shards(progress, state, pending, prefix)
+            tokens = state['tokens'] + state['val_tokens']
             bar.total = min(limit, tokens / share) if share else cfg.max_tokens / parts or None
-            bar.update(train + val)
-    write_shards(progress, state | {'done': True}, chunks, number)
+            bar.update(tokens - bar.n)
+        write_shards(progress, state | {'done': True}, pending, prefix)
 
 
-def encode(chunk, tokenizer):
-    """([tokens of a document to train on, ...], [of one held out, ...]), position and share of a chunk."""
+def encode(tokenizer, chunk):
+    """{'': [tokens of a document to train on, ...], 'val_': [...]}, position and share of a chunk."""
     texts, position, share = chunk
     eos = np.array([tokenizer.ids['eos']], np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
-    arrays = [], []
+    documents = {'': [], 'val_': []}
     for text, held in texts:
         if text:
-            arrays[held].append(np.append(tokenizer.encode(text).astype(eos.dtype), eos))
-    return arrays, position, share
+            tokens = np.append(tokenizer.encode(text).astype(eos.dtype), eos)
+            documents['val_' if held else ''].append(tokens)
+    return documents, position, share
 
 
-def write_shards(progress, state, chunks, number):
-    """Write the documents of chunks, those to train on and those held out, then the state that knows them."""
-    for held, kind in enumerate(('', 'val_')):
-        documents = [document for chunk in chunks for document in chunk[held]]
+def write_shards(progress, state, pending, prefix):
+    """Write the pending documents, those to train on and those held out, then the state that knows them."""
+    for kind, documents in pending.items():
         if documents:
-            path = progress.with_name(f'{kind or "tokens_"}{number}{len(state[kind + "shards"]):05d}.npy')
+            path = progress.with_name(f'{kind or "tokens_"}{prefix}{len(state[kind + "shards"]):05d}.npy')
             with whole_file(path) as file:
                 np.save(file, np.concatenate(documents))
             shard = {'name': path.name, 'tokens': sum(map(len, documents)), 'sha256': sha256(path)}
             state[kind + 'shards'] = [*state[kind + 'shards'], shard]
-            state[kind + 'tokens'] += shard['tokens']
-            state[kind + 'documents'] += len(documents)
+            documents.clear()
     write_json(progress, state)
 
 
 def join(folder, tokenizer, identity, states):
     """Write meta.json, which lists the shards of all parts; it can be killed and repeated."""
     remove_temporaries(folder)
-    ids = {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
-    meta = {'settings': identity['settings'], 'tokenizer': identity['tokenizer'],
-            'vocab_size': tokenizer.vocab_size, **ids, 'special_ids': sorted(tokenizer.specials.values()),
-            **{name: sum((state[name] for state in states), nothing) for name, nothing in NOTHING.items()}}
+    meta = identity | {name: sum((state[name] for state in states), NOTHING[name]) for name in NOTHING}
     if not meta['tokens']:
         for shard in meta['val_shards']:
             (folder / shard['name']).unlink()
         remove_progress(folder)
-        raise ValueError(f'{meta["settings"]["path"] or "docs"}: no training text there')
+        raise ValueError(f'{meta["settings"]["path"]}: no training text there')
     hashes = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
     meta['fingerprint'] = hashlib.sha256(''.join(hashes).encode()).hexdigest()
-    meta['unigram_loss'] = unigram_loss(folder, meta)
+    meta['unigram_loss'] = None
+    if meta['val_tokens']:  # nats a held-out token has by the training tokens' frequencies (add-one)
+        train, val = (np.bincount(np.load(folder / meta[kind][0]['name'], mmap_mode='r')[:10_000_000],
+                                  minlength=meta['vocab_size']) for kind in ('shards', 'val_shards'))
+        meta['unigram_loss'] = float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
+    else:
+        print(f'{folder}: nothing is held out: try a larger --val_permille or a smaller --cut_txt_above',
+              file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     remove_progress(folder)
-    if not meta['val_tokens']:
-        print(f'{folder}: nothing is held out, which training will want: try a larger --val_permille, '
-              'or for one .txt a smaller --cut_txt_above', file=sys.stderr)
-    print(f'{folder}: {meta["documents"]:,} documents, {meta["tokens"]:,} tokens; '
-          f'held out {meta["val_documents"]:,} documents, {meta["val_tokens"]:,} tokens; '
-          f'fingerprint {meta["fingerprint"][:12]}')
+    print(f'{folder}:', '{documents:,} documents, {tokens:,} tokens; held out {val_documents:,} documents, '
+          '{val_tokens:,} tokens; fingerprint {fingerprint:.12}'.format_map(meta))
 
 
 def remove_progress(folder):
     for path in folder.glob('.part_*'):
         path.unlink()
-
-
-def unigram_loss(folder, meta, most=10_000_000):
-    """Nats per held-out token of the training tokens' frequencies (add-one): what needs no context."""
-    if not meta['val_tokens']:
-        return None
-    train, val = (np.bincount(np.load(folder / meta[kind][0]['name'], mmap_mode='r')[:most],
-                              minlength=meta['vocab_size']) for kind in ('shards', 'val_shards'))
-    return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
 
 
 def train_tokenizer(cfg, vocab_size):
@@ -360,7 +343,7 @@ def train_tokenizer(cfg, vocab_size):
     trained.train_from_iterator(texts, trainer)
     ranks = {bytes(alphabet[character] for character in token): i for token, i in trained.get_vocab().items()}
     specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
+    tokenizer = Tokenizer(LLAMA3_PATTERN, ranks, specials, {'bos': BOS, 'eos': EOS})
     Path(cfg.tokenizer).mkdir(parents=True, exist_ok=True)
-    tokenizer = Tokenizer(LLAMA3_PATTERN, ranks, specials, {'bos': BOS, 'eos': EOS, 'pad': EOS, 'mask': MASK})
     tokenizer.save(cfg.tokenizer)
     print(f'{cfg.tokenizer}: {tokenizer.vocab_size:,} ids')

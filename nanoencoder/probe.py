@@ -7,9 +7,10 @@ PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # times the number of features trained on;
 def ridge(features, targets, num_labels):
     """{split: [(n, num_labels) scores of each array of features]}. No seed, no learning rate.
 
-    features  {split: [(n, width) arrays]} of train, validation and test
+    features  {split: [(n, width) or (width,) arrays]} of train, validation and test
     targets   {split: [(n,) labels as numbers]}; what is below 0 is neither trained on nor counted
     """
+    features = {split: [*map(np.atleast_2d, arrays)] for split, arrays in features.items()}
     y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
     rows = {split: np.concatenate(arrays) for split, arrays in features.items()}
     train = rows['train'][y['train'] >= 0]

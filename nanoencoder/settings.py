@@ -11,6 +11,7 @@ import ast
 import difflib
 import inspect
 import math
+import os
 import re
 import sys
 from dataclasses import MISSING, field, fields, is_dataclass
@@ -228,6 +229,8 @@ def run_main(main):
     """Call main(). One line for the user's mistake (exit code 2) and for a loss that is not finite (1)."""
     try:
         main()
+    except BrokenPipeError:  # the reader, `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, FloatingPointError) as error:
         if sys.flags.dev_mode:
             raise

@@ -28,6 +28,8 @@ DIGITS_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+
 COMMON_SYNTAX = re.compile(
     r'(?!.*(\[\[|--|~~))(\\[pP]\{\w+\}|\\[sSrn]|\\s\+\+\$|\(\?(i?:|[!=>]|<[!=])|\[\^?|\((?!\?)'
     r'|\{\d+(,\d*)?\}(?![+?])|[^\\.$^&\[{(])*')
+SUPPORTED = {'type': ('BPE',), 'normalizer': (None, 'NFC'), 'dropout': (None,),
+             'continuing_subword_prefix': (None,), 'end_of_word_suffix': (None,)}
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 
@@ -52,7 +54,7 @@ class Tokenizer:
 
     def __init__(self, pattern, ranks, specials, roles, ignore_merges=True, nfc=False):
         if 'eos' not in roles:
-            raise ValueError('this tokenizer names no eos token, which ends each document')
+            raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
         self.roles = {'bos': roles['eos'], 'pad': roles['eos'], 'mask': MASK} | roles
         last, mask = max(*ranks.values(), *specials.values()), self.roles['mask']
         self.mask_is_new = mask not in specials
@@ -125,26 +127,25 @@ def load_tokenizer(name):
     """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
     path = Path(name)
     if path.is_dir():
-        path = path / ('tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model')
+        path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
     if path.suffix in ('.json', '.model'):
         if not path.is_file():
             raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
         return from_huggingface(path) if path.suffix == '.json' else from_tiktoken(path)
-    if name in tiktoken.list_encoding_names():
-        try:
-            encoding = tiktoken.get_encoding(name)
-        except OSError as error:
-            raise ValueError(f'tokenizer {name}: tiktoken could not download it: {error}') from None
-        return Tokenizer(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens,
-                         {'eos': '<|endoftext|>'})
-    if name.count('/') != 1:
-        raise ValueError(f'{name}: neither a tokenizer file, a tiktoken name, nor a hub id like owner/model')
-    from huggingface_hub import hf_hub_download
     try:
+        if name in tiktoken.list_encoding_names():
+            encoding = tiktoken.get_encoding(name)
+            return Tokenizer(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens,
+                             {'eos': '<|endoftext|>'})
+        if name.count('/') != 1:
+            raise ValueError('a hub id is owner/model')
+        from huggingface_hub import hf_hub_download
         hf_hub_download(name, 'tokenizer_config.json')
-        return from_huggingface(Path(hf_hub_download(name, 'tokenizer.json')))
-    except OSError as error:
-        raise ValueError(f'{name}: no such folder, and the hub gave no tokenizer: {error}') from None
+        path = Path(hf_hub_download(name, 'tokenizer.json'))
+    except (OSError, ValueError) as error:
+        raise ValueError(f'{name}: no tokenizer\'s file or folder, and none that tiktoken or the hub gave: '
+                         f'{error}') from None
+    return from_huggingface(path)
 
 
 def from_tiktoken(path):
@@ -167,7 +168,7 @@ def from_huggingface(path):
         return from_json(spec, config)
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
-    except (KeyError, TypeError, AttributeError, IndexError) as error:  # JSON, but not of this shape
+    except (KeyError, TypeError, AttributeError, IndexError, regex.error) as error:
         raise ValueError(f'{path}: not a tokenizer.json as Hugging Face writes it ({error!r})') from None
 
 
@@ -218,13 +219,11 @@ def from_json(spec, config):
     model, normalizer = spec['model'], spec.get('normalizer')
     if model.get('byte_fallback') is True:
         raise ValueError(NO_SENTENCEPIECE)
-    if model.get('type', 'BPE') != 'BPE':
-        raise ValueError(f'only byte-level BPE is supported, not {model["type"]}')
-    for name in ('dropout', 'continuing_subword_prefix', 'end_of_word_suffix'):
-        if model.get(name):
-            raise ValueError(f'its {name} {model[name]!r} cannot be reproduced')
-    if normalizer and normalizer['type'] != 'NFC':
-        raise ValueError(f'its normalizer {normalizer["type"]} cannot be reproduced')
+    features = {'type': 'BPE'} | model | {'normalizer': normalizer and normalizer['type']}
+    for name, supported in SUPPORTED.items():
+        if (features.get(name) or None) not in supported:
+            raise ValueError(f'its {name} {features[name]} is not supported, only '
+                             + ' or '.join(map(str, supported)))
     pattern = split_pattern(spec.get('pre_tokenizer'))
     specials = special_tokens(spec.get('added_tokens', []), model['vocab'])
     ranks, merges = in_bytes(model, specials)
@@ -238,8 +237,6 @@ def from_json(spec, config):
         named = named['content'] if isinstance(named, dict) else named
         known = [token for token in (named, *usual) if token in specials]
         roles |= {role: known[0]} if known else {}
-    if 'eos' not in roles:
-        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
     ignore_merges = model.get('ignore_merges') is True
     check_merges(ranks, merges, ignore_merges)
     tokenizer = Tokenizer(pattern, ranks, specials, roles, ignore_merges, nfc=bool(normalizer))
@@ -297,12 +294,9 @@ def split_pattern(pre_tokenizer):
             return DIGITS_PATTERN
         case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
               {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
-            try:
-                matches = regex.finditer(pattern, every_character(0x180))
-                if COMMON_SYNTAX.fullmatch(pattern) and all(match[0] for match in matches):
+            if COMMON_SYNTAX.fullmatch(pattern):
+                if all(match[0] for match in regex.finditer(pattern, every_character(0x180))):
                     return pattern
-            except regex.error:
-                pass
             raise ValueError(f'its regular expression {pattern!r} is not sure to mean the same to tiktoken')
     raise ValueError(f'its pre_tokenizer {[step.get("type") for step in steps]} cannot be reproduced')
 

@@ -450,8 +450,8 @@ def tokenising():
     assert ids == [encoding.ids for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False)]
 
     def ours():
-        encoded = data.in_order(lambda chunk: prepare.encode(chunk, tokenizer), chunks, threads, 2 * threads)
-        return [sum(len(array) for (train, _), _, _ in encoded for array in train)]
+        encoded = data.in_order(lambda chunk: prepare.encode(tokenizer, chunk), chunks, threads, 2 * threads)
+        return [sum(len(array) for documents, _, _ in encoded for array in documents[''])]
 
     def peer():
         encodings = theirs.encode_batch_fast(texts, add_special_tokens=False)
@@ -636,7 +636,8 @@ def profile(size):
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
         step()
-    by, averages = 'self_cuda_time_total' if cuda else 'self_cpu_time_total', profiler.key_averages(True)
+    by = 'self_cuda_time_total' if cuda else 'self_cpu_time_total'
+    averages = profiler.key_averages(group_by_input_shape=True)
     print(averages.table(sort_by=by, row_limit=25, max_name_column_width=48))
 
 

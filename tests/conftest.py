@@ -60,6 +60,11 @@ def texts():
 
 
 @pytest.fixture(scope='session')
+def embedded_documents():
+    return docs.documents()
+
+
+@pytest.fixture(scope='session')
 def corpus(tmp_path_factory):
     """A small prepared corpus of 4,096 ids, several shards, train and validation."""
     folder = tmp_path_factory.mktemp('corpus')

@@ -242,7 +242,8 @@ def test_intervals_hold_what_they_say(seeds):
         scores = 0.6 + hard + luck + random_.normal(0, 0.05, (seeds, n))
         runs = [protocols.Run('m', 'SC', f'd{trial}', 1e-4, seed, 0.0, float(scores[seed].mean()),
                               instances=instances(scores[seed])) for seed in range(seeds)]
-        draws = protocols.instance_draws(runs, 1_000, trial) + protocols.seed_draws([run.test for run in runs], 1_000, trial)
+        cfg = evaluate.Settings(resamples=1_000, seed=trial)
+        draws = protocols.instance_draws(runs, cfg) + protocols.seed_draws({run.seed: run.test for run in runs}, cfg)
         low, high = protocols.interval(draws)
         held += low <= 0.6 <= high
     assert 0.93 <= held / trials <= 0.975, held / trials
@@ -274,7 +275,7 @@ def test_the_papers_cells_from_its_own_runs():
     cfg = evaluate.Settings(runs=str(ROOT / 'tests/authors_runs.csv'), protocol='paper')
     problems = []
     cells = protocols.make_cells(evaluate.read_runs(cfg, problems), cfg, problems)
-    said = {key: protocols.Paper.text(cell) for key, cell in cells.items()}
+    said = {key: str(cell) for key, cell in cells.items()}
     assert said == {('210m-clm-42k', 'SC', 'sst2'): '90.00 (0.30)', ('210m-clm-42k', 'SC', 'qqp'): '83.84 (0.27)',
                     ('210m-clm-42k', 'SC', 'mnli'): '74.56 (0.16)', ('210m-clm-42k', 'SC', 'Average'): '82.80 (0.02)',
                     ('610m-clm-42k', 'TC', 'uner_en'): '93.12 (0.29)'}
@@ -490,6 +491,14 @@ def test_the_switch_figure_draws_a_pretraining_log(tmp_path):
     assert (tmp_path / 'switch.png').stat().st_size > 5_000
 
 
+def test_figures_know_phases_that_are_run_through_again():
+    about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
+    assert figures.place('share', about)[1] == 25 and figures.place('ratio', about)[1] == 40
+    assert figures.place('share', about | {'step': 4}) is None  # not at its end
+    assert figures.switches([('clm', 2), ('mlm', 3), ('clm', 1)]) == [2, 5]
+    assert figures.switches([('clm', 1), ('mlm', 3)] * 100) == []
+
+
 def test_the_authors_results_alone_serve_their_protocol(predictions):
     assert export(predictions).returncode == 0
     shutil.rmtree(predictions / 'predictions')
@@ -539,10 +548,10 @@ def test_cells_of_other_data_or_settings_are_refused(predictions):
         content = json.loads((folder / name / 'run.json').read_text())
         (folder / name / 'run.json').write_text(json.dumps(content | about))
     result = run_script('evaluate.py', 'table', *options(predictions))
-    assert result.returncode == 1 and 'good toy: its runs are of different data' in result.stderr and '\npoor' in result.stdout
+    assert result.returncode == 1 and 'good/SC/toy is left out: its runs are of different data' in result.stderr and '\npoor' in result.stdout
     (folder / 'lr1e-04_sd0/run.json').write_text(json.dumps({'kind': 'fine-tuned', 'weights': 'fp32'}))
     result = run_script('evaluate.py', 'table', *options(predictions))
-    assert result.returncode == 1 and 'good toy is left out: its runs differ in steps' in result.stderr
+    assert result.returncode == 1 and 'good/SC/toy is left out: its runs differ in steps' in result.stderr
 
 
 def write_log(folder, phases, lines, **config):

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 import finetune
 from conftest import ROOT, one_line_error, run_script
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, metrics, probe, settings as configs, tasks
+from nanoencoder import huggingface, metrics, probe, runs, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, with_eos
@@ -58,10 +58,10 @@ def toy(tmp_path_factory):
     colours, cities = ('red', 'blue'), ('Rome', 'Paris', 'Oslo')
 
     def sentence(*words):
-        found = draw.choices(filler, k=draw.randint(3, 20))
+        text = draw.choices(filler, k=draw.randint(3, 20))
         for word in words:
-            found.insert(draw.randint(0, len(found)), word)
-        return found
+            text.insert(draw.randint(0, len(text)), word)
+        return text
     for split, count in (('train', 160), ('validation', 40), ('test', 40)):
         rows = {'SC': [], 'TC': [], 'QA': []}
         for k in range(count):
@@ -76,8 +76,8 @@ def toy(tmp_path_factory):
                 context, answers = ' '.join(sentence()), {'text': [], 'answer_start': []}
             rows['QA'].append({'id': str(k), 'question': 'Which city?', 'context': context,
                                'answers': answers})
-        for kind, found in rows.items():
-            jsonl(folder / kind / f'{split}.jsonl', found)
+        for kind in rows:
+            jsonl(folder / kind / f'{split}.jsonl', rows[kind])
     words = [f'{a} {b} {c}' for a in filler[:6] for b in filler[6:10] for c in ('Rome', 'Oslo')]
     triples = [' '.join(draw.choices(filler, k=3)) for _ in range(600)]
     jsonl(folder / 'IR/train.jsonl', [{'query': text, 'positive': f'about {text} and more'}
@@ -126,7 +126,7 @@ def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
     cfg = settings(toy, checkpoint, kind, tmp_path, steps=1, warmup=0.0, grad_clip=1.0)
     cfg, base, (data,) = finetune.prepare(cfg)
     encoder = new(cfg, base, data, seed=3)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     auto = {'SC': transformers.AutoModelForSequenceClassification,
             'TC': transformers.AutoModelForTokenClassification}[kind]
     theirs, about = auto.from_pretrained(tmp_path / 'saved', output_loading_info=True)
@@ -224,17 +224,17 @@ def test_the_encoder_sees_both_sides_and_empty_texts_are_finite(checkpoint, toy,
 
 def test_schedule_is_the_papers():
     cfg = finetune.Settings(kind='SC', dataset='d', source='x', model='m')
-    assert finetune.num_steps(cfg, 10 ** 6) == 1_000
+    assert cfg.num_steps(10 ** 6) == 1_000
     rates = [finetune.lr_at(step, cfg, 1_000) for step in (0, 99, 100, 550, 999)]
     # 100 of warm-up
     assert rates == pytest.approx([1e-6, 1e-4, 1e-4, 5e-5, 1e-4 / 900])
     assert finetune.lr_at(0, dataclasses.replace(cfg, warmup=0.0), 10) == 1e-4
     assert finetune.lr_at(9, dataclasses.replace(cfg, warmup=1.0), 10) == 1e-4
     # CoNLL-2003
-    assert finetune.num_steps(dataclasses.replace(cfg, steps=0), 14_041) == 439
+    assert dataclasses.replace(cfg, steps=0).num_steps(14_041) == 439
     # an epoch
-    assert finetune.num_steps(cfg, 100) == 4
-    assert finetune.num_steps(dataclasses.replace(cfg, epochs=3), 100) == 10
+    assert cfg.num_steps(100) == 4
+    assert dataclasses.replace(cfg, epochs=3).num_steps(100) == 10
 
 
 def test_bf16_weights_lose_small_updates(checkpoint, toy, tmp_path):
@@ -257,15 +257,15 @@ def test_packs_hold_each_once():
     draw = random.Random(0)
     for _ in range(200):
         lengths = [draw.randint(1, 50) for _ in range(draw.randint(1, 40))]
-        found = finetune.pack(lengths, 60)
-        assert [k for part in found for k in part] == list(range(len(lengths)))
-        assert all(sum(lengths[k] for k in part) <= 60 for part in found)
+        packs = finetune.pack(lengths, 60)
+        assert [k for part in packs for k in part] == list(range(len(lengths)))
+        assert all(sum(lengths[k] for k in part) <= 60 for part in packs)
     assert finetune.pack([100, 5], 60) == [[0], [1]]
 
 
 @pytest.mark.parametrize('kind', tasks.KINDS)
 def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path):
-    found = []
+    results = []
     for budget in (40, 700, 16_384):
         cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, kind, tmp_path,
                                                        tokens_at_once=budget if kind != 'IR' else 16_384,
@@ -274,9 +274,9 @@ def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path)
         rows = finetune.predict(dataclasses.replace(cfg, tokens_at_once=budget), base.world, encoder, data)
         rows = {split: [{name: value for name, value in row.items() if name != 'scores'} for row in one]
                 for split, one in rows.items()}
-        found.append(([line['loss'] for line in log], rows))
-    for losses, rows in found[1:]:
-        assert losses == pytest.approx(found[0][0], abs=2e-4) and rows == found[0][1]
+        results.append(([line['loss'] for line in log], rows))
+    for losses, rows in results[1:]:
+        assert losses == pytest.approx(results[0][0], abs=2e-4) and rows == results[0][1]
     if kind != 'IR':  # the same prediction everywhere would show nothing
         assert len({str(row['pred']) for row in rows['test']}) > 1
 
@@ -298,11 +298,12 @@ def test_the_best_run_and_span_by_hand():
     logits = np.array([[9, 9], [0, 5], [4, 0], [0, 0], [0, 3], [0, 0], [1, 1.]])
     # not 4 + 5: its end is before its start
     assert questions.best_span(example, logits) == (4 + 3 - 2, 3, 11)
-    logits[-1] = 5
-    assert questions.best_span(example, logits) == (0.0, 0, 0)
-    assert questions.best_span(example, logits, never_empty=True)[1:] == (3, 11)
+    logits[-1] = 5  # no answer scores 10
+    row = {'context': 'ab cd ef gh ij', 'candidates': []}
+    assert questions.answer_of(row, [(example, logits)], 'span', never_empty=False) == ''
+    assert questions.answer_of(row, [(example, logits)], 'span', never_empty=True) == 'cd ef gh'
     logits[2, 0] = 0
-    assert questions.best_span(example, logits, never_empty=True, longest=1)[1:] == (0, 2)
+    assert questions.best_span(example, logits, longest=1)[1:] == (0, 2)
     row = {'context': 'ab cd ef gh ij', 'candidates': ['gh', 'cd', 'b', 'absent']}
     odds = np.array([9, 1.0, -1, 0.6, -0.5, -2, 9])
     assert questions.answer_of(row, [(example, np.stack([0 * odds, odds], 1))], 'tag', False) == 'gh'
@@ -442,7 +443,7 @@ def test_a_run_that_fails_is_recorded_and_the_others_go_on(toy, checkpoint, tmp_
     assert 'lr1e+30_sd0 failed: FloatingPointError' in told.stderr
     one_line_error_of_fit = run_script('finetune.py',
                                        *merge(options[:-2], '--lr=1e300', '--steps=1', '--name=one'))
-    # found behind the only step
+    # seen behind the only step
     assert one_line_error_of_fit.returncode == 1 and 'not finite' in one_line_error_of_fit.stderr
 
 
@@ -517,7 +518,7 @@ def test_the_floor_is_named_and_retrieval_models_open(toy, checkpoint, tmp_path)
     assert result.returncode == 0 and (tmp_path / 'p/untrained/IR/toy').exists()
     cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path))
     encoder = new(cfg, base, data, seed=0)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs, about = transformers.AutoModel.from_pretrained(tmp_path / 'saved', output_loading_info=True)
     assert not about['missing_keys'] and not about['unexpected_keys']
     tokens = data.examples['train'][0][0]
@@ -534,7 +535,7 @@ def test_sentence_transformers_gives_our_vectors(qk_norm, toy, checkpoint, tmp_p
         checkpoint = random_model(tmp_path / 'normed', qk_norm=True, head_dim=12)
     cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'IR', tmp_path, steps=3))
     encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=1e-3, seed=0), base, data)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs = SentenceTransformer(str(tmp_path / 'saved'), device='cpu')
     assert theirs.prompts['query'] == 'Query: ' and theirs.prompts['document'] == 'Document: '
     assert theirs.similarity_fn_name == 'cosine'
@@ -559,13 +560,13 @@ def test_a_saved_classifier_runs_in_a_pipeline(toy, checkpoint, tmp_path):
     import transformers
     cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=30, epochs=9))
     encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=3e-3, seed=0), base, data)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     texts = [row['text'] for row in data.rows['test']][:20]
-    found = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu')(texts)
+    theirs = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu')(texts)
     arrays = [Example(with_eos(TOKENIZER.encode(text), TOKENIZER, cfg.max_length)) for text in texts]
     logits = torch.tensor(np.stack(finetune.outputs(cfg, base.world, encoder, arrays, per_token=False)))
-    assert [one['label'] for one in found] == [data.labels[k] for k in logits.argmax(1)]
-    assert [one['score'] for one in found] == pytest.approx(logits.softmax(1).max(1).values.tolist(),
+    assert [answer['label'] for answer in theirs] == [data.labels[k] for k in logits.argmax(1)]
+    assert [answer['score'] for answer in theirs] == pytest.approx(logits.softmax(1).max(1).values.tolist(),
                                                             abs=1e-5)
 
 
@@ -575,7 +576,7 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     cfg, base, (data,) = finetune.prepare(settings(toy, tmp_path / 'normed', 'TC', tmp_path, steps=3,
                                                    save_model=True))
     encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=1e-3, seed=0), base, data)
-    finetune.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     theirs, about = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / 'saved',
                                                                                  output_loading_info=True)
     assert not any(about.values()) and theirs.config.id2label == dict(enumerate(data.labels))

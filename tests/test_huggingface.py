@@ -362,8 +362,9 @@ def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
     durable.write_json(checkpoint.folder / 'state.json', {'base_model': 'some/decoder'})
     assert checkpoint.base_model() == 'some/decoder'
     assert checkpoint.digest() == durable.sha256(checkpoint.folder / 'model.safetensors')
-    assert len(shards.files()) > 3 and shards.files() == sorted(shards.folder.glob('*.safetensors'))
-    digests = ''.join(map(durable.sha256, shards.files()))
+    files = huggingface.weight_files(shards.folder)
+    assert len(files) > 3 and files == sorted(shards.folder.glob('*.safetensors'))
+    digests = ''.join(map(durable.sha256, files))
     assert shards.digest() == hashlib.sha256(digests.encode()).hexdigest()
     (tmp_path / 'run').rename(tmp_path / 'mine')
     assert open_checkpoint(tmp_path / 'mine/900').described() == 'mine, step 900'
@@ -452,6 +453,8 @@ def hub(tmp_path, monkeypatch):
 
     class Hub(http.server.BaseHTTPRequestHandler):
         def answer(self, with_body):
+            if self.path.startswith('/api/models/'):
+                return self.answer_api(*self.path.split('/')[3:6])
             repository, _, rest = self.path[1:].partition('/resolve/')
             revision, _, name = rest.partition('/')
             asked.append((self.command, name))
@@ -470,6 +473,22 @@ def hub(tmp_path, monkeypatch):
             self.end_headers()
             if with_body:
                 self.wfile.write(body)
+
+        def answer_api(self, owner, model, question):
+            """/revision/main says the commit, /tree/<commit> which files there are."""
+            files = sorted((tmp_path / 'hub' / owner / model).glob('*'))
+            content = {'id': f'{owner}/{model}', 'sha': 'c' * 40}
+            if question.startswith('tree'):
+                content = [{'type': 'file', 'path': path.name, 'oid': path.name, 'size': path.stat().st_size}
+                           for path in files]
+            body = json.dumps(content).encode()
+            self.send_response(200 if files else 404)
+            self.send_header('Content-Type', 'application/json')
+            self.send_header('Content-Length', str(len(body)))
+            if not files:
+                self.send_header('X-Error-Code', 'RepoNotFound')
+            self.end_headers()
+            self.wfile.write(body)
 
         def do_HEAD(self):
             self.answer(False)
@@ -496,7 +515,7 @@ def hub(tmp_path, monkeypatch):
     server.shutdown()
 
 
-def test_a_hub_id_is_downloaded_once_and_refused_early(hub):
+def test_a_hub_id_is_downloaded_once_and_refused_early(hub, monkeypatch):
     folder, asked, forbidden = hub
     theirs = make('qwen2', folder / 'some/model', max_shard_size='20KB')
     checkpoint = open_checkpoint('some/model')
@@ -520,17 +539,24 @@ def test_a_hub_id_is_downloaded_once_and_refused_early(hub):
     assert cfg.name == 'model-clm-mlm40' and cfg.model == checkpoint.sizes
     assert cfg.model.hidden_size == 48 and cfg.model.attention_bias and not cfg.model.tie_word_embeddings
     make('llama', folder / 'some/closed')
+    (folder / 'some/closed/tokenizer.json').write_text('{}')
     forbidden.add('tokenizer.json')
     # not taken for a model without a tokenizer
-    with pytest.raises(ValueError, match='the hub did not give tokenizer.json'):
+    with pytest.raises(ValueError, match='(?s)some/closed: no such folder, and the hub did not .*/tokenizer.json'):
         load('some/closed')
     make('llama', folder / 'some/pickle')
     forbidden.clear()
     only_a_pickle(folder / 'some/pickle')
     with pytest.raises(ValueError, match='has no model.safetensors on the hub.*pickles'):
         load('some/pickle')
-    with pytest.raises(ValueError, match='some/absent: no such folder, and the hub'):
+    with pytest.raises(ValueError, match='some/absent: no such folder, and the hub did not'):
         load('some/absent')
+    monkeypatch.setattr('huggingface_hub.constants.HF_HUB_OFFLINE', True)
+    del asked[:]
+    assert open_checkpoint('some/model').digest() == checkpoint.digest()
+    with pytest.raises(ValueError, match='some/closed: no such folder, and the hub did not'):
+        load('some/closed')  # of which a part is there
+    assert asked == []
 
 
 # ------------------------------------------------------------------------------- a decoder becomes an encoder
@@ -738,3 +764,13 @@ def make_sl_model(folder):
     model = transformers.EuroBertModel.from_pretrained(folder, dtype=torch.float32)
     (folder / 'config.json').write_text(json.dumps(SL_MODEL))
     return model
+
+
+def test_a_tensor_that_two_shards_hold_is_refused(tmp_path):
+    tensors = {'model.norm.weight': torch.ones(4)}
+    for name in ('a.safetensors', 'b.safetensors'):
+        save_file(tensors, tmp_path / name)
+    (tmp_path / 'model.safetensors.index.json').write_text(json.dumps(
+        {'weight_map': {'model.norm.weight': 'a.safetensors', 'model.other.weight': 'b.safetensors'}}))
+    with pytest.raises(ValueError, match='b.safetensors: model.norm.weight is there twice, also in a.safetensors'):
+        huggingface.locate(tmp_path)

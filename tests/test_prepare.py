@@ -131,25 +131,20 @@ def test_making_the_vocabulary_again(tmp_path):
     assert tokenizer.vocab_size == 300 and tokenizer.ids == {'bos': 297, 'eos': 298, 'pad': 298, 'mask': 299}
 
 
-@pytest.fixture(scope='session')
-def embedded_documents():
-    return docs.documents()
-
-
 def test_docs_are_held_out_by_file(tmp_path, monkeypatch, embedded_documents):
-    found = embedded_documents
-    by_split = {split: {(file, text) for s, file, text in found if s == split} for split in docs.SPLITS}
-    assert sum(len(text) for _, _, text in found) > 8_000_000
-    for one, other in itertools.combinations(by_split.values(), 2):
-        assert not {file for file, _ in one} & {file for file, _ in other}
-    assert len({text for _, _, text in found}) == len(found)
-    assert not any(line.lstrip().startswith('>>>') for _, _, text in found for line in text.splitlines())
+    by_split = {split: [row[1:] for row in embedded_documents if row[0] == split] for split in docs.SPLITS}
+    texts = [text for _, _, text in embedded_documents]
+    assert sum(map(len, texts)) > 8_000_000 and len(set(texts)) == len(texts)
+    for rows, others in itertools.combinations(by_split.values(), 2):
+        assert not {file for file, _ in rows} & {file for file, _ in others}
+    assert not any(line.lstrip().startswith('>>>') for text in texts for line in text.splitlines())
     assert any(file.startswith('torch/') and 'torch.matmul' in text and 'broadcast' in text
-               for _, file, text in found)  # by add_docstr
-    monkeypatch.setattr(docs, 'documents', lambda: found[::40])
+               for _, file, text in embedded_documents)  # by add_docstr
+    some = embedded_documents[::40]
+    monkeypatch.setattr(docs, 'documents', lambda: some)
     corpus = prepared(prepare.Settings(out=str(tmp_path / 'out')))
     for split in ('train', 'validation'):
-        assert documents(corpus, split) == [text for s, _, text in found[::40] if s == split]
+        assert documents(corpus, split) == [text for s, _, text in some if s == split]
     with pytest.raises(ValueError, match='too small for parts'):
         prepared(prepare.Settings(out=str(tmp_path / 'parts')), 0, 2)
 
@@ -414,9 +409,23 @@ def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message
     with pytest.raises(ValueError, match=message):
         prepared(small(tmp_path / 'texts', tmp_path / 'out'))
     assert not list((tmp_path / 'out').glob('[!.]*'))
+    assert not (tmp_path / 'out').exists() or not written
     if name == 'notes.md':  # once as a user sees it
         result = run_script('data.py', 'configs/corpora/folder.py', f'--path={tmp_path}/texts')
         one_line_error(result, message)
+
+
+@pytest.mark.parametrize('source, path, message', [
+    ('folder', 'nowhere', 'no such file or folder'),
+    ('folder', '', '--path names the texts'),
+    ('hub', 'owner/absent-dataset', 'cannot open the dataset owner/absent-dataset'),
+])
+def test_a_source_that_cannot_be_opened_leaves_nothing_behind(tmp_path, source, path, message):
+    cfg = prepare.Settings(source=source, path=path, out=str(tmp_path / 'corpora' / 'out'))
+    for part, parts in ((-1, 1), (1, 2)):
+        with pytest.raises(ValueError, match=message):
+            prepared(cfg, part, parts)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_better_source_takes_the_place_of_one_without_text(tmp_path):

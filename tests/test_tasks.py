@@ -26,9 +26,9 @@ LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 
 def task(name, **changes):
     """A task's config; finetune's own settings in it are left out."""
-    found = {key: value for key, (value, _) in configs.read(ROOT / 'configs/tasks' / f'{name}.py').items()}
+    values = {key: value for key, (value, _) in configs.read(ROOT / 'configs/tasks' / f'{name}.py').items()}
     names = {field.name for field in dataclasses.fields(tasks.Task)}
-    return tasks.Task(**{key: value for key, value in (found | changes).items() if key in names})
+    return tasks.Task(**{key: value for key, value in (values | changes).items() if key in names})
 
 
 def look(name, *options):
@@ -96,7 +96,7 @@ def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
     subset = {'squad': 'plain_text', 'squad_v2': 'squad_v2',
               'ontonotes': 'default'}.get(name, task(name).subset)
     rows, labels = tasks.load(task(name, data=str(tmp_path), subset=subset))
-    assert {split: len(found) for split, found in rows.items()} == (
+    assert {split: len(part) for split, part in rows.items()} == (
         {'train': 38, 'validation': 2, 'test': 40} if task(name).validation == '' else
         {'train': 40, 'validation': 40, 'test': 40})
     first = rows['test'][0]
@@ -132,10 +132,10 @@ def beir(folder, name):
             [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)])
     parquet(folder / f'{name}/queries/queries/0000.parquet',
             [{'_id': f'q{k}', 'title': '', 'text': f'what {k}'} for k in range(8)])
-    found = [{'query-id': f'q{k}', 'corpus-id': f'd{k % 2}', 'score': (2, 1, 0, 1, 1, 1, 1, 1)[k]}
+    judged = [{'query-id': f'q{k}', 'corpus-id': f'd{k % 2}', 'score': (2, 1, 0, 1, 1, 1, 1, 1)[k]}
              for k in range(8)]
     for split in ('validation', 'test'):
-        parquet(folder / f'{name}-qrels/default/{split}/0000.parquet', found)
+        parquet(folder / f'{name}-qrels/default/{split}/0000.parquet', judged)
     parquet(folder / 'msmarco-pairs/data/train-00000-of-00001.parquet',
             [{'query': 'why', 'positive': 'because'}] * 3)
 
@@ -184,8 +184,8 @@ def test_hub_reading_goes_through_datasets(tmp_path):
 def test_holding_out_equals_datasets():
     for n in (20, 101, 67_349):
         theirs = datasets.Dataset.from_dict({'k': range(n)}).train_test_split(train_size=0.95, seed=42)
-        kept, held = train_test_split(n, 0.05)
-        assert kept == theirs['train']['k'][:] and held == theirs['test']['k'][:]
+        training, held = train_test_split(n, 0.05)
+        assert training == theirs['train']['k'][:] and held == theirs['test']['k'][:]
 
 
 def test_every_config_parses_for_both_scripts():
@@ -212,9 +212,9 @@ STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don
 
 
 def check_tagging(rows, labels, tokenizer):
-    made, lost = tasks.kind_of(task('docs_tc')).examples(rows, labels, tokenizer, 4_000)
+    examples, lost = tasks.kind_of(task('docs_tc')).examples(rows, labels, tokenizer, 4_000)
     assert not lost
-    for row, example in zip(rows, made):
+    for row, example in zip(rows, examples):
         for kind, start, end in entities(row['tags']):
             at = np.flatnonzero((example.words >= start) & (example.words < end))
             assert np.array_equal(at, np.arange(at[0], at[-1] + 1)) or not (np.diff(at) > 2).any()
@@ -227,9 +227,9 @@ def check_tagging(rows, labels, tokenizer):
 
 def check_questions(rows, tokenizer):
     """(answers, those that begin or end inside a token): an answer's tokens hold its text, none too many."""
-    made, lost = tasks.kind_of(task('docs_qa')).examples(rows, (), tokenizer, 1 << 20)
+    examples, lost = tasks.kind_of(task('docs_qa')).examples(rows, (), tokenizer, 1 << 20)
     answers = inside = 0
-    for row, example in zip(rows, made):
+    for row, example in zip(rows, examples):
         at = np.flatnonzero(example.targets == 1)
         if not row['answers']:
             assert not len(at)
@@ -237,10 +237,10 @@ def check_questions(rows, tokenizer):
         answers += 1
         text, start = row['answers'][0]
         first, last = example.words[at[0], 0], example.words[at[-1], 1]
-        found = row['context'][first:last]
+        piece = row['context'][first:last]
         decoded = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
-        assert text.strip() in found and tokenizer.normalize(found.strip()) in decoded
-        inside += found.strip() != text.strip()
+        assert text.strip() in piece and tokenizer.normalize(piece.strip()) in decoded
+        inside += piece.strip() != text.strip()
         for k in (at[0], at[-1]):  # both ends are needed
             assert example.words[k, 0] < start + len(text) and example.words[k, 1] > start
     return answers, inside
@@ -297,22 +297,22 @@ def test_answers_are_read_from_the_text_as_it_was():
     assert questions.original_places('l\u0304\u0323x', NFC).tolist() == [0, 3, 4]
     rows = [{'id': '0', 'question': 'What?\n', 'context': context, 'answers': [('cafe\u0301', 3)],
              'candidates': []}]
-    made, _ = tasks.kind_of(task('docs_qa')).examples(rows, (), NFC, 100)
-    at = np.flatnonzero(made[0].targets == 1)
-    assert context[made[0].words[at[0], 0]:made[0].words[at[-1], 1]] == 'cafe\u0301'
-    assert made[0].words[-2, 1] == len(context)
+    examples, _ = tasks.kind_of(task('docs_qa')).examples(rows, (), NFC, 100)
+    at = np.flatnonzero(examples[0].targets == 1)
+    assert context[examples[0].words[at[0], 0]:examples[0].words[at[-1], 1]] == 'cafe\u0301'
+    assert examples[0].words[-2, 1] == len(context)
 
 
 def test_truncation_is_counted():
     rows = [{'id': '0', 'words': ['word'] * 30,
              'tags': ['O'] * 3 + ['B-CODE'] + ['I-CODE'] * 16 + ['B-CODE', 'O'] * 5}]
-    made, lost = tasks.kind_of(task('docs_tc')).examples(rows, ('O', 'B-CODE', 'I-CODE'), TOKENIZER, 11)
-    assert len(made[0].tokens) == 11 and made[0].tokens[-1] == TOKENIZER.ids['eos']
-    kept = made[0].words.max() + 1
-    assert 4 < kept < 20 and lost == dict(texts=1, words=30 - kept, entities=6)  # one is cut through
+    examples, lost = tasks.kind_of(task('docs_tc')).examples(rows, ('O', 'B-CODE', 'I-CODE'), TOKENIZER, 11)
+    assert len(examples[0].tokens) == 11 and examples[0].tokens[-1] == TOKENIZER.ids['eos']
+    reached = examples[0].words.max() + 1
+    assert 4 < reached < 20 and lost == dict(texts=1, words=30 - reached, entities=6)  # one is cut through
     rows = [{'id': '0', 'text': 'word ' * 50, 'label': 'a'}, {'id': '1', 'text': '', 'label': 'a'}]
-    made, lost = tasks.kind_of(task('docs_sc')).examples(rows, ('a',), TOKENIZER, 20)
-    assert [len(example.tokens) for example in made] == [20, 1] and lost['texts'] == 1
+    examples, lost = tasks.kind_of(task('docs_sc')).examples(rows, ('a',), TOKENIZER, 20)
+    assert [len(example.tokens) for example in examples] == [20, 1] and lost['texts'] == 1
 
 
 def test_windows_cover_the_context_and_lost_answers_are_counted():
@@ -323,10 +323,10 @@ def test_windows_cover_the_context_and_lost_answers_are_counted():
             for k, word in enumerate(words[:190:7])]
     rows.append({'id': 'long', 'question': 'Which?\n', 'context': context,
                  'answers': [(' '.join(words[20:120]), context.index('w20 '))], 'candidates': []})
-    made, lost = tasks.kind_of(task('docs_qa', overlap=16)).examples(rows, (), TOKENIZER, 64)
-    assert lost['answers'] == 1 and lost['texts'] == len(rows) and lost['windows'] == len(made) - len(rows)
+    examples, lost = tasks.kind_of(task('docs_qa', overlap=16)).examples(rows, (), TOKENIZER, 64)
+    assert lost['answers'] == 1 and lost['texts'] == len(rows) and lost['windows'] == len(examples) - len(rows)
     for k, row in enumerate(rows[:-1]):
-        windows = [example for example in made if example.row == k]
+        windows = [example for example in examples if example.row == k]
         assert all(len(window.tokens) <= 64 for window in windows)
         assert {int(c) for window in windows for a, b in window.words[window.words[:, 0] >= 0]
                 for c in range(a, b)} >= set(
@@ -342,26 +342,26 @@ def test_a_part_of_an_answer_is_no_span(qa_head):
     answer = context[context.index('w20 '):context.index(' w60')]
     rows = [{'id': '0', 'question': 'Which?\n', 'context': context,
              'answers': [(answer, context.index('w20 '))], 'candidates': []}]
-    made, lost = tasks.kind_of(task('docs_qa', overlap=4, qa_head=qa_head)).examples(rows, (), TOKENIZER, 60)
+    examples, lost = tasks.kind_of(task('docs_qa', overlap=4, qa_head=qa_head)).examples(rows, (), TOKENIZER, 60)
     assert lost['answers'] == 1 and any((example.targets == 1).any()
-                                        for example in made) == (qa_head == 'tag')
+                                        for example in examples) == (qa_head == 'tag')
 
 
 def test_lone_surrogates_do_not_shift_what_follows():
     row = {'context': 'x \ud800 the answer', 'question': 'Wh\udc00?',
            'answers': {'text': ['answer'], 'answer_start': [8]}}
-    made = tasks.kind_of(task('docs_qa')).make_row(row, None, 'row 0')
-    assert check_questions([made | {'id': '0'}], TOKENIZER) == (1, 0)
-    made = tasks.kind_of(task('docs_tc')).make_row({'tokens': ['\ud800', 'Rome'], 'tags': ['O', 'B-CODE']},
-                                                   Labels(task('docs_tc')), 'row 0')
-    check_tagging([made | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
+    columns = tasks.kind_of(task('docs_qa')).make_row(row, None, 'row 0')
+    assert check_questions([columns | {'id': '0'}], TOKENIZER) == (1, 0)
+    columns = tasks.kind_of(task('docs_tc')).make_row({'tokens': ['\ud800', 'Rome'], 'tags': ['O', 'B-CODE']},
+                                                   Labels(task('docs_tc'), {}, 'tags'), 'row 0')
+    check_tagging([columns | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
 
 
 def test_answers_with_an_inclusive_end():
     row = {'context': 'It is 42 m high.', 'question': 'How?',
            'answers': [{'text': '42 m', 'start': 6, 'end': 9}]}
-    made = tasks.kind_of(task('record')).make_row(row, None, 'row 0')
-    assert made['answers'] == [('42 m', 6)]
+    columns = tasks.kind_of(task('record')).make_row(row, None, 'row 0')
+    assert columns['answers'] == [('42 m', 6)]
     with pytest.raises(ValueError, match='not characters 6 to 10'):
         tasks.kind_of(task('record')).make_row(row | {'answers': [{'text': '42 m', 'start': 6, 'end': 10}]},
                                                None, 'row 0')
@@ -533,9 +533,11 @@ def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
 # ----------------------------------------------------------------------------------------- the embedded tasks
 
 @pytest.fixture(scope='session')
-def embedded():
+def embedded(request):
     """{task: {split: rows}}, from the cache where this machine has extracted them before."""
-    folder = embedded_files(tasks.Task.cache, 'docs_sc').parent
+    def documents():  # the session reads the packages once, if at all
+        return request.getfixturevalue('embedded_documents')
+    folder = embedded_files(tasks.Task.cache, 'docs_sc', documents).parent
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
             for path in folder.iterdir()}
 
@@ -583,7 +585,7 @@ def test_an_embedded_task_by_hand():
 
 def test_baselines_beat_the_floor(embedded, tmp_path):
     """Each simple method on its embedded task, cut to be quick, from files as a user has them."""
-    found = {}
+    scores = {}
     for kind, name in (('SC', 'docs_sc'), ('TC', 'docs_tc'), ('QA', 'docs_qa'), ('IR', 'docs_ir')):
         cut = {split: embedded[name][split][:1_500 if split == 'train' else 300] for split in tasks.SPLITS}
         if kind == 'IR':
@@ -604,9 +606,9 @@ def test_baselines_beat_the_floor(embedded, tmp_path):
         rows, _ = tasks.load(cfg)
         _, predictions = tasks.baseline(cfg, rows)
         _, numerators, denominators, _ = standard_scores(kind, predictions['test'])
-        found[name] = ratio(numerators, denominators)
-    assert found['docs_sc'] > 0.53 and found['docs_tc'] > 0.35, found
-    assert found['docs_qa'] > 0.15 and found['docs_ir'] > 0.3, found
+        scores[name] = ratio(numerators, denominators)
+    assert scores['docs_sc'] > 0.53 and scores['docs_tc'] > 0.35, scores
+    assert scores['docs_qa'] > 0.15 and scores['docs_ir'] > 0.3, scores
 
 
 def test_a_baseline_leaves_out_the_querys_own_id_if_asked():

@@ -3,24 +3,25 @@
 `KINDS` is the table of kinds. A fifth one is one more file, an entry here and one in metrics.py.
 """
 import json
+import sys
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
+from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Retrieval
 from nanoencoder.tasks.tagging import Tagging
-from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint, write_run
+from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint
 
 KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval}
 
 
 def kind_of(task):
     """The Kind of a task; ValueError if its settings do not suit one."""
-    if task.kind not in KINDS:
-        raise ValueError(f'kind is one of {", ".join(KINDS)}, not {task.kind!r}')
     return KINDS[task.kind](task)
 
 
@@ -29,14 +30,35 @@ def load(task, training=True):
 
 
 def load_data(task, tokenizer, max_length, training=True):
-    """(Data, words for people on what truncation lost in each part)"""
     kind = kind_of(task)
     rows, labels = kind.load(training)
     encoded = kind.encode(rows, labels, tokenizer, max_length)
-    examples = {part: examples for part, (examples, _) in encoded.items()}
-    lost = {part: ', '.join(f'{count:,} {what}' for what, count in lost.items())
-            for part, (_, lost) in encoded.items()}
-    return Data(task, rows, labels, examples), lost
+    examples, lost = ({split: parts[k] for split, parts in encoded.items()} for k in (0, 1))
+    if training and not examples['train']:
+        raise ValueError(f'{task.dataset}: nothing to train on')
+    return Data(task, rows, labels, examples, lost, fingerprint(rows), fingerprint(rows, ('train',)))
+
+
+def load_sets(task, tokenizer, max_length):
+    """[Data] of a task and of the sets in `score_on`. Says what truncation loses."""
+    todo = [task]
+    for path in task.score_on:
+        other, _ = parse(Task, [path])
+        if {task.kind, other.kind} != {'IR'} or other.dataset in [task.dataset for task in todo]:
+            raise ValueError(f'score_on {path}: {other.dataset} ({other.kind}) is no further retrieval set')
+        todo.append(replace(other, data=other.data or task.data))
+    sets = [load_data(other, tokenizer, max_length, training=other is task) for other in todo]
+    for data in sets:
+        for part, lost in data.lost.items():
+            if lost:
+                words = f'{data.task.dataset} {part}: cut at {max_length} tokens: {counted(lost)}'
+                print(words, file=sys.stderr)
+    return sets
+
+
+def counted(counter):
+    """A Counter in words."""
+    return ', '.join(f'{count:,} {what}' for what, count in counter.items())
 
 
 def baseline(task, rows):
@@ -48,7 +70,7 @@ def baseline(task, rows):
 def look(task, tokenizer):
     """Print what a task holds: rows, lengths, what truncation loses, labels, and two rows."""
     max_length = task.max_length or round(0.99 * 2048)
-    data, lost = load_data(task, tokenizer, max_length)
+    data = load_data(task, tokenizer, max_length)
     hint = '' if task.max_length else ' (of a context of 2,048; --max_length=507 for tiny models)'
     print(f'{task.dataset} ({task.kind}), data {data.scored_sha256[:12]}; '
           f'lengths in tokens of {task.tokenizer}, at most {max_length}{hint}')
@@ -57,7 +79,8 @@ def look(task, tokenizer):
         if part in data.examples:
             lengths = [len(example.tokens) for example in data.examples[part]]
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
-        print(line + (f'; lost or split by length: {lost[part]}' if lost.get(part) else ''))
+        lost = counted(data.lost.get(part, {}))
+        print(line + (f'; lost or split by length: {lost}' if lost else ''))
     labels = Counter(label for row in data.rows['train'] for label in row.get('tags', [row.get('label')]))
     for label, count in labels.most_common() if data.labels else ():
         print(f'  label {label:<16} {count:>10,} in train')

@@ -8,25 +8,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from nanoencoder.tasks.kind import Example, Export, Kind, mean_pool, unit_vectors, with_eos
-from nanoencoder.tasks.task import SCORED, check_template, fill, get, terms
+from nanoencoder.tasks.task import SCORED, fill, get, terms
 
 
 class Classification(Kind):
     """Rows of id, text, label, fields (the template's columns)."""
-
-    def check(self):
-        check_template('template', self.task.template)
-
-    @property
-    def column(self):
-        return self.task.label
-
-    def labels_in(self, row, where):
-        return [row.get(self.column)]
+    labelled_by = 'label'
 
     def make_row(self, row, labels, where):
         columns = [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
-        label = labels.name(get(row, self.column, where, object), where)
+        label = labels.name(get(row, self.task.label, where, object), where)
         return {'text': fill(self.task.template, row, where), 'label': label,
                 'fields': [str(row[name]) for name in columns]}
 

@@ -18,19 +18,17 @@ QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: non
 
 def local_files(folder, source, subset, split):
     """The files of a split: <split>.<suffix>, or parquet shards. `folder` may hold several datasets."""
-    name = source.split('/')[-1]
-    roots = [root for root in (folder / name, folder) if root.is_dir()][:1] if name else [folder]
-    below = (subset, '', 'data', 'default', 'plain_text')
-    for place in [root / name for root in roots for name in below if (root / name).is_dir()]:
+    root = folder / source.split('/')[-1]
+    root = root if root.is_dir() else folder
+    for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text')]:
         for suffix in READERS:
             if (place / f'{split}{suffix}').is_file():
                 return [place / f'{split}{suffix}']
         if shards := sorted(place.glob(f'{split}-*.parquet')) or sorted((place / split).glob('*.parquet')):
             return shards
-    what = f' for {name} {subset}'.rstrip() if name or subset else ''
     hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
-    names = f'{split}{{{",".join(READERS)}}}'
-    raise ValueError(f'{folder}: no {names} and no {split}-*.parquet{what} there{hint}')
+    raise ValueError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet there'
+                     f'{f" for {source} {subset}".rstrip() if source else ""}{hint}')
 
 
 def read_files(paths, only=None, quoting='auto'):
@@ -117,8 +115,7 @@ def read_iob(path):
     rows, words, tags = [], [], []
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate([*file, '\n'], 1):
-            fields = line.strip(' \t\r\n')
-            fields = re.split('[ \t]+', fields) if fields else []
+            fields = re.findall('[^ \t\r\n]+', line)
             if not fields or fields[0] == '-DOCSTART-':
                 if words:
                     rows.append({'tokens': words, 'tags': tags})
@@ -138,7 +135,7 @@ READERS = {'.jsonl': read_jsonl, '.csv': read_csv, '.tsv': read_csv, '.parquet':
 def label_names(features):
     """{column: [names]} of the class labels among a dataset's features, alone or in lists."""
     names = {}
-    for column, feature in features.items() if isinstance(features, dict) else ():
+    for column, feature in features.items():
         while isinstance(feature, dict) and 'feature' in feature:
             feature = feature['feature']
         if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
@@ -149,10 +146,9 @@ def label_names(features):
 def read_hub(source, subset, split, revision, only=None):
     """The table of a dataset of the hub, read with `datasets`."""
     import datasets
+    options = {'name': subset or None}
     if revision == 'refs/convert/parquet':  # has no list of its files
         options = {'data_files': {split: f'{subset or "default"}/{split}/*.parquet'}}
-    else:
-        options = {'name': subset or None}
     try:
         dataset = datasets.load_dataset(source, split=split, revision=revision or None, **options)
     except (OSError, ValueError, RuntimeError) as error:
@@ -164,7 +160,7 @@ def read_hub(source, subset, split, revision, only=None):
     return list(dataset), label_names(dataset.features.to_dict())
 
 
-def embedded_files(cache, dataset):
+def embedded_files(cache, dataset, documents=docs.documents):
     """The folder of an embedded task. All are extracted once, then read from the cache."""
     versions = [f'{name} {importlib.metadata.version(name)}' for name in docs.PACKAGES]
     key = hashlib.sha256('\n'.join(versions).encode() + Path(docs.__file__).read_bytes()).hexdigest()[:12]
@@ -172,7 +168,7 @@ def embedded_files(cache, dataset):
     if not folder.exists():
         print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
         with whole_folder(folder) as temporary:
-            for name, splits in docs.tasks(docs.documents()).items():
+            for name, splits in docs.tasks(documents()).items():
                 (temporary / name).mkdir()
                 for split, rows in splits.items():
                     lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)

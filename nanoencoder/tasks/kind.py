@@ -1,8 +1,6 @@
 """What every kind of task defines, and what most of them share; a kind's own module has the rest."""
 import sys
 from collections import Counter
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nanoencoder.tasks.task import SPLITS, Labels, Task, fingerprint, read_table, train_test_split, whole
+from nanoencoder.tasks.task import SPLITS, Labels, Task, read_table, train_test_split, whole
 
 NO_LABEL = -100   # the target of a token that has none
 
@@ -23,21 +21,15 @@ class Example(NamedTuple):
     words: np.ndarray = None     # TC: the word of each token, or -1. QA: (n, 2) characters [first, last + 1)
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(NamedTuple):
     """A task's rows, and what one model reads of them."""
     task: Task
     rows: dict       # {split: rows}; IR also has 'corpus': {document: text}
     labels: tuple    # in the order of the head's outputs; () where the rows have none
     examples: dict   # {split: [Example]}; IR has pairs to train on, and 'texts': all queries and documents
-
-    @cached_property
-    def scored_sha256(self):
-        return fingerprint(self.rows)
-
-    @cached_property
-    def training_sha256(self):
-        return fingerprint(self.rows, ('train',))
+    lost: dict       # {split: Counter of what truncation lost}
+    scored_sha256: str
+    training_sha256: str
 
 
 class Export(NamedTuple):
@@ -54,7 +46,6 @@ class Kind:
     """A kind of task, made of a Task's settings. What it defines besides what it changes of this class:
 
     make_row(row, labels, where)   what it needs of a file's row; ValueError that says where
-    labels_in(row, where)          the labels in the file's row, if this kind has a `column` of them
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
     head(hidden_size, labels)      (states, lengths) -> outputs: a module, or a function without weights
     predict(data, outputs)         {split: rows} for evaluate.py, of {part: [the head's output of each]}
@@ -63,15 +54,11 @@ class Kind:
     """
     per_token = False    # the head's output: one a token, or one a text
     whole_batch = False  # the loss needs a batch in one piece
-    column = ''
+    labelled_by = ''     # the setting that names the column of labels, if there are any
     frozen = None        # a head without weights for --probe; None: no probe
 
     def __init__(self, task):
         self.task = task
-        self.check()
-
-    def check(self):
-        """ValueError for settings that make no task of this kind."""
 
     def load(self, training=True):
         """({split: rows}, labels): checked rows, each with an id. training=False: only to be scored."""
@@ -82,11 +69,7 @@ class Kind:
             rows, names = tables['train']
             parts = train_test_split(len(rows), task.hold_out)
             tables['train'], tables['validation'] = (([rows[i] for i in part], names) for part in parts)
-        labels = Labels(task, tables, self.column)
-        if self.column and not labels.names:
-            labels.infer([label for number, row in enumerate(tables['train'][0])
-                         for label in self.labels_in(row, f'{task.dataset} row {number}')],
-                         f'{task.dataset}: column {self.column!r}')
+        labels = Labels(task, tables, getattr(task, self.labelled_by, ''))
         rows = {split: self.checked(tables[split][0], labels, f'{task.dataset} {split}') for split in SPLITS}
         for name, count in labels.mapped.items():
             meant = labels.meant[name]
@@ -98,11 +81,11 @@ class Kind:
         rows, seen = [], set()
         for number, row in enumerate(table):
             try:
-                made = self.make_row(row, labels, f'{where} row {number}')
+                columns = self.make_row(row, labels, f'{where} row {number}')
             except (TypeError, KeyError, AttributeError, IndexError) as error:
                 raise ValueError(f'{where} row {number}: not a row of {self.task.kind}: {error!r}') from None
             name = whole(str(row.get('id', row.get('idx', number))))
-            rows.append(made | {'id': f'{name}#{number}' if name in seen else name})
+            rows.append(columns | {'id': f'{name}#{number}' if name in seen else name})
             seen.add(name)
         return rows
 

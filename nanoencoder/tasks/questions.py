@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans
-from nanoencoder.tasks.task import SCORED, check_template, fill, get, whole
+from nanoencoder.tasks.task import SCORED, fill, get, whole
 
 LONGEST = 30   # tokens of a span
 
@@ -20,8 +20,8 @@ class Questions(Kind):
     """Rows of id, question, context, answers [(text, start)], candidates."""
     per_token = True
 
-    def check(self):
-        check_template('template', self.task.template)
+    def __init__(self, task):
+        super().__init__(task)
         if not self.task.template.endswith('{context}'):
             raise ValueError('template of a QA task must end with {context}')
         if self.task.qa_head == 'span' and self.task.template == '{context}':
@@ -31,7 +31,7 @@ class Questions(Kind):
         context = get(row, 'context', where)
         answers = answers_in(row, self.task.answers, context, where)
         candidates = get(row, self.task.candidates, where, list) if self.task.candidates else []
-        candidates = [one['text'] if isinstance(one, dict) else one for one in candidates]
+        candidates = [text['text'] if isinstance(text, dict) else text for text in candidates]
         if not all(isinstance(text, str) and text for text in candidates):
             raise ValueError(f'{where}: column {self.task.candidates!r} is not a list of texts')
         question = fill(self.task.template.removesuffix('{context}'), row, where)
@@ -58,28 +58,22 @@ class Questions(Kind):
             characters = character_spans(tokens, tokenizer, row['context'])
             text, start = row['answers'][0] if row['answers'] else ('', 0)
             inside = (characters[:, 0] < start + len(text)) & (characters[:, 1] > start)
-            windows = self.windows(len(tokens), max_length - len(question) - 1)
+            room = max_length - len(question) - 1
+            step = max(1, room - min(self.task.overlap, room // 2))
+            starts = range(0, max(0, len(tokens) - room) + step, step)
+            windows = [slice(start, start + room) for start in starts]
             complete = [bool(inside.any() and inside[window].sum() == inside.sum()) for window in windows]
+            around = len(question), 1
             for window, is_complete in zip(windows, complete):
                 targets = inside[window] & (is_complete or self.task.qa_head == 'tag')
-                outside = np.full(len(question), NO_LABEL)
-                places = np.tile(-1, (len(question), 2))
                 examples.append(Example(
-                    np.concatenate([question, tokens[window], [tokenizer.ids['eos']]]).astype(np.int64),
-                    np.concatenate([outside, targets, [NO_LABEL]]).astype(np.int64), k,
-                    np.concatenate([places, characters[window], [[-1, -1]]])))
+                    np.array([*question, *tokens[window], tokenizer.ids['eos']], np.int64),
+                    np.pad(targets.astype(np.int64), around, constant_values=NO_LABEL), k,
+                    np.pad(characters[window], (around, (0, 0)), constant_values=-1)))
             lost['texts'] += len(windows) > 1
             lost['windows'] += len(windows) - 1
             lost['answers'] += bool(row['answers']) and not any(complete)
         return examples, +lost
-
-    def windows(self, length, room):
-        """Slices of at most `room` tokens that cover a context and overlap."""
-        step = max(1, room - min(self.task.overlap, room // 2))
-        starts = [0]
-        while starts[-1] + room < length:
-            starts.append(starts[-1] + step)
-        return [slice(start, start + room) for start in starts]
 
     def head(self, hidden_size, labels):
         return TokenClassifier(hidden_size, 2)  # no and yes, or start and end
@@ -121,25 +115,23 @@ class Questions(Kind):
 
 def answers_in(row, column, context, where):
     """[(text, start)] in characters of the context; none: the question has no answer there."""
-    value = row.get(column)
-    columns = [value.get(name) for name in ('text', 'answer_start')] if isinstance(value, dict) else ['']
-    if all(isinstance(column, list) for column in columns):  # SQuAD
-        texts, starts = columns
-        if len(texts) != len(starts):
-            raise ValueError(f'{where}: has {len(texts)} answers and {len(starts)} starts')
-        answers = list(zip(texts, starts))
-    elif isinstance(value, list) and all(isinstance(x, dict) and {'text', 'start'} <= {*x} for x in value):
-        answers = [(one['text'], one['start']) for one in value]
-        for one in value:  # ReCoRD's `end` is the last character's index, not the one behind it
-            if 'end' in one and context[one['start']:one['end'] + 1] != one['text']:
-                raise ValueError(f'{where}: {one["text"]!r} is not characters {one["start"]} to {one["end"]} '
-                                 'of its context')
-    else:
-        raise ValueError(f'{where}: column {column!r} has neither text and answer_start '
-                         'nor a list of text, start, end')
+    match row.get(column):
+        case {'text': [*texts], 'answer_start': [*starts]}:  # SQuAD
+            if len(texts) != len(starts):
+                raise ValueError(f'{where}: has {len(texts)} answers and {len(starts)} starts')
+            answers = list(zip(texts, starts))
+        case [*values] if all(isinstance(value, dict) and {'text', 'start'} <= {*value} for value in values):
+            answers = [(value['text'], value['start']) for value in values]
+            for value in values:  # ReCoRD's `end` is the last character's index
+                if 'end' in value and context[value['start']:value['end'] + 1] != value['text']:
+                    raise ValueError(f'{where}: {value["text"]!r} is not characters {value["start"]} to '
+                                     f'{value["end"]} of its context')
+        case _:
+            raise ValueError(f'{where}: column {column!r} has neither text and answer_start '
+                             'nor a list of text, start, end')
     for text, start in answers:
-        if not isinstance(text, str) or not text.strip() or type(start) is not int or start < 0 or \
-                context[start:start + len(text)] != whole(text):
+        good = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
+        if not good or context[start:start + len(text)] != whole(text):
             raise ValueError(f'{where}: answer {text!r} is not at character {start} of its context')
     return answers
 
@@ -158,12 +150,10 @@ def character_spans(tokens, tokenizer, text):
     character_of = np.append(np.repeat(np.arange(len(text)), lengths), len(text))  # of each byte
     spans = np.empty((len(tokens), 2), np.int64)
     for k, (first, last) in enumerate(bytes_of.tolist()):
-        a, b = int(character_of[first]), int(character_of[last - 1]) + 1
-        while a < b and text[a].isspace():
-            a += 1
-        while b > a and text[b - 1].isspace():
-            b -= 1
-        spans[k] = a, b
+        start = int(character_of[first])
+        piece = text[start:character_of[last - 1] + 1]
+        start += len(piece) - len(piece.lstrip())
+        spans[k] = start, start + len(piece.strip())
     return spans if text == original else original_places(original, tokenizer)[spans]
 
 
@@ -200,36 +190,33 @@ def answer_of(row, windows, qa_head, never_empty):
     """The text of the best span of any window, empty if there is none; of equal spans the later one."""
     if row['candidates']:
         spans = [best_candidate(row, example, logits, qa_head) for example, logits in windows]
-    elif qa_head == 'tag':
-        spans = [best_run(example, logits) for example, logits in windows]
     else:
-        spans = [best_span(example, logits, never_empty) for example, logits in windows]
-    _, first, last = max(spans)
+        best = best_run if qa_head == 'tag' else best_span
+        spans = [best(example, logits) for example, logits in windows]
+        spans = [span for span in spans if span[0] > 0 or never_empty]
+    _, first, last = max(spans, default=(0.0, 0, 0))
     return row['context'][first:last].strip()
 
 
 def best_run(example, logits):
-    """(sum of log-odds, first, last character + 1) of the best run of tagged tokens; (0, 0, 0) for none."""
+    """(sum of log-odds, first, last character + 1) of the best run of tagged tokens."""
     odds = np.where(example.words[:, 0] >= 0, logits[:, 1] - logits[:, 0], -1.0)
-    inside = np.concatenate([[False], odds > 0, [False]])
-    edges = np.flatnonzero(inside[1:] != inside[:-1])
+    edges = np.flatnonzero(np.diff(odds > 0, prepend=False, append=False))
     runs = [(float(odds[a:b].sum()), int(example.words[a, 0]), int(example.words[b - 1, 1]))
             for a, b in zip(edges[::2], edges[1::2])]
     return max(runs, default=(0.0, 0, 0))
 
 
-def best_span(example, logits, never_empty=False, longest=LONGEST):
+def best_span(example, logits, longest=LONGEST):
     """(score over that of no answer, first, last character + 1) of the best span of at most `longest`."""
     at = np.flatnonzero(example.words[:, 0] >= 0)
     if not len(at):
-        return -math.inf if never_empty else 0.0, 0, 0
+        return -math.inf, 0, 0
     scores = logits[at, 0][:, None] + logits[at, 1][None]
     near = np.triu(np.ones_like(scores, bool)) & ~np.triu(np.ones_like(scores, bool), longest)
     scores = np.where(near, scores, -np.inf)
     a, b = np.unravel_index(scores.argmax(), scores.shape)
     over = float(scores[a, b] - logits[-1].sum())
-    if over <= 0 and not never_empty:
-        return 0.0, 0, 0
     return over, int(example.words[at[a], 0]), int(example.words[at[b], 1])
 
 

@@ -7,18 +7,18 @@ import random
 import re
 import sys
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from nanoencoder.tasks.files import id_of, local_files, read_files
+from nanoencoder.tasks.files import id_of
 from nanoencoder.tasks.kind import Example, Export, Kind, unit_vectors, with_eos
-from nanoencoder.tasks.task import SCORED, check_template, embedded, fill, get, read_table, terms
+from nanoencoder.tasks.task import SCORED, embedded, fill, get, read_table, terms
 
-ID_COLUMNS = ('_id', 'docid')
+SIDES = ('query', 'positive')     # of a training pair
+ID_COLUMNS = ('_id', 'docid')     # of BEIR and MLDR
 
 
 class Pair(NamedTuple):
@@ -36,21 +36,18 @@ class Retrieval(Kind):
     """
     whole_batch = True
 
-    def check(self):
-        if len(self.task.pair) != 2:
-            raise ValueError(f'pair is two templates, of query and positive, not {self.task.pair!r}')
-        for name, template in (('query', self.task.query), ('document', self.task.document),
-                               *(('pair', template) for template in self.task.pair)):
-            check_template(name, template)
-
     def load(self, training=True):
         task = self.task
         source = task.pairs or task.source
-        table = read_table(task, source, task.train)[0] if training else []
-        pairs = [make_pair(task, row, f'{source or task.dataset} {task.train} row {number}')
-                 for number, row in enumerate(table)]
+        pairs = []
+        for number, row in enumerate(read_table(task, source, task.train)[0] if training else ()):
+            where = f'{source or task.dataset} {task.train} row {number}'
+            for side in SIDES:
+                get(row, side, where)
+            pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
         queries, grades, corpus = embedded_sets(task) if embedded(task) else judged_sets(task)
-        rows = {split: judged_queries(task, split, queries, grades[split], corpus) for split in SCORED}
+        rows = {split: judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
+                for split in SCORED}
         return {'train': pairs, **rows, 'corpus': corpus}, ()
 
     def encode(self, rows, labels, tokenizer, max_length):
@@ -126,16 +123,9 @@ def excluded(batch):
 
 # -------------------------------------------------------------------------------------------------- the files
 
-def make_pair(task, row, where):
-    for column in ('query', 'positive'):
-        get(row, column, where)
-    return {side: fill(template, row, where) for side, template in zip(('query', 'positive'), task.pair)}
-
-
 def embedded_sets(task):
     """({query: text}, {split: {query: {document: grade}}}, {document: text}); ids are their queries'."""
-    tables = {split: read_table(task, task.source, name)[0]
-              for split, name in (('validation', task.validation), ('test', task.test))}
+    tables = {split: read_table(task, task.source, getattr(task, split))[0] for split in SCORED}
     rows = [row for table in tables.values() for row in table]
     return ({row['id']: task.query.format(text=row['query']) for row in rows},
             {split: {row['id']: {row['id']: 1} for row in table} for split, table in tables.items()},
@@ -144,43 +134,33 @@ def embedded_sets(task):
 
 def judged_sets(task):
     """The same of BEIR's and MLDR's files."""
-    queries, corpus = {}, {}
-    table = read_table(task, task.source, 'queries', 'queries')[0] if has_queries(task) else ()
-    for number, row in enumerate(table):
-        where = f'{task.dataset} queries row {number}'
-        add(queries, id_in(row, where), fill(task.query, row, where), where)
-    grades = {'test': judgements(task, task.test, queries)}
-    if task.validation:
-        grades['validation'] = judgements(task, task.validation, queries)
-    else:  # half of the test queries each; the authors drew theirs without a seed
+    queries = {}
+    grades = {split: judgements(task, name, queries) for split in SCORED if (name := getattr(task, split))}
+    if not queries:  # BEIR has a file of them; in MLDR's rows they stand beside their passages
+        table = read_table(task, task.source, 'queries', 'queries')[0]
+        queries = texts_by_id(table, task.query, f'{task.dataset} queries')
+    if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
         order = sorted(grades['test'])
         random.Random(42).shuffle(order)
-        half = set(order[:round(0.5 * len(order))])
-        grades['validation'] = {query: graded for query, graded in grades['test'].items() if query in half}
-        grades['test'] = {query: graded for query, graded in grades['test'].items() if query not in half}
+        half, every = set(order[:round(0.5 * len(order))]), grades['test']
+        grades['validation'] = {query: graded for query, graded in every.items() if query in half}
+        grades['test'] = {query: graded for query, graded in every.items() if query not in half}
     judged = {document for split in grades.values() for graded in split.values() for document in graded}
     only = (ID_COLUMNS, judged) if task.judged_only else None
-    for number, row in enumerate(read_table(task, task.source, 'corpus', 'corpus', only)[0]):
-        where = f'{task.dataset} corpus row {number}'
-        add(corpus, id_in(row, where), fill(task.document, {'title': '', **row}, where), where)
-    return queries, grades, corpus
+    table = read_table(task, task.source, 'corpus', 'corpus', only)[0]
+    return queries, grades, texts_by_id(table, task.document, f'{task.dataset} corpus')
 
 
-def has_queries(task):
-    """Whether queries have a file of their own (BEIR) rather than standing beside their passages (MLDR)."""
-    if not task.data:
-        return bool(task.qrels)
-    try:
-        return bool(local_files(Path(task.data), task.source, 'queries', 'queries'))
-    except ValueError:
-        return False
-
-
-def id_in(row, where):
-    name = id_of(row, ID_COLUMNS)
-    if name is None:
-        raise ValueError(f'{where}: has no column "_id", but {", ".join(map(str, row))}')
-    return name
+def texts_by_id(table, template, where):
+    """{id: text} of queries or documents, which may lack a title."""
+    texts = {}
+    for number, row in enumerate(table):
+        place = f'{where} row {number}'
+        name = id_of(row, ID_COLUMNS)
+        if name is None:
+            raise ValueError(f'{place}: has no column "_id", but {", ".join(map(str, row))}')
+        add(texts, name, fill(template, {'title': '', **row}, place), place)
+    return texts
 
 
 def add(texts, key, value, where):
@@ -192,11 +172,7 @@ def add(texts, key, value, where):
 
 def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
-    if task.data and has_queries(task) and not task.qrels:
-        files = local_files(Path(task.data), task.source, 'qrels', split)
-        table = read_files(files, quoting=task.quoting)[0]
-    else:
-        table = read_table(task, task.qrels or task.source, split)[0]
+    table = read_table(task, task.qrels or task.source, split, 'qrels' if task.data else '')[0]
     grades = {}
     for number, row in enumerate(table):
         where = f'{task.dataset} {split} judgement {number}'
@@ -217,9 +193,8 @@ def judgements(task, split, queries):
     return grades
 
 
-def judged_queries(task, split, queries, grades, corpus):
+def judged_queries(where, queries, grades, corpus):
     """The rows of a split. Queries without a relevant document are left out, and counted."""
-    where = f'{task.dataset} {split}'
     if lost := {document for graded in grades.values() for document in graded} - corpus.keys():
         raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r}')
     if unknown := grades.keys() - queries.keys():
@@ -245,14 +220,15 @@ def ranking(row, ids, scores, drop_same_id=False):
     if drop_same_id:
         scores = np.where([document == row['id'] for document in ids], -np.inf, scores)
     k = min(10, len(ids))
-    tenth = np.partition(scores, len(scores) - k)[len(scores) - k]
+    tenth = np.partition(scores, -k)[-k]
     at = np.flatnonzero((scores >= tenth) & np.isfinite(scores))
     best, tied = at[np.argsort(-scores[at], kind='stable')][:10], at[scores[at] == tenth]
-    grades = [row['grades'].get(ids[i], 0) for i in tied]
-    grades = sorted((grade for grade in grades if grade >= 1), reverse=True)
-    ranked = {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in best]}
-    more = {'tied': {'size': len(tied), 'grades': grades}} if len(at) > len(best) else {}
-    return ranked | {'scores': scores[best].tolist()} | more
+    ranked = {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in best],
+              'scores': scores[best].tolist()}
+    if len(at) > len(best):
+        grades = sorted((row['grades'].get(ids[i], 0) for i in tied), reverse=True)
+        ranked['tied'] = {'size': len(tied), 'grades': [grade for grade in grades if grade >= 1]}
+    return ranked
 
 
 def bm25(corpus, drop_same_id=False, k1=0.9, b=0.4):

@@ -13,24 +13,16 @@ from nanoencoder.tasks.task import SCORED, get, whole
 class Tagging(Kind):
     """Rows of id, words, tags."""
     per_token = True
-
-    @property
-    def column(self):
-        return self.task.tags
+    labelled_by = 'tags'
 
     def load(self, training=True):
         rows, labels = super().load(training)
         for split in rows if self.task.scheme == 'IOB2' else ():
-            count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2'))
-                        for row in rows[split])
+            count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in rows[split])
             if count:
-                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, and are read as '
-                      'conlleval reads them; if that is how the file marks them, say --scheme=IOB1',
-                      file=sys.stderr)
+                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, as conlleval allows; '
+                      'if that is how the file marks them, say --scheme=IOB1', file=sys.stderr)
         return rows, labels
-
-    def labels_in(self, row, where):
-        return get(row, self.column, where, list)
 
     def make_row(self, row, labels, where):
         words, tags = get(row, self.task.words, where, list), get(row, self.task.tags, where, list)
@@ -71,10 +63,10 @@ class Tagging(Kind):
     def predict(self, data, outputs):
         predictions = {}
         for split in SCORED:
-            triples = zip(data.rows[split], data.examples[split], outputs[split])
-            tags = [tags_of(row, example, logits, data.labels) for row, example, logits in triples]
-            predictions[split] = [{'id': row['id'], 'gold': row['tags'], 'pred': pred}
-                                  for row, pred in zip(data.rows[split], tags)]
+            read = zip(data.rows[split], data.examples[split], outputs[split])
+            predictions[split] = [
+                {'id': row['id'], 'gold': row['tags'], 'pred': tags_of(row, example, logits, data.labels)}
+                for row, example, logits in read]
         return predictions
 
     def baseline(self, rows):

@@ -1,11 +1,8 @@
-"""A task: its settings, its tables, what is asked of a row, what labels mean, predictions on disk."""
-import gzip
+"""A task: its settings, its tables, what is asked of a row, what labels mean."""
 import hashlib
 import json
 import math
 import re
-import shutil
-import string
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoencoder.docs import SPLITS
-from nanoencoder.durable import sha256, whole_folder
+from nanoencoder.metrics import KINDS
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import QUOTING, embedded_files, local_files, read_files, read_hub
 
@@ -22,7 +19,7 @@ SCORED = SPLITS[1:]
 
 @dataclass(frozen=True)
 class Task:
-    kind: str = ''                                     # SC, TC, QA or IR
+    kind: str = setting('', choices=tuple(KINDS))      # SC, TC, QA or IR
     dataset: str = setting('', fixes='rows')           # names the folder of its predictions
     source: str = setting('', fixes='rows')            # a dataset of the Hugging Face hub, or docs (embedded)
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
@@ -32,7 +29,7 @@ class Task:
     train: str = setting('train', fixes='rows')        # names of the splits or files
     validation: str = setting('validation', fixes='rows')  # empty: hold_out of the training rows
     test: str = setting('test', fixes='rows')
-    hold_out: float = setting(0.05, 0, 1, fixes='rows')    # drawn as `datasets` does with seed 42
+    hold_out: float = setting(0.05, 1e-9, 1 - 1e-9, fixes='rows')  # drawn as `datasets` does with seed 42
     # SC, QA
     template: str = setting('{text}', fixes='rows')    # of the row's columns; for QA it ends with {context}
     # SC, TC
@@ -67,38 +64,33 @@ class Task:
 
     def __post_init__(self):
         check(self)
-        if not self.kind:
-            raise ValueError("kind is empty: name a task's config first, as configs/tasks/docs_tc.py")
-        if not re.fullmatch(r'[\w-][\w.-]*', self.dataset):
-            raise ValueError(f'dataset must be the name of a folder, not {self.dataset!r}')
-        if not (self.source or self.data):
-            raise ValueError('source is empty: name a hub dataset, or give --data=<folder of local files>')
-        for name in ('train', 'test'):
-            if not getattr(self, name):
-                raise ValueError(f'{name} is empty: name the split or file')
-        for name in ('labels', 'score_on'):
-            values = getattr(self, name)
-            if not all(isinstance(value, str) for value in values) or len(set(values)) < len(values):
-                raise ValueError(f'{name} is a tuple of different names, not {values!r}')
-        if self.hold_out in (0, 1):
-            raise ValueError(f'hold_out must be between 0 and 1, not {self.hold_out}')
-        if not re.fullmatch(r'\w*', self.trained_on):
-            raise ValueError(f'trained_on must be letters, digits and _, not {self.trained_on!r}')
-        if not all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in self.label_map):
-            raise ValueError(f'label_map is ((in the file, meant), ...), not {self.label_map!r}')
+        template = 'text with columns in braces, as "Question: {question}"'
+        pairs = [isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in self.label_map]
+        for name, good, wanted in (
+                ('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder'),
+                ('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given'),
+                ('train', self.train, 'the name of a split or file'),
+                ('test', self.test, 'the name of a split or file'),
+                ('template', is_template(self.template), template),
+                ('query', is_template(self.query), template),
+                ('document', is_template(self.document), template),
+                ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
+                ('labels', are_names(self.labels), 'a tuple of different names'),
+                ('score_on', are_names(self.score_on), 'a tuple of different names'),
+                ('trained_on', re.fullmatch(r'\w*', self.trained_on), 'letters, digits and _'),
+                ('label_map', all(pairs), '((in the file, meant), ...)')):
+            if not good:
+                raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
 
 
-def check_template(name, template):
-    """Refuse a template that names no column in braces, or anything but names."""
-    try:
-        parts = [part for part in string.Formatter().parse(template) if part[1] is not None]
-        good = parts and all(re.fullmatch(r'\w+', column) and not spec and not conversion
-                             for _, column, spec, conversion in parts)
-    except (ValueError, TypeError):
-        good = False
-    if not good:
-        raise ValueError(f'{name} must be text with columns in braces, as "Question: {{question}}", '
-                         f'not {template!r}')
+def are_names(values):
+    return all(isinstance(value, str) for value in values) and len(set(values)) == len(values)
+
+
+def is_template(text):
+    """Whether it has columns in braces, and braces for nothing else."""
+    match = re.fullmatch(r'(?:[^{}]|{{|}}|({[^\W\d]\w*}))*', str(text))
+    return bool(match and match[1])
 
 
 # ------------------------------------------------------------------------------------------- what a row holds
@@ -139,26 +131,31 @@ def terms(text):
 class Labels:
     """A task's labels: what names and numbers of its files mean. Counts what label_map changes."""
 
-    def __init__(self, task, tables=(), column=''):
-        self.meant, self.mapped, self.names = dict(task.label_map), Counter(), task.labels
-        in_files = {split: tuple(names[column]) for split, (_, names) in dict(tables).items()
-                    if column in names}
-        if len(set(in_files.values())) > 1:
-            raise ValueError(f'{task.dataset}: the splits order their labels differently: {in_files}')
-        self.numbered = next(iter(in_files.values()), ())  # what numbers stand for
+    def __init__(self, task, tables, column):
+        self.meant, self.mapped = dict(task.label_map), Counter()
+        orders = {split: tuple(names[column]) for split, (_, names) in tables.items() if column in names}
+        if len(set(orders.values())) > 1:
+            raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
+        self.numbered = next(iter(orders.values()), ())  # what numbers stand for
         known = tuple(dict.fromkeys(self.meant.get(name, name) for name in self.numbered))
-        if known and self.names and known != self.names:
+        if known and task.labels and known != task.labels:
             raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(known)}; '
-                             f'the task says {", ".join(self.names)}')
-        self.names = self.names or known
+                             f'the task says {", ".join(task.labels)}')
+        self.names = task.labels or known
+        if column and not self.names:
+            self.names = self.inferred(tables['train'][0], column, f'{task.dataset} train')
 
-    def infer(self, values, where):
-        """Take the labels that occur in train, sorted, "O" first."""
-        if numbers := [value for value in values if not isinstance(value, str)]:
-            raise ValueError(f'{where} holds {numbers[0]!r}, not a name: '
-                             'give `labels` in the order of their numbers')
-        names = {self.meant.get(value, value) for value in values}
-        self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
+    def inferred(self, rows, column, where):
+        """The labels that occur in train, sorted, "O" first."""
+        names = set()
+        for number, row in enumerate(rows):
+            value = get(row, column, f'{where} row {number}', object)
+            for label in value if isinstance(value, list) else [value]:
+                if not isinstance(label, str):
+                    raise ValueError(f'{where}: column {column!r} holds {label!r}, not a name: '
+                                     'give `labels` in the order of their numbers')
+                names.add(self.meant.get(label, label))
+        return tuple(sorted(names, key=lambda name: (name != 'O', name)))
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
@@ -192,7 +189,7 @@ def read_table(task, source, split, subset='', only=None):
 
 
 def train_test_split(n, share, seed=42):
-    """(kept, held): indices of n rows, as `datasets` draws them for train_size=1 - share."""
+    """(training, held out): indices of n rows, as `datasets` draws them for train_size=1 - share."""
     held = n - math.floor((1 - share) * n)
     order = np.random.default_rng(seed).permutation(n)
     if not 0 < held < n:
@@ -208,26 +205,3 @@ def fingerprint(rows, parts=(*SCORED, 'corpus')):
         for item in sorted(content.items()) if isinstance(content, dict) else content:
             digest.update(json.dumps(item, sort_keys=True).encode())
     return digest.hexdigest()
-
-
-# ------------------------------------------------------------------------------------------------ predictions
-
-def write_run(folder, about, rows, log=()):
-    """A run's folder, whole or not at all: {split: rows} as .jsonl.gz, run.json, log.jsonl."""
-    try:
-        with whole_folder(folder) as temporary:
-            for split, predictions in rows.items():
-                lines = (json.dumps(row, ensure_ascii=False) + '\n' for row in predictions)
-                with open(temporary / f'{split}.jsonl.gz', 'wb') as raw, \
-                        gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
-                    file.writelines(line.encode('utf-8', 'replace') for line in lines)
-            about = about | {'sha256': {path.name: sha256(path) for path in sorted(temporary.iterdir())}}
-            about = json.dumps(about, indent=1, ensure_ascii=False) + '\n'
-            (temporary / 'run.json').write_text(about, encoding='utf-8')
-            lines = ''.join(json.dumps(line) + '\n' for line in log)
-            (temporary / 'log.jsonl').write_text(lines, encoding='utf-8')
-    except OSError:  # another process wrote it at the same time
-        if not (folder / 'run.json').exists():
-            raise
-    for left in folder.parent.glob(f'.{folder.name}.*.tmp'):  # of a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
