@@ -1,4 +1,5 @@
-# An hour of one GPU: 51 M parameters, 1.6 B tokens. For ablations; sizes and rates are ours, not the paper's.
+# For ablations on one GPU: 51 M parameters, 1.6 B tokens. --dry_run estimates 0.3 hours of an H100; it has
+# not been run yet. Sizes and rates are ours, not the paper's.
 #   python data.py configs/corpora/fineweb_edu_2b.py
 #   python pretrain.py configs/small.py --name=small-clm-mlm --phases='(("clm", 3_000), ("mlm", 9_000))'
 name = "small"
