@@ -45,7 +45,7 @@ class Settings(tasks.Task):
     model: str = setting('', fixes='nothing')        # a checkpoint, a hub id, or a run: its newest checkpoint
     untrained: bool = setting(False, fixes='nothing')    # only the sizes and tokenizer of `model`: the floor
     name: str = setting('', fixes='nothing')         # of the model in predictions; empty: its run's
-    # the paper, section 2; the rest of the optimiser from the authors' run files
+    # the paper, section 2; the rest of the optimizer from the authors' run files
     lr: float = setting(1e-4, 0)
     seed: int = setting(0, 0, 2 ** 63)               # of the head's weights and the order of the data
     lrs: tuple = setting((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4), fixes='nothing')  # of --grid

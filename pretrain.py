@@ -47,7 +47,7 @@ class Settings:
     mask_replace: tuple = (1.0, 0.0, 0.0)  # masked tokens become mask, random, stay; BERT: 0.8, 0.1, 0.1
     first_row: int = setting(0, 0, 2 ** 62)  # step 0's; the paper's CPT starts behind its parent
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
-    # the optimiser: AdamW, and warm-up, stable, decay (paper, section 2 and appendix A)
+    # the optimizer: AdamW, and warm-up, stable, decay (paper, section 2 and appendix A)
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
     decay_steps: int = setting(2_000, 0)  # the last ones, or a share; 2,000 at every length in the paper
@@ -64,12 +64,12 @@ class Settings:
     save_every: int = free(1_000, 0)  # steps; 0: only at the end
     save_at: tuple = free(())       # steps whose checkpoints are always kept
     keep: int = free(2, 1)          # newest other checkpoints kept
-    parallel: str = free('ddp', choices=('ddp', 'fsdp'))  # fsdp shards weights, gradients and optimiser
+    parallel: str = free('ddp', choices=('ddp', 'fsdp'))  # fsdp shards weights, gradients and optimizer
     device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))  # auto: cuda, else mps, else cpu
     dtype: str = free('auto', choices=('auto', 'fp32', 'bf16'))  # weights and moments are fp32
     compile: bool = free(False)     # torch.compile what stands around attention
     recompute: bool = free(False)   # activations in the backward pass: less memory, a third more time
-    branch_from: str = free('')     # another run's checkpoint to continue, optimiser and data position too
+    branch_from: str = free('')     # another run's checkpoint to continue, optimizer and data position too
     weights_from: str = free('')    # start from the weights of a checkpoint or hub id, and its sizes
     new_head: bool = free(False)    # with weights_from: begin with a new output head, which it may lack
     out: str = free('out')          # folder of all runs

@@ -78,7 +78,7 @@ def compare_origin(cfg, corpus, world, schedule):
     fresh['base_model'] = checkpoint.base_model()
     fresh['origin'] = f'with the weights of {checkpoint.described()}'
     how = (f'weights from {checkpoint.folder}{"".join(f", {change}" for change in changes)}; '
-           f'fresh optimiser, data from row {cfg.first_row:,}')
+           f'fresh optimizer, data from row {cfg.first_row:,}')
     return Origin(checkpoint.folder, fresh, how, new_ids)
 
 
