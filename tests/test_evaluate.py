@@ -1,4 +1,5 @@
-"""Scores against the libraries and scripts that define them, intervals against scipy and simulation, the paper's own cells."""
+"""Scores against the libraries and scripts that define them, intervals against scipy and simulation,
+the paper's own cells."""
 import gzip
 import json
 import random
@@ -38,9 +39,11 @@ def test_entities_equal_seqeval(scheme):
     strict = {'IOB1': seqeval.scheme.IOB1, 'IOB2': seqeval.scheme.IOB2}
     for tags in sentences(6_000, 1):
         if scheme == 'conlleval':
-            theirs = {(kind, start, end + 1) for kind, start, end in seqeval.metrics.sequence_labeling.get_entities(tags)}
+            chunks = seqeval.metrics.sequence_labeling.get_entities(tags)
+            theirs = {(kind, start, end + 1) for kind, start, end in chunks}
         else:
-            theirs = {(entity.tag, entity.start, entity.end) for entity in seqeval.scheme.Tokens(tags, strict[scheme]).entities}
+            tokens = seqeval.scheme.Tokens(tags, strict[scheme])
+            theirs = {(entity.tag, entity.start, entity.end) for entity in tokens.entities}
         assert metrics.entities(tags, scheme) == theirs, tags
 
 
@@ -62,7 +65,7 @@ def test_entity_f1_equals_seqeval(scheme):
     (['I-PER', 'I-PER', 'O'], {('PER', 0, 2)}),                        # IOB1: I- begins after O
     (['I-PER', 'B-PER'], {('PER', 0, 1), ('PER', 1, 2)}),              # IOB1: B- where two of a type touch
     (['B-PER', 'B-PER'], {('PER', 0, 1), ('PER', 1, 2)}),
-    (['B-PER', 'I-LOC'], {('PER', 0, 1), ('LOC', 1, 2)}),              # another type ends the one and begins the next
+    (['B-PER', 'I-LOC'], {('PER', 0, 1), ('LOC', 1, 2)}),              # another type begins a new chunk
     (['B-LOC', 'I-LOC', 'O', 'I-LOC'], {('LOC', 0, 2), ('LOC', 3, 4)}),
     (['O', 'O'], set()),
 ])
@@ -85,7 +88,8 @@ def test_macro_f1_and_accuracy_equal_sklearn():
             sklearn.metrics.f1_score(golds, preds, average='macro', zero_division=0), abs=1e-12)
         rows = [{'id': 0, 'gold': gold, 'pred': pred} for gold, pred in zip(golds, preds)]
         name, numerators, denominators, others = metrics.standard_scores('SC', rows)
-        assert metrics.ratio(numerators, denominators) == pytest.approx(sklearn.metrics.accuracy_score(golds, preds))
+        accuracy = sklearn.metrics.accuracy_score(golds, preds)
+        assert metrics.ratio(numerators, denominators) == pytest.approx(accuracy)
 
 
 # -------------------------------------------------------------------------------------------------- answers
@@ -94,19 +98,23 @@ WORDS = ['the', 'a', 'The', 'cat', 'cat,', 'Cat!', 'sat', '42', 'An', "it's", ' 
 
 
 def test_answers_equal_torchmetrics_squad():
-    """Its squad is the v1.1 script; thousands of random answers with articles, punctuation, case, and nothing at all."""
-    from torchmetrics.functional.text.squad import _compute_exact_match_score, _compute_f1_score, _metric_max_over_ground_truths
+    """Its squad is the v1.1 script; random answers with articles, punctuation, case, and nothing at all."""
+    from torchmetrics.functional.text.squad import (_compute_exact_match_score, _compute_f1_score,
+                                                    _metric_max_over_ground_truths)
     draw = random.Random(3)
     for _ in range(5_000):
-        pred, *golds = (' '.join(draw.choices(WORDS, k=draw.randint(1, 4))) for _ in range(draw.randint(2, 4)))
+        pred, *golds = (' '.join(draw.choices(WORDS, k=draw.randint(1, 4)))
+                        for _ in range(draw.randint(2, 4)))
         golds = [gold for gold in golds if metrics.normalise(gold)] or ['cat']
         if not metrics.normalise(pred):
             continue  # v1.1 has no empty answers; v2's rule is tested below
-        for ours, theirs in ((metrics.token_f1, _compute_f1_score), (metrics.exact_match, _compute_exact_match_score)):
-            assert metrics.best(ours, pred, golds) == pytest.approx(float(_metric_max_over_ground_truths(theirs, pred, golds)))
+        for ours, theirs in ((metrics.token_f1, _compute_f1_score),
+                             (metrics.exact_match, _compute_exact_match_score)):
+            their_best = float(_metric_max_over_ground_truths(theirs, pred, golds))
+            assert metrics.best(ours, pred, golds) == pytest.approx(their_best)
 
 
-@pytest.mark.parametrize('pred, golds, exact, f1', [  # by the definitions of the official scripts, worked by hand
+@pytest.mark.parametrize('pred, golds, exact, f1', [  # worked by hand from the official scripts
     ('the Cat sat', ['cat sat.'], 1, 1),
     ('cat sat', ['the cat', 'sat mat'], 0, 2 / 3),          # the cat is "cat": 2 x 1 / (2 + 1)
     ('cat cat', ['cat'], 0, 2 / 3),                         # counted as often as both have it
@@ -121,10 +129,12 @@ def test_squad_v2_by_hand(pred, golds, exact, f1):
 
 def test_answered_and_unanswered_questions_are_scored_apart():
     rows = [{'id': 0, 'golds': ['cat'], 'pred': 'cat'}, {'id': 1, 'golds': ['cat sat'], 'pred': 'cat'},
-            {'id': 2, 'golds': [], 'pred': ''}, {'id': 3, 'golds': [], 'pred': 'mat'}, {'id': 4, 'golds': [], 'pred': ''}]
+            {'id': 2, 'golds': [], 'pred': ''}, {'id': 3, 'golds': [], 'pred': 'mat'},
+            {'id': 4, 'golds': [], 'pred': ''}]
     name, numerators, denominators, others = metrics.standard_scores('QA', rows)
     assert metrics.ratio(numerators, denominators) == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
-    assert others == {'exact': 3 / 5, 'HasAns exact': 1 / 2, 'HasAns F1': pytest.approx(5 / 6), 'HasAns questions': 2,
+    assert others == {'exact': 3 / 5,
+                      'HasAns exact': 1 / 2, 'HasAns F1': pytest.approx(5 / 6), 'HasAns questions': 2,
                       'NoAns exact': 2 / 3, 'NoAns F1': 2 / 3, 'NoAns questions': 3}
 
 
@@ -135,7 +145,8 @@ def rankings(count, seed, graded):
     draw = random.Random(seed)
     for _ in range(count):
         documents = [f'd{k}' for k in range(draw.randint(1, 30))]
-        grades = {document: draw.randint(0, 3 if graded else 1) for document in draw.sample(documents, draw.randint(1, len(documents)))}
+        judged = draw.sample(documents, draw.randint(1, len(documents)))
+        grades = {document: draw.randint(0, 3 if graded else 1) for document in judged}
         grades['d0'] = 1
         yield grades, {document: draw.choice([0.1, 0.2, 0.3, 0.7, draw.random()]) for document in documents}
 
@@ -149,8 +160,8 @@ def ranked(grades, scores):
                 for docs in (listed, listed[:10]))
     if len(listed) > 10:
         tied = [document for document in listed if scores[document] == tenth]
-        row['tied'] = {'size': len(tied), 'grades': sorted((grades[document] for document in tied if grades.get(document, 0) >= 1),
-                                                           reverse=True)}
+        relevant = [grades[document] for document in tied if grades.get(document, 0) >= 1]
+        row['tied'] = {'size': len(tied), 'grades': sorted(relevant, reverse=True)}
     return row, old
 
 
@@ -158,9 +169,11 @@ def ranked(grades, scores):
 def test_ndcg_equals_trec_eval(graded):
     for grades, scores in rankings(2_000, 4, graded):
         scores = {document: round(score, 6) for document, score in scores.items()}
-        theirs = pytrec_eval.RelevanceEvaluator({'q': grades}, {'ndcg_cut.10'}).evaluate({'q': scores})['q']['ndcg_cut_10']
+        evaluator = pytrec_eval.RelevanceEvaluator({'q': grades}, {'ndcg_cut.10'})
+        theirs = evaluator.evaluate({'q': scores})['q']['ndcg_cut_10']
         row, old = ranked(grades, scores)
-        assert metrics.ndcg(grades, row['docs']) == metrics.ndcg(grades, old['docs']) == pytest.approx(theirs, abs=1e-9)
+        ours = metrics.ndcg(grades, row['docs'])
+        assert ours == metrics.ndcg(grades, old['docs']) == pytest.approx(theirs, abs=1e-9)
 
 
 def test_the_papers_ndcg_equals_sklearn():
@@ -173,8 +186,10 @@ def test_the_papers_ndcg_equals_sklearn():
         order = sorted(scores)
         row, old = ranked(grades, scores)
         cut += 'tied' in row
-        theirs = sklearn.metrics.ndcg_score([[grades.get(d, 0) for d in order]], [[scores[d] for d in order]], k=10)
-        assert metrics.ndcg_of_ties(grades, row['docs'], row['scores'], row.get('tied')) == pytest.approx(theirs, abs=1e-9)
+        theirs = sklearn.metrics.ndcg_score([[grades.get(document, 0) for document in order]],
+                                            [[scores[document] for document in order]], k=10)
+        ours = metrics.ndcg_of_ties(grades, row['docs'], row['scores'], row.get('tied'))
+        assert ours == pytest.approx(theirs, abs=1e-9)
         assert metrics.ndcg_of_ties(grades, old['docs'], old['scores']) == pytest.approx(theirs, abs=1e-9)
         assert metrics.KINDS['IR'].paper(row) == metrics.KINDS['IR'].paper(old)
     assert cut > 500
@@ -191,10 +206,13 @@ def test_ties_do_not_make_a_perfect_score():
 
 def test_bootstrap_equals_scipy():
     random_ = np.random.default_rng(6)
-    for scores in (random_.random(200), (random_.random(300) < 0.8).astype(float), random_.lognormal(size=150)):
-        theirs = scipy.stats.bootstrap((scores,), np.mean, n_resamples=40_000, method='percentile', rng=1).confidence_interval
+    for scores in (random_.random(200), (random_.random(300) < 0.8).astype(float),
+                   random_.lognormal(size=150)):
+        bootstrap = scipy.stats.bootstrap((scores,), np.mean, n_resamples=40_000, method='percentile', rng=1)
+        theirs = bootstrap.confidence_interval
         ours = protocols.interval(protocols.bootstrap(scores, resamples=40_000)[:, 0])
-        assert ours == pytest.approx(tuple(theirs), abs=0.02 * (theirs.high - theirs.low) + 1.01 / len(scores) * (scores.max() == 1))
+        tolerance = 0.02 * (theirs.high - theirs.low) + 1.01 / len(scores) * (scores.max() == 1)
+        assert ours == pytest.approx(tuple(theirs), abs=tolerance)
 
 
 def test_bootstrap_of_a_ratio_equals_scipy():
@@ -202,8 +220,9 @@ def test_bootstrap_of_a_ratio_equals_scipy():
     random_ = np.random.default_rng(7)
     below = random_.integers(0, 6, 250).astype(float)
     above = np.floor(below * random_.random(250))
-    theirs = scipy.stats.bootstrap((above, below), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, n_resamples=20_000,
-                                   method='percentile', rng=1).confidence_interval
+    bootstrap = scipy.stats.bootstrap((above, below), lambda a, b, axis: a.sum(axis) / b.sum(axis),
+                                      paired=True, n_resamples=20_000, method='percentile', rng=1)
+    theirs = bootstrap.confidence_interval
     ours = protocols.interval(protocols.bootstrap(above, below, resamples=20_000)[:, 0])
     assert ours == pytest.approx(tuple(theirs), abs=0.03 * (theirs.high - theirs.low))
     both = protocols.bootstrap([above, above], [below, below], resamples=500)
@@ -233,17 +252,18 @@ def instances(scores):
 
 @pytest.mark.parametrize('seeds', [1, 3, 5])
 def test_intervals_hold_what_they_say(seeds):
-    """Scores with a spread over instances, over seeds (but for one seed, which cannot show it), and of both together."""
+    """Scores with a spread over instances, over seeds (which a single seed cannot show), and of both."""
     random_ = np.random.default_rng(9)
     held, trials, n = 0, 600, 60
     for trial in range(trials):
-        hard = random_.normal(0, 0.2, n)                                          # what instances have in common in all seeds
+        hard = random_.normal(0, 0.2, n)  # what instances have in common in all seeds
         luck = random_.normal(0, 0.03, (seeds, 1)) if seeds > 1 else np.zeros((1, 1))
         scores = 0.6 + hard + luck + random_.normal(0, 0.05, (seeds, n))
         runs = [protocols.Run('m', 'SC', f'd{trial}', 1e-4, seed, 0.0, float(scores[seed].mean()),
                               instances=instances(scores[seed])) for seed in range(seeds)]
         cfg = evaluate.Settings(resamples=1_000, seed=trial)
-        draws = protocols.instance_draws(runs, cfg) + protocols.seed_draws({run.seed: run.test for run in runs}, cfg)
+        means = {run.seed: run.test for run in runs}
+        draws = protocols.instance_draws(runs, cfg) + protocols.seed_draws(means, cfg)
         low, high = protocols.interval(draws)
         held += low <= 0.6 <= high
     assert 0.93 <= held / trials <= 0.975, held / trials
@@ -253,9 +273,10 @@ def test_paired_test_under_the_null_and_not():
     random_ = np.random.default_rng(10)
 
     def cell(model, shift, hard):
-        scores = {seed: hard + shift + random_.normal(0, 0.1, len(hard)) + random_.normal(0, 0.01) for seed in range(5)}
-        runs = tuple(protocols.Run(model, 'SC', 'd', 1e-4, seed, 0.0, float(of_seed.mean()), instances=instances(of_seed))
-                     for seed, of_seed in scores.items())
+        scores = {seed: hard + shift + random_.normal(0, 0.1, len(hard)) + random_.normal(0, 0.01)
+                  for seed in range(5)}
+        runs = tuple(protocols.Run(model, 'SC', 'd', 1e-4, seed, 0.0, float(of_seed.mean()),
+                                   instances=instances(of_seed)) for seed, of_seed in scores.items())
         means = {run.seed: run.test for run in runs}
         return protocols.Cell(np.mean(list(means.values())), 0, 0, None, means, runs)
     cfg = evaluate.Settings(resamples=1_000)
@@ -263,7 +284,8 @@ def test_paired_test_under_the_null_and_not():
     for _ in range(200):
         hard = random_.normal(0.5, 0.3, 80)
         p_values.append(protocols.paired(cell('a', 0, hard), cell('b', 0, hard), cfg)[2])
-    assert np.mean(np.array(p_values) < 0.05) < 0.09 and 0.4 < np.median(p_values) < 0.7  # a little too careful
+    assert np.mean(np.array(p_values) < 0.05) < 0.09
+    assert 0.4 < np.median(p_values) < 0.7  # a little too careful
     hard = random_.normal(0.5, 0.3, 80)
     low, high, p = protocols.paired(cell('a', 0, hard), cell('b', 0.1, hard), cfg)
     assert 0 < low < 0.1 < high and p < 0.01
@@ -275,12 +297,13 @@ def test_the_papers_cells_from_its_own_runs():
     cfg = evaluate.Settings(runs=str(ROOT / 'tests/authors_runs.csv'), protocol='paper')
     problems = []
     cells = protocols.make_cells(evaluate.read_runs(cfg, problems), cfg, problems)
-    said = {key: str(cell) for key, cell in cells.items()}
-    assert said == {('210m-clm-42k', 'SC', 'sst2'): '90.00 (0.30)', ('210m-clm-42k', 'SC', 'qqp'): '83.84 (0.27)',
-                    ('210m-clm-42k', 'SC', 'mnli'): '74.56 (0.16)', ('210m-clm-42k', 'SC', 'Average'): '82.80 (0.02)',
-                    ('610m-clm-42k', 'TC', 'uner_en'): '93.12 (0.29)'}
+    texts = {key: str(cell) for key, cell in cells.items()}
+    assert texts == {
+        ('210m-clm-42k', 'SC', 'sst2'): '90.00 (0.30)', ('210m-clm-42k', 'SC', 'qqp'): '83.84 (0.27)',
+        ('210m-clm-42k', 'SC', 'mnli'): '74.56 (0.16)', ('210m-clm-42k', 'SC', 'Average'): '82.80 (0.02)',
+        ('610m-clm-42k', 'TC', 'uner_en'): '93.12 (0.29)'}
     assert not problems
-    for (model, task, dataset), text in said.items():
+    for (model, task, dataset), text in texts.items():
         mean, half = paper.numbers()[model, task, paper.DATASETS.get(dataset, dataset)]
         assert text == f'{mean:.2f} ({half:.2f})'
 
@@ -289,7 +312,8 @@ def test_the_tables_averages_are_those_of_their_columns():
     numbers = paper.numbers()
     for (model, task, dataset), (mean, _) in numbers.items():
         if dataset == 'Average':
-            others = [value for key, (value, _) in numbers.items() if key[:2] == (model, task) and key[2] != 'Average']
+            others = [value for key, (value, _) in numbers.items()
+                      if key[:2] == (model, task) and key[2] != 'Average']
             assert len(others) == 3 and np.mean(others) == pytest.approx(mean, abs=0.011)
 
 
@@ -335,8 +359,9 @@ def predictions(tmp_path):
     draw = random.Random(11)
     for model, skill in (('good', 0.9), ('poor', 0.6)):
         for lr in ('1e-04', '1e-03'):
+            accuracy = skill - (lr == '1e-03') * 0.2
             for seed in range(3):
-                rows = [{'id': k, 'gold': 'yes', 'pred': 'yes' if draw.random() < skill - (lr == '1e-03') * 0.2 else 'no'}
+                rows = [{'id': k, 'gold': 'yes', 'pred': 'yes' if draw.random() < accuracy else 'no'}
                         for k in range(200)]
                 write_predictions(tmp_path / 'predictions' / model / 'SC' / 'toy' / f'lr{lr}_sd{seed}', rows)
     return tmp_path
@@ -350,7 +375,8 @@ def test_scores_lie_beside_the_predictions_and_are_computed_once(predictions):
     result = run_script('evaluate.py', 'table', *options(predictions))
     assert result.returncode == 0 and not result.stderr
     good, poor = (line for line in result.stdout.splitlines() if line.startswith(('good', 'poor')))
-    assert '1e-04' in good and 'n=200' in result.stdout and float(good.split()[3]) > 80 > float(poor.split()[3])
+    assert '1e-04' in good and 'n=200' in result.stdout
+    assert float(good.split()[3]) > 80 > float(poor.split()[3])
     run = predictions / 'predictions/good/SC/toy/lr1e-04_sd0'
     scores = json.loads((run / 'scores.json').read_text())
     assert set(scores) == {'version', 'sha256', 'name', 'validation', 'test'} and scores['name'] == 'accuracy'
@@ -360,8 +386,8 @@ def test_scores_lie_beside_the_predictions_and_are_computed_once(predictions):
     def shown_with(**changes):
         (run / 'scores.json').write_text(json.dumps(scores | changes))
         return run_script('evaluate.py', 'table', *options(predictions)).stdout
-    lowered = {split: {'standard': scores[split]['standard'] | {'score': 0.0}, 'paper': scores[split]['paper']}
-               for split in ('validation', 'test')}
+    lowered = {split: {'standard': scores[split]['standard'] | {'score': 0.0},
+                       'paper': scores[split]['paper']} for split in ('validation', 'test')}
     assert shown_with(**lowered) != result.stdout                       # read, not computed
     assert shown_with(**lowered, version=0) == result.stdout            # of an older program
     assert json.loads((run / 'scores.json').read_text()) == scores
@@ -371,15 +397,20 @@ def test_scores_lie_beside_the_predictions_and_are_computed_once(predictions):
 
 
 def test_only_chosen_runs_are_read_again_for_their_instances(predictions, monkeypatch):
-    read = []
-    reader = evaluate.read_predictions
-    monkeypatch.setattr(evaluate, 'read_predictions', lambda folder, kind: (read.append(folder.name), reader(folder, kind))[1])
+    folders, read_predictions = [], evaluate.read_predictions
+
+    def listed(folder, kind):
+        folders.append(folder.name)
+        return read_predictions(folder, kind)
+    monkeypatch.setattr(evaluate, 'read_predictions', listed)
     cfg = evaluate.Settings(predictions=str(predictions / 'predictions'), resamples=100)
     runs = evaluate.read_runs(cfg, [])
-    assert len(runs) == len(read) == 12
-    assert not any(isinstance(getattr(run, name), (dict, list)) for run in runs for name in ('validation', 'test', 'instances'))
+    assert len(runs) == len(folders) == 12
+    fields = [getattr(run, name) for run in runs for name in ('validation', 'test', 'instances')]
+    assert not any(isinstance(field, (dict, list)) for field in fields)
     protocols.make_cells(runs, cfg, [])
-    assert sorted(read[12:]) == sorted(f'lr1e-04_sd{seed}' for seed in (0, 1, 2) for model in ('good', 'poor'))
+    chosen = [f'lr1e-04_sd{seed}' for seed in (0, 1, 2) for model in ('good', 'poor')]
+    assert sorted(folders[12:]) == sorted(chosen)
 
 
 def export(folder, *more):
@@ -405,8 +436,10 @@ def test_results_of_retrieval_name_what_was_trained_on(tmp_path):
     write_predictions(tmp_path / 'predictions/m/IR/nq/lr1e-04_sd0', [row], {'trained_on': 'msmarco_pairs'})
     assert export(tmp_path).returncode == 0
     content = json.loads((tmp_path / 'results/m/IR/nq/msmarco_pairs_lr1e-04_sd0/results.json').read_text())
-    assert content['test']['score'] == pytest.approx((1 + 1 / np.log2(3)) / 2)  # of a tie the mean, as in the paper
-    shown = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/none', f'--results={tmp_path}/results', '--protocol=paper')
+    mean_over_the_tie = (1 + 1 / np.log2(3)) / 2  # as in the paper
+    assert content['test']['score'] == pytest.approx(mean_over_the_tie)
+    shown = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/none',
+                       f'--results={tmp_path}/results', '--protocol=paper')
     assert shown.returncode == 0 and f'{100 * content["test"]["score"]:.2f} (one seed)' in shown.stdout
 
 
@@ -420,15 +453,20 @@ def test_results_are_read_and_never_written(predictions):
     theirs = predictions / 'results/theirs/SC/toy'
     shutil.copytree(predictions / 'results/good/SC/toy', theirs)
     path = predictions / 'results/good/SC/toy/lr1e-04_sd0/results.json'
-    path.write_text(json.dumps({split: {'score': 0.0, 'scores_i': [0.0]} for split in ('validation', 'test')}))
-    before, alone = tree(predictions / 'results'), options(predictions, '--protocol=paper', '--models=good,poor')
-    both = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper', f'--results={predictions}/results'))
-    assert both.returncode == 1 and both.stderr.count('warning') == 1 and '12 of its runs are in' in both.stderr
+    lowered = {split: {'score': 0.0, 'scores_i': [0.0]} for split in ('validation', 'test')}
+    path.write_text(json.dumps(lowered))
+    before = tree(predictions / 'results')
+    with_results = options(predictions, '--protocol=paper', f'--results={predictions}/results')
+    both = run_script('evaluate.py', 'table', *with_results)
+    assert both.returncode == 1 and both.stderr.count('warning') == 1
+    assert '12 of its runs are in' in both.stderr
     assert tree(predictions / 'results') == before
-    rows = {line.split()[0]: line.split()[1:] for line in both.stdout.splitlines() if line.startswith(('good', 'poor', 'theirs'))}
+    lines = [line.split() for line in both.stdout.splitlines()]
+    rows = {line[0]: line[1:] for line in lines if line and line[0] in ('good', 'poor', 'theirs')}
     assert rows['theirs'] == rows['good'] != rows['poor']
-    assert [line.split() for line in run_script('evaluate.py', 'table', *alone).stdout.splitlines()[1:3]] == [
-        [name, *rows[name]] for name in ('good', 'poor')]
+    without = options(predictions, '--protocol=paper', '--models=good,poor')
+    alone = run_script('evaluate.py', 'table', *without).stdout.splitlines()[1:3]
+    assert [line.split() for line in alone] == [[name, *rows[name]] for name in ('good', 'poor')]
 
 
 def test_results_of_commit_7605c98_serve_both_protocols(predictions):
@@ -437,26 +475,31 @@ def test_results_of_commit_7605c98_serve_both_protocols(predictions):
     shown = [run_script('evaluate.py', 'table', *words).stdout for words in asked]
     assert export(predictions).returncode == 0
     for path in (predictions / 'predictions').rglob('scores.json'):
-        about, scores = json.loads(path.with_name('run.json').read_text()), json.loads(path.read_text())
-        target = predictions / 'results' / path.parent.relative_to(predictions / 'predictions') / 'standard.json'
-        target.write_text(json.dumps({'run': 'digest', 'settings': {}, 'name': scores['name'], 'kind': about['kind'],
-                                      'weights': about['weights'], 'pretraining': None, 'data': None, 'grid': None}
-                                     | {split: scores[split]['standard'] for split in ('validation', 'test')}))
+        about = json.loads(path.with_name('run.json').read_text())
+        scores = json.loads(path.read_text())
+        standard = {'run': 'digest', 'settings': {}, 'name': scores['name'], 'kind': about['kind'],
+                    'weights': about['weights'], 'pretraining': None, 'data': None, 'grid': None}
+        standard |= {split: scores[split]['standard'] for split in ('validation', 'test')}
+        run = path.parent.relative_to(predictions / 'predictions')
+        (predictions / 'results' / run / 'standard.json').write_text(json.dumps(standard))
     shutil.rmtree(predictions / 'predictions')
     before = tree(predictions / 'results')
-    assert [run_script('evaluate.py', 'table', *words, f'--results={predictions}/results').stdout for words in asked] == shown
+    results = f'--results={predictions}/results'
+    assert [run_script('evaluate.py', 'table', *words, results).stdout for words in asked] == shown
     assert tree(predictions / 'results') == before
 
 
 def test_missing_and_damaged_runs_are_named_and_the_rest_goes_on(predictions):
     folder = predictions / 'predictions/good/SC/toy'
     shutil.rmtree(folder / 'lr1e-04_sd1')
-    (folder / 'lr1e-03_sd2/test.jsonl.gz').write_bytes((folder / 'lr1e-03_sd2/test.jsonl.gz').read_bytes()[:40])
+    damaged = folder / 'lr1e-03_sd2/test.jsonl.gz'
+    damaged.write_bytes(damaged.read_bytes()[:40])
     (predictions / 'predictions/poor/SC/toy/lr1e-03_sd0/run.json').write_text('{"kind": ')
     result = run_script('evaluate.py', 'table', *options(predictions))
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert 'good/SC/toy: missing' in result.stderr and 'lr1e-04_sd1' in result.stderr
-    assert 'lr1e-03_sd2/test.jsonl.gz: missing or damaged' in result.stderr and 'lr1e-03_sd0/run.json' in result.stderr
+    assert 'lr1e-03_sd2/test.jsonl.gz: missing or damaged' in result.stderr
+    assert 'lr1e-03_sd0/run.json' in result.stderr
     assert result.stdout.count('\ngood') + result.stdout.count('\npoor') == 2
 
 
@@ -464,7 +507,8 @@ def test_tables_compare_and_figures(predictions):
     shown = run_script('evaluate.py', 'table', *options(predictions, '--format=csv'))
     lines = shown.stdout.splitlines()
     assert lines[0].startswith('model,task,dataset,metric,mean,low,high,n,seeds,lr') and len(lines) == 3
-    assert run_script('evaluate.py', 'table', *options(predictions, '--format=markdown')).stdout.startswith('| SC')
+    markdown = run_script('evaluate.py', 'table', *options(predictions, '--format=markdown')).stdout
+    assert markdown.startswith('| SC')
     of_paper = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper'))
     assert 'macro F1 over word labels' in of_paper.stdout and '(' in of_paper.stdout
     compared = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions))
@@ -473,20 +517,24 @@ def test_tables_compare_and_figures(predictions):
         assert run_script('evaluate.py', 'figure', kind, *options(predictions)).returncode == 0
         assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
     for kind in figures.AGAINST:
-        assert run_script('evaluate.py', 'figure', kind, '--published', f'--out={predictions}/figures').returncode == 0
+        result = run_script('evaluate.py', 'figure', kind, '--published', f'--out={predictions}/figures')
+        assert result.returncode == 0
         assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
 
 
 def test_the_papers_tables_alone(tmp_path):
-    shown = run_script('evaluate.py', 'table', '--published', f'--predictions={tmp_path}/none', f'--results={tmp_path}/none')
+    shown = run_script('evaluate.py', 'table', '--published', f'--predictions={tmp_path}/none',
+                       f'--results={tmp_path}/none')
     assert shown.returncode == 0 and '210m-clm-42k' in shown.stdout and '90.00 (0.30)' in shown.stdout
 
 
 def test_the_switch_figure_draws_a_pretraining_log(tmp_path):
     run = tmp_path / 'run'
     run.mkdir()
-    (run / 'config.json').write_text(json.dumps({'name': 'run', 'phases': [['clm', 5], ['mlm', 5]], 'corpus_meta': {}}))
-    (run / 'log.jsonl').write_text(''.join(json.dumps({'step': s, 'loss': 5.0 + (s > 5), 'grad_norm': 0.5}) + '\n' for s in range(1, 11)))
+    config = {'name': 'run', 'phases': [['clm', 5], ['mlm', 5]], 'corpus_meta': {}}
+    (run / 'config.json').write_text(json.dumps(config))
+    lines = [{'step': step, 'loss': 5.0 + (step > 5), 'grad_norm': 0.5} for step in range(1, 11)]
+    (run / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
     assert run_script('evaluate.py', 'figure', 'switch', run, f'--out={tmp_path}').returncode == 0
     assert (tmp_path / 'switch.png').stat().st_size > 5_000
 
@@ -509,10 +557,12 @@ def test_the_authors_results_alone_serve_their_protocol(predictions):
 
 
 @pytest.mark.parametrize('words, parts', [
-    ([], ('the command is',)), (['tabel'], ('the command is',)), (['table', '--protocol=papr'], ('protocol is one of',)),
+    ([], ('the command is',)), (['tabel'], ('the command is',)),
+    (['table', '--protocol=papr'], ('protocol is one of',)),
     (['table', '--results=nowhere', '--predictions=nowhere'], ('nowhere: no runs there',)),
     (['table', '--runs=nowhere.csv', '--protocol=paper'], ('nowhere.csv',)),
-    (['table', '--runs=README.md', '--protocol=paper'], ('not a table of runs',)), (['table', '--runs=README.md'], ('take --protocol=paper',)),
+    (['table', '--runs=README.md', '--protocol=paper'], ('not a table of runs',)),
+    (['table', '--runs=README.md'], ('take --protocol=paper',)),
     (['figure', 'lr', '--published'], ('publishes no numbers',)),
     (['figure', 'pie'], ('figure is one of',)), (['figure', 'switch'], ('takes folders',)),
     (['compare', 'a', 'b', '--results=nowhere', '--predictions=nowhere'], ('no runs there',)),
@@ -523,13 +573,15 @@ def test_bad_commands_get_one_line(words, parts):
 
 
 def test_a_run_that_validation_would_choose_must_have_a_test_score(tmp_path):
-    (tmp_path / 'runs.csv').write_text('model,task,dataset,lr,seed,validation,test\nm,SC,d,1e-04,0,0.9,\nm,SC,d,1e-05,0,0.8,0.7\n')
+    (tmp_path / 'runs.csv').write_text('model,task,dataset,lr,seed,validation,test\n'
+                                       'm,SC,d,1e-04,0,0.9,\nm,SC,d,1e-05,0,0.8,0.7\n')
     result = run_script('evaluate.py', 'table', f'--runs={tmp_path}/runs.csv', '--protocol=paper')
     assert result.returncode == 1 and 'is not there' in result.stderr
 
 
 def test_evaluate_imports_no_torch():
-    code = "import sys, evaluate; sys.exit(any(name in sys.modules for name in ('torch', 'scipy', 'matplotlib', 'datasets')))"
+    heavy = ('torch', 'scipy', 'matplotlib', 'datasets')
+    code = f'import sys, evaluate; sys.exit(any(name in sys.modules for name in {heavy}))'
     assert run_process('-c', code).returncode == 0
 
 
@@ -538,7 +590,8 @@ def test_what_was_asked_of_a_grid_is_missed(tmp_path):
     rows = [{'id': k, 'gold': 'yes', 'pred': 'yes'} for k in range(5)]
     write_predictions(tmp_path / 'predictions/m/SC/toy/lr1e-04_sd0', rows, {'grid': [[1e-4, 1e-3], [0, 1]]})
     result = run_script('evaluate.py', 'table', *options(tmp_path))
-    assert result.returncode == 1 and 'm/SC/toy: missing lr1e-04_sd1, lr1e-03_sd0, lr1e-03_sd1' in result.stderr
+    assert result.returncode == 1
+    assert 'm/SC/toy: missing lr1e-04_sd1, lr1e-03_sd0, lr1e-03_sd1' in result.stderr
     assert '100.0 [100.0, 100.0]' in result.stdout
 
 
@@ -548,7 +601,8 @@ def test_cells_of_other_data_or_settings_are_refused(predictions):
         content = json.loads((folder / name / 'run.json').read_text())
         (folder / name / 'run.json').write_text(json.dumps(content | about))
     result = run_script('evaluate.py', 'table', *options(predictions))
-    assert result.returncode == 1 and 'good/SC/toy is left out: its runs are of different data' in result.stderr and '\npoor' in result.stdout
+    assert result.returncode == 1 and '\npoor' in result.stdout
+    assert 'good/SC/toy is left out: its runs are of different data' in result.stderr
     (folder / 'lr1e-04_sd0/run.json').write_text(json.dumps({'kind': 'fine-tuned', 'weights': 'fp32'}))
     result = run_script('evaluate.py', 'table', *options(predictions))
     assert result.returncode == 1 and 'good/SC/toy is left out: its runs differ in steps' in result.stderr
@@ -557,27 +611,33 @@ def test_cells_of_other_data_or_settings_are_refused(predictions):
 def write_log(folder, phases, lines, **config):
     folder.mkdir(parents=True)
     meta = {'fingerprint': 'f' * 64, 'unigram_loss': 6.5}
-    (folder / 'config.json').write_text(json.dumps({'name': folder.name, 'phases': phases, 'corpus_meta': meta} | config))
-    (folder / 'log.jsonl').write_text(''.join(json.dumps(
-        {'loss': 5.0, 'grad_norm': 0.5, 'tokens': 8 * line['step'], 'tokens_per_second': 100.0, 'rows': f'{line["step"]:012x}'} | line) + '\n'
-        for line in lines))
+    config = {'name': folder.name, 'phases': phases, 'corpus_meta': meta} | config
+    (folder / 'config.json').write_text(json.dumps(config))
+    with open(folder / 'log.jsonl', 'w') as file:
+        for line in lines:
+            step = {'loss': 5.0, 'grad_norm': 0.5, 'tokens': 8 * line['step'], 'tokens_per_second': 100.0,
+                    'rows': f'{line["step"]:012x}'}
+            file.write(json.dumps(step | line) + '\n')
 
 
 @pytest.fixture
 def runs(tmp_path):
-    """MLM, and CLM then MLM as a branch of CLM: a line a step here, a line a block there, as older logs have it."""
+    """MLM, and CLM then MLM as a branch of CLM: a line a step, and a line a block as older logs have it."""
     def lines(steps, loss):
-        return [{'step': step} | ({'val_clm_loss': 9.0 - loss, 'val_mlm_loss': loss - step / 100} if step % 4 == 0 else {})
-                for step in steps]
+        held_out = {step: {'val_clm_loss': 9.0 - loss, 'val_mlm_loss': loss - step / 100}
+                    for step in steps if step % 4 == 0}
+        return [{'step': step} | held_out.get(step, {}) for step in steps]
     out = tmp_path / 'out'
     write_log(out / 'mlm', [['mlm', 12]], lines(range(1, 13), 5.0))
     write_log(out / 'clm', [['clm', 12]], lines(range(2, 13, 2), 8.0))
-    write_log(out / 'both', [['clm', 6], ['mlm', 6]], lines(range(8, 13, 2), 4.0), branch_from=str(out / 'clm/6'), starts=[{'step': 6}])
+    write_log(out / 'both', [['clm', 6], ['mlm', 6]], lines(range(8, 13, 2), 4.0),
+              branch_from=str(out / 'clm/6'), starts=[{'step': 6}])
     (out / 'clm/6').mkdir()
     for name, phases in (('mlm', [['mlm', 12]]), ('both', [['clm', 6], ['mlm', 6]])):
         for step in (9, 12):    # of which the newest counts, by number
             (out / name / str(step)).mkdir()
-            (out / name / str(step) / 'state.json').write_text(json.dumps({'fixed': {'phases': phases, 'seed': 0, 'step': step}}))
+            state = {'fixed': {'phases': phases, 'seed': 0, 'step': step}}
+            (out / name / str(step) / 'state.json').write_text(json.dumps(state))
     return out
 
 
@@ -588,7 +648,8 @@ def test_losses_and_when_two_runs_are_compared(runs):
         return result.stdout
     before = shown()
     lines = before.splitlines()
-    assert lines[0].split() == 'run phases step tokens val clm val mlm tokens/s'.split() and '4.880' in lines[1] and '3.880' in lines[2]
+    assert lines[0].split() == 'run phases step tokens val clm val mlm tokens/s'.split()
+    assert '4.880' in lines[1] and '3.880' in lines[2]
     assert 'both ends 1.000 nats below mlm in MLM loss:\nthe direction of the paper' in before
     state = runs / 'both/12/state.json'
     state.write_text(json.dumps({'fixed': {'phases': [], 'repeat': 1, 'seed': 0, 'step': 12}}))
@@ -621,15 +682,18 @@ def test_figures_of_pretraining_beside_scores(runs, predictions):
     drawn = figures.switch(histories)
     assert [ax.get_ylabel().replace('\n', ' ') for ax in drawn.axes] == [
         'held-out CLM loss, nats per target', 'held-out MLM loss, nats per target', 'gradient norm']
-    drawn = figures.summary(histories, [('toy', 'mlm', 'fine-tuned', 60, 50, 70), ('toy', 'both', 'fine-tuned', 90, 80, 95),
-                                        ('toy', 'lookup', 'baseline', 40, 30, 50), ('toy', 'untrained', 'fine-tuned', 5, 1, 9)])
+    scores = [('toy', 'mlm', 'fine-tuned', 60, 50, 70), ('toy', 'both', 'fine-tuned', 90, 80, 95),
+              ('toy', 'lookup', 'baseline', 40, 30, 50), ('toy', 'untrained', 'fine-tuned', 5, 1, 9)]
+    drawn = figures.summary(histories, scores)
     left, right = ([text.get_text().strip() for text in ax.texts] for ax in drawn.axes)
     assert left == ['CLM until here', 'CLM then MLM  3.88', 'MLM  4.88']
     assert right == ['60.0', '90.0', 'untrained 5.0', 'lookup 40.0']
-    one_line_error(run_script('evaluate.py', 'figure', 'share', runs / 'mlm', *options(predictions)), 'takes no folders')
+    result = run_script('evaluate.py', 'figure', 'share', runs / 'mlm', *options(predictions))
+    one_line_error(result, 'takes no folders')
 
 
 def test_help_names_every_command():
     shown = run_process('evaluate.py', '--help').stdout
-    for command in ('table', 'compare', 'losses', 'export', *(f'figure {kind}' for kind in ('share', 'switch', 'summary'))):
+    pictures = [f'figure {kind}' for kind in ('share', 'switch', 'summary')]
+    for command in ('table', 'compare', 'losses', 'export', *pictures):
         assert f'evaluate.py {command} ' in shown
