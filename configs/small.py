@@ -16,5 +16,6 @@ context = 1_024
 rows_per_step = 128
 micro_rows = 32
 lr = 1e-3
-warmup_steps = 500
+warmup_steps = 0.0417       # 500 of 12,000 steps
+decay_steps = 0.1667        # 2,000
 compile = True
