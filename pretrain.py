@@ -76,11 +76,12 @@ class Settings:
 
     def __post_init__(self):
         """Each message begins with the setting's name, so that the parser can say where it stands."""
-        if len(self.phases) == 2 and isinstance(self.phases[0], str):
-            object.__setattr__(self, 'phases', (self.phases,))  # a flat pair is one phase
-        pairs = [phase for phase in self.phases if type(phase) is tuple and len(phase) == 2]
-        if not pairs or pairs != [*self.phases] or not all(
-                kind in OBJECTIVES and type(steps) is int and steps > 0 for kind, steps in pairs):
+        phases = self.phases if type(self.phases) is tuple else ()
+        if len(phases) == 2 and isinstance(phases[0], str):  # a flat pair is one phase
+            object.__setattr__(self, 'phases', phases := (phases,))
+        if not phases or not all(
+                type(phase) is tuple and len(phase) == 2 and phase[0] in [*OBJECTIVES]
+                and type(phase[1]) is int and phase[1] > 0 for phase in phases):
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         for name in ('warmup_steps', 'decay_steps'):

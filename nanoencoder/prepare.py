@@ -212,7 +212,7 @@ def hub_chunks(cfg, part, parts, position):
 
 def prepare(cfg, in_order, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every part that is missing, then meta.json."""
-    if not -1 <= part < parts:
+    if not -1 <= part < parts or parts < 1:
         raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
     if cfg.source == 'docs' and parts > 1:
         raise ValueError('docs is too small for parts')
@@ -243,7 +243,8 @@ def prepare(cfg, in_order, part=-1, parts=1):
 
 def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
     """Tokenise one part. Behind each shard its progress file is replaced, which says where to go on."""
-    state = read_json(progress) if progress.exists() else identity | NOTHING
+    before = progress.exists() and progress.read_bytes()
+    state = read_json(progress) if before else identity | NOTHING
     if state | identity != state:
         raise ValueError(f'{cfg.out} was begun with other settings or files: remove it')
     if state.get('done'):
@@ -258,6 +259,8 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
     with (locked(progress.parent, f'{progress.stem}.lock'),
           tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
                mininterval=0.2 if sys.stderr.isatty() else 30) as bar):
+        if Path(cfg.out, 'meta.json').exists() or before != (progress.exists() and progress.read_bytes()):
+            raise ValueError(f'{cfg.out}: another process has just written there; run the command again')
         for documents, position, share in itertools.takewhile(lambda _: tokens < limit, encoded):
             state['position'] = position
             for kind in pending:

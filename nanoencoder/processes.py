@@ -103,7 +103,8 @@ def check_rows(cfg, world_size):
         raise ValueError(f'world_size must be 1 or more, not {world_size}')
     share, rest = divmod(cfg.rows_per_step, world_size)
     if rest:
-        near = range(world_size - 1, 0, -1), range(world_size + 1, 16 * world_size)
+        most = cfg.rows_per_step
+        near = range(min(world_size - 1, most), 0, -1), range(world_size + 1, min(16 * world_size, most) + 1)
         possible = [next((n for n in numbers if cfg.rows_per_step % n == 0), None) for numbers in near]
         raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
                          f'processes; take {" or ".join(str(n) for n in possible if n)} processes')

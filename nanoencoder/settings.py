@@ -45,7 +45,7 @@ def check(cfg):
         if kind is float and type(value) is int and abs(value) < 2 ** 1000:
             object.__setattr__(cfg, name, value := float(value))
         if type(value) is not kind:
-            raise ValueError(f'{name} takes {kind.__name__}, not {type(value).__name__} {value!r}')
+            raise wrong_type(name, kind, value)
         if rule.get('choices') and value not in rule['choices']:
             raise ValueError(f'{name} is one of {", ".join(rule["choices"])}, not {value!r}')
         if kind in (int, float):
@@ -53,6 +53,10 @@ def check(cfg):
             if not low <= value <= high or abs(value) == math.inf:
                 wanted = f'at least {low}' if high == math.inf else f'from {low} to {high}'
                 raise ValueError(f'{name} must be {wanted if low > -math.inf else "finite"}, not {value}')
+
+
+def wrong_type(name, kind, value):
+    return ValueError(f'{name} takes {kind.__name__}, not {type(value).__name__} {value!r}')
 
 
 def leaves(cls):
@@ -96,7 +100,7 @@ def read(path, is_base=False):
     """The settings a config file makes, base included: {name: (value, 'file:line')}."""
     path = Path(path)
     try:
-        text = path.read_text(encoding='utf-8')
+        text = path.read_text(encoding='utf-8-sig')
         statements = ast.parse(text, str(path)).body
     except OSError as error:
         near = [] if path.exists() else [*Path('configs').rglob(f'{path.stem}.py')]
@@ -104,6 +108,8 @@ def read(path, is_base=False):
         raise ValueError(f'{path}: cannot read this config: {error.strerror}{hint}') from None
     except UnicodeDecodeError as error:
         raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
+    except (RecursionError, MemoryError):
+        raise ValueError(f'{path}: nested too deeply') from None
     except SyntaxError as error:
         raise ValueError(f'{path}:{error.lineno}: not valid Python: {(error.text or "").strip()}') from None
     inherited, own = {}, {}
@@ -148,13 +154,16 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     values, chosen = {}, {name: default for name, (default, _) in actions.items()}
     for name, (value, where) in given.items():
         if name in types:
+            if types[name] in (str, tuple) and type(value) is not types[name]:  # before `inherit` reads them
+                raise ValueError(f'{where}: {wrong_type(name, types[name], value)}')
             values[name] = value
         elif name in actions and where.startswith('--'):
             if type(value) is not type(chosen[name]):
                 raise ValueError(f'{where}: {name} takes {type(chosen[name]).__name__}, not {value!r}')
             chosen[name] = value
         else:
-            raise ValueError(f'{where}: unknown setting {name!r}{nearest(name, [*types, *actions])}')
+            options = actions if where.startswith('--') else ()
+            raise ValueError(f'{where}: unknown setting {name!r}{nearest(name, [*types, *options])}')
     try:
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
     except ValueError as error:  # which begins with the setting's name

@@ -99,6 +99,16 @@ def test_a_bad_value_names_its_line(tmp_path):
     one_line_error(run_script('pretrain.py', path, '--learning_rate=3'), "unknown setting 'learning_rate'")
 
 
+@pytest.mark.parametrize('text, part', [
+    ('phases = 5', 'phases takes tuple, not int 5'), ('phases = {"clm": 1}', 'phases takes tuple, not dict'),
+    ('phases = (({}, 3),)', 'phases must be'), ('phases = ()', 'phases must be'),
+    ('weights_from = ("x",)', 'weights_from takes str, not tuple'), ('out = 5', 'out takes str, not int 5'),
+    ('dry_run = True', "unknown setting 'dry_run'; --help lists them"),
+    ('lr = ' + '-' * 100_000 + '1', 'nested too deeply'), ('decay_steps = 1.5', 'decay_steps takes int, not float')])
+def test_odd_values_of_a_run_are_one_line(tmp_path, text, part):
+    one_line_error(run_script('pretrain.py', write(tmp_path, f'name = "x"\n{text}\n')), part)
+
+
 def test_every_config_of_the_repository_parses():
     for path in sorted((ROOT / 'configs').glob('*.py')):
         parse(pretrain.Settings, [str(path)], inherit=lambda values: {'name': 'after its weights'})

@@ -490,3 +490,19 @@ def test_damaged_corpora_are_named(tmp_path):
     shard.unlink()
     with pytest.raises(ValueError, match='tokens_00000.npy: missing'):
         data.Corpus(tmp_path / 'out')
+
+
+def test_a_preparation_that_another_one_overtook_writes_nothing(tmp_path, monkeypatch):
+    """The other one, with other settings, begins and ends between a look at the folder and the lock."""
+    path, source = jsonl(tmp_path / 'a.jsonl', [f'text number {k}' for k in range(500)]), prepare.source
+
+    def overtaken(cfg, *where):
+        if cfg.val_permille == 200:
+            prepared(small(path, tmp_path / 'out'))
+        return source(cfg, *where)
+    monkeypatch.setattr(prepare, 'source', overtaken)
+    with pytest.raises(ValueError, match='another process has just written there'):
+        prepared(small(path, tmp_path / 'out', val_permille=200))
+    assert data.Corpus(tmp_path / 'out').meta['settings']['val_permille'] == 100
+    with pytest.raises(ValueError, match='--part counts from 0'):
+        prepared(small(path, tmp_path / 'out'), parts=0)

@@ -512,6 +512,8 @@ def test_rows_that_do_not_divide_are_refused(settings):
         check_rows(replace(cfg, micro_rows=4), 1)
     one_line_error(run_script('pretrain.py', 'configs/610m_clm.py', '--dry_run', '--world_size=7'),
                    'rows_per_step 1152 must be a multiple of the 7')
+    with pytest.raises(ValueError, match='take 1152 processes'):  # at once, not after a billion candidates
+        check_rows(replace(cfg, rows_per_step=1152), 10 ** 9)
 
 
 # ------------------------------------------------------------------------------------------------ mistakes
