@@ -221,11 +221,13 @@ def ranking(row, ids, scores, drop_same_id=False):
         scores = np.where([document == row['id'] for document in ids], -np.inf, scores)
     k = min(10, len(ids))
     tenth = np.partition(scores, -k)[-k]
-    at = np.flatnonzero((scores >= tenth) & np.isfinite(scores))
-    best, tied = at[np.argsort(-scores[at], kind='stable')][:10], at[scores[at] == tenth]
+    at = np.flatnonzero(scores >= tenth)
+    at = at[np.isfinite(scores[at])]
+    best = at[np.argsort(-scores[at], kind='stable')][:10]
     ranked = {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in best],
               'scores': scores[best].tolist()}
     if len(at) > len(best):
+        tied = at[scores[at] == tenth]
         grades = sorted((row['grades'].get(ids[i], 0) for i in tied), reverse=True)
         ranked['tied'] = {'size': len(tied), 'grades': [grade for grade in grades if grade >= 1]}
     return ranked
