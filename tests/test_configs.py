@@ -104,7 +104,8 @@ def test_a_bad_value_names_its_line(tmp_path):
     ('phases = (({}, 3),)', 'phases must be'), ('phases = ()', 'phases must be'),
     ('weights_from = ("x",)', 'weights_from takes str, not tuple'), ('out = 5', 'out takes str, not int 5'),
     ('dry_run = True', "unknown setting 'dry_run'; --help lists them"),
-    ('lr = ' + '-' * 100_000 + '1', 'nested too deeply'), ('decay_steps = 1.5', 'decay_steps takes int, not float')])
+    ('lr = ' + '-' * 100_000 + '1', 'nested too deeply'),
+    ('decay_steps = 1.5', 'decay_steps takes int, not float')])
 def test_odd_values_of_a_run_are_one_line(tmp_path, text, part):
     one_line_error(run_script('pretrain.py', write(tmp_path, f'name = "x"\n{text}\n')), part)
 
