@@ -704,7 +704,7 @@ def test_weights_and_settings_that_contradict_are_refused(decoder, tmp_path, set
     one_line_error(run_here(pretrain, *base, f'--corpus={corpus}', '--new_head'),
                    'new_head .*excludes tie_word_embeddings')
     one_line_error(run_here(pretrain, *base, f'--corpus={corpus}', '--phases=("mlm", 300)',
-                            '--decay_steps=9'), 'warmup_steps must be from 0 to 300, not 400')
+                            '--warmup_steps=400'), 'warmup_steps must be from 0 to 300, not 400')
     assert list(tmp_path.glob('*/*')) == []
 
 
