@@ -12,7 +12,7 @@ from data import OBJECTIVES, SHORTEST, rows_at_once
 from model import Model, Sizes
 from nanoencoder.durable import read_json
 from nanoencoder.processes import check_rows
-from nanoencoder.settings import build, flat
+from nanoencoder.settings import build
 
 PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
     'NVIDIA H200': 989e12, 'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H100 NVL': 835e12,

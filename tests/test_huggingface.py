@@ -13,7 +13,6 @@ import threading
 from types import SimpleNamespace
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 import transformers

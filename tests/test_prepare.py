@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import data
-from conftest import ROOT, SHARED, one_line_error, run_script
+from conftest import SHARED, one_line_error, run_script
 from nanoencoder import docs, prepare
 from nanoencoder.durable import locked, write_json
 from nanoencoder.tokenizer import BYTELEVEL_PATTERN, Tokenizer, load_tokenizer

@@ -1,6 +1,5 @@
 """What every kind of task defines, and what most of them share; a kind's own module has the rest."""
 import sys
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
