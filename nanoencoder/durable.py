@@ -1,10 +1,13 @@
 """Files that survive a kill: whole or not at all, on the disk before anything relies on them."""
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
+import sys
 from pathlib import Path
 
 
@@ -20,23 +23,55 @@ def sha256(path):
         return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
-def read_json(path):
-    """The object a JSON file holds. ValueError if it cannot be read or holds none."""
+# ------------------------------------------------------------------------------------------------- reading
+
+def read_json(path, form=dict):
+    """The object that a JSON file holds. ValueError if it cannot be read, or has not the form of `expect`."""
     try:
         content = json.loads(Path(path).read_text(encoding='utf-8'))
     except OSError as error:
         raise ValueError(f'{path}: {error.strerror}') from None
     except (ValueError, RecursionError):
         raise ValueError(f'{path}: not valid JSON') from None
-    if not isinstance(content, dict):
-        raise ValueError(f'{path}: holds no JSON object')
+    expect(content, dict, path)
+    expect(content, form, path)
     return content
+
+
+def expect(value, form, where):
+    """ValueError unless what was read from a file has a form; `where` begins the message.
+
+    form  a type (an int will do for a float), a tuple of types, [the form of each element of a list], or
+          {key: form} of a dict, which may have more keys
+    """
+    if isinstance(form, dict):
+        expect(value, dict, where)
+        for key, own in form.items():
+            if key not in value:
+                raise ValueError(f'{where}: has no {key}: damaged, or of another program')
+            expect(value[key], own, f'{where}: {key}')
+    elif isinstance(form, list):
+        expect(value, list, where)
+        for number, item in enumerate(value):
+            expect(item, form[0], f'{where}[{number}]')
+    else:
+        kinds = form if isinstance(form, tuple) else (form,)
+        if type(value) not in kinds and not (type(value) is int and float in kinds):
+            wanted = ' or '.join(kind.__name__ for kind in kinds)
+            raise ValueError(f'{where}: {str(value):.80} was found where {wanted} was expected')
+
+
+# ------------------------------------------------------------------------------------------------- writing
+
+def temporary_name(path):
+    """A hidden name beside a path that no other process has; `remove_temporaries` knows it."""
+    return Path(path).with_name(f'.{Path(path).name}.{secrets.token_hex(4)}.tmp')
 
 
 @contextlib.contextmanager
 def whole_file(path):
     """A binary file under a temporary name, synced and renamed to `path` on leaving."""
-    temporary = Path(path).with_name(f'.{Path(path).name}.{os.getpid()}.tmp')
+    temporary = temporary_name(path)
     try:
         with open(temporary, 'wb') as file:
             yield file
@@ -56,37 +91,54 @@ def write_json(path, content, indent=1):
 
 @contextlib.contextmanager
 def whole_folder(folder):
-    """A temporary folder to fill; on leaving it is synced and takes the name, and the place, of `folder`."""
+    """A temporary folder to fill; on leaving it is synced and takes the name, and the place, of `folder`.
+
+    Where another process has put a whole folder there meanwhile, that stays and this one goes.
+    """
     folder = Path(folder)
-    temporary = folder.with_name(f'.{folder.name}.{os.getpid()}.tmp')
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary, replaced = temporary_name(folder), folder.exists()
     temporary.mkdir(parents=True)
     try:
         yield temporary
         for path in (*temporary.rglob('*'), temporary):
             sync(path)
-        if folder.exists():
-            before = temporary.with_name(f'{temporary.name}.old.tmp')
-            folder.rename(before)
-            shutil.rmtree(before)
-        temporary.rename(folder)
+        if replaced:
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(temporary.with_name(f'{temporary.name}.old.tmp'))
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for path in temporary.parent.glob(f'{temporary.name}*'):
+            shutil.rmtree(path, ignore_errors=True)
     sync(folder.parent)
 
 
-def remove_temporaries(folder):
-    """What a killed process left half-written in a folder."""
-    for path in Path(folder).glob('.*.tmp'):
+def remove_temporaries(folder, name='*'):
+    """What killed processes left half-written in a folder, of all files and folders or of one name."""
+    for path in Path(folder).glob(f'.{name}.*tmp'):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @contextlib.contextmanager
 def locked(folder, name='.lock'):
     """Refuse to go on where another process is at work. The lock goes with its process, whatever ends it."""
-    with open(Path(folder, name), 'w') as file:
+    path, no_locks = Path(folder, name), (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+    with open(path, 'w') as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
+                raise BlockingIOError  # its owner has just left, and taken the file with it
         except BlockingIOError:
             raise ValueError(f'{folder}: another process is writing there') from None
-        yield
+        except OSError as error:
+            if error.errno not in no_locks:
+                raise
+            print(f'{folder}: no locks on this file system ({error.strerror}): one process at a time may '
+                  'write there', file=sys.stderr)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

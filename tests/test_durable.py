@@ -1,0 +1,73 @@
+"""Files that survive a kill, locks, and what is asked of a file that was read."""
+import errno
+import fcntl
+
+import pytest
+
+from nanoencoder import durable
+
+FORM = {'step': int, 'seconds': float, 'shards': [{'name': str}], 'loss': (float, type(None))}
+GOOD = {'step': 3, 'seconds': 1, 'shards': [{'name': 'a', 'tokens': 1}], 'loss': None, 'more': 'allowed'}
+
+
+def test_what_a_file_holds_has_the_form_that_is_asked_for(tmp_path):
+    durable.write_json(tmp_path / 'state.json', GOOD)
+    assert durable.read_json(tmp_path / 'state.json', FORM) == GOOD
+
+
+@pytest.mark.parametrize('change, message', [
+    ({'step': True}, 'step: True was found where int was expected'),
+    ({'step': 'x' * 500}, f'step: {"x" * 80} was found'),
+    ({'shards': None}, 'shards: None was found where list'),
+    ({'shards': [{'name': 'a'}, {}]}, 'shards[1]: has no name'),
+    ({'loss': '1.0'}, 'loss: 1.0 was found where float or NoneType was expected')])
+def test_another_form_is_an_error_that_says_where(tmp_path, change, message):
+    path = tmp_path / 'state.json'
+    durable.write_json(path, GOOD | change)
+    with pytest.raises(ValueError) as error:
+        durable.read_json(path, FORM)
+    assert str(error.value).startswith(f'{path}: {message}')
+
+
+def test_a_whole_folder_that_is_there_first_stays(tmp_path):
+    """Before, the second of two writers removed the first one's folder, or failed with FileNotFoundError."""
+    with durable.whole_folder(tmp_path / 'run') as late:
+        (late / 'who').write_text('late')
+        with durable.whole_folder(tmp_path / 'run') as early:
+            (early / 'who').write_text('early')
+    assert (tmp_path / 'run' / 'who').read_text() == 'early'
+    assert [path.name for path in tmp_path.iterdir()] == ['run']
+
+
+def test_a_folder_from_before_is_replaced(tmp_path):
+    for word in ('old', 'new'):
+        with durable.whole_folder(tmp_path / 'run') as folder:
+            (folder / word).write_text('')
+    assert [path.name for path in (tmp_path / 'run').iterdir()] == ['new']
+    assert [path.name for path in tmp_path.iterdir()] == ['run']
+
+
+def test_temporaries_of_one_name_go_alone(tmp_path):
+    for name in ('.lr1_sd1.ab.tmp', '.lr1_sd1.ab.tmp.old.tmp', '.lr1_sd10.ab.tmp', '.12.tmp', 'kept.tmp'):
+        (tmp_path / name).mkdir()
+    durable.remove_temporaries(tmp_path, 'lr1_sd1')
+    assert {path.name for path in tmp_path.iterdir()} == {'.lr1_sd10.ab.tmp', '.12.tmp', 'kept.tmp'}
+    durable.remove_temporaries(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ['kept.tmp']
+
+
+def test_one_process_has_a_lock_and_takes_it_away(tmp_path):
+    with durable.locked(tmp_path), pytest.raises(ValueError, match='another process is writing there'):
+        with durable.locked(tmp_path):
+            pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('number', [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, capsys, number):
+    def refuse(file, how):
+        raise OSError(number, 'not here')
+    monkeypatch.setattr(fcntl, 'flock', refuse)
+    with durable.locked(tmp_path):
+        pass
+    assert 'no locks on this file system (not here)' in capsys.readouterr().err
