@@ -24,7 +24,7 @@ from data import OBJECTIVES, SHORTEST, in_order, objective_at, read_step, valida
 from model import Model, Sizes, initial_weight, parameter_groups
 from nanoencoder import cost, huggingface
 from nanoencoder.checkpoint import copy_into, read_moments, save_checkpoint
-from nanoencoder.log import open_run
+from nanoencoder.log import open_log, own_folder
 from nanoencoder.origin import find_origin, inherited, open_corpus
 from nanoencoder.processes import check_rows, processes, stop_signals
 from nanoencoder.settings import check, parse, run_main, setting
@@ -45,15 +45,15 @@ class Settings:
     rows_per_step: int = setting(1_152, 1)  # of all processes: 192 GPUs x 6 = 2,359,296 tokens (appendix A)
     mask_ratio: float = setting(0.4, 1e-9, 1)  # of MLM and MNTP; the paper's choice for 610M, from 0.2 to 0.5
     mask_replace: tuple = (1.0, 0.0, 0.0)  # masked tokens become mask, random, stay; BERT: 0.8, 0.1, 0.1
-    first_row: int = setting(0, 0, 2 ** 62)  # step 0's; the paper's CPT starts behind its parent
+    first_row: int = setting(0, 0, 2 ** 62 - 1)  # step 0's; the paper's CPT starts behind its parent
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer: AdamW, and warm-up, stable, decay (paper, section 2 and appendix A)
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
     decay_steps: int = setting(2_000, 0)  # the last ones, or a share; 2,000 at every length in the paper
     weight_decay: float = setting(0.1, 0)  # on matrices only
-    beta1: float = setting(0.9, 0, 1)
-    beta2: float = setting(0.95, 0, 1)
+    beta1: float = setting(0.9, 0, 1 - 1e-9)
+    beta2: float = setting(0.95, 0, 1 - 1e-9)
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)  # the gradient's norm
     # how it is computed, watched and saved
@@ -86,20 +86,22 @@ class Settings:
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         for name in ('warmup_steps', 'decay_steps'):
             if type(share := getattr(self, name)) is float and 0 < share < 1:
-                object.__setattr__(self, name, round(share * self.total_steps))
+                object.__setattr__(self, name, steps := round(share * self.total_steps))
+                if not steps:
+                    raise ValueError(f'{name} {share} of {self.total_steps} steps is none; set it to 0')
         check(self)
         for name in ('decay_steps', 'warmup_steps'):
             if getattr(self, name) > self.total_steps:
                 raise ValueError(f'{name} must be from 0 to {self.total_steps}, not {getattr(self, name)}')
-        if not self.name or '/' in self.name or self.name.startswith('.'):
+        if not self.name.strip() or not self.name.isprintable() or '/' in self.name or self.name[0] == '.':
             raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; set --name')
         if self.cut_rows and self.context < 2 * SHORTEST:
             raise ValueError(f'context must be at least {2 * SHORTEST} to cut rows, not {self.context}')
         shares = [x for x in self.mask_replace if type(x) in (int, float) and x >= 0]
         if not len(self.mask_replace) == len(shares) == 3 or not math.isclose(sum(shares), 1):
             raise ValueError(f'mask_replace must be three shares that sum to 1, not {self.mask_replace!r}')
-        if not all(type(step) is int for step in self.save_at):
-            raise ValueError(f'save_at must be a tuple of steps, not {self.save_at!r}')
+        if not all(type(step) is int and step > 0 for step in self.save_at):
+            raise ValueError(f'save_at must be a tuple of steps, from 1, not {self.save_at!r}')
         if self.branch_from and self.weights_from:
             raise ValueError('branch_from excludes weights_from: a branch has its parent\'s')
         if self.new_head and (not self.weights_from or self.model.tie_word_embeddings):
@@ -233,8 +235,7 @@ def validate(wrapped, corpus, cfg, world):
     The same rows, cuts and masks each time and for every seed. CLM and MLM are always there, to be compared.
     """
     losses = {}
-    wanted = {'clm', 'mlm', *(kind for kind, _ in cfg.phases)}
-    for kind in (kind for kind in OBJECTIVES if kind in wanted):
+    for kind in dict.fromkeys(('clm', 'mlm', *(kind for kind, _ in cfg.phases))):
         loss_sum, count = torch.zeros((), device=world.device), 0
         for batch in validation_batches(corpus, kind, cfg, world.rank, world.size):
             batch = to_tensors(batch, world.device)
@@ -257,38 +258,38 @@ def train(cfg, tracker=''):
     def due(every):
         return done == total or (every and done % every == 0)
 
-    with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop:
+    with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, own_folder(cfg, world) as run:
         check_rows(cfg, world.size)
         corpus = open_corpus(cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
+        log = open_log(run, cfg, corpus, world, state, how, tracker)
         done, total = state['step'], cfg.total_steps
-        with open_run(cfg, corpus, world, state, how, tracker) as log:
-            steps = range(done, total)
-            for step, (batches, num_targets, rows_hash) in zip(steps, in_order(load, steps)):
-                # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
-                count, stopping, rows_hash = world.sum([num_targets, int(bool(stop)), rows_hash])
-                loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
-                log.add(step, *schedule(step, cfg), rows_hash, count, loss_sum, norm)
-                done = step + 1
-                validating = cfg.val_rows and due(cfg.val_every)
-                saving = stopping or due(cfg.save_every) or done in cfg.save_at
-                if validating or saving or due(cfg.log_every):
-                    lines = log.read()  # waits for the device; raises FloatingPointError
-                    if validating:
-                        lines[-1].update(validate(wrapped, corpus, cfg, world))
-                    log.write(lines)
-                if saving:
-                    state |= {'step': done, 'seconds': log.seconds()}
-                    save_checkpoint(log.run, model, optimizer, state, corpus, cfg, world)
-                    log.restart_clock()
-                if stopping:
-                    break
+        steps = range(done, total)
+        for step, (batches, num_targets, rows_hash) in zip(steps, in_order(load, steps)):
+            # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
+            count, stopping, rows_hash = world.sum([num_targets, int(bool(stop)), rows_hash])
+            loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
+            log.add(step, *schedule(step, cfg), rows_hash, count, loss_sum, norm)
+            done = step + 1
+            validating = cfg.val_rows and due(cfg.val_every)
+            saving = stopping or due(cfg.save_every) or done in cfg.save_at
+            if validating or saving or due(cfg.log_every):
+                lines = log.read()  # waits for the device; raises FloatingPointError
+                log.write(lines, validate(wrapped, corpus, cfg, world) if validating else {})
+            if saving:
+                state |= {'step': done, 'seconds': log.seconds()}
+                save_checkpoint(run, model, optimizer, state, corpus, cfg, world)
+                log.restart_clock()
+            if stopping:
+                break
         if world.rank == 0:
-            print(f'{log.run}: {"done" if done == total else "stopped"} at step {done:,}')
+            print(f'{run}: {"done" if done == total else "stopped"} at step {done:,}')
 
 
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS, partial(inherited, Settings))
+    if actions.world_size != 1 and not actions.dry_run:
+        raise ValueError('--world_size belongs to --dry_run; torchrun starts the processes of a run')
     if actions.dry_run:
         cost.dry_run(cfg, actions.world_size)
     else:

@@ -5,6 +5,7 @@ back the same bits. Tensors are gathered and read one at a time.
 """
 import contextlib
 import json
+import math
 import shutil
 
 import torch
@@ -14,9 +15,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from data import OBJECTIVES, objective_at
 from nanoencoder import huggingface
 from nanoencoder.cost import describe_phases, flops_until
-from nanoencoder.durable import read_json, sha256, whole_folder, write_json
+from nanoencoder.durable import sha256, whole_folder, write_json
 from nanoencoder.settings import flat
 
+KEPT = ('step', 'seconds', 'base_model', 'origin', 'logged_from')  # of a run's state, beside its settings
 TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')  # a corpus's, copied into each checkpoint
 MNTP_NOTE = ' Trained with MNTP: what a masked token is, the position before it says.'
 QWEN3_NOTE = (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json '
@@ -61,6 +63,16 @@ def read_moments(model, optimizer, folder, step):
         copy_into(tensors[name], whole)
 
 
+def check_finite(run, model, optimizer, step, world):
+    """FloatingPointError, in every process, if a weight or a moment in any of them is not finite."""
+    tensors = [*model.parameters(), *moments(model, optimizer).values()]
+    shards = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+    largest = torch.nn.utils.get_total_norm([shard for shard in shards if shard.numel()], math.inf)
+    if world.sum([int(not largest.isfinite())])[0]:
+        raise FloatingPointError(f'step {step}: its update made weights or moments that are not finite; '
+                                 f'{huggingface.last_good(run)}')
+
+
 def fixed(cfg, corpus, world):
     """What fixes the numbers of a run, in JSON's types: equal whenever it resumes."""
     numbers = flat(cfg, fixes=('numbers',)) | {'dtype': world.dtype}
@@ -70,10 +82,12 @@ def fixed(cfg, corpus, world):
 def save_checkpoint(run, model, optimizer, state, corpus, cfg, world):
     """Write <run>/<step>/ complete or not at all, then remove checkpoints too many. Every process calls this.
 
-    state holds step, seconds, base_model and origin; the rest of state.json follows from the settings.
+    state holds what KEPT names; the rest of state.json follows from the settings. FloatingPointError, and no
+    checkpoint, if a weight or a moment is not finite.
     """
     step, folder = state['step'], run / str(state['step'])
-    state = {name: state[name] for name in ('step', 'seconds', 'base_model', 'origin')} | {
+    check_finite(run, model, optimizer, step, world)
+    state = {name: state[name] for name in KEPT} | {
         'flops': flops_until(cfg, step), 'processes': world.size, 'fixed': fixed(cfg, corpus, world),
         'settings': flat(cfg)}
     with whole_folder(folder) if world.rank == 0 else contextlib.nullcontext() as temporary:
@@ -88,8 +102,8 @@ def save_checkpoint(run, model, optimizer, state, corpus, cfg, world):
             save_file(remembered, temporary / 'optimizer.safetensors')
             for name in TOKENIZER_FILES:
                 shutil.copyfile(corpus.folder / name, temporary / name)
-            digests = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-            write_json(temporary / 'state.json', state | {'sha256': digests})
+            state['sha256'] = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
+            write_json(temporary / 'state.json', state | {'digest': huggingface.digest_of(state)})
             write_card(temporary, model, state, corpus, cfg)  # for people to edit: has no sha256
     if world.rank == 0:
         prune(run, cfg)
@@ -130,17 +144,14 @@ def prune(run, cfg):
         shutil.rmtree(run / f'.{step}.tmp')
 
 
-def read_state(folder, world):
-    """A checkpoint's state.json, after rank 0 has compared the files with the sha256 it gives."""
-    path = folder / 'state.json'
-    if not path.exists():
+def read_state(folder, advice, but=()):
+    """A checkpoint's state.json, as huggingface.read_state, which must be there.
+
+    The log has a line for each step behind `logged_from`; before this was said, logs could have gaps.
+    """
+    state = huggingface.read_state(folder, but, advice)
+    if not state:
         raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
-    state = {'base_model': '', 'origin': 'unknown'} | read_json(path)
-    wanted = {'step', 'seconds', 'fixed', 'settings', 'sha256'}
-    if not wanted <= state.keys() or folder.name != str(state['step']):
-        raise ValueError(f'{path}: not the state of a run, or not of the step its folder is named after')
-    for name, digest in state['sha256'].items() if world.rank == 0 else ():
-        if not (folder / name).exists() or sha256(folder / name) != digest:
-            raise ValueError(f'{folder / name}: missing, cut short or changed since it was written (its '
-                             f'sha256 differs); remove {folder} to go on from the checkpoint before it')
-    return state
+    if folder.name != str(state['step']):
+        raise ValueError(f'{folder / "state.json"}: is of step {state["step"]}, not of its folder\'s')
+    return {'logged_from': state['step']} | state

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from model import Model, Sizes
-from nanoencoder.durable import read_json, sha256, write_json
+from nanoencoder.durable import expect, read_json, sha256, write_json
 from nanoencoder.tokenizer import load_tokenizer
 
 FAMILIES = {  # model_type: what it implies where config.json does not say otherwise
@@ -40,6 +40,9 @@ QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causa
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 INDEX = 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
+STATE = {'step': int, 'seconds': float, 'fixed': dict, 'settings': dict, 'sha256': dict, 'base_model': str,
+         'origin': str}  # state.json's form
+LARGE = ('model.safetensors', 'optimizer.safetensors')  # files that take time to compare
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,19 @@ class Checkpoint:
     def tokenizer(self):
         return load_tokenizer(str(self.folder))
 
+    @property
+    def new_ids(self):
+        """The ids that its tokenizer was given when it was opened: the mask's, or none."""
+        tokenizer = self.tokenizer() if self.has_tokenizer else None
+        return (tokenizer.ids['mask'],) if tokenizer and tokenizer.mask_is_new else ()
+
+    def fetch(self, compare=True):
+        """Have the weights: a hub id's are downloaded, those of a run are compared with its state.json."""
+        if is_hub_id(self.name):
+            download_weights(self.name, self.folder)
+        elif compare:
+            read_state(self.folder, but=('optimizer.safetensors',))
+
     def digest(self):
         """sha256 of the weights: the file's, or that of its shards' sha256."""
         digests = [sha256(path) for path in weight_files(self.folder)]
@@ -69,16 +85,15 @@ class Checkpoint:
 
         A mask token that the tokenizer had to add gets a row, as in `read_weights`.
         """
-        sizes, new_ids = self.sizes, ()
+        sizes = self.sizes
         if self.has_tokenizer:
-            tokenizer = self.tokenizer()
-            sizes = replace(sizes, vocab_size=max(sizes.vocab_size, tokenizer.vocab_size))
-            new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
+            sizes = replace(sizes, vocab_size=max(sizes.vocab_size, self.tokenizer().vocab_size))
         with torch.device('meta'):
             model = Model(sizes).to(dtype)
         if not head:
             model.lm_head = None
-        weights = read_weights(self.folder, {name: p.shape for name, p in model.named_parameters()}, new_ids)
+        shapes = {name: p.shape for name, p in model.named_parameters()}
+        weights = read_weights(self.folder, shapes, self.new_ids)
         model.to_empty(device=device)
         with torch.no_grad():
             for name, tensor in weights:
@@ -89,8 +104,7 @@ class Checkpoint:
         """The hub id that the weights come from in the end, '' if none is known."""
         if is_hub_id(self.name):
             return self.name
-        state = self.folder / 'state.json'
-        return read_json(state).get('base_model', '') if state.exists() else ''
+        return read_state(self.folder, but=LARGE).get('base_model', '')
 
     def described(self):
         """In words that also hold on other machines: the hub id, or the run and its step."""
@@ -102,10 +116,15 @@ class Checkpoint:
 def open_checkpoint(name, weights=True):
     """The Checkpoint of a folder, of a run's newest checkpoint, or of a hub id, which is downloaded.
 
-    weights=False is content with a hub id's config.json and tokenizer, so that they can be looked at first.
+    weights=False is content with config.json and the tokenizer, so that they can be looked at first; `fetch`
+    gets the weights. ValueError where a file is not what the state.json beside it says.
     """
-    folder = download(str(name), weights) if is_hub_id(name) else newest_checkpoint(name)
-    return Checkpoint(str(name), folder, *read_config(folder))
+    folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
+    read_state(folder, but=LARGE)
+    checkpoint = Checkpoint(str(name), folder, *read_config(folder))
+    if weights:
+        checkpoint.fetch()
+    return checkpoint
 
 
 # --------------------------------------------------------------------------------------- folders and the hub
@@ -135,28 +154,54 @@ def saved_steps(run):
     return sorted(int(name) for name in names if re.fullmatch('0|[1-9][0-9]*', name))
 
 
-def download(name, weights):
-    """The local copy of a hub repository; its config.json is checked before weights are fetched."""
+def last_good(run):
+    """The end of a message on a run that cannot go on."""
+    return f'the last good checkpoint is {run / str(steps[-1]) if (steps := saved_steps(run)) else "none"}'
+
+
+def download(name, files=('config.json', 'tokenizer.json', 'tokenizer_config.json', INDEX), revision=None):
+    """The local copy of a commit of a hub repository, with those of these files that it has."""
     from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+    except Exception as error:  # of the network: their classes differ between huggingface_hub's versions
+        raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
 
-    def fetch(files, revision=None):
-        """The folder of a commit, with those of these files that it has."""
-        try:
-            return Path(snapshot_download(name, revision=revision, allow_patterns=files))
-        except Exception as error:  # of the network: their classes differ between huggingface_hub's versions
-            raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
 
-    folder = fetch(['config.json', 'tokenizer.json', 'tokenizer_config.json', INDEX])
-    read_config(folder)
-    if weights:
-        paths = weight_files(folder)
-        fetch([path.name for path in paths], revision=folder.name)  # a commit: all files are of one
-        if missing := [path.name for path in paths if not path.exists()]:
-            raise ValueError(f'{name}: has no {missing[0]} on the hub; pickles (.bin) are not opened')
-    return folder
+def download_weights(name, folder):
+    paths = weight_files(folder)
+    download(name, [path.name for path in paths], revision=folder.name)  # a commit: all files are of one
+    if missing := [path.name for path in paths if not path.exists()]:
+        raise ValueError(f'{name}: has no {missing[0]} on the hub; pickles (.bin) are not opened')
 
 
 # --------------------------------------------------------------------------------------------------- reading
+
+def digest_of(state):
+    """sha256 of all that a state.json says but this digest itself."""
+    said = {name: value for name, value in state.items() if name != 'digest'}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def read_state(folder, but=(), advice='if that was meant, remove state.json: it is a folder of weights then'):
+    """state.json of one of our checkpoints, {} where there is none, after the files have been compared with it.
+
+    but     names of files that are not compared, as they are not read or another process compares them
+    advice  what the ValueError says to do where a file is not what was written
+    """
+    path, changed = folder / 'state.json', f'missing, cut short or changed since it was written; {advice}'
+    if not path.exists():
+        return {}
+    said = read_json(path)
+    if 'digest' in said and said['digest'] != digest_of(said):  # older ones have none
+        raise ValueError(f'{path}: {changed}')
+    state = {'base_model': '', 'origin': 'unknown'} | said
+    expect(state, STATE, path)
+    for name, digest in state['sha256'].items():
+        if name not in but and not ((folder / name).is_file() and sha256(folder / name) == digest):
+            raise ValueError(f'{folder / name}: {changed}')
+    return state
+
 
 def read_config(folder):
     """(Sizes, context, {role: token id}) from config.json. ValueError for what model.py cannot hold."""
@@ -227,10 +272,7 @@ def weight_files(folder):
     single, index = folder / 'model.safetensors', folder / INDEX
     if single.is_file() or not index.is_file():
         return [single]
-    weight_map = read_json(index).get('weight_map')
-    if not isinstance(weight_map, dict):
-        raise ValueError(f'{index}: not an index of shards (no weight_map)')
-    files = sorted(set(map(str, weight_map.values())))
+    files = sorted(set(map(str, read_json(index, {'weight_map': dict})['weight_map'].values())))
     for file in files:
         if not re.fullmatch(r'[\w-][\w.-]*\.safetensors', file):
             raise ValueError(f'{index}: {file!r} is not the name of a safetensors file beside it')

@@ -13,31 +13,54 @@ import time
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from model import Model
 from nanoencoder.durable import locked, read_json, remove_temporaries, whole_file, write_json
-from nanoencoder.huggingface import saved_steps
+from nanoencoder.huggingface import last_good
+from nanoencoder.losses import read_line
 from nanoencoder.processes import duration
 from nanoencoder.settings import flat
 
 
 @contextlib.contextmanager
-def open_run(cfg, corpus, world, state, how, tracker):
-    """The Log of a run whose folder this process, or rank 0, now owns."""
+def own_folder(cfg, world):
+    """The run's folder, of which nothing is read or written before this process, or rank 0, has its lock.
+
+    A start that wrote nothing leaves no folder. What the disk refuses, in a save or in a line of the log, ends
+    the run with an OSError that names the last good checkpoint.
+    """
     run = Path(cfg.out) / cfg.name
     with contextlib.ExitStack() as stack:
-        send = open_tracker(tracker if world.rank == 0 else '', run)
         if world.rank == 0:
             run.mkdir(parents=True, exist_ok=True)
+            stack.callback(remove_if_empty, run)
             stack.enter_context(locked(run))
             remove_temporaries(run)
-            write_config(run, cfg, corpus, world, state, how)
-            with torch.device('meta'):
-                parameters = sum(p.numel() for p in Model(cfg.model).parameters())
-            print(f'{run}: {how}; {parameters:,} parameters, {cfg.rows_per_step * cfg.context:,} tokens a '
-                  f'step, {world.size} x {world.device.type}, {world.dtype}')
         world.barrier()
-        yield Log(run, cfg, world, state, send)
+        try:
+            yield run
+        except BrokenPipeError:  # of the console
+            raise
+        except (OSError, SafetensorError) as error:  # which is safetensors' word for a full disk
+            raise OSError(f'{run}: {error}; {last_good(run)}') from None
+
+
+def remove_if_empty(folder):
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def open_log(run, cfg, corpus, world, state, how, tracker):
+    """The Log of a run, after config.json and the console have said how this start begins."""
+    log = Log(run, cfg, world, state, open_tracker(tracker if world.rank == 0 else '', run))
+    if world.rank == 0:
+        write_config(run, cfg, corpus, world, state, how)
+        with torch.device('meta'):
+            parameters = sum(p.numel() for p in Model(cfg.model).parameters())
+        print(f'{run}: {how}; {parameters:,} parameters, {cfg.rows_per_step * cfg.context:,} tokens a '
+              f'step, {world.size} x {world.device.type}, {world.dtype}')
+    return log
 
 
 class Log:
@@ -48,15 +71,23 @@ class Log:
         self.first, self.seconds_before = state['step'], state['seconds']
         self.waiting = []  # (line, number of targets, sum of losses, gradient norm) of each step
         self.began = self.marked = time.monotonic()
-        self.file = self.open() if world.rank == 0 else None
+        self.file = self.open(state['logged_from']) if world.rank == 0 else None
 
-    def open(self):
-        """Lines beyond the checkpoint that this start continues go, and so does a half-written one."""
+    def open(self, logged_from):
+        """The file, cut off behind the checkpoint that this start continues; a half-written line goes, too.
+
+        A line that is damaged or not there is an error: no kill loses one, since lines are on the disk before
+        their checkpoint, and tables and figures would not show the hole. A branch goes on without the log.
+        """
         path = self.run / 'log.jsonl'
-        lines = path.read_text(encoding='utf-8').splitlines() if path.exists() else []
-        lines = [line for line in lines if line.endswith('}') and json.loads(line)['step'] <= self.first]
+        lines = path.read_bytes().split(b'\n')[:-1] if path.exists() else []
+        try:
+            lines = up_to(self.first, lines, logged_from, path)
+        except ValueError as error:
+            raise ValueError(f'{error}; mend the log, or go on under another --name with '
+                             f'--branch_from={self.run / str(self.first)}') from None
         with whole_file(path) as file:
-            file.write(''.join(line + '\n' for line in lines).encode())
+            file.writelines(line + b'\n' for line in lines)
         return path.open('a', encoding='utf-8')
 
     def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
@@ -75,20 +106,25 @@ class Log:
         speed = round(len(lines) * tokens / (time.monotonic() - self.marked), 1)
         for line, count, loss_sum, norm in zip(lines, counts, sums, norms):
             line |= {'loss': loss_sum / max(1, count), 'grad_norm': norm, 'tokens_per_second': speed}
-            if not (math.isfinite(line['loss']) and math.isfinite(norm)):
-                raise FloatingPointError(self.not_finite(line))
+            self.check_finite(line)
         self.waiting.clear()
         return lines
 
-    def not_finite(self, line):
-        steps = saved_steps(self.run)
-        row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
-        return (f'step {line["step"]}: loss {line["loss"]}, gradient norm {line["grad_norm"]}, on rows '
-                f'{row:,} to {row + self.cfg.rows_per_step - 1:,}; the last good checkpoint is '
-                f'{self.run / str(steps[-1]) if steps else "none"}')
+    def check_finite(self, line):
+        values = {name: x for name, x in line.items() if type(x) is float and not math.isfinite(x)}
+        if values:
+            row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
+            raise FloatingPointError(
+                f'step {line["step"]}: {", ".join(f"{name} {x}" for name, x in values.items())}, on rows '
+                f'{row:,} to {row + self.cfg.rows_per_step - 1:,}; {last_good(self.run)}')
 
-    def write(self, lines):
-        """Write lines that were read, and have them on the disk before any checkpoint."""
+    def write(self, lines, validation):
+        """Write lines that were read, and have them on the disk before any checkpoint.
+
+        validation  {name: loss} after the last of them. FloatingPointError if one is not finite
+        """
+        lines[-1].update(validation)
+        self.check_finite(lines[-1])
         if self.world.rank == 0:
             self.file.writelines(json.dumps(line) + '\n' for line in lines)
             self.file.flush()
@@ -116,6 +152,28 @@ class Log:
         return self.seconds_before + time.monotonic() - self.began
 
 
+def up_to(last, lines, logged_from, path):
+    """Of the lines of a log those up to a step. ValueError if one is damaged or not there.
+
+    Steps up to logged_from may be left out: a branch's log begins there, and logs of earlier commits had a
+    line for each block of steps.
+    """
+    done = 0
+    for k, text in enumerate(lines):
+        if done == last:
+            return lines[:k]
+        step = read_line(text, f'{path}:{k + 1}')['step']
+        if step > last == logged_from:
+            return lines[:k]
+        if not done < step <= max(logged_from, done) + 1:
+            raise ValueError(f'{path}:{k + 1}: step {step} follows step {done}: a line is damaged, missing or '
+                             'there twice')
+        done = step
+    if done < last and last > logged_from:
+        raise ValueError(f'{path}: ends at step {done}, before the checkpoint of step {last}')
+    return lines
+
+
 def open_tracker(kind, run):
     """A function that takes each log line, for --tracker=tensorboard or wandb."""
     if kind == '':
@@ -135,7 +193,7 @@ def open_tracker(kind, run):
 def write_config(run, cfg, corpus, world, state, how):
     """config.json: the settings, what the corpus was, and how, where and with what each start began."""
     path = run / 'config.json'
-    starts = read_json(path).get('starts', []) if path.exists() else []
+    starts = read_json(path, {'starts': [dict]})['starts'] if path.exists() else []
     describe = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
     here = Path(__file__).parent
     git = shutil.which('git') and subprocess.run(describe, cwd=here, capture_output=True, text=True)

@@ -5,7 +5,12 @@ import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.durable import read_json
+from nanoencoder.durable import expect, read_json
+
+CONFIG = {'name': str, 'phases': [list], 'starts': [{'step': int}],
+          'corpus_meta': {'fingerprint': str, 'unigram_loss': (float, type(None))}}
+LINE = {'step': int, 'phase': str, 'loss': float, 'lr': float, 'grad_norm': float, 'tokens': int,
+        'tokens_per_second': float, 'seconds': float, 'rows': str}
 
 
 def read_log(folder):
@@ -13,13 +18,21 @@ def read_log(folder):
     config, log = Path(folder, 'config.json'), Path(folder, 'log.jsonl')
     if not config.exists() or not log.exists():
         raise ValueError(f'{folder}: no pretraining run there (config.json and log.jsonl)')
-    try:
-        lines = [json.loads(line) for line in log.read_text(encoding='utf-8').splitlines()]
-    except ValueError as error:
-        raise ValueError(f'{log}: damaged: {error}') from None
-    if not lines or 'corpus_meta' not in read_json(config):
+    lines = [read_line(text, f'{log}:{k}') for k, text in enumerate(log.read_bytes().splitlines(), 1)]
+    if not lines:
         raise ValueError(f'{folder}: has no log of a pretraining run yet')
-    return read_json(config), lines
+    return read_json(config, CONFIG), lines
+
+
+def read_line(text, where):
+    """A line of log.jsonl. ValueError, which begins with `where`, if it is damaged."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        raise ValueError(f'{where}: damaged: not valid JSON') from None
+    expect(line, LINE, where)
+    expect(line, {f'val_{kind}_loss': float for kind in validated([line])}, where)
+    return line
 
 
 def history(folder):
@@ -72,7 +85,7 @@ def table(folders):
 def fixed(run):
     """What decides a run's numbers, but for its phases; and its last rows."""
     states = sorted(Path(run['folder']).glob('[0-9]*/state.json'), key=lambda path: int(path.parent.name))
-    values = read_json(states[-1])['fixed'] if states else {'folder': run['folder']}
+    values = read_json(states[-1], {'fixed': dict})['fixed'] if states else {'folder': run['folder']}
     return run['last']['step'], run['last']['rows'], values | {'phases': None, 'repeat': None}
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from data import OBJECTIVES, Corpus
 from model import Sizes
 from nanoencoder.checkpoint import TOKENIZER_FILES, fixed, read_state
-from nanoencoder.durable import read_json
-from nanoencoder.huggingface import newest_checkpoint, open_checkpoint, saved_steps
-from nanoencoder.settings import as_tuple, flat, leaves
+from nanoencoder.durable import expect, read_json
+from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, saved_steps
+from nanoencoder.settings import as_tuple, build, flat, leaves
 
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, behind the branch
 
@@ -61,25 +61,28 @@ def find_origin(cfg, corpus, world, schedule):
 
 
 def compare_origin(cfg, corpus, world, schedule):
-    ours = fixed(cfg, corpus, world)
+    ours, but = fixed(cfg, corpus, world), LARGE if world.rank else ()  # rank 0 compares them for all
     if folder := own_checkpoint(cfg.out, cfg.name):
-        return resume(folder, cfg, world, ours)
+        advice = f'remove {folder} to go on from the checkpoint before it'
+        return resume(folder, with_defaults(read_state(folder, advice, but), folder, cfg), cfg, ours)
     if cfg.branch_from:
         folder = newest_checkpoint(cfg.branch_from)
-        state = with_defaults(read_state(folder, world), cfg)
+        state = with_defaults(read_state(folder, 'branch from another', but), folder, cfg)
         check_branch(folder, state, cfg, ours, schedule)
-        origin = f'at step {state["step"]:,} of {folder.parent.name}'
-        return Origin(folder, state | {'seconds': 0.0, 'origin': origin}, f'branched from {folder}')
-    fresh = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights'}
+        new = {'seconds': 0.0, 'origin': f'at step {state["step"]:,} of {folder.parent.name}',
+               'logged_from': state['step']}
+        return Origin(folder, state | new, f'branched from {folder}')
+    fresh = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights', 'logged_from': 0}
     if not cfg.weights_from:
         return Origin(None, fresh, 'from scratch')
-    new_ids, changes = check_weights(open_checkpoint(cfg.weights_from, weights=False), cfg, corpus)
-    checkpoint = open_checkpoint(cfg.weights_from)
+    checkpoint = open_checkpoint(cfg.weights_from, weights=False)
+    changes = check_weights(checkpoint, cfg, corpus)
+    checkpoint.fetch(compare=world.rank == 0)
     fresh['base_model'] = checkpoint.base_model()
     fresh['origin'] = f'with the weights of {checkpoint.described()}'
     how = (f'weights from {checkpoint.folder}{"".join(f", {change}" for change in changes)}; '
            f'fresh optimizer, data from row {cfg.first_row:,}')
-    return Origin(checkpoint.folder, fresh, how, new_ids)
+    return Origin(checkpoint.folder, fresh, how, checkpoint.new_ids)
 
 
 def own_checkpoint(out, name):
@@ -88,18 +91,21 @@ def own_checkpoint(out, name):
     return Path(out) / name / str(steps[-1]) if steps else None
 
 
-def with_defaults(state, cfg):
-    """A state whose file is older than some settings: those have their defaults."""
-    defaults = json.loads(json.dumps({name: field.default for name, field in leaves(type(cfg)).items()}))
+def with_defaults(state, folder, cfg):
+    """A state whose file is older than some settings: those have their defaults. ValueError for other types."""
+    entries = leaves(type(cfg))
+    defaults = json.loads(json.dumps({name: entry.default for name, entry in entries.items()}))
     ours = flat(cfg, fixes=('numbers',))
     before = {name: value for name, value in defaults.items() if name in ours}
-    return state | {'fixed': before | state['fixed'], 'settings': defaults | state['settings']}
+    state = state | {'fixed': before | state['fixed'], 'settings': defaults | state['settings']}
+    form = {name: list if entry.type is tuple else entry.type for name, entry in entries.items()}
+    expect(state, {'settings': form, 'fixed': {name: form[name] for name in ours}}, folder / 'state.json')
+    return state
 
 
 # -------------------------------------------------------------------------------------------------- resume
 
-def resume(folder, cfg, world, ours):
-    state = with_defaults(read_state(folder, world), cfg)
+def resume(folder, state, cfg, ours):
     refuse_differences(f'the checkpoint {folder}', state['fixed'], ours, ours,
                        'go on with its setting, or take another --name')
     for name in ('branch_from', 'weights_from'):
@@ -128,7 +134,10 @@ def check_branch(folder, state, cfg, ours, schedule):
     if step >= cfg.total_steps:
         raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: '
                          'nothing is left')
-    parent = dataclasses.replace(cfg, **{name: as_tuple(theirs[name]) for name in SCHEDULED})
+    try:
+        parent = dataclasses.replace(cfg, **{name: as_tuple(theirs[name]) for name in SCHEDULED})
+    except ValueError as error:
+        raise ValueError(f'{folder / "state.json"}: {error}') from None
     for s in range(step):
         did, would = ('{} at lr {}'.format(*schedule(s, run)) for run in (parent, cfg))
         if did != would:
@@ -143,18 +152,16 @@ def check_branch(folder, state, cfg, ours, schedule):
 # ------------------------------------------------------------------------------------------------- weights
 
 def check_weights(checkpoint, cfg, corpus):
-    """(new ids, changes in words): what a run makes different; the weights need not be there yet.
+    """What a run makes different, a list of words; the weights need not be there yet.
 
     Tokenizer and sizes must be the same; context and rope_theta may change, and rows be added to the
     vocabulary.
     """
-    folder, theirs, meta, new_ids = checkpoint.folder, checkpoint.sizes, corpus.meta, ()
+    folder, theirs, meta = checkpoint.folder, checkpoint.sizes, corpus.meta
     if checkpoint.has_tokenizer:
-        tokenizer = checkpoint.tokenizer()
-        if tokenizer.fingerprint() != meta['tokenizer']:
+        if checkpoint.tokenizer().fingerprint() != meta['tokenizer']:
             raise ValueError(f'weights_from {folder} has another tokenizer than the corpus {corpus.folder}; '
                              f'prepare one with data.py ... --tokenizer={cfg.weights_from} --out=...')
-        new_ids = (tokenizer.ids['mask'],) if tokenizer.mask_is_new else ()
     elif theirs.vocab_size != meta['vocab_size']:
         raise ValueError(f'weights_from {folder} has no tokenizer.json to compare, and {theirs.vocab_size} '
                          f'ids where the corpus {corpus.folder} has {meta["vocab_size"]}: is it another '
@@ -167,8 +174,8 @@ def check_weights(checkpoint, cfg, corpus):
     pairs = {name: (getattr(theirs, name), getattr(cfg.model, name)) for name in ('rope_theta', 'vocab_size')}
     pairs['context'] = checkpoint.context, cfg.context
     changes = [f'{name} {old} -> {new}' for name, (old, new) in pairs.items() if old != new]
-    changes += [f'a row for the mask token {i}' for i in new_ids] + ['a new output head'] * cfg.new_head
-    return new_ids, changes
+    rows = [f'a row for the mask token {i}' for i in checkpoint.new_ids]
+    return changes + rows + ['a new output head'] * cfg.new_head
 
 
 # ------------------------------------------------------------------------ what a run has without being told
@@ -176,7 +183,8 @@ def check_weights(checkpoint, cfg, corpus):
 def inherited(cls, values):
     """Settings of a run with branch_from or weights_from: the sizes of what it begins with, and a name.
 
-    cls is the settings' class, whose defaults stand where `values` do not say otherwise.
+    cls is the settings' class, whose defaults stand where `values` do not say otherwise. No lock is held yet,
+    and none is needed: all checkpoints of a run have the same sizes, and `resume` compares them again.
     """
     said = {name: field.default for name, field in leaves(cls).items()} | values
     if not said['branch_from'] and not said['weights_from']:
@@ -186,11 +194,12 @@ def inherited(cls, values):
         name = name_after(said['weights_from'], said['phases'], said['mask_ratio'])
     folder = own_checkpoint(said['out'], name)
     if folder or said['branch_from']:
-        path = (folder or newest_checkpoint(said['branch_from'])) / 'state.json'
-        settings = read_json(path).get('settings')
-        if not isinstance(settings, dict):
-            raise ValueError(f'{path}: not the state of a run')
-        return {'name': name} | {size: settings[size] for size in leaves(Sizes) if size in settings}
+        folder = folder or newest_checkpoint(said['branch_from'])
+        settings = read_state(folder, 'its sizes are taken from there', LARGE)['settings']
+        try:
+            return {'name': name} | flat(build(Sizes, settings))
+        except ValueError as error:
+            raise ValueError(f'{folder / "state.json"}: {error}') from None
     sizes = open_checkpoint(said['weights_from'], weights=False).sizes
     meta = Path(said['corpus']) / 'meta.json'
     if meta.exists():  # the corpus may have a mask token that the checkpoint lacks

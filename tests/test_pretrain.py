@@ -1,4 +1,5 @@
 """Runs: what they log, that they resume and branch bit for bit in any layout, what they say on mistakes."""
+import fcntl
 import hashlib
 import json
 import random
@@ -17,16 +18,16 @@ from safetensors.torch import load_file, save_file
 
 import data
 import pretrain
-from conftest import ROOT, arguments, log_lines, one_line_error, replace, run_script, torchrun
+from conftest import ROOT, SMALL, arguments, log_lines, one_line_error, replace, run_script, torchrun
 from fill_mask import fill_mask
 from nanoencoder import checkpoint, durable, huggingface
-from nanoencoder.checkpoint import fixed
+from nanoencoder.checkpoint import fixed, read_state
 from nanoencoder.cost import dry_run
 from nanoencoder.durable import sha256
 from nanoencoder.huggingface import open_checkpoint, save
 from nanoencoder.origin import check_branch
 from nanoencoder.processes import World, check_rows, processes
-from nanoencoder.settings import flat, parse
+from nanoencoder.settings import build, flat, parse
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -339,6 +340,9 @@ def test_weights_from_takes_only_weights(settings, capsys):
         pretrain.train(replace(child, name='other', num_hidden_layers=3))
     odd = run_of(parent) / '12' / 'tokenizer.json'
     odd.write_text(odd.read_text().replace('(?i:', '(?:'))
+    with pytest.raises(ValueError, match='tokenizer.json: missing.*if that was meant, remove state.json'):
+        pretrain.train(replace(child, name='other'))
+    (run_of(parent) / '12' / 'state.json').unlink()
     with pytest.raises(ValueError, match='has another tokenizer than the corpus'):
         pretrain.train(replace(child, name='other'))
     later = settings(name='later', phases=(('clm', 6),), first_row=24)
@@ -357,7 +361,7 @@ def test_a_checkpoint_older_than_a_size_goes_on(settings):
     state = json.loads(path.read_text())
     for name in ('head_dim', 'attention_bias', 'qk_norm', 'rope_scaling'):
         del state['fixed'][name], state['settings'][name]
-    del state['base_model'], state['origin']
+    del state['base_model'], state['origin'], state['logged_from'], state['digest']
     path.write_text(json.dumps(state))
     pretrain.train(cfg)
     assert (run_of(cfg) / '8').exists()
@@ -392,10 +396,11 @@ def test_a_loss_that_is_not_finite_stops_and_is_not_saved(settings):
     save_file(tensors, folder / 'model.safetensors', metadata={'format': 'pt'})
     state = json.loads((folder / 'state.json').read_text())
     state['sha256']['model.safetensors'] = sha256(folder / 'model.safetensors')
+    state['digest'] = huggingface.digest_of(state)
     (folder / 'state.json').write_text(json.dumps(state))
     result = run_script('pretrain.py', *arguments(cfg))
     assert result.returncode == 1 and 'Traceback' not in result.stderr
-    assert 'step 9: loss nan' in result.stderr and 'rows 32 to 35' in result.stderr
+    assert 'step 9: loss nan, grad_norm nan, on' in result.stderr and 'rows 32 to 35' in result.stderr
     assert str(folder) in result.stderr
     assert not (run_of(cfg) / '12').exists()
 
@@ -410,6 +415,243 @@ def test_a_damaged_checkpoint_is_named(settings, name):
     one_line_error(run_script('pretrain.py', *arguments(cfg)), f'12/{name}: missing, cut short or changed')
     path.unlink()
     one_line_error(run_script('pretrain.py', *arguments(cfg)), f'12/{name}: missing, cut short or changed')
+
+
+# ------------------------------------------------------------------------------- what a start must not take
+
+def resign(path, **changes):
+    """Change a state.json as its writer would have, digest included."""
+    state = json.loads(path.read_text()) | changes
+    durable.write_json(path, state | {'digest': huggingface.digest_of(state)})
+
+
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope='module')
+def finished(corpus, tmp_path_factory):
+    """A small run that is done, to be copied and damaged: (its settings, its folder)."""
+    cfg = build(pretrain.Settings, SMALL | dict(name='run', corpus=str(corpus), keep=9,
+                                                out=str(tmp_path_factory.mktemp('finished'))))
+    pretrain.train(cfg)
+    return cfg, run_of(cfg)
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The same, which a test may damage."""
+    cfg = replace(finished[0], out=str(tmp_path))
+    shutil.copytree(finished[1], run_of(cfg))
+    return cfg, run_of(cfg)
+
+
+def test_a_start_has_the_lock_before_it_reads(copied):
+    """Before, it read first: it advised removing a live run's checkpoint that was damaged, or not yet there."""
+    cfg, run = copied
+    flip(run / '12/model.safetensors', 99_999)
+    with durable.locked(run):
+        one_line_error(run_script('pretrain.py', *arguments(cfg)), 'another process is writing there')
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), '12/model.safetensors: missing, .*; remove ')
+
+
+@pytest.mark.slow
+def test_an_error_of_one_process_ends_all(copied):
+    """The others wait for rank 0, which alone takes the lock and compares files; they must not wait forever."""
+    cfg, run = copied
+    flip(run / '12/model.safetensors', 99_999)
+    for part in ('12/model.safetensors: missing', 'another process is writing there'):
+        began = time.monotonic()
+        result = torchrun(2, 'pretrain.py', *arguments(cfg))
+        assert result.returncode and part in result.stderr and time.monotonic() - began < 60
+        (run / '.lock').touch()
+        held = open(run / '.lock')
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+
+# Before, an update that made weights inf was saved, and called done with exit code 0.
+@pytest.mark.parametrize('lr', ['1e39', '1e300'])
+def test_weights_that_are_not_finite_are_not_saved(settings, lr):
+    cfg = settings(phases=(('clm', 1),), lr=float(lr), warmup_steps=0, decay_steps=0)
+    for val_rows, part in ((0, 'step 1: its update made weights or moments that are not finite'),
+                           (5, 'step 1: val_clm_loss nan, val_mlm_loss nan, on rows 0 to 3')):
+        result = run_script('pretrain.py', *arguments(replace(cfg, val_rows=val_rows)))
+        assert result.returncode == 1 and 'Traceback' not in result.stderr
+        assert part in result.stderr and 'the last good checkpoint is none' in result.stderr
+        assert not [path for path in run_of(cfg).iterdir() if path.is_dir()]
+        assert 'NaN' not in (run_of(cfg) / 'log.jsonl').read_text()
+
+
+@pytest.mark.slow
+def test_a_shard_that_is_not_finite_is_known_to_all(settings):
+    """Each process looks at its own shards; before, none did."""
+    cfg = settings(phases=(('clm', 1),), lr=1e39, warmup_steps=0, decay_steps=0, val_rows=0, parallel='fsdp')
+    result = torchrun(2, 'pretrain.py', *arguments(cfg))
+    assert result.returncode and result.stderr.count('error: step 1: its update made weights') == 2
+    assert sorted(path.name for path in run_of(cfg).iterdir()) == ['config.json', 'log.jsonl']
+
+
+FLIPS = {'config.json': 300, 'model.safetensors': 99_999, 'optimizer.safetensors': 99_999,
+         'tokenizer.json': 30_001, 'tokenizer_config.json': 99}
+
+
+# Before, only a start that continues training compared them; fill_mask, finetune and weights_from did not.
+@pytest.mark.parametrize('name', [*FLIPS, 'state.json'])
+def test_a_flipped_bit_is_refused_by_the_files_name(copied, name):
+    cfg, run = copied
+    folder, whole = run / '12', (run / '12' / name).read_bytes()
+    for bit in (FLIPS.get(name),) if name in FLIPS else range(3, 8 * len(whole), 8 * len(whole) // 9):
+        flip(folder / name, bit)
+        with pytest.raises(ValueError, match=f'^{folder / name}: ') as error:
+            read_state(folder, 'remove it')
+        if name == 'optimizer.safetensors':  # which weights do not need
+            open_checkpoint(run)
+        else:
+            with pytest.raises(ValueError, match=f'^{folder / name}: ') as error:
+                open_checkpoint(run)
+        (folder / name).write_bytes(whole)
+    if name == 'config.json':  # for who changed it on purpose
+        flip(folder / name, FLIPS[name])
+        with pytest.raises(ValueError, match='if that was meant, remove state.json') as error:
+            open_checkpoint(run)
+    assert '\n' not in str(error.value)
+
+
+def test_what_people_may_change(copied):
+    """The model card is theirs; without state.json a folder is taken as it is."""
+    cfg, run = copied
+    (run / '12/README.md').write_text('mine')
+    assert open_checkpoint(run).context == 64
+    assert 'resumed' in run_script('pretrain.py', *arguments(cfg)).stdout
+    config = json.loads((run / '12/config.json').read_text())
+    durable.write_json(run / '12/config.json', config | {'max_position_embeddings': 63})
+    (run / '12/state.json').unlink()
+    assert open_checkpoint(run).context == 63
+
+
+# Before, these were tracebacks, or messages on another file. Checkpoints of earlier commits have no digest.
+@pytest.mark.parametrize('change', [
+    {'settings': 3}, {'fixed': []}, {'step': '12'}, {'sha256': None}, {'seconds': None}, {'base_model': 1},
+    {'settings': {'log_every': 'x'}}, {'fixed': {'phases': 7}}, {'fixed': {'phases': [['clm']]}}, 7])
+def test_a_state_of_another_form_is_one_line(copied, change):
+    cfg, run = copied
+    path = run / '12/state.json'
+    state = json.loads(path.read_text())
+    del state['digest']
+    for name, value in change.items() if isinstance(change, dict) else ():
+        state[name] = state[name] | value if isinstance(value, dict) else value
+    path.write_text(json.dumps(state if isinstance(change, dict) else change))
+    branch = replace(cfg, name='branch', branch_from=str(run), phases=(('clm', 6), ('mlm', 14)))
+    for which in (cfg, branch):
+        one_line_error(run_script('pretrain.py', *arguments(which)), '12')
+    one_line_error(run_script('pretrain.py', *arguments(branch)), '12/state.json: ')
+    assert not run_of(branch).exists()
+
+
+def lines_of(change):
+    """A log.jsonl whose list of lines is changed."""
+    def damage(path):
+        path.write_bytes(b''.join(change(path.read_bytes().splitlines(keepends=True))))
+    return damage
+
+
+# Before, lines that were gone or there twice stayed so, unsaid, and a damaged one was a traceback.
+@pytest.mark.parametrize('damage, message', [
+    (lambda path: path.unlink(), 'log.jsonl: ends at step 0, before the checkpoint of step 12'),
+    (lines_of(lambda lines: lines[:9]), 'log.jsonl: ends at step 9, before'),
+    (lines_of(lambda lines: lines[:4] + lines[5:]), 'log.jsonl:5: step 6 follows step 4'),
+    (lines_of(lambda lines: lines[:4] + lines[3:]), 'log.jsonl:5: step 4 follows step 4'),
+    (lines_of(lambda lines: [lines[1], lines[0], *lines[2:]]), 'log.jsonl:1: step 2 follows step 0'),
+    (lines_of(lambda lines: [*lines[:6], b'{"step": 7, \xff\n', *lines[7:]]), 'log.jsonl:7: damaged'),
+    (lines_of(lambda lines: [*lines[:6], b'[]\n', *lines[7:]]), r'log.jsonl:7: \[\] was found'),
+    (lines_of(lambda lines: [lines[0].replace(b'1', b'"1"', 1), *lines[1:]]), 'log.jsonl:1: step: 1 was')])
+def test_a_damaged_log_is_one_line(copied, damage, message):
+    cfg, run = copied
+    damage(run / 'log.jsonl')
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), message, 'mend the log, or go on under another')
+
+
+def test_a_run_whose_log_is_lost_goes_on_as_a_branch(copied):
+    """As the message says; the weights are those that the run would have had."""
+    cfg, run = copied
+    before = weights(run / '12')
+    shutil.rmtree(run / '12')
+    (run / 'log.jsonl').unlink()
+    result = run_script('pretrain.py', *arguments(cfg))
+    one_line_error(result, 'ends at step 0, before')
+    branch = replace(cfg, name='branch', branch_from=re.search('--branch_from=(.*)', result.stderr)[1])
+    pretrain.train(branch)
+    assert weights(run_of(branch) / '12') == before
+    shutil.rmtree(run_of(branch) / '12')
+    pretrain.train(branch)  # of which the log begins at step 9
+    assert [line['step'] for line in log_lines(run_of(branch))] == [9, 10, 11, 12]
+
+
+def test_logs_of_earlier_commits_have_gaps(copied):
+    """They had a line for each block of steps, and need not reach the checkpoint; new lines must."""
+    cfg, run = copied
+    shutil.rmtree(run / '12')
+    path, lines = run / '8/state.json', (run / 'log.jsonl').read_bytes().splitlines(keepends=True)
+    state = json.loads(path.read_text())
+    del state['logged_from'], state['digest']
+    path.write_text(json.dumps(state))
+    (run / 'log.jsonl').write_bytes(lines[2] + lines[5] + lines[9])
+    pretrain.train(cfg)
+    assert [line['step'] for line in log_lines(run)] == [3, 6, 9, 10, 11, 12]
+    pretrain.train(cfg)
+    (run / 'log.jsonl').write_bytes(b''.join([lines[2], lines[5], *lines[9:]]))
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), 'log.jsonl:3: step 10 follows step 6')
+
+
+def test_damaged_logs_are_named_in_the_table_of_losses(copied):
+    """Before, a line of another form was a KeyError or a TypeError without a file."""
+    run, whole = copied[1], (copied[1] / 'log.jsonl').read_text()
+    for old, new, message in (('"loss"', '"los"', 'log.jsonl:1: has no loss'), ('}', '', 'log.jsonl:1: damaged'),
+                              ('"step": 1', '"step": null', 'log.jsonl:1: step: None was found')):
+        (run / 'log.jsonl').write_text(whole.replace(old, new, 1))
+        one_line_error(run_script('evaluate.py', 'losses', run), message)
+    (run / 'log.jsonl').write_text(whole)
+    config = json.loads((run / 'config.json').read_text())
+    for name in ('corpus_meta', 'phases', 'starts', 'name'):
+        durable.write_json(run / 'config.json', config | {name: 7})
+        one_line_error(run_script('evaluate.py', 'losses', run), f'config.json: {name}: 7 was found')
+
+
+# ---------------------------------------------------------------------------------------------- a full disk
+
+SMALL_DISK = """mount -t tmpfs -o size=$1 none "$2" || exit 99
+folder=$2; shift 2; "$@"; code=$?; ls -A "$folder"/run; exit $code"""
+SMALL_FILES = """import resource, runpy, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+sys.argv = sys.argv[3:]
+runpy.run_path(sys.argv[0], run_name='__main__')"""
+
+
+# Before, a full disk in a save was a traceback, and no message named a checkpoint.
+@pytest.mark.parametrize('kind, size, log_only, words, left', [
+    ('disk', '5m', False, 'No space left on device.* the last good checkpoint is .*out/run/4$', ['4']),
+    ('disk', '16k', True, 'No space left on device.* the last good checkpoint is none', []),
+    ('files', '1500000', False, 'File too large.* the last good checkpoint is none', [])])
+def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, kind, size, log_only, words, left):
+    cfg = settings(**dict(save_every=0, phases=(('clm', 90),)) if log_only else {})
+    Path(cfg.out).mkdir()
+    command = [size, cfg.out, sys.executable, 'pretrain.py', *arguments(cfg)]
+    if kind == 'disk':
+        command = ['unshare', '-rm', 'sh', '-c', SMALL_DISK, 'sh', *command]
+    else:
+        command = [sys.executable, '-c', SMALL_FILES, *command[:2], *command[3:]]
+    try:
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    except FileNotFoundError:
+        pytest.skip('no unshare here')
+    if result.returncode == 99 or 'unshare: ' in result.stderr:
+        pytest.skip('no file system may be mounted here')
+    one_line_error(result, words)
+    files = result.stdout.splitlines() if kind == 'disk' else [path.name for path in run_of(cfg).iterdir()]
+    assert {'config.json', 'log.jsonl', *left} == {name for name in files if ':' not in name and '/' not in name}
 
 
 # ----------------------------------------------------------------------------------------------- processes
