@@ -85,7 +85,7 @@ class Settings:
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         for name in ('warmup_steps', 'decay_steps'):
-            if type(share := getattr(self, name)) is float and 0 < share < 1:
+            if type(share := getattr(self, name)) is float and 0 < share < 1 and type(self.repeat) is int:
                 object.__setattr__(self, name, steps := round(share * self.total_steps))
                 if not steps:
                     raise ValueError(f'{name} {share} of {self.total_steps} steps is none; set it to 0')

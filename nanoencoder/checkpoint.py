@@ -142,16 +142,3 @@ def prune(run, cfg):
     for step in steps[:-cfg.keep]:
         (run / str(step)).rename(run / f'.{step}.tmp')
         shutil.rmtree(run / f'.{step}.tmp')
-
-
-def read_state(folder, advice, but=()):
-    """A checkpoint's state.json, as huggingface.read_state, which must be there.
-
-    The log has a line for each step behind `logged_from`; before this was said, logs could have gaps.
-    """
-    state = huggingface.read_state(folder, but, advice)
-    if not state:
-        raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
-    if folder.name != str(state['step']):
-        raise ValueError(f'{folder / "state.json"}: is of step {state["step"]}, not of its folder\'s')
-    return {'logged_from': state['step']} | state

@@ -41,7 +41,7 @@ LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max
 INDEX = 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
 STATE = {'step': int, 'seconds': float, 'fixed': dict, 'settings': dict, 'sha256': dict, 'base_model': str,
-         'origin': str}  # state.json's form
+         'origin': str, 'logged_from': int}  # state.json's form
 LARGE = ('model.safetensors', 'optimizer.safetensors')  # files that take time to compare
 
 
@@ -186,6 +186,8 @@ def digest_of(state):
 def read_state(folder, but=(), advice='if that was meant, remove state.json: it is a folder of weights then'):
     """state.json of one of our checkpoints, {} where there is none, after the files have been compared with it.
 
+    Behind step logged_from the log has a line for each step; before it was written, logs could have gaps.
+
     but     names of files that are not compared, as they are not read or another process compares them
     advice  what the ValueError says to do where a file is not what was written
     """
@@ -195,7 +197,7 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: it 
     said = read_json(path)
     if 'digest' in said and said['digest'] != digest_of(said):  # older ones have none
         raise ValueError(f'{path}: {changed}')
-    state = {'base_model': '', 'origin': 'unknown'} | said
+    state = {'base_model': '', 'origin': 'unknown', 'logged_from': said.get('step')} | said
     expect(state, STATE, path)
     for name, digest in state['sha256'].items():
         if name not in but and not ((folder / name).is_file() and sha256(folder / name) == digest):

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from data import OBJECTIVES, Corpus
 from model import Sizes
-from nanoencoder.checkpoint import TOKENIZER_FILES, fixed, read_state
-from nanoencoder.durable import expect, read_json
-from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, saved_steps
-from nanoencoder.settings import as_tuple, build, flat, leaves
+from nanoencoder.checkpoint import TOKENIZER_FILES, fixed
+from nanoencoder.durable import read_json
+from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, read_state, saved_steps
+from nanoencoder.settings import build, flat, leaves
 
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, behind the branch
 
@@ -64,10 +64,10 @@ def compare_origin(cfg, corpus, world, schedule):
     ours, but = fixed(cfg, corpus, world), LARGE if world.rank else ()  # rank 0 compares them for all
     if folder := own_checkpoint(cfg.out, cfg.name):
         advice = f'remove {folder} to go on from the checkpoint before it'
-        return resume(folder, with_defaults(read_state(folder, advice, but), folder, cfg), cfg, ours)
+        return resume(folder, read_training(folder, type(cfg), advice, but), cfg, ours)
     if cfg.branch_from:
         folder = newest_checkpoint(cfg.branch_from)
-        state = with_defaults(read_state(folder, 'branch from another', but), folder, cfg)
+        state = read_training(folder, type(cfg), 'branch from another', but)
         check_branch(folder, state, cfg, ours, schedule)
         new = {'seconds': 0.0, 'origin': f'at step {state["step"]:,} of {folder.parent.name}',
                'logged_from': state['step']}
@@ -91,16 +91,18 @@ def own_checkpoint(out, name):
     return Path(out) / name / str(steps[-1]) if steps else None
 
 
-def with_defaults(state, folder, cfg):
-    """A state whose file is older than some settings: those have their defaults. ValueError for other types."""
-    entries = leaves(type(cfg))
-    defaults = json.loads(json.dumps({name: entry.default for name, entry in entries.items()}))
-    ours = flat(cfg, fixes=('numbers',))
-    before = {name: value for name, value in defaults.items() if name in ours}
-    state = state | {'fixed': before | state['fixed'], 'settings': defaults | state['settings']}
-    form = {name: list if entry.type is tuple else entry.type for name, entry in entries.items()}
-    expect(state, {'settings': form, 'fixed': {name: form[name] for name in ours}}, folder / 'state.json')
-    return state
+def read_training(folder, cls, advice, but=()):
+    """state.json of a checkpoint to go on from, as `read_state`; settings that are newer have their defaults."""
+    state, path = read_state(folder, but, advice), folder / 'state.json'
+    if not state:
+        raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
+    try:
+        if folder.name != str(state['step']):
+            raise ValueError(f'is of step {state["step"]}, not of its folder\'s')
+        settings = json.loads(json.dumps(flat(build(cls, state['settings']))))
+    except ValueError as error:
+        raise ValueError(f'{path}: {error}') from None
+    return state | {'fixed': settings | state['fixed'], 'settings': settings}
 
 
 # -------------------------------------------------------------------------------------------------- resume
@@ -134,10 +136,7 @@ def check_branch(folder, state, cfg, ours, schedule):
     if step >= cfg.total_steps:
         raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: '
                          'nothing is left')
-    try:
-        parent = dataclasses.replace(cfg, **{name: as_tuple(theirs[name]) for name in SCHEDULED})
-    except ValueError as error:
-        raise ValueError(f'{folder / "state.json"}: {error}') from None
+    parent = build(type(cfg), state['settings'])
     for s in range(step):
         did, would = ('{} at lr {}'.format(*schedule(s, run)) for run in (parent, cfg))
         if did != would:
@@ -195,11 +194,8 @@ def inherited(cls, values):
     folder = own_checkpoint(said['out'], name)
     if folder or said['branch_from']:
         folder = folder or newest_checkpoint(said['branch_from'])
-        settings = read_state(folder, 'its sizes are taken from there', LARGE)['settings']
-        try:
-            return {'name': name} | flat(build(Sizes, settings))
-        except ValueError as error:
-            raise ValueError(f'{folder / "state.json"}: {error}') from None
+        settings = read_training(folder, cls, 'its sizes are taken from there', LARGE)['settings']
+        return {'name': name} | {size: settings[size] for size in leaves(Sizes)}
     sizes = open_checkpoint(said['weights_from'], weights=False).sizes
     meta = Path(said['corpus']) / 'meta.json'
     if meta.exists():  # the corpus may have a mask token that the checkpoint lacks

@@ -21,7 +21,7 @@ import pretrain
 from conftest import ROOT, SMALL, arguments, log_lines, one_line_error, replace, run_script, torchrun
 from fill_mask import fill_mask
 from nanoencoder import checkpoint, durable, huggingface
-from nanoencoder.checkpoint import fixed, read_state
+from nanoencoder.checkpoint import fixed
 from nanoencoder.cost import dry_run
 from nanoencoder.durable import sha256
 from nanoencoder.huggingface import open_checkpoint, save
@@ -184,7 +184,8 @@ def test_the_papers_38_runs(corpus):
             assert int(step) in (*parent.save_at, parent.total_steps)
         if cfg.branch_from:
             ours, theirs = (fixed(c, corpus, world) for c in (cfg, parent))
-            check_branch(origin, {'fixed': theirs, 'step': int(step)}, cfg, ours, schedule)
+            state = {'fixed': theirs, 'settings': flat(parent), 'step': int(step)}
+            check_branch(origin, state, cfg, ours, schedule)
     assert len(lines) == len(runs) == 38
     branches = [cfg for cfg in runs.values() if cfg.branch_from and 'dec' not in cfg.name]
     steps = [cfg.total_steps - int(cfg.branch_from.split('/')[2]) for cfg in branches]
@@ -419,12 +420,6 @@ def test_a_damaged_checkpoint_is_named(settings, name):
 
 # ------------------------------------------------------------------------------- what a start must not take
 
-def resign(path, **changes):
-    """Change a state.json as its writer would have, digest included."""
-    state = json.loads(path.read_text()) | changes
-    durable.write_json(path, state | {'digest': huggingface.digest_of(state)})
-
-
 def flip(path, bit):
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
@@ -505,7 +500,7 @@ def test_a_flipped_bit_is_refused_by_the_files_name(copied, name):
     for bit in (FLIPS.get(name),) if name in FLIPS else range(3, 8 * len(whole), 8 * len(whole) // 9):
         flip(folder / name, bit)
         with pytest.raises(ValueError, match=f'^{folder / name}: ') as error:
-            read_state(folder, 'remove it')
+            huggingface.read_state(folder)
         if name == 'optimizer.safetensors':  # which weights do not need
             open_checkpoint(run)
         else:
@@ -534,7 +529,8 @@ def test_what_people_may_change(copied):
 # Before, these were tracebacks, or messages on another file. Checkpoints of earlier commits have no digest.
 @pytest.mark.parametrize('change', [
     {'settings': 3}, {'fixed': []}, {'step': '12'}, {'sha256': None}, {'seconds': None}, {'base_model': 1},
-    {'settings': {'log_every': 'x'}}, {'fixed': {'phases': 7}}, {'fixed': {'phases': [['clm']]}}, 7])
+    {'settings': {'log_every': 'x'}}, {'settings': {'phases': 7}}, {'settings': {'phases': [['clm']]}},
+    {'settings': {'hidden_size': -1}}, 7])
 def test_a_state_of_another_form_is_one_line(copied, change):
     cfg, run = copied
     path = run / '12/state.json'
@@ -774,6 +770,20 @@ def test_mistakes_get_one_line_and_leave_nothing(settings, tmp_path):
     one_line_error(run_script('pretrain.py', *arguments(cfg), '--tracker=mlflow'), 'tensorboard or wandb')
     one_line_error(run_script('pretrain.py', 'configs/tiny.py', '--name=a/b'), 'name must be')
     assert not run_of(cfg).exists()
+
+
+# Before, 2^62, betas of 1 and steps of 0 failed in mid-run or did nothing; a share of no step at all was 0.
+@pytest.mark.parametrize('setting, message', [
+    (f'first_row={2 ** 62}', 'first_row must be from 0 to'), ('beta1=1', 'beta1 must be from 0 to'),
+    ('beta2=1.0', 'beta2 must be'), ('save_at=(0,)', 'save_at must be a tuple of steps, from 1'),
+    ('save_at=(-4,)', 'save_at must be'), ('name=  ', 'name must be'), ('name=a\nb', 'name must be'),
+    ('warmup_steps=1e-9', 'warmup_steps 1e-09 of 3600 steps is none; set it to 0'),
+    ('decay_steps=1e-9', 'decay_steps 1e-09 of'), ('repeat="3"', "repeat takes int, not str '3'"),
+    ('world_size=8', '--world_size belongs to --dry_run')])
+def test_settings_out_of_range_are_one_line(setting, message, tmp_path):
+    result = run_script('pretrain.py', 'configs/tiny.py', f'--out={tmp_path}', f'--{setting}')
+    one_line_error(result, re.escape(message))
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.slow
