@@ -155,7 +155,7 @@ def saved_steps(run):
 
 
 def last_good(run):
-    """The end of a message on a run that cannot go on."""
+    """In words, at the end of a message on a run that cannot go on."""
     return f'the last good checkpoint is {run / str(steps[-1]) if (steps := saved_steps(run)) else "none"}'
 
 
@@ -184,7 +184,7 @@ def digest_of(state):
 
 
 def read_state(folder, but=(), advice='if that was meant, remove state.json: it is a folder of weights then'):
-    """state.json of one of our checkpoints, {} where there is none, after the files have been compared with it.
+    """state.json of one of our checkpoints, {} if it has none, after the files have been compared with it.
 
     Behind step logged_from the log has a line for each step; before it was written, logs could have gaps.
 

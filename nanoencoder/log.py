@@ -2,6 +2,7 @@
 import contextlib
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -25,30 +26,27 @@ from nanoencoder.settings import flat
 
 @contextlib.contextmanager
 def own_folder(cfg, world):
-    """The run's folder, of which nothing is read or written before this process, or rank 0, has its lock.
+    """The run's folder: nothing in it is read before this process, or rank 0 for all, has its lock.
 
-    A start that wrote nothing leaves no folder. What the disk refuses, in a save or in a line of the log, ends
-    the run with an OSError that names the last good checkpoint.
+    A start that wrote nothing leaves no folder. An error of the disk, in a save or in the log, names the last
+    good checkpoint.
     """
     run = Path(cfg.out) / cfg.name
-    with contextlib.ExitStack() as stack:
-        if world.rank == 0:
-            run.mkdir(parents=True, exist_ok=True)
-            stack.callback(remove_if_empty, run)
-            stack.enter_context(locked(run))
-            remove_temporaries(run)
-        world.barrier()
-        try:
+    try:
+        with contextlib.ExitStack() as stack:
+            if world.rank == 0:
+                run.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(run))
+                remove_temporaries(run)
+            world.barrier()
             yield run
-        except BrokenPipeError:  # of the console
-            raise
-        except (OSError, SafetensorError) as error:  # which is safetensors' word for a full disk
-            raise OSError(f'{run}: {error}; {last_good(run)}') from None
-
-
-def remove_if_empty(folder):
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+    except BrokenPipeError:  # of the console
+        raise
+    except (OSError, SafetensorError) as error:  # which is safetensors' word for a full disk
+        raise OSError(f'{run}: {error}; {last_good(run)}') from None
+    finally:
+        with contextlib.suppress(OSError):
+            run.rmdir()
 
 
 def open_log(run, cfg, corpus, world, state, how, tracker):
@@ -74,20 +72,25 @@ class Log:
         self.file = self.open(state['logged_from']) if world.rank == 0 else None
 
     def open(self, logged_from):
-        """The file, cut off behind the checkpoint that this start continues; a half-written line goes, too.
+        """The file, without lines beyond the checkpoint that this start continues, and a half-written one.
 
-        A line that is damaged or not there is an error: no kill loses one, since lines are on the disk before
-        their checkpoint, and tables and figures would not show the hole. A branch goes on without the log.
+        Each step has its line, but for those up to logged_from: a branch begins behind them, and earlier
+        commits wrote one line for a block of steps. No kill loses a line, for it is on the disk before its
+        checkpoint. Where one is gone, a branch goes on with the same numbers, and no table has a hole.
         """
         path = self.run / 'log.jsonl'
-        lines = path.read_bytes().split(b'\n')[:-1] if path.exists() else []
-        try:
-            lines = up_to(self.first, lines, logged_from, path)
-        except ValueError as error:
-            raise ValueError(f'{error}; mend the log, or go on under another --name with '
-                             f'--branch_from={self.run / str(self.first)}') from None
+        texts = path.read_bytes().split(b'\n')[:-1] if path.exists() else []
+        lines = [read_line(text, f'{path}:{k}') for k, text in enumerate(texts, 1)]
+        lines = [line for line in lines if line['step'] <= self.first]
+        steps = [line['step'] for line in lines]
+        wanted = {step for step in steps if step <= logged_from} | {*range(logged_from + 1, self.first + 1)}
+        for step, expected in itertools.zip_longest(steps, sorted(wanted)):
+            if step != expected:
+                raise ValueError(
+                    f'{path}: the line of step {expected or step} is missing or not in its place; mend it, or go '
+                    f'on under another --name with --branch_from={self.run / str(self.first)}')
         with whole_file(path) as file:
-            file.writelines(line + b'\n' for line in lines)
+            file.writelines(json.dumps(line).encode() + b'\n' for line in lines)
         return path.open('a', encoding='utf-8')
 
     def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
@@ -119,10 +122,7 @@ class Log:
                 f'{row:,} to {row + self.cfg.rows_per_step - 1:,}; {last_good(self.run)}')
 
     def write(self, lines, validation):
-        """Write lines that were read, and have them on the disk before any checkpoint.
-
-        validation  {name: loss} after the last of them. FloatingPointError if one is not finite
-        """
+        """Have lines that were read on the disk, the last with {name: loss} of a validation behind it."""
         lines[-1].update(validation)
         self.check_finite(lines[-1])
         if self.world.rank == 0:
@@ -150,28 +150,6 @@ class Log:
 
     def seconds(self):
         return self.seconds_before + time.monotonic() - self.began
-
-
-def up_to(last, lines, logged_from, path):
-    """Of the lines of a log those up to a step. ValueError if one is damaged or not there.
-
-    Steps up to logged_from may be left out: a branch's log begins there, and logs of earlier commits had a
-    line for each block of steps.
-    """
-    done = 0
-    for k, text in enumerate(lines):
-        if done == last:
-            return lines[:k]
-        step = read_line(text, f'{path}:{k + 1}')['step']
-        if step > last == logged_from:
-            return lines[:k]
-        if not done < step <= max(logged_from, done) + 1:
-            raise ValueError(f'{path}:{k + 1}: step {step} follows step {done}: a line is damaged, missing or '
-                             'there twice')
-        done = step
-    if done < last and last > logged_from:
-        raise ValueError(f'{path}: ends at step {done}, before the checkpoint of step {last}')
-    return lines
 
 
 def open_tracker(kind, run):

@@ -92,7 +92,7 @@ def own_checkpoint(out, name):
 
 
 def read_training(folder, cls, advice, but=()):
-    """state.json of a checkpoint to go on from, as `read_state`; settings that are newer have their defaults."""
+    """As `read_state`, of a checkpoint to go on from. Settings that it is older than have their defaults."""
     state, path = read_state(folder, but, advice), folder / 'state.json'
     if not state:
         raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
