@@ -87,8 +87,8 @@ class Log:
         for step, expected in itertools.zip_longest(steps, sorted(wanted)):
             if step != expected:
                 raise ValueError(
-                    f'{path}: the line of step {expected or step} is missing or not in its place; mend it, or go '
-                    f'on under another --name with --branch_from={self.run / str(self.first)}')
+                    f'{path}: the line of step {expected or step} is missing or not in its place; mend it, '
+                    f'or go on under another --name with --branch_from={self.run / str(self.first)}')
         with whole_file(path) as file:
             file.writelines(json.dumps(line).encode() + b'\n' for line in lines)
         return path.open('a', encoding='utf-8')
