@@ -530,11 +530,7 @@ def test_the_papers_tables_alone(tmp_path):
 
 def test_the_switch_figure_draws_a_pretraining_log(tmp_path):
     run = tmp_path / 'run'
-    run.mkdir()
-    config = {'name': 'run', 'phases': [['clm', 5], ['mlm', 5]], 'corpus_meta': {}}
-    (run / 'config.json').write_text(json.dumps(config))
-    lines = [{'step': step, 'loss': 5.0 + (step > 5), 'grad_norm': 0.5} for step in range(1, 11)]
-    (run / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+    write_log(run, [['clm', 5], ['mlm', 5]], [{'step': k, 'loss': 5.0 + (k > 5)} for k in range(1, 11)])
     assert run_script('evaluate.py', 'figure', 'switch', run, f'--out={tmp_path}').returncode == 0
     assert (tmp_path / 'switch.png').stat().st_size > 5_000
 
@@ -611,12 +607,12 @@ def test_cells_of_other_data_or_settings_are_refused(predictions):
 def write_log(folder, phases, lines, **config):
     folder.mkdir(parents=True)
     meta = {'fingerprint': 'f' * 64, 'unigram_loss': 6.5}
-    config = {'name': folder.name, 'phases': phases, 'corpus_meta': meta} | config
+    config = {'name': folder.name, 'phases': phases, 'corpus_meta': meta, 'starts': [{'step': 0}]} | config
     (folder / 'config.json').write_text(json.dumps(config))
     with open(folder / 'log.jsonl', 'w') as file:
         for line in lines:
             step = {'loss': 5.0, 'grad_norm': 0.5, 'tokens': 8 * line['step'], 'tokens_per_second': 100.0,
-                    'rows': f'{line["step"]:012x}'}
+                    'phase': 'clm', 'lr': 0.1, 'seconds': 1.0, 'rows': f'{line["step"]:012x}'}
             file.write(json.dumps(step | line) + '\n')
 
 
