@@ -71,7 +71,10 @@ class Checkpoint:
     def fetch(self, compare=True):
         """Have the weights: a hub id's are downloaded, those of a run are compared with its state.json."""
         if is_hub_id(self.name):
-            download_weights(self.name, self.folder)
+            paths = weight_files(self.folder)  # revision is a commit: all files are of one
+            download(self.name, [path.name for path in paths], revision=self.folder.name)
+            if missing := [path.name for path in paths if not path.exists()]:
+                raise ValueError(f'{self.name}: has no {missing[0]} on the hub; pickles (.bin) are not read')
         elif compare:
             read_state(self.folder, but=('optimizer.safetensors',))
 
@@ -166,13 +169,6 @@ def download(name, files=('config.json', 'tokenizer.json', 'tokenizer_config.jso
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
     except Exception as error:  # of the network: their classes differ between huggingface_hub's versions
         raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
-
-
-def download_weights(name, folder):
-    paths = weight_files(folder)
-    download(name, [path.name for path in paths], revision=folder.name)  # a commit: all files are of one
-    if missing := [path.name for path in paths if not path.exists()]:
-        raise ValueError(f'{name}: has no {missing[0]} on the hub; pickles (.bin) are not opened')
 
 
 # --------------------------------------------------------------------------------------------------- reading
