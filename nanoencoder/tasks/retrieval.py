@@ -19,6 +19,7 @@ from nanoencoder.tasks.task import SCORED, embedded, fill, get, read_table, term
 
 SIDES = ('query', 'positive')     # of a training pair
 ID_COLUMNS = ('_id', 'docid')     # of BEIR and MLDR
+PASSAGES = ('negative_passages', 'positive_passages')  # of MLDR, by their grade; all of them are judged
 
 
 class Pair(NamedTuple):
@@ -38,13 +39,7 @@ class Retrieval(Kind):
 
     def load(self, training=True):
         task = self.task
-        source = task.pairs or task.source
-        pairs = []
-        for number, row in enumerate(read_table(task, source, task.train)[0] if training else ()):
-            where = f'{source or task.dataset} {task.train} row {number}'
-            for side in SIDES:
-                get(row, side, where)
-            pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
+        pairs = training_pairs(task) if training else []
         queries, grades, corpus = embedded_sets(task) if embedded(task) else judged_sets(task)
         rows = {split: judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
                 for split in SCORED}
@@ -52,18 +47,21 @@ class Retrieval(Kind):
 
     def encode(self, rows, labels, tokenizer, max_length):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
-        scored = scored_texts(rows)
-        texts, lost = {}, Counter()
-        for text in {*scored, *(row[side] for row in rows['train'] for side in ('query', 'positive'))}:
+        parts = {'train': [row[side] for row in rows['train'] for side in SIDES], 'texts': scored_texts(rows)}
+        texts, beyond = {}, {}
+        for text in set().union(*parts.values()):
             tokens = tokenizer.encode(text)
-            lost['texts'] += len(tokens) >= max_length
+            beyond[text] = max(0, len(tokens) + 1 - max_length)
             texts[text] = with_eos(tokens, tokenizer, max_length)
         positives = defaultdict(set)
         for row in rows['train']:
             positives[row['query']].add(row['positive'])
         pairs = [Pair(texts[row['query']], texts[row['positive']], row['positive'], positives[row['query']])
                  for row in rows['train']]
-        return {'train': (pairs, Counter()), 'texts': ([Example(texts[text]) for text in scored], +lost)}
+        examples = {'train': pairs, 'texts': [Example(texts[text]) for text in parts['texts']]}
+        return {part: (examples[part], +Counter(texts=sum(beyond[text] > 0 for text in parts[part]),
+                                                tokens=sum(beyond[text] for text in parts[part])))
+                for part in parts}
 
     def head(self, hidden_size, labels):
         return unit_vectors
@@ -96,8 +94,8 @@ class Retrieval(Kind):
         return {split: [ranking(row, ids, documents @ vectors[row['query']], self.task.drop_same_id)
                         for row in rows[split]] for split in SCORED}
 
-    def baseline(self, rows):
-        return 'BM25', bm25(rows['corpus'], self.task.drop_same_id)
+    def baselines(self, rows):
+        return {'BM25': bm25(rows['corpus'], self.task.drop_same_id)}
 
     def export(self, labels, sizes):
         prompts = {'query': self.task.query, 'document': self.task.document}
@@ -123,9 +121,25 @@ def excluded(batch):
 
 # -------------------------------------------------------------------------------------------------- the files
 
+def training_pairs(task):
+    """[{query, positive}]; none where a local copy has no such file, for a probe and BM25 need none."""
+    source, pairs = task.pairs or task.source, []
+    try:
+        table, _ = read_table(task, (source,), task.train)
+    except FileNotFoundError as error:
+        print(f'{error}: there is nothing to train on', file=sys.stderr)
+        return pairs
+    for number, row in enumerate(table):
+        where = f'{source or task.dataset} {task.train} row {number}'
+        for side in SIDES:
+            get(row, side, where)
+        pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
+    return pairs
+
+
 def embedded_sets(task):
     """({query: text}, {split: {query: {document: grade}}}, {document: text}); ids are their queries'."""
-    tables = {split: read_table(task, task.source, getattr(task, split))[0] for split in SCORED}
+    tables = {split: read_table(task, (task.source,), getattr(task, split))[0] for split in SCORED}
     rows = [row for table in tables.values() for row in table]
     return ({row['id']: task.query.format(text=row['query']) for row in rows},
             {split: {row['id']: {row['id']: 1} for row in table} for split, table in tables.items()},
@@ -137,7 +151,7 @@ def judged_sets(task):
     queries = {}
     grades = {split: judgements(task, name, queries) for split in SCORED if (name := getattr(task, split))}
     if not queries:  # BEIR has a file of them; in MLDR's rows they stand beside their passages
-        table = read_table(task, task.source, 'queries', 'queries')[0]
+        table = read_table(task, (task.source,), 'queries', 'queries')[0]
         queries = texts_by_id(table, task.query, f'{task.dataset} queries')
     if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
         order = sorted(grades['test'])
@@ -147,7 +161,7 @@ def judged_sets(task):
         grades['test'] = {query: graded for query, graded in every.items() if query not in half}
     judged = {document for split in grades.values() for graded in split.values() for document in graded}
     only = (ID_COLUMNS, judged) if task.judged_only else None
-    table = read_table(task, task.source, 'corpus', 'corpus', only)[0]
+    table = read_table(task, (task.source,), 'corpus', 'corpus', only)[0]
     return queries, grades, texts_by_id(table, task.document, f'{task.dataset} corpus')
 
 
@@ -172,20 +186,23 @@ def add(texts, key, value, where):
 
 def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
-    table = read_table(task, task.qrels or task.source, split, 'qrels' if task.data else '')[0]
+    sources = [name for name in (task.qrels, task.source) if name] or ['']
+    table = read_table(task, sources, split, 'qrels' if task.data else '')[0]
     grades = {}
     for number, row in enumerate(table):
         where = f'{task.dataset} {split} judgement {number}'
         try:
             if 'positive_passages' in row:
                 query = str(row['query_id'])
-                graded = {str(passage['docid']): 1 for passage in row['positive_passages']}
+                graded = {str(passage['docid']): grade for grade, column in enumerate(PASSAGES)
+                          for passage in row.get(column) or ()}
                 add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
             else:
-                query, graded = str(row['query-id']), {str(row['corpus-id']): int(row['score'])}
-                if float(row['score']) != int(row['score']):
+                query, whole = str(row['query-id']), re.fullmatch(r'(-?\d{1,9})(\.0*)?', str(row['score']))
+                if not whole:
                     raise ValueError(f'{where}: score {row["score"]!r} is not a whole number')
-        except (TypeError, KeyError, OverflowError) as error:
+                graded = {str(row['corpus-id']): int(whole[1])}
+        except (TypeError, KeyError) as error:
             raise ValueError(f'{where}: has no query-id, corpus-id and score '
                              f'(or query_id and positive_passages): {error!r}') from None
         for document, grade in graded.items():
