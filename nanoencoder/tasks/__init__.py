@@ -72,10 +72,14 @@ def score(task, predictions):
 
 def baseline(task, rows):
     """(name, {split: predictions}) of the simple method that is best on validation, of equals the first."""
-    methods = kind_of(task).baselines(rows)
-    tried = {name: [predict(row) for row in rows['validation']] for name, predict in methods.items()}
+    kind = kind_of(task)
+
+    def predictions(method, split):
+        return [kind.prediction(row, method(row)) for row in rows[split]]
+    methods = kind.baselines(rows)
+    tried = {name: predictions(method, 'validation') for name, method in methods.items()}
     name = max(tried, key=lambda name: score(task, tried[name])[1])
-    return name, {'validation': tried[name], 'test': [methods[name](row) for row in rows['test']]}
+    return name, {'validation': tried[name], 'test': predictions(methods[name], 'test')}
 
 
 def look(task, tokenizer):

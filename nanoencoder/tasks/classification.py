@@ -36,16 +36,13 @@ class Classification(Kind):
     frozen = staticmethod(unit_vectors)
 
     def predict(self, data, outputs):
-        return {split: [{'id': row['id'], 'gold': row['label'], 'pred': data.labels[int(logits.argmax())]}
+        return {split: [self.prediction(row, data.labels[int(logits.argmax())])
                         for row, logits in zip(data.rows[split], outputs[split])] for split in SCORED}
 
     def baselines(self, rows):
-        def predicting(label_of):
-            return lambda row: {'id': row['id'], 'gold': row['label'], 'pred': label_of(row)}
-        methods = {'majority-class': majority_class, 'naive-bayes': naive_bayes}
-        if all(len(row['fields']) == 2 for row in rows['train']):
-            methods['word-overlap'] = word_overlap
-        return {name: predicting(learn(rows['train'])) for name, learn in methods.items()}
+        train = rows['train']
+        methods = {'majority-class': majority_class(train), 'naive-bayes': naive_bayes(train)}
+        return methods | ({'word-overlap': word_overlap(train)} if len(train[0]['fields']) == 2 else {})
 
     def export(self, labels, sizes):
         if sizes.qk_norm:

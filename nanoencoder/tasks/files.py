@@ -26,8 +26,7 @@ class Field(str):
 def local_files(folder, sources, subset, split):
     """The files of a split: <split>.<suffix>, or parquet shards. FileNotFoundError if there are none.
 
-    folder   holds the dataset, or several in folders named as on the hub
-    sources  the names that the dataset's folder may have there; BEIR's are with and without -qrels
+    `folder` holds the dataset, or several in folders that may be named as one of `sources`, on the hub.
     """
     names = [source.split('/')[-1] for source in sources if source]
     root = next((folder / name for name in names if (folder / name).is_dir()), folder)
@@ -120,14 +119,10 @@ def read_parquet(path):
     import pyarrow.parquet
     try:
         table = pyarrow.parquet.read_table(path)
-        rows = table.to_pylist()
-    except (pyarrow.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
-    try:
         about = json.loads((table.schema.metadata or {}).get(b'huggingface', b'{}'))
-        return rows, label_names(about.get('info', {}).get('features', {}))
-    except (ValueError, AttributeError, KeyError) as error:
-        raise ValueError(f'{path}: its description of features is damaged: {error!r}') from None
+        return table.to_pylist(), label_names(about.get('info', {}).get('features', {}))
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
 
 
 def read_iob(path):
@@ -148,7 +143,7 @@ def read_iob(path):
                     rows.append({'tokens': words, 'tags': tags})
                 words, tags = [], []
             elif len(fields) < 2:
-                raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r}')
+                raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r:.80}')
             else:
                 words.append(fields[0])
                 tags.append(fields[-1])
@@ -166,7 +161,7 @@ def label_names(features):
         while isinstance(feature, dict) and 'feature' in feature:
             feature = feature['feature']
         if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
-            expect(feature['names'], [str], column)
+            expect(feature, {'names': [str]}, column)
             names[column] = feature['names']
     return names
 

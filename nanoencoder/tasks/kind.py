@@ -48,7 +48,7 @@ class Kind:
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
     head(hidden_size, labels)      (states, lengths) -> outputs: a module, or a function without weights
     predict(data, outputs)         {split: rows} for evaluate.py, of {part: [the head's output of each]}
-    baselines(rows)                {name: function, row -> prediction} of methods without a model
+    baselines(rows)                {name: function, row -> what is predicted} of methods without a model
     export(labels, sizes)          the Export of a model; ValueError if transformers cannot hold it
     """
     per_token = False    # the head's output: one a token, or one a text
@@ -95,6 +95,10 @@ class Kind:
     def arrays(self, batch):
         """The token arrays that the encoder reads for a training batch."""
         return [example.tokens for example in batch]
+
+    def prediction(self, row, pred):
+        """A row for evaluate.py."""
+        return {'id': row['id'], 'gold': row[self.labelled_by], 'pred': pred}
 
     def num_targets(self, example):
         """How many cross-entropies an example adds."""

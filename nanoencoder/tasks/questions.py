@@ -90,18 +90,17 @@ class Questions(Kind):
             windows = defaultdict(list)
             for example, logits in zip(data.examples[split], outputs[split]):
                 windows[example.row].append((example, logits))
-            predictions[split] = [{'id': row['id'], 'golds': [text for text, _ in row['answers']],
-                                   'pred': answer_of(row, windows[k], self.task.qa_head, never_empty)}
-                                  for k, row in enumerate(data.rows[split])]
+            predictions[split] = [
+                self.prediction(row, answer_of(row, windows[k], self.task.qa_head, never_empty))
+                for k, row in enumerate(data.rows[split])]
         return predictions
 
+    def prediction(self, row, pred):
+        return {'id': row['id'], 'golds': [text for text, _ in row['answers']], 'pred': pred}
+
     def baselines(self, rows):
-        def predicting(answer):
-            return lambda row: {'id': row['id'], 'golds': [text for text, _ in row['answers']],
-                                'pred': answer(row)}
-        methods = {'no-answer': lambda row: '', 'frequent-answer': frequent_answer(rows['train']),
-                   'likeliest-sentence': likeliest_sentence}
-        return {name: predicting(answer) for name, answer in methods.items()}
+        return {'no-answer': lambda row: '', 'frequent-answer': frequent_answer(rows['train']),
+                'likeliest-sentence': likeliest_sentence}
 
     def export(self, labels, sizes):
         labels, answer = ('O', 'ANSWER'), 'the tokens of the answer are ANSWER'
@@ -123,17 +122,15 @@ def answers_in(row, column, context, where):
         case [*values] if all(isinstance(value, dict) and {'text', 'start'} <= {*value} for value in values):
             answers = [(value['text'], value['start']) for value in values]
             for value in values:  # `end` is the last character's index, as ReCoRD's, or the one behind it
-                if 'end' in value and value['text'] not in (context[value['start']:value['end'] + 1],
-                                                            context[value['start']:value['end']]):
-                    raise ValueError(f'{where}: {value["text"]!r} is not characters {value["start"]} to '
-                                     f'{value["end"]} of its context')
+                if value.get('end', last := value['start'] + len(value['text'])) not in (last - 1, last):
+                    raise ValueError(f'{where}: the end of {value!s:.80} is not that of its text')
         case _:
             raise ValueError(f'{where}: column {column!r} has neither text and answer_start '
                              'nor a list of text, start, end')
     for text, start in answers:
         good = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
         if not good or context[start:start + len(text)] != text:
-            raise ValueError(f'{where}: answer {text!r} is not at character {start} of its context')
+            raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20} of its context')
     return answers
 
 

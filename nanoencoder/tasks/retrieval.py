@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from nanoencoder.tasks.files import id_of
 from nanoencoder.tasks.kind import Example, Export, Kind, unit_vectors, with_eos
-from nanoencoder.tasks.task import SCORED, embedded, fill, get, read_table, terms
+from nanoencoder.tasks.task import SCORED, embedded, fill, get, no_column, read_table, terms
 
 SIDES = ('query', 'positive')     # of a training pair
 ID_COLUMNS = ('_id', 'docid')     # of BEIR and MLDR
@@ -94,6 +94,9 @@ class Retrieval(Kind):
         return {split: [ranking(row, ids, documents @ vectors[row['query']], self.task.drop_same_id)
                         for row in rows[split]] for split in SCORED}
 
+    def prediction(self, row, pred):
+        return pred   # a ranking, which has the row's id and grades
+
     def baselines(self, rows):
         return {'BM25': bm25(rows['corpus'], self.task.drop_same_id)}
 
@@ -131,8 +134,7 @@ def training_pairs(task):
         return pairs
     for number, row in enumerate(table):
         where = f'{source or task.dataset} {task.train} row {number}'
-        for side in SIDES:
-            get(row, side, where)
+        row |= {side: get(row, side, where) for side in SIDES}
         pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
     return pairs
 
@@ -172,7 +174,7 @@ def texts_by_id(table, template, where):
         place = f'{where} row {number}'
         name = id_of(row, ID_COLUMNS)
         if name is None:
-            raise ValueError(f'{place}: has no column "_id", but {", ".join(map(str, row))}')
+            raise no_column(row, '_id', place)
         add(texts, name, fill(template, {'title': '', **row}, place), place)
     return texts
 
@@ -181,7 +183,7 @@ def add(texts, key, value, where):
     """texts[key] = value; ValueError if it has another value already."""
     if texts.setdefault(key, value) != value:
         before, now = str(texts[key])[:40], str(value)[:40]
-        raise ValueError(f'{where}: {key!r} occurs twice, with {before!r} and {now!r}')
+        raise ValueError(f'{where}: {key!r:.80} occurs twice, with {before!r} and {now!r}')
 
 
 def judgements(task, split, queries):
@@ -200,7 +202,7 @@ def judgements(task, split, queries):
             else:
                 query, whole = str(row['query-id']), re.fullmatch(r'(-?\d{1,9})(\.0*)?', str(row['score']))
                 if not whole:
-                    raise ValueError(f'{where}: score {row["score"]!r} is not a whole number')
+                    raise ValueError(f'{where}: score {row["score"]!r:.80} is not a whole number')
                 graded = {str(row['corpus-id']): int(whole[1])}
         except (TypeError, KeyError) as error:
             raise ValueError(f'{where}: has no query-id, corpus-id and score '
@@ -213,9 +215,9 @@ def judgements(task, split, queries):
 def judged_queries(where, queries, grades, corpus):
     """The rows of a split. Queries without a relevant document are left out, and counted."""
     if lost := {document for graded in grades.values() for document in graded} - corpus.keys():
-        raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r}')
+        raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r:.80}')
     if unknown := grades.keys() - queries.keys():
-        raise ValueError(f'{where}: {len(unknown)} judged queries are not there, as {min(unknown)!r}')
+        raise ValueError(f'{where}: {len(unknown)} judged queries are not there, as {min(unknown)!r:.80}')
     rows = [{'id': query, 'query': queries[query], 'grades': graded} for query, graded in grades.items()
             if max(graded.values(), default=0) >= 1]
     if len(rows) < len(grades):

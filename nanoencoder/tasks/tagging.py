@@ -35,9 +35,9 @@ class Tagging(Kind):
         tags = [labels.name(tag, where) for tag in tags]
         for word, tag in zip(words, tags):
             if tag != 'O' and not re.match('[BI]-.', tag):
-                raise ValueError(f'{where}: tag {tag!r} is neither O nor B-TYPE nor I-TYPE')
+                raise ValueError(f'{where}: tag {tag!r:.80} is neither O nor B-TYPE nor I-TYPE')
             if not isinstance(word, str):
-                raise ValueError(f'{where}: {word!r} is not a word')
+                raise ValueError(f'{where}: {word!r:.80} is not a word')
         return {'words': words, 'tags': tags}
 
     def examples(self, rows, labels, tokenizer, max_length):
@@ -66,9 +66,8 @@ class Tagging(Kind):
         predictions = {}
         for split in SCORED:
             read = zip(data.rows[split], data.examples[split], outputs[split])
-            predictions[split] = [
-                {'id': row['id'], 'gold': row['tags'], 'pred': tags_of(row, example, logits, data.labels)}
-                for row, example, logits in read]
+            predictions[split] = [self.prediction(row, tags_of(row, example, logits, data.labels))
+                                  for row, example, logits in read]
         return predictions
 
     def baselines(self, rows):
@@ -121,6 +120,5 @@ def word_lookup(train, by_shape=True):
     def predict(row):
         counts = [words.get(word) or by_shape and shapes.get(shape(word)) or {'O': 1}
                   for word in row['words']]
-        tags = [max(sorted(count), key=count.get) for count in counts]
-        return {'id': row['id'], 'gold': row['tags'], 'pred': tags}
+        return [max(sorted(count), key=count.get) for count in counts]
     return predict

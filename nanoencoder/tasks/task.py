@@ -96,7 +96,7 @@ def is_template(text):
 # ------------------------------------------------------------------------------------------- what a row holds
 
 def no_column(row, column, where):
-    return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row))}')
+    return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row)):.200}')
 
 
 def get(row, column, where, kind=str):
@@ -144,11 +144,12 @@ class Labels:
         """The labels that occur in train, sorted, "O" first."""
         names = set()
         for number, row in enumerate(rows):
-            value = get(row, column, f'{where} row {number}', object)
+            place = f'{where} row {number}'
+            value = get(row, column, place, object)
             for label in value if isinstance(value, list) else [value]:
                 if not isinstance(label, str):
                     hint = ': give `labels` in the order of their numbers' if type(label) is int else ''
-                    raise ValueError(f'{where} row {number}: {column!r} holds {label!r:.80}, not a name{hint}')
+                    raise ValueError(f'{place}: {column!r} holds {label!r:.80}, not a name{hint}')
                 names.add(self.meant.get(label, label))
         return tuple(sorted(names, key=lambda name: (name != 'O', name)))
 
@@ -163,7 +164,7 @@ class Labels:
             self.mapped[value] += 1
             value = self.meant[value]
         if not isinstance(value, str) or value not in self.names:
-            raise ValueError(f'{where}: label {value!r} is none of {", ".join(self.names)} (0 to '
+            raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200} (0 to '
                              f'{len(numbered) - 1}); list it in `labels` or in `label_map`')
         return value
 
