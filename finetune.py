@@ -33,8 +33,8 @@ from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
-from nanoencoder.runs import (Taken, about_model, about_run, alone, is_done, leftovers, model_name,
-                              run_folder, save_encoder, saved_folder, write_run)
+from nanoencoder.runs import (about_model, about_run, alone, is_done, leftovers, model_name, run_folder,
+                              save_encoder, saved_folder, write_run)
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -323,7 +323,7 @@ def run_grid(cfg, base, sets, part, parts):
                     continue
                 words = do_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
                 error_file.unlink(missing_ok=True)
-        except Taken:
+        except BlockingIOError:
             later.append(k)
             continue
         except Exception as error:  # whatever it is: recorded, and the others go on

@@ -33,15 +33,11 @@ def leftovers(cfg, sets):
     return any(any(folder.parent.glob(f'.{folder.name}.*')) for folder in folders(cfg, sets))
 
 
-class Taken(ValueError):
-    """Another process is at work on a run."""
-
-
 @contextlib.contextmanager
 def alone(cfg, sets=()):
     """Hold a run, all its folders: one process at a time works on it. What a killed one left there goes.
 
-    Taken if another process has it; OSError, before anything is computed, if nothing can be written there.
+    BlockingIOError if another process has it, another OSError if nothing can be written there.
     """
     with contextlib.ExitStack() as stack:
         for folder in folders(cfg, sets):
@@ -49,7 +45,7 @@ def alone(cfg, sets=()):
             try:
                 stack.enter_context(locked(folder.parent, f'.{folder.name}.lock'))
             except ValueError:
-                raise Taken(f'{folder}: another process is at work on it') from None
+                raise BlockingIOError(f'{folder}: another process is at work on it') from None
             remove_temporaries(folder.parent, folder.name)
         yield
 

@@ -58,7 +58,7 @@ def read_files(paths, only=None, quoting='auto'):
             read, labels = reader(path, *options)
         except UnicodeDecodeError as error:
             raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
-        except (EOFError, zlib.error) as error:
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f'{path}: not a whole .gz file: {error}') from None
         rows += read if only is None else [row for row in read if id_of(row, only[0]) in only[1]]
         for column in labels:

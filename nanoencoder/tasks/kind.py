@@ -97,8 +97,8 @@ class Kind:
         return [example.tokens for example in batch]
 
     def prediction(self, row, pred):
-        """A row for evaluate.py."""
-        return {'id': row['id'], 'gold': row[self.labelled_by], 'pred': pred}
+        """A row for evaluate.py; what retrieval predicts, a ranking, is one."""
+        return {'id': row['id'], 'gold': row[self.labelled_by], 'pred': pred} if self.labelled_by else pred
 
     def num_targets(self, example):
         """How many cross-entropies an example adds."""

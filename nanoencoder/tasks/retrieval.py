@@ -94,9 +94,6 @@ class Retrieval(Kind):
         return {split: [ranking(row, ids, documents @ vectors[row['query']], self.task.drop_same_id)
                         for row in rows[split]] for split in SCORED}
 
-    def prediction(self, row, pred):
-        return pred   # a ranking, which has the row's id and grades
-
     def baselines(self, rows):
         return {'BM25': bm25(rows['corpus'], self.task.drop_same_id)}
 
