@@ -124,7 +124,7 @@ def pretraining(folder, parameters):
                  'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
                  'continues': Path(past.get('weights_from', '')).name}
         return facts | ({'repeat': past['repeat']} if past.get('repeat', 1) > 1 else {})
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ValueError(f'{path}: not the state of a pretraining run: {error!r}') from None
 
 

@@ -513,14 +513,22 @@ def test_where_nothing_can_be_written_is_said_before_training(toy, checkpoint, t
         one_line_error(run_script('finetune.py', *options, *more), 'Not a directory: ./dev/null')
 
 
-@pytest.mark.parametrize('content', ['[]', '{}', '{"settings": 5}', '{"settings": [1]}', '{"settings": {}}',
-                                     '{"settings": {"lr": {}}, "labels": 3}', '{', '{"sizes": "\\ud800"}'])
+@pytest.mark.parametrize('content', ['[]', '{"settings": 5}', '{"settings": {"lr": {}}, "labels": 3}'])
 def test_a_damaged_run_json_is_named(content, toy, checkpoint, tmp_path):
     options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p']
     path = tmp_path / 'p/random/SC/toy/lr3e-03_sd0/run.json'
     path.parent.mkdir(parents=True)
     path.write_text(content)
     one_line_error(run_script('finetune.py', *options), 'lr3e-03_sd0/run.json: ')
+
+
+@pytest.mark.parametrize('change', [{'step': math.inf}, {'step': None}, {'settings': []}, {'settings': {}}])
+def test_a_state_json_of_other_types_is_named(tmp_path, change):
+    """Before, a step that is no finite number was an OverflowError."""
+    state = {'step': 6, 'settings': {'phases': [['clm', 6]], 'mask_ratio': 0.4}}
+    (tmp_path / 'state.json').write_text(json.dumps(state | change))
+    with pytest.raises(ValueError, match='state.json: not the state of a pretraining run'):
+        runs.pretraining(tmp_path, 10 ** 6)
 
 
 def test_examples_are_drawn_as_they_are_needed(toy, checkpoint, tmp_path, monkeypatch):
