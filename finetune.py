@@ -224,7 +224,7 @@ def fit(cfg, base, data, say=lambda text: None):
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
             say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {duration(left)} left')
     if not all(torch.isfinite(p).all() for p in encoder.parameters()):
-        raise FloatingPointError('the last update left weights that are not finite; a smaller --lr may help')
+        raise FloatingPointError('the last update left weights that are not finite: lower --lr')
     return encoder, log
 
 
@@ -235,8 +235,7 @@ def fetch(lines):
             line[name] = value
     for line in lines:
         if not math.isfinite(line['loss'] + line['grad_norm']):
-            raise FloatingPointError('step {step}: loss {loss}, gradient norm {grad_norm}; --lr may be too '
-                                     'large'.format(**line))
+            raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}: lower --lr'.format(**line))
 
 
 # ------------------------------------------------------------------------------------------------ predictions
