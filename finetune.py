@@ -1,7 +1,7 @@
 """Fine-tune a checkpoint on a task, once or over a grid, and write its predictions; evaluate.py scores them.
 
     python finetune.py configs/tasks/docs_tc.py --look                  # what a task holds; needs no model
-    python finetune.py configs/tasks/docs_tc.py --baseline              # a simple method, to compare with
+    python finetune.py configs/tasks/docs_tc.py --baseline              # the best simple method, as a floor
     python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --lr=1e-3 --steps=100
     python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --probe       # frozen features
     python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid       # 6 rates x 5 seeds
@@ -31,11 +31,10 @@ from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
-from nanoencoder.runs import (about_model, about_run, is_done, model_name, run_folder, save_encoder,
-                              saved_folder, write_run)
+from nanoencoder.runs import (about_model, about_run, alone, is_done, leftovers, model_name, run_folder,
+                              save_encoder, saved_folder, write_run)
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -80,17 +79,17 @@ class Settings(tasks.Task):
 
     def num_steps(self, num_examples):
         """At most `steps`, and at most `epochs` times all examples."""
-        total = math.ceil(num_examples * self.epochs / self.batch_size)
+        total = -(-num_examples * self.epochs // self.batch_size)
         return min(self.steps, total) if self.steps else total
 
 
 PROBED = 5_000   # texts that a probe is trained on, at most
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchrun shares them out'),
-           'part': (0, 'of --grid: which part this is, counted from 0'),
+           'part': (-1, 'of --grid: which part this is, counted from 0'),
            'parts': (1, 'of --grid: into how many parts it is cut'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
            'look': (False, 'print what the task holds; needs no --model'),
-           'baseline': (False, "write a simple method's predictions; needs no --model")}
+           'baseline': (False, "write the best simple method's predictions; needs no --model")}
 
 
 # --------------------------------------------------------------------------------------------- model and data
@@ -113,10 +112,10 @@ class Encoder(nn.Module):
         return self.head(self.model(tokens, lengths, causal=False), lengths)
 
 
-def prepare(cfg):
+def prepare(cfg, training=True):
     """(cfg with its name, max_length and dtype, Pretrained, [Data]). Says what truncation loses.
 
-    The first Data is trained on; all are scored.
+    The first Data is trained on, unless a probe is all that is wanted; all are scored.
     """
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint = huggingface.open_checkpoint(cfg.model)
@@ -133,10 +132,11 @@ def prepare(cfg):
         tasks.kind_of(cfg).export((), transformer.sizes)
     sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length)
     examples = len(sets[0].examples['train'])
-    steps = cfg.num_steps(examples)
-    if steps < min(50, cfg.steps or 50) and cfg.epochs == Settings.epochs:
-        print(f'{cfg.dataset}: {examples} examples are {steps} steps; small data need more --epochs',
-              file=sys.stderr)
+    steps, wanted = cfg.num_steps(examples), 50 if cfg.steps in (0, Settings.steps) else cfg.steps
+    if training and not examples:
+        raise ValueError(f'{cfg.dataset}: nothing to train on')
+    if training and steps < wanted:
+        print(f'{cfg.dataset}: {examples} examples make {steps} steps; see --epochs', file=sys.stderr)
     return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about), sets
 
 
@@ -204,12 +204,12 @@ def fit(cfg, base, data, say=lambda text: None):
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=world.device.type != 'mps')
     total = cfg.num_steps(len(train))
-    order = np.concatenate([np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train))
-                            for epoch in range(cfg.epochs)])
+    order = (i for epoch in range(cfg.epochs)
+             for i in np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train)))
     began, log = time.monotonic(), []
     encoder.train()
     for step in range(total):
-        batch = [train[i] for i in order[step * cfg.batch_size:(step + 1) * cfg.batch_size]]
+        batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
         lr, loss = lr_at(step, cfg, total), backward(cfg, world, encoder, batch)
         norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip)
         for group in optimizer.param_groups:
@@ -224,7 +224,7 @@ def fit(cfg, base, data, say=lambda text: None):
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
             say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {duration(left)} left')
     if not all(torch.isfinite(p).all() for p in encoder.parameters()):
-        raise FloatingPointError('the last update left weights that are not finite')
+        raise FloatingPointError('the last update left weights that are not finite: lower --lr')
     return encoder, log
 
 
@@ -235,7 +235,7 @@ def fetch(lines):
             line[name] = value
     for line in lines:
         if not math.isfinite(line['loss'] + line['grad_norm']):
-            raise FloatingPointError('step {step}: loss {loss}, gradient norm {grad_norm}'.format(**line))
+            raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}: lower --lr'.format(**line))
 
 
 # ------------------------------------------------------------------------------------------------ predictions
@@ -269,12 +269,11 @@ def predict(cfg, world, encoder, data):
 
 def score(task, rows):
     """A split's score in words."""
-    name, numerators, denominators, _ = standard_scores(task.kind, rows, task.scheme)
-    return f'{name} {100 * ratio(numerators, denominators):.1f}'
+    return '{} {:.1f}'.format(*tasks.score(task, rows))
 
 
 def do_run(cfg, base, sets, grid=(), say=lambda text: None):
-    """One fine-tuning: fit, predict every set, write. Returns what to tell."""
+    """One fine-tuning: fit, predict every set, write. Returns what to tell. Its folders are to be held."""
     began, words = time.monotonic(), []
     encoder, log = fit(cfg, base, sets[0], say)
     if cfg.save_model:
@@ -303,28 +302,40 @@ def claim():
 
 
 def run_grid(cfg, base, sets, part, parts):
-    """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed."""
+    """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed.
+
+    What another grid is doing is seen to again at the end: it may have been killed meanwhile.
+    """
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
-    done = [is_done(run, base, sets) for run in runs]
-    failed, computed, began, take = 0, 0, time.monotonic(), claim()
-    while (k := take()) < len(runs):
-        if done[k] or is_done(runs[k], base, sets):  # by now, by another grid
+    done = [is_done(run, base, sets) and not leftovers(run, sets) for run in runs]
+    failed, computed, began, take, taken, left = 0, 0, time.monotonic(), claim(), [], []
+    waiting = itertools.takewhile(lambda k: k < len(runs), iter(take, None))
+    for k, later in itertools.chain(((k, taken) for k in waiting), ((k, left) for k in taken)):
+        if done[k]:
             continue
         folder = run_folder(runs[k], cfg.dataset)
         error_file = folder.with_name(f'{folder.name}.error.txt')
         try:
-            words = do_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
-            error_file.unlink(missing_ok=True)
+            with alone(runs[k], sets):
+                done[k] = is_done(runs[k], base, sets)  # by now, by another grid
+                if done[k]:
+                    continue
+                words = do_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
+                error_file.unlink(missing_ok=True)
+        except BlockingIOError:
+            later.append(k)
+            continue
         except Exception as error:  # whatever it is: recorded, and the others go on
             failed, words = failed + 1, f'failed: {error}'
-            error_file.parent.mkdir(parents=True, exist_ok=True)
             error_file.write_text(traceback.format_exc(), encoding='utf-8')
         computed += 1
         rest = done[k + 1:].count(False) / int(os.environ.get('WORLD_SIZE', 1))
-        left = duration((time.monotonic() - began) / computed * rest)
-        print(f'{cfg.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {words}; {left} left\n',
+        ends = duration((time.monotonic() - began) / computed * rest)
+        print(f'{cfg.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {words}; {ends} left\n',
               end='', flush=True)  # one write: processes share the terminal
-    if not computed:
+    if left:
+        print(f'{cfg.name} {cfg.dataset}: {len(left)} runs are being done elsewhere; start this again then')
+    elif not computed:
         print(f'{cfg.name} {cfg.dataset}: nothing to do, {sum(done)} of {len(runs)} runs were done')
     return int(failed > 0)
 
@@ -332,7 +343,6 @@ def run_grid(cfg, base, sets, part, parts):
 def probe(cfg, base, sets):
     """What a linear classifier reads off the frozen model. Retrieval needs none: its cosines are taken."""
     began, kind = time.monotonic(), tasks.kind_of(cfg)
-    cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
     encoder = new_encoder(cfg, base, kind.frozen)
     for data in sets:
         parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
@@ -348,12 +358,14 @@ def probe(cfg, base, sets):
 
 
 def write_baseline(cfg):
-    """The predictions of the simple method of the task's kind."""
+    """The predictions of the simple method that is best on validation."""
     rows, _ = tasks.load(cfg)
     name, predictions = tasks.baseline(cfg, rows)
-    folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
+    cfg = replace(cfg, name=name, lr=0.0, seed=0)
+    folder = run_folder(cfg, cfg.dataset)
     about = {'kind': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
-    write_run(folder, about, predictions)
+    with alone(cfg):
+        write_run(folder, about, predictions)
     print(f'{folder}: test {score(cfg, predictions["test"])}')
 
 
@@ -361,10 +373,11 @@ def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     if actions.grid + actions.probe + actions.look + actions.baseline > 1:
         raise ValueError('--grid, --probe, --look and --baseline stand alone')
-    if actions.parts != 1 and not actions.grid:
-        raise ValueError('--part and --parts go with --grid')
-    if not 0 <= actions.part < actions.parts:
-        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}')
+    if (actions.part, actions.parts) != (-1, 1):
+        if not actions.grid:
+            raise ValueError('--part and --parts go with --grid')
+        if not 0 <= actions.part < actions.parts:
+            raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}')
     if actions.look:
         return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
     if actions.baseline:
@@ -376,19 +389,16 @@ def main():
     if actions.probe and not tasks.kind_of(cfg).frozen:
         raise ValueError(f'kind {cfg.kind} has no probe: a frozen model has not read the question '
                          'into the context')
-    cfg, base, sets = prepare(cfg)
-    if actions.probe:
-        return probe(cfg, base, sets)
+    cfg, base, sets = prepare(cfg, training=not actions.probe)
     if actions.grid:
-        sys.exit(run_grid(cfg, base, sets, actions.part, actions.parts))
-    folder = run_folder(cfg, cfg.dataset)
-    if is_done(cfg, base, sets):
-        return print(f'{folder}: already done')
-    try:
-        print(f'{folder}: {do_run(cfg, base, sets, say=print)}')
-    except FloatingPointError as error:
-        print(f'error: {error}; a smaller --lr may help', file=sys.stderr)
-        sys.exit(1)
+        sys.exit(run_grid(cfg, base, sets, max(0, actions.part), actions.parts))
+    if actions.probe:
+        cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
+    with alone(cfg, sets):
+        if actions.probe:
+            return probe(cfg, base, sets)
+        words = 'already done' if is_done(cfg, base, sets) else do_run(cfg, base, sets, say=print)
+        print(f'{run_folder(cfg, cfg.dataset)}: {words}')
 
 
 if __name__ == '__main__':

@@ -1,14 +1,14 @@
 """What fine-tuning leaves on disk and is recognised by: a run's predictions, and a fine-tuned model."""
+import contextlib
 import gzip
 import json
 import re
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 
 from nanoencoder import huggingface, tasks
 from nanoencoder.cost import flops_of_state
-from nanoencoder.durable import read_json, sha256, whole_folder
+from nanoencoder.durable import locked, read_json, remove_temporaries, sha256, whole_folder
 from nanoencoder.protocols import run_name
 from nanoencoder.settings import flat, leaves
 
@@ -20,6 +20,34 @@ def run_folder(cfg, dataset):
 
 def saved_folder(cfg):
     return Path('fine-tuned') / run_folder(cfg, cfg.dataset).relative_to(cfg.predictions)
+
+
+def folders(cfg, sets=()):
+    """All folders that a run writes."""
+    names = dict.fromkeys([cfg.dataset, *(data.task.dataset for data in sets)])
+    return [run_folder(cfg, name) for name in names] + [saved_folder(cfg)] * cfg.save_model
+
+
+def leftovers(cfg, sets):
+    """Whether a process was killed, or is at work, in a run's folders."""
+    return any(any(folder.parent.glob(f'.{folder.name}.*')) for folder in folders(cfg, sets))
+
+
+@contextlib.contextmanager
+def alone(cfg, sets=()):
+    """Hold a run, all its folders: one process at a time works on it. What a killed one left there goes.
+
+    BlockingIOError if another process has it, another OSError if nothing can be written there.
+    """
+    with contextlib.ExitStack() as stack:
+        for folder in folders(cfg, sets):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(locked(folder.parent, f'.{folder.name}.lock'))
+            except ValueError:
+                raise BlockingIOError(f'{folder}: another process is at work on it') from None
+            remove_temporaries(folder.parent, folder.name)
+        yield
 
 
 def about_run(cfg, base, sets, data, kind='fine-tuned', grid=()):
@@ -45,10 +73,8 @@ def is_done(cfg, base, sets):
 
 def compare(cfg, path, ours):
     """ValueError if a run.json says another thing than ours. What it does not say was the default."""
-    theirs, defaults = read_json(path), {name: entry.default for name, entry in leaves(type(cfg)).items()}
-    if not isinstance(theirs.get('settings'), dict):
-        raise ValueError(f'{path}: damaged; remove {path.parent}')
-    theirs = defaults | theirs['settings'] | theirs
+    theirs = read_json(path, {'settings': dict})
+    theirs = {name: entry.default for name, entry in leaves(type(cfg)).items()} | theirs['settings'] | theirs
     for name, value in (ours['settings'] | ours).items():
         if name not in ('settings', 'grid') and theirs.get(name) != value:
             raise ValueError(
@@ -58,23 +84,17 @@ def compare(cfg, path, ours):
 
 def write_run(folder, about, rows, log=()):
     """A run's folder, whole or not at all: {split: rows} as .jsonl.gz, run.json, log.jsonl."""
-    try:
-        with whole_folder(folder) as temporary:
-            for split, predictions in rows.items():
-                lines = (json.dumps(row, ensure_ascii=False) + '\n' for row in predictions)
-                with open(temporary / f'{split}.jsonl.gz', 'wb') as raw, \
-                        gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
-                    file.writelines(line.encode('utf-8', 'replace') for line in lines)
-            about = about | {'sha256': {path.name: sha256(path) for path in sorted(temporary.iterdir())}}
-            about = json.dumps(about, indent=1, ensure_ascii=False) + '\n'
-            (temporary / 'run.json').write_text(about, encoding='utf-8')
-            lines = ''.join(json.dumps(line) + '\n' for line in log)
-            (temporary / 'log.jsonl').write_text(lines, encoding='utf-8')
-    except OSError:  # another process wrote it at the same time
-        if not (folder / 'run.json').exists():
-            raise
-    for left in folder.parent.glob(f'.{folder.name}.*.tmp'):  # of a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    with whole_folder(folder) as temporary:
+        for split, predictions in rows.items():
+            lines = (json.dumps(row, ensure_ascii=False) + '\n' for row in predictions)
+            with open(temporary / f'{split}.jsonl.gz', 'wb') as raw, \
+                    gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:  # the same bytes each time
+                file.writelines(line.encode('utf-8', 'replace') for line in lines)
+        about = about | {'sha256': {path.name: sha256(path) for path in sorted(temporary.iterdir())}}
+        about = json.dumps(about, indent=1, ensure_ascii=False) + '\n'
+        (temporary / 'run.json').write_text(about, encoding='utf-8')
+        lines = ''.join(json.dumps(line) + '\n' for line in log)
+        (temporary / 'log.jsonl').write_text(lines, encoding='utf-8')
 
 
 def about_model(cfg, checkpoint, transformer):
@@ -104,7 +124,7 @@ def pretraining(folder, parameters):
                  'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
                  'continues': Path(past.get('weights_from', '')).name}
         return facts | ({'repeat': past['repeat']} if past.get('repeat', 1) > 1 else {})
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ValueError(f'{path}: not the state of a pretraining run: {error!r}') from None
 
 

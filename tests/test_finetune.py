@@ -1,10 +1,12 @@
 """Fine-tuning: heads against transformers, losses by hand, packing that changes nothing, killed grids."""
+import contextlib
 import dataclasses
 import gzip
 import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -422,13 +424,161 @@ def test_each_run_of_a_grid_is_computed_once(toy, checkpoint, tmp_path):
     assert len(told) == len(set(told)) == 6
 
 
+def test_two_grids_on_one_folder_share_its_runs(toy, checkpoint, tmp_path):
+    """Before, they destroyed each other's finished runs, or one ended with a FileNotFoundError."""
+    options = merge(toy['SC'], f'--model={checkpoint}', *GRID)
+    launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2',
+                'finetune.py', *options, f'--predictions={tmp_path}/both']
+    grids = [subprocess.Popen(launcher, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+             for _ in range(2)]
+    outputs = [grid.communicate(timeout=200) for grid in grids]
+    assert [grid.returncode for grid in grids] == [0, 0], outputs
+    told = [line.split(':')[0] for out, _ in outputs for line in out.splitlines() if ' of 6)' in line]
+    assert len(told) == len(set(told)) == 6
+    assert run_script('finetune.py', *options, f'--predictions={tmp_path}/alone').returncode == 0
+    assert read(tmp_path / 'both') == read(tmp_path / 'alone')
+
+
+def grid_of(toy, checkpoint, tmp_path, **changes):
+    """What run_grid takes, of six runs."""
+    cfg = settings(toy, checkpoint, 'SC', tmp_path, lrs=(1e-3, 3e-3), seeds=(0, 1, 2), steps=2, **changes)
+    return *finetune.prepare(cfg), 0, 1
+
+
+def test_a_grid_within_a_run_of_another_leaves_that_run_alone(toy, checkpoint, tmp_path, monkeypatch, capsys):
+    """Before, both did the run, and the later one replaced or removed what the first had written."""
+    grid, fit, fitted = grid_of(toy, checkpoint, tmp_path), finetune.fit, []
+
+    def fit_and_interrupt(cfg, *others):
+        fitted.append((cfg.lr, cfg.seed))
+        if len(fitted) == 1:
+            assert finetune.run_grid(*grid) == 0
+            assert len(fitted) == 6
+            inodes.update({path: path.stat().st_ino for path in tmp_path.rglob('run.json')})
+        return fit(cfg, *others)
+    inodes = {}
+    monkeypatch.setattr(finetune, 'fit', fit_and_interrupt)
+    assert finetune.run_grid(*grid) == 0
+    assert len(fitted) == len(set(fitted)) == 6 and len(inodes) == 5
+    assert all(path.stat().st_ino == inode for path, inode in inodes.items())
+    assert '1 runs are being done elsewhere' in capsys.readouterr().out
+    assert len(list(tmp_path.rglob('run.json'))) == 6 and not list(tmp_path.rglob('*/.*'))
+
+
+def test_a_grid_does_what_another_was_doing_when_it_was_killed(toy, checkpoint, tmp_path, monkeypatch, capsys):
+    """Before locks, nothing was skipped; a run that is skipped must not stay a hole."""
+    cfg, base, sets, *part = grid_of(toy, checkpoint, tmp_path)
+    other, fit, fitted = contextlib.ExitStack(), finetune.fit, []
+    other.enter_context(runs.alone(dataclasses.replace(cfg, lr=1e-3, seed=0), sets))
+
+    def fit_and_release(cfg, *others):
+        fitted.append((cfg.lr, cfg.seed))
+        if len(fitted) == 3:
+            other.close()
+        return fit(cfg, *others)
+    monkeypatch.setattr(finetune, 'fit', fit_and_release)
+    assert finetune.run_grid(cfg, base, sets, *part) == 0
+    assert fitted[-1] == (1e-3, 0) and len(set(fitted)) == len(fitted) == 6
+    assert 'elsewhere' not in capsys.readouterr().out
+
+
+def test_what_a_killed_grid_left_goes_at_the_next_start(toy, checkpoint, tmp_path, monkeypatch):
+    """Before, it stayed beside runs that are not written again, and in fine-tuned/."""
+    monkeypatch.chdir(tmp_path)
+    grid = grid_of(toy, ROOT / checkpoint, tmp_path, save_model=True)
+    assert finetune.run_grid(*grid) == 0
+    for top in ('predictions', 'fine-tuned'):
+        folder, = (tmp_path / top).glob('*/*/*')
+        (folder / 'lr1e-03_sd1').rename(folder / 'gone')
+        for name in ('lr1e-03_sd1', 'lr3e-03_sd0'):   # to be done again, and done
+            (folder / f'.{name}.0a1b2c3d.tmp').mkdir()
+            (folder / f'.{name}.lock').write_text('')
+    assert finetune.run_grid(*grid) == 0
+    assert len(list(tmp_path.rglob('run.json'))) == 7 and not list(tmp_path.rglob('*/.*'))
+
+
+def test_a_single_run_and_a_probe_are_alone_too(toy, checkpoint, tmp_path):
+    options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p']
+    for name, lr, more in (('random', 3e-3, []), ('random-probe', 0.0, ['--probe'])):
+        cfg = settings(toy, checkpoint, 'SC', tmp_path, name=name, predictions=f'{tmp_path}/p', lr=lr)
+        with runs.alone(cfg):
+            one_line_error(run_script('finetune.py', *options, *more), 'another process is at work on it')
+
+
+def test_where_nothing_can_be_written_is_said_before_training(toy, checkpoint, tmp_path, monkeypatch):
+    """Before, hours of training ended with it."""
+    monkeypatch.setattr(finetune, 'fit', None)
+    options = merge(toy['SC'], f'--model={checkpoint}', '--predictions=/dev/null')
+    for more in ([], ['--grid', '--lrs=1e-3', '--seeds=0,1']):
+        one_line_error(run_script('finetune.py', *options, *more), 'Not a directory: ./dev/null')
+
+
+@pytest.mark.parametrize('content', ['[]', '{"settings": 5}', '{"settings": {"lr": {}}, "labels": 3}'])
+def test_a_damaged_run_json_is_named(content, toy, checkpoint, tmp_path):
+    options = [*toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p']
+    path = tmp_path / 'p/random/SC/toy/lr3e-03_sd0/run.json'
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    one_line_error(run_script('finetune.py', *options), 'lr3e-03_sd0/run.json: ')
+
+
+@pytest.mark.parametrize('change', [{'step': math.inf}, {'step': None}, {'settings': []}, {'settings': {}}])
+def test_a_state_json_of_other_types_is_named(tmp_path, change):
+    """Before, a step that is no finite number was an OverflowError."""
+    state = {'step': 6, 'settings': {'phases': [['clm', 6]], 'mask_ratio': 0.4}}
+    (tmp_path / 'state.json').write_text(json.dumps(state | change))
+    with pytest.raises(ValueError, match='state.json: not the state of a pretraining run'):
+        runs.pretraining(tmp_path, 10 ** 6)
+
+
+def test_examples_are_drawn_as_they_are_needed(toy, checkpoint, tmp_path, monkeypatch):
+    """Before, the order of all epochs was drawn ahead: 10^8 of them took hours. The order is the same."""
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=0, epochs=3,
+                                                   batch_size=48))
+    read, backward = [], finetune.backward
+
+    def recorded(cfg, world, encoder, batch):
+        read.extend(example.row for example in batch)
+        return backward(cfg, world, encoder, batch)
+    monkeypatch.setattr(finetune, 'backward', recorded)
+    _, log = finetune.fit(cfg, base, data)
+    wanted = np.concatenate([np.random.default_rng([0, 1 + epoch]).permutation(160) for epoch in range(3)])
+    assert read == wanted.tolist() and len(log) == 10
+    read.clear()
+    finetune.fit(dataclasses.replace(cfg, epochs=10 ** 8, steps=2), base, data)
+    assert read == wanted[:96].tolist()
+    assert dataclasses.replace(cfg, epochs=10 ** 400).num_steps(160) > 10 ** 300
+
+
+def test_fewer_steps_than_were_asked_for_are_told(toy, checkpoint, tmp_path, capsys):
+    """Before, --steps=90 --epochs=2 trained 10 steps and said nothing."""
+    finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=90, epochs=2))
+    assert 'toy: 160 examples make 10 steps; see --epochs' in capsys.readouterr().err
+    finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=90, epochs=20))
+    finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, steps=1_000, epochs=20))
+    assert not capsys.readouterr().err
+
+
+def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, checkpoint, tmp_path):
+    """Before, each of these asked for train.jsonl."""
+    shutil.copytree(toy['IR'][2].removeprefix('--data='), tmp_path / 'data')
+    (tmp_path / 'data/train.jsonl').unlink()
+    options = merge(toy['IR'], f'--data={tmp_path}/data', f'--predictions={tmp_path}/p')
+    for more in (['--look'], ['--baseline'], ['--probe', f'--model={checkpoint}']):
+        result = run_script('finetune.py', *options, *more)
+        assert result.returncode == 0 and 'no train{' in result.stderr, result.stderr
+    assert len(list(tmp_path.rglob('run.json'))) == 2
+    one_line_error(run_script('finetune.py', *options, f'--model={checkpoint}'), 'toy: nothing to train on')
+
+
 def test_parts_of_a_grid_make_the_whole(toy, checkpoint, tmp_path):
     for part in range(3):
         assert run_script('finetune.py', *toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p',
                           *GRID[:3], f'--part={part}', '--parts=3').returncode == 0
     assert len(list(Path(f'{tmp_path}/p').glob('*/*/*/*/run.json'))) == 6
-    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={checkpoint}', '--grid', '--part=3',
-                              '--parts=3'), '--part counts from 0')
+    for more in (['--part=3', '--parts=3'], ['--parts=3'], ['--part=1']):  # the second was part 0 before
+        one_line_error(run_script('finetune.py', *toy['SC'], f'--model={checkpoint}', '--grid', *more),
+                       '--part counts from 0')
 
 
 def test_a_run_that_fails_is_recorded_and_the_others_go_on(toy, checkpoint, tmp_path):

@@ -6,9 +6,11 @@ import json
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
@@ -34,8 +36,6 @@ def load_data(task, tokenizer, max_length, training=True):
     rows, labels = kind.load(training)
     encoded = kind.encode(rows, labels, tokenizer, max_length)
     examples, lost = ({split: parts[k] for split, parts in encoded.items()} for k in (0, 1))
-    if training and not examples['train']:
-        raise ValueError(f'{task.dataset}: nothing to train on')
     return Data(task, rows, labels, examples, lost, fingerprint(rows), fingerprint(rows, ('train',)))
 
 
@@ -46,6 +46,9 @@ def load_sets(task, tokenizer, max_length):
         other, _ = parse(Task, [path])
         if {task.kind, other.kind} != {'IR'} or other.dataset in [task.dataset for task in todo]:
             raise ValueError(f'score_on {path}: {other.dataset} ({other.kind}) is no further retrieval set')
+        folder = Path(task.data, other.source.split('/')[-1])
+        if task.data and not other.data and not folder.is_dir():  # else this task's own files would be read
+            raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
         todo.append(replace(other, data=other.data or task.data))
     sets = [load_data(other, tokenizer, max_length, training=other is task) for other in todo]
     for data in sets:
@@ -61,10 +64,22 @@ def counted(counter):
     return ', '.join(f'{count:,} {what}' for what, count in counter.items())
 
 
+def score(task, predictions):
+    """(the metric's name, a split's score in percent)."""
+    name, numerators, denominators, _ = standard_scores(task.kind, predictions, task.scheme)
+    return name, 100 * ratio(numerators, denominators)
+
+
 def baseline(task, rows):
-    """(name, {split: predictions}) of a simple method that learns from train."""
-    name, predict = kind_of(task).baseline(rows)
-    return name, {split: [predict(row) for row in rows[split]] for split in SCORED}
+    """(name, {split: predictions}) of the simple method that is best on validation, of equals the first."""
+    kind = kind_of(task)
+
+    def predictions(method, split):
+        return [kind.prediction(row, method(row)) for row in rows[split]]
+    methods = kind.baselines(rows)
+    tried = {name: predictions(method, 'validation') for name, method in methods.items()}
+    name = max(tried, key=lambda name: score(task, tried[name])[1])
+    return name, {'validation': tried[name], 'test': predictions(methods[name], 'test')}
 
 
 def look(task, tokenizer):
@@ -76,7 +91,7 @@ def look(task, tokenizer):
           f'lengths in tokens of {task.tokenizer}, at most {max_length}{hint}')
     for part, rows in (data.examples | data.rows).items():
         line = f'  {part:<11} {len(rows):>8,} {"documents" if isinstance(rows, dict) else "rows"}'
-        if part in data.examples:
+        if data.examples.get(part):
             lengths = [len(example.tokens) for example in data.examples[part]]
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
         lost = counted(data.lost.get(part, {}))

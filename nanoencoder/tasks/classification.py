@@ -36,16 +36,13 @@ class Classification(Kind):
     frozen = staticmethod(unit_vectors)
 
     def predict(self, data, outputs):
-        return {split: [{'id': row['id'], 'gold': row['label'], 'pred': data.labels[int(logits.argmax())]}
+        return {split: [self.prediction(row, data.labels[int(logits.argmax())])
                         for row, logits in zip(data.rows[split], outputs[split])] for split in SCORED}
 
-    def baseline(self, rows):
-        """Two fields: the words they share. One: naive Bayes."""
-        if all(len(row['fields']) == 2 for row in rows['train']):
-            name, label_of = 'word-overlap', word_overlap(rows['train'])
-        else:
-            name, label_of = 'naive-bayes', naive_bayes(rows['train'])
-        return name, lambda row: {'id': row['id'], 'gold': row['label'], 'pred': label_of(row)}
+    def baselines(self, rows):
+        train = rows['train']
+        methods = {'majority-class': majority_class(train), 'naive-bayes': naive_bayes(train)}
+        return methods | ({'word-overlap': word_overlap(train)} if len(train[0]['fields']) == 2 else {})
 
     def export(self, labels, sizes):
         if sizes.qk_norm:
@@ -69,17 +66,31 @@ class PooledClassifier(nn.Module):
 
 # ---------------------------------------------------------------------------------------------- the baselines
 
+def majority_class(train):
+    counts = Counter(row['label'] for row in train)
+    label = max(sorted(counts), key=counts.get)
+    return lambda row: label
+
+
 def word_overlap(train):
     """The share of the first field's words that the second has, cut where train is split best."""
     def share(row):
         first, second = map(set, map(terms, row['fields']))
         return len(first & second) / max(1, len(first))
 
-    shares, golds = np.array([share(row) for row in train]), np.array([row['label'] for row in train])
-    names = sorted(set(golds))
-    _, cut, low, high = max((np.mean(np.where(shares > cut, high, low) == golds), cut, low, high)
-                            for cut in np.unique(shares.round(2)) for low in names for high in names)
-    return lambda row: str(high if share(row) > cut else low)
+    shares = np.array([share(row) for row in train])
+    names, golds = np.unique([row['label'] for row in train], return_inverse=True)
+
+    def most_frequent(labels):   # of equals the last
+        counts = np.bincount(labels, minlength=len(names))[::-1]
+        return counts.max(), str(names[::-1][counts.argmax()])
+
+    cuts = []
+    for cut in np.unique(shares.round(2)):
+        (right, low), (more, high) = (most_frequent(golds[side]) for side in (shares <= cut, shares > cut))
+        cuts.append((right + more, cut, low, high))
+    _, cut, low, high = max(cuts)
+    return lambda row: high if share(row) > cut else low
 
 
 def naive_bayes(train):

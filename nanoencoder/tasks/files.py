@@ -1,34 +1,45 @@
-"""Tables of rows from .jsonl, .csv, .tsv, .parquet, .iob and .conll files, the hub, the embedded texts.
+"""Tables of rows from .jsonl, .csv, .tsv, .parquet, .iob, .iob2, .conll files, the hub, the embedded texts.
 
 A table is (rows as dicts, {column: names of its labels} where the file says them).
 """
 import csv
+import gzip
 import hashlib
 import importlib.metadata
 import json
 import re
 import sys
+import zlib
 from pathlib import Path
 
 from nanoencoder import docs
-from nanoencoder.durable import whole_folder
+from nanoencoder.durable import expect, whole_folder
 
 QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
 
 
-def local_files(folder, source, subset, split):
-    """The files of a split: <split>.<suffix>, or parquet shards. `folder` may hold several datasets."""
-    root = folder / source.split('/')[-1]
-    root = root if root.is_dir() else folder
-    for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text')]:
-        for suffix in READERS:
-            if (place / f'{split}{suffix}').is_file():
-                return [place / f'{split}{suffix}']
-        if shards := sorted(place.glob(f'{split}-*.parquet')) or sorted((place / split).glob('*.parquet')):
-            return shards
+class Field(str):
+    """What a .csv or .tsv has in a column: text by nature, which may stand for a number."""
+    __slots__ = ()
+
+
+def local_files(folder, sources, subset, split):
+    """The files of a split: <split>.<suffix>, or parquet shards. FileNotFoundError if there are none.
+
+    `folder` holds the dataset, or several in folders that may be named as one of `sources`, on the hub.
+    """
+    names = [source.split('/')[-1] for source in sources if source]
+    root = next((folder / name for name in names if (folder / name).is_dir()), folder)
+    for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text', *names)]:
+        for name in (split, 'dev') if split == 'validation' else (split,):
+            if found := [path for suffix in READERS if (path := place / f'{name}{suffix}').is_file()]:
+                return found[:1]
+            shards = sorted(place.glob(f'{name}-*.parquet')) or sorted((place / name).glob('*.parquet'))
+            if shards:
+                return shards
     hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
-    raise ValueError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet there'
-                     f'{f" for {source} {subset}".rstrip() if source else ""}{hint}')
+    raise FileNotFoundError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet there'
+                            f'{f" for {sources[0]} {subset}".rstrip() if names else ""}{hint}')
 
 
 def read_files(paths, only=None, quoting='auto'):
@@ -43,9 +54,12 @@ def read_files(paths, only=None, quoting='auto'):
             raise ValueError(f'{path}: is empty')
         try:
             options = (quoting,) if path.suffix in ('.csv', '.tsv') else ()
-            read, labels = READERS[path.suffix](path, *options)
+            reader = next(READERS[suffix] for suffix in READERS if path.name.endswith(suffix))
+            read, labels = reader(path, *options)
         except UnicodeDecodeError as error:
             raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f'{path}: not a whole .gz file: {error}') from None
         rows += read if only is None else [row for row in read if id_of(row, only[0]) in only[1]]
         for column in labels:
             if names.setdefault(column, labels[column]) != labels[column]:
@@ -61,16 +75,20 @@ def id_of(row, columns):
 
 
 def read_jsonl(path):
+    """Objects, one a line. A lone surrogate, which JSON can hold and UTF-8 cannot, becomes U+FFFD."""
     rows = []
-    with path.open(encoding='utf-8-sig') as file:
+    with (gzip.open if path.suffix == '.gz' else open)(path, 'rt', encoding='utf-8-sig') as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 try:
-                    rows.append(json.loads(line))
+                    row = json.loads(line)
+                    if '\\ud' in line.lower():
+                        text = json.dumps(row, ensure_ascii=False)
+                        row = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', text))
+                    rows.append(row)
                 except (ValueError, RecursionError):
                     raise ValueError(f'{path}:{number}: not valid JSON') from None
-                if not isinstance(rows[-1], dict):
-                    raise ValueError(f'{path}:{number}: not an object of columns')
+                expect(row, dict, f'{path}:{number}')
     return rows, {}
 
 
@@ -90,7 +108,7 @@ def read_csv(path, quoting):
                 if len(fields) != len(header):
                     raise ValueError(f'{path}:{reader.line_num}: has {len(fields)} fields, '
                                      f'the header {len(header)}')
-                rows.append(dict(zip(header, fields)))
+                rows.append(dict(zip(header, map(Field, fields))))
         except csv.Error as error:
             raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open?)') from None
     return rows, {}
@@ -101,35 +119,39 @@ def read_parquet(path):
     import pyarrow.parquet
     try:
         table = pyarrow.parquet.read_table(path)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
-    try:
         about = json.loads((table.schema.metadata or {}).get(b'huggingface', b'{}'))
         return table.to_pylist(), label_names(about.get('info', {}).get('features', {}))
-    except (ValueError, AttributeError, KeyError) as error:
-        raise ValueError(f'{path}: its description of features is damaged: {error!r}') from None
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
 
 
 def read_iob(path):
-    """CoNLL's columns: a word a line, its tag in the last column, an empty line after a sentence."""
+    """CoNLL's columns: a word a line, its tag in the last column, an empty line after a sentence.
+
+    Universal NER's are the word's number, the word, its tag and two more, after lines of comment.
+    """
     rows, words, tags = [], [], []
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate([*file, '\n'], 1):
+            if re.match(r'# \w+ = ', line):
+                continue
             fields = re.findall('[^ \t\r\n]+', line)
+            if len(fields) == 5 and fields[0] == str(len(words) + 1):
+                fields = fields[1:3]
             if not fields or fields[0] == '-DOCSTART-':
                 if words:
                     rows.append({'tokens': words, 'tags': tags})
                 words, tags = [], []
             elif len(fields) < 2:
-                raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r}')
+                raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r:.80}')
             else:
                 words.append(fields[0])
                 tags.append(fields[-1])
     return rows, {}
 
 
-READERS = {'.jsonl': read_jsonl, '.csv': read_csv, '.tsv': read_csv, '.parquet': read_parquet,
-           '.iob': read_iob, '.conll': read_iob}
+READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.tsv': read_csv,
+           '.parquet': read_parquet, '.iob': read_iob, '.iob2': read_iob, '.conll': read_iob}
 
 
 def label_names(features):
@@ -139,6 +161,7 @@ def label_names(features):
         while isinstance(feature, dict) and 'feature' in feature:
             feature = feature['feature']
         if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
+            expect(feature, {'names': [str]}, column)
             names[column] = feature['names']
     return names
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nanoencoder.tasks.task import SPLITS, Labels, Task, read_table, train_test_split, whole
+from nanoencoder.tasks.task import SPLITS, Labels, Task, read_table, train_test_split
 
 NO_LABEL = -100   # the target of a token that has none
 
@@ -48,7 +48,7 @@ class Kind:
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
     head(hidden_size, labels)      (states, lengths) -> outputs: a module, or a function without weights
     predict(data, outputs)         {split: rows} for evaluate.py, of {part: [the head's output of each]}
-    baseline(rows)                 (name, function: row -> prediction) of a method without a model
+    baselines(rows)                {name: function, row -> what is predicted} of methods without a model
     export(labels, sizes)          the Export of a model; ValueError if transformers cannot hold it
     """
     per_token = False    # the head's output: one a token, or one a text
@@ -63,7 +63,7 @@ class Kind:
         """({split: rows}, labels): checked rows, each with an id. training=False: only to be scored."""
         task = self.task
         names = zip(SPLITS, (task.train, task.validation, task.test))
-        tables = {split: read_table(task, task.source, name, task.subset) for split, name in names if name}
+        tables = {split: read_table(task, (task.source,), name, task.subset) for split, name in names if name}
         if not task.validation:
             rows, names = tables['train']
             parts = train_test_split(len(rows), task.hold_out)
@@ -83,7 +83,7 @@ class Kind:
                 columns = self.make_row(row, labels, f'{where} row {number}')
             except (TypeError, KeyError, AttributeError, IndexError) as error:
                 raise ValueError(f'{where} row {number}: not a row of {self.task.kind}: {error!r}') from None
-            name = whole(str(row.get('id', row.get('idx', number))))
+            name = str(row.get('id', row.get('idx', number)))
             rows.append(columns | {'id': f'{name}#{number}' if name in seen else name})
             seen.add(name)
         return rows
@@ -95,6 +95,10 @@ class Kind:
     def arrays(self, batch):
         """The token arrays that the encoder reads for a training batch."""
         return [example.tokens for example in batch]
+
+    def prediction(self, row, pred):
+        """A row for evaluate.py; what retrieval predicts, a ranking, is one."""
+        return {'id': row['id'], 'gold': row[self.labelled_by], 'pred': pred} if self.labelled_by else pred
 
     def num_targets(self, example):
         """How many cross-entropies an example adds."""

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans
-from nanoencoder.tasks.task import SCORED, fill, get, whole
+from nanoencoder.tasks.task import SCORED, fill, get, terms
 
 LONGEST = 30   # tokens of a span
 
@@ -90,18 +90,17 @@ class Questions(Kind):
             windows = defaultdict(list)
             for example, logits in zip(data.examples[split], outputs[split]):
                 windows[example.row].append((example, logits))
-            predictions[split] = [{'id': row['id'], 'golds': [text for text, _ in row['answers']],
-                                   'pred': answer_of(row, windows[k], self.task.qa_head, never_empty)}
-                                  for k, row in enumerate(data.rows[split])]
+            predictions[split] = [
+                self.prediction(row, answer_of(row, windows[k], self.task.qa_head, never_empty))
+                for k, row in enumerate(data.rows[split])]
         return predictions
 
-    def baseline(self, rows):
-        """Of train's answers that occur in the context, the most frequent; none if there is none."""
-        counts = Counter(text for row in rows['train'] for text, _ in row['answers'])
-        known = sorted(counts, key=lambda text: (-counts[text], text))[:5_000]
-        return 'frequent-answer', lambda row: {
-            'id': row['id'], 'golds': [text for text, _ in row['answers']],
-            'pred': next((text for text in known if text in row['context']), '')}
+    def prediction(self, row, pred):
+        return {'id': row['id'], 'golds': [text for text, _ in row['answers']], 'pred': pred}
+
+    def baselines(self, rows):
+        return {'no-answer': lambda row: '', 'frequent-answer': frequent_answer(rows['train']),
+                'likeliest-sentence': likeliest_sentence}
 
     def export(self, labels, sizes):
         labels, answer = ('O', 'ANSWER'), 'the tokens of the answer are ANSWER'
@@ -122,23 +121,37 @@ def answers_in(row, column, context, where):
             answers = list(zip(texts, starts))
         case [*values] if all(isinstance(value, dict) and {'text', 'start'} <= {*value} for value in values):
             answers = [(value['text'], value['start']) for value in values]
-            for value in values:  # ReCoRD's `end` is the last character's index
-                if 'end' in value and context[value['start']:value['end'] + 1] != value['text']:
-                    raise ValueError(f'{where}: {value["text"]!r} is not characters {value["start"]} to '
-                                     f'{value["end"]} of its context')
+            for value in values:  # `end` is the last character's index, as ReCoRD's, or the one behind it
+                if value.get('end', last := value['start'] + len(value['text'])) not in (last - 1, last):
+                    raise ValueError(f'{where}: the end of {value!s:.80} is not that of its text')
         case _:
             raise ValueError(f'{where}: column {column!r} has neither text and answer_start '
                              'nor a list of text, start, end')
     for text, start in answers:
         good = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
-        if not good or context[start:start + len(text)] != whole(text):
-            raise ValueError(f'{where}: answer {text!r} is not at character {start} of its context')
+        if not good or context[start:start + len(text)] != text:
+            raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20} of its context')
     return answers
 
 
 def always_answered(rows):
     """Whether every question of train has an answer, as in SQuAD v1.1; then "span" predicts none empty."""
     return all(row['answers'] for row in rows['train'])
+
+
+# ---------------------------------------------------------------------------------------------- the baselines
+
+def frequent_answer(train):
+    """Of train's answers that occur in the context, the most frequent; none if there is none."""
+    counts = Counter(text for row in train for text, _ in row['answers'])
+    known = sorted(counts, key=lambda text: (-counts[text], text))[:5_000]
+    return lambda row: next((text for text in known if text in row['context']), '')
+
+
+def likeliest_sentence(row):
+    """The context's sentence that has most of the question's words; of equals the first."""
+    asked = set(terms(row['question']))
+    return max(re.split(r'(?<=[.!?])\s+', row['context']), key=lambda text: len(asked & {*terms(text)}))
 
 
 # ----------------------------------------------------------------------------------- characters of the tokens

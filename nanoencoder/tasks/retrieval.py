@@ -15,10 +15,11 @@ import torch.nn.functional as F
 
 from nanoencoder.tasks.files import id_of
 from nanoencoder.tasks.kind import Example, Export, Kind, unit_vectors, with_eos
-from nanoencoder.tasks.task import SCORED, embedded, fill, get, read_table, terms
+from nanoencoder.tasks.task import SCORED, embedded, fill, get, no_column, read_table, terms
 
 SIDES = ('query', 'positive')     # of a training pair
 ID_COLUMNS = ('_id', 'docid')     # of BEIR and MLDR
+PASSAGES = ('negative_passages', 'positive_passages')  # of MLDR, by their grade; all of them are judged
 
 
 class Pair(NamedTuple):
@@ -38,13 +39,7 @@ class Retrieval(Kind):
 
     def load(self, training=True):
         task = self.task
-        source = task.pairs or task.source
-        pairs = []
-        for number, row in enumerate(read_table(task, source, task.train)[0] if training else ()):
-            where = f'{source or task.dataset} {task.train} row {number}'
-            for side in SIDES:
-                get(row, side, where)
-            pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
+        pairs = training_pairs(task) if training else []
         queries, grades, corpus = embedded_sets(task) if embedded(task) else judged_sets(task)
         rows = {split: judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
                 for split in SCORED}
@@ -52,18 +47,21 @@ class Retrieval(Kind):
 
     def encode(self, rows, labels, tokenizer, max_length):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
-        scored = scored_texts(rows)
-        texts, lost = {}, Counter()
-        for text in {*scored, *(row[side] for row in rows['train'] for side in ('query', 'positive'))}:
+        parts = {'train': [row[side] for row in rows['train'] for side in SIDES], 'texts': scored_texts(rows)}
+        texts, beyond = {}, {}
+        for text in set().union(*parts.values()):
             tokens = tokenizer.encode(text)
-            lost['texts'] += len(tokens) >= max_length
+            beyond[text] = max(0, len(tokens) + 1 - max_length)
             texts[text] = with_eos(tokens, tokenizer, max_length)
         positives = defaultdict(set)
         for row in rows['train']:
             positives[row['query']].add(row['positive'])
         pairs = [Pair(texts[row['query']], texts[row['positive']], row['positive'], positives[row['query']])
                  for row in rows['train']]
-        return {'train': (pairs, Counter()), 'texts': ([Example(texts[text]) for text in scored], +lost)}
+        examples = {'train': pairs, 'texts': [Example(texts[text]) for text in parts['texts']]}
+        return {part: (examples[part], +Counter(texts=sum(beyond[text] > 0 for text in parts[part]),
+                                                tokens=sum(beyond[text] for text in parts[part])))
+                for part in parts}
 
     def head(self, hidden_size, labels):
         return unit_vectors
@@ -96,8 +94,8 @@ class Retrieval(Kind):
         return {split: [ranking(row, ids, documents @ vectors[row['query']], self.task.drop_same_id)
                         for row in rows[split]] for split in SCORED}
 
-    def baseline(self, rows):
-        return 'BM25', bm25(rows['corpus'], self.task.drop_same_id)
+    def baselines(self, rows):
+        return {'BM25': bm25(rows['corpus'], self.task.drop_same_id)}
 
     def export(self, labels, sizes):
         prompts = {'query': self.task.query, 'document': self.task.document}
@@ -123,9 +121,24 @@ def excluded(batch):
 
 # -------------------------------------------------------------------------------------------------- the files
 
+def training_pairs(task):
+    """[{query, positive}]; none where a local copy has no such file, for a probe and BM25 need none."""
+    source, pairs = task.pairs or task.source, []
+    try:
+        table, _ = read_table(task, (source,), task.train)
+    except FileNotFoundError as error:
+        print(f'{error}: there is nothing to train on', file=sys.stderr)
+        return pairs
+    for number, row in enumerate(table):
+        where = f'{source or task.dataset} {task.train} row {number}'
+        row |= {side: get(row, side, where) for side in SIDES}
+        pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
+    return pairs
+
+
 def embedded_sets(task):
     """({query: text}, {split: {query: {document: grade}}}, {document: text}); ids are their queries'."""
-    tables = {split: read_table(task, task.source, getattr(task, split))[0] for split in SCORED}
+    tables = {split: read_table(task, (task.source,), getattr(task, split))[0] for split in SCORED}
     rows = [row for table in tables.values() for row in table]
     return ({row['id']: task.query.format(text=row['query']) for row in rows},
             {split: {row['id']: {row['id']: 1} for row in table} for split, table in tables.items()},
@@ -137,7 +150,7 @@ def judged_sets(task):
     queries = {}
     grades = {split: judgements(task, name, queries) for split in SCORED if (name := getattr(task, split))}
     if not queries:  # BEIR has a file of them; in MLDR's rows they stand beside their passages
-        table = read_table(task, task.source, 'queries', 'queries')[0]
+        table = read_table(task, (task.source,), 'queries', 'queries')[0]
         queries = texts_by_id(table, task.query, f'{task.dataset} queries')
     if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
         order = sorted(grades['test'])
@@ -147,7 +160,7 @@ def judged_sets(task):
         grades['test'] = {query: graded for query, graded in every.items() if query not in half}
     judged = {document for split in grades.values() for graded in split.values() for document in graded}
     only = (ID_COLUMNS, judged) if task.judged_only else None
-    table = read_table(task, task.source, 'corpus', 'corpus', only)[0]
+    table = read_table(task, (task.source,), 'corpus', 'corpus', only)[0]
     return queries, grades, texts_by_id(table, task.document, f'{task.dataset} corpus')
 
 
@@ -158,7 +171,7 @@ def texts_by_id(table, template, where):
         place = f'{where} row {number}'
         name = id_of(row, ID_COLUMNS)
         if name is None:
-            raise ValueError(f'{place}: has no column "_id", but {", ".join(map(str, row))}')
+            raise no_column(row, '_id', place)
         add(texts, name, fill(template, {'title': '', **row}, place), place)
     return texts
 
@@ -167,25 +180,28 @@ def add(texts, key, value, where):
     """texts[key] = value; ValueError if it has another value already."""
     if texts.setdefault(key, value) != value:
         before, now = str(texts[key])[:40], str(value)[:40]
-        raise ValueError(f'{where}: {key!r} occurs twice, with {before!r} and {now!r}')
+        raise ValueError(f'{where}: {key!r:.80} occurs twice, with {before!r} and {now!r}')
 
 
 def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
-    table = read_table(task, task.qrels or task.source, split, 'qrels' if task.data else '')[0]
+    sources = [name for name in (task.qrels, task.source) if name] or ['']
+    table = read_table(task, sources, split, 'qrels' if task.data else '')[0]
     grades = {}
     for number, row in enumerate(table):
         where = f'{task.dataset} {split} judgement {number}'
         try:
             if 'positive_passages' in row:
                 query = str(row['query_id'])
-                graded = {str(passage['docid']): 1 for passage in row['positive_passages']}
+                graded = {str(passage['docid']): grade for grade, column in enumerate(PASSAGES)
+                          for passage in row.get(column) or ()}
                 add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
             else:
-                query, graded = str(row['query-id']), {str(row['corpus-id']): int(row['score'])}
-                if float(row['score']) != int(row['score']):
-                    raise ValueError(f'{where}: score {row["score"]!r} is not a whole number')
-        except (TypeError, KeyError, OverflowError) as error:
+                query, whole = str(row['query-id']), re.fullmatch(r'(-?\d{1,9})(\.0*)?', str(row['score']))
+                if not whole:
+                    raise ValueError(f'{where}: score {row["score"]!r:.80} is not a whole number')
+                graded = {str(row['corpus-id']): int(whole[1])}
+        except (TypeError, KeyError) as error:
             raise ValueError(f'{where}: has no query-id, corpus-id and score '
                              f'(or query_id and positive_passages): {error!r}') from None
         for document, grade in graded.items():
@@ -196,9 +212,9 @@ def judgements(task, split, queries):
 def judged_queries(where, queries, grades, corpus):
     """The rows of a split. Queries without a relevant document are left out, and counted."""
     if lost := {document for graded in grades.values() for document in graded} - corpus.keys():
-        raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r}')
+        raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r:.80}')
     if unknown := grades.keys() - queries.keys():
-        raise ValueError(f'{where}: {len(unknown)} judged queries are not there, as {min(unknown)!r}')
+        raise ValueError(f'{where}: {len(unknown)} judged queries are not there, as {min(unknown)!r:.80}')
     rows = [{'id': query, 'query': queries[query], 'grades': graded} for query, graded in grades.items()
             if max(graded.values(), default=0) >= 1]
     if len(rows) < len(grades):

@@ -7,7 +7,7 @@ import numpy as np
 
 from nanoencoder.metrics import entities
 from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans, with_eos
-from nanoencoder.tasks.task import SCORED, get, whole
+from nanoencoder.tasks.task import SCORED, get
 
 
 class Tagging(Kind):
@@ -17,6 +17,8 @@ class Tagging(Kind):
 
     def load(self, training=True):
         rows, labels = super().load(training)
+        if not any(set(row['tags']) - {'O'} for row in rows['train']):
+            raise ValueError(f'{self.task.dataset} train: every tag is O: there is no entity to learn')
         for split in rows if self.task.scheme == 'IOB2' else ():
             count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in rows[split])
             if count:
@@ -33,10 +35,10 @@ class Tagging(Kind):
         tags = [labels.name(tag, where) for tag in tags]
         for word, tag in zip(words, tags):
             if tag != 'O' and not re.match('[BI]-.', tag):
-                raise ValueError(f'{where}: tag {tag!r} is neither O nor B-TYPE nor I-TYPE')
+                raise ValueError(f'{where}: tag {tag!r:.80} is neither O nor B-TYPE nor I-TYPE')
             if not isinstance(word, str):
-                raise ValueError(f'{where}: {word!r} is not a word')
-        return {'words': [whole(word) for word in words], 'tags': tags}
+                raise ValueError(f'{where}: {word!r:.80} is not a word')
+        return {'words': words, 'tags': tags}
 
     def examples(self, rows, labels, tokenizer, max_length):
         examples, lost = [], Counter()
@@ -64,13 +66,12 @@ class Tagging(Kind):
         predictions = {}
         for split in SCORED:
             read = zip(data.rows[split], data.examples[split], outputs[split])
-            predictions[split] = [
-                {'id': row['id'], 'gold': row['tags'], 'pred': tags_of(row, example, logits, data.labels)}
-                for row, example, logits in read]
+            predictions[split] = [self.prediction(row, tags_of(row, example, logits, data.labels))
+                                  for row, example, logits in read]
         return predictions
 
-    def baseline(self, rows):
-        return 'word-lookup', word_lookup(rows['train'])
+    def baselines(self, rows):
+        return {'word-lookup': word_lookup(rows['train']), 'known-words': word_lookup(rows['train'], False)}
 
     def export(self, labels, sizes):
         return Export('ForTokenClassification', 'token-classification',
@@ -104,7 +105,7 @@ def tags_of(row, example, logits, labels):
     return [labels[int(count.argmax())] if count.any() else labels[outside] for count in votes]
 
 
-def word_lookup(train):
+def word_lookup(train, by_shape=True):
     """The most frequent tag of a word in train, or of its shape if train does not have the word."""
     def shape(word):
         word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
@@ -117,7 +118,7 @@ def word_lookup(train):
             shapes[shape(word)][tag] += 1
 
     def predict(row):
-        counts = [words.get(word) or shapes.get(shape(word)) or {'O': 1} for word in row['words']]
-        tags = [max(sorted(count), key=count.get) for count in counts]
-        return {'id': row['id'], 'gold': row['tags'], 'pred': tags}
+        counts = [words.get(word) or by_shape and shapes.get(shape(word)) or {'O': 1}
+                  for word in row['words']]
+        return [max(sorted(count), key=count.get) for count in counts]
     return predict

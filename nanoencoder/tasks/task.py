@@ -12,7 +12,7 @@ import numpy as np
 from nanoencoder.docs import SPLITS
 from nanoencoder.metrics import KINDS
 from nanoencoder.settings import check, setting
-from nanoencoder.tasks.files import QUOTING, embedded_files, local_files, read_files, read_hub
+from nanoencoder.tasks.files import QUOTING, Field, embedded_files, local_files, read_files, read_hub
 
 SCORED = SPLITS[1:]
 
@@ -96,7 +96,7 @@ def is_template(text):
 # ------------------------------------------------------------------------------------------- what a row holds
 
 def no_column(row, column, where):
-    return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row))}')
+    return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row)):.200}')
 
 
 def get(row, column, where, kind=str):
@@ -106,19 +106,14 @@ def get(row, column, where, kind=str):
     if not isinstance(row[column], kind):
         raise ValueError(f'{where}: column {column!r} holds {str(row[column])[:40]!r} '
                          f'where {kind.__name__} was expected')
-    return whole(row[column]) if kind is str else row[column]
-
-
-def whole(text):
-    """A text without lone surrogates, which JSON can hold and UTF-8 cannot: each becomes U+FFFD."""
-    return re.sub('[\ud800-\udfff]', '\ufffd', text)
+    return row[column]
 
 
 def fill(template, row, where):
     """A template with the row's columns in it."""
     columns = {name: '' if value is None else value for name, value in row.items()}
     try:
-        return whole(template.format_map(columns))
+        return template.format_map(columns)
     except KeyError as error:
         raise no_column(row, error.args[0], where) from None
 
@@ -149,26 +144,27 @@ class Labels:
         """The labels that occur in train, sorted, "O" first."""
         names = set()
         for number, row in enumerate(rows):
-            value = get(row, column, f'{where} row {number}', object)
+            place = f'{where} row {number}'
+            value = get(row, column, place, object)
             for label in value if isinstance(value, list) else [value]:
                 if not isinstance(label, str):
-                    raise ValueError(f'{where}: column {column!r} holds {label!r}, not a name: '
-                                     'give `labels` in the order of their numbers')
+                    hint = ': give `labels` in the order of their numbers' if type(label) is int else ''
+                    raise ValueError(f'{place}: {column!r} holds {label!r:.80}, not a name{hint}')
                 names.add(self.meant.get(label, label))
         return tuple(sorted(names, key=lambda name: (name != 'O', name)))
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
         numbered = self.numbered or self.names
-        if isinstance(value, str) and value.isascii() and value.isdecimal() and value not in self.names:
-            value = int(value)  # of a .csv
+        if isinstance(value, Field) and value.isascii() and value.isdecimal() and value not in self.names:
+            value = int(value)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(numbered):
             value = numbered[value]
         if isinstance(value, str) and value in self.meant:
             self.mapped[value] += 1
             value = self.meant[value]
         if not isinstance(value, str) or value not in self.names:
-            raise ValueError(f'{where}: label {value!r} is none of {", ".join(self.names)} (0 to '
+            raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200} (0 to '
                              f'{len(numbered) - 1}); list it in `labels` or in `label_map`')
         return value
 
@@ -179,13 +175,16 @@ def embedded(task):
     return task.source == 'docs' and not task.data
 
 
-def read_table(task, source, split, subset='', only=None):
-    """The table of a split: embedded, of a local folder or of the hub. `only` as in read_files."""
+def read_table(task, sources, split, subset='', only=None):
+    """The table of a split: embedded, of a local folder or of the hub. `only` as in read_files.
+
+    sources  the dataset's name on the hub; a local copy may also be in the folder of a later name
+    """
     if embedded(task):
-        return read_files(local_files(embedded_files(task.cache, task.dataset), '', '', split), only)
+        return read_files(local_files(embedded_files(task.cache, task.dataset), (), '', split), only)
     if task.data:
-        return read_files(local_files(Path(task.data), source, subset, split), only, task.quoting)
-    return read_hub(source, subset, split, task.revision, only)
+        return read_files(local_files(Path(task.data), sources, subset, split), only, task.quoting)
+    return read_hub(sources[0], subset, split, task.revision, only)
 
 
 def train_test_split(n, share, seed=42):
