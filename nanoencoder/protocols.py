@@ -145,7 +145,7 @@ def make_cell(runs, cfg):
 def standard_cell(mean, draws, scores, noise, cfg, runs=()):
     """The Cell of draws over instances, with what the seeds add to its interval."""
     key = map(key_of, (runs[0].model, runs[0].dataset) if runs else ())
-    low, high = np.clip(interval(draws + seed_draws(scores.values(), noise, cfg, *key)), 0, 1).tolist()
+    low, high = np.clip(interval(with_seeds(draws, [(scores.values(), noise)], cfg, *key)), 0, 1).tolist()
     return Cell(mean, low, high, draws, scores, runs, noise)
 
 
@@ -261,20 +261,24 @@ def seed_noise(values):
     return float((rest ** 2).sum() / ((S - 1) * (N - 1) * N))
 
 
-def seed_draws(scores, noise, cfg, *key):
-    """(resamples,): how far the mean of seeds' scores may be off because of the seeds, as Student's t.
+def with_seeds(draws, arms, cfg, *key):
+    """(resamples,): draws over instances, and what the seeds add to their scatter, as Student's t.
 
-    Its variance is that between the scores, less the median of what `noise` alone would give: seeds that do
-    not matter then add nothing half of the time. Less all of it, 95 % intervals would hold too rarely where
-    three seeds happen to be close to each other; docs/protocols.md has the numbers. One seed does not say.
+    arms  [(scores of S seeds, their `seed_noise`)] of one model, of a difference, or of two models apart
+
+    Draws and scores both contain the instances' noise. Less than half of it in the seeds' variance, and the
+    draws are narrowed by what is missing. Half, not all: of three seeds that happen to be close together one
+    would believe too much; docs/protocols.md has the numbers. One seed does not say anything.
     """
-    S = len(scores)
-    if S < 2:
-        return np.zeros(cfg.resamples)
-    median = (1 - 2 / (9 * (S - 1))) ** 3   # of chi squared / (S - 1), by Wilson and Hilferty
-    excess = max(0.0, statistics.variance(scores) - median * noise)
-    t = np.random.default_rng((cfg.seed, *key, S)).standard_t(S - 1, cfg.resamples)
-    return math.sqrt(excess / S) * t
+    arms = [(scores, noise) for scores, noise in arms if len(scores) > 1]
+    shares = [(statistics.variance(scores) - noise / 2) / len(scores) for scores, noise in arms]
+    missing, mean = sum(min(0.0, share) for share in shares), draws.mean()
+    if missing:
+        draws = mean + (draws - mean) * math.sqrt(max(0.0, 1 + missing / max(draws.var(), 1e-300)))
+    random = np.random.default_rng((cfg.seed, *key, 1))
+    for (scores, _), share in zip(arms, shares):
+        draws = draws + math.sqrt(max(0.0, share)) * random.standard_t(len(scores) - 1, len(draws))
+    return draws
 
 
 def paired(a, b, cfg):
@@ -284,13 +288,11 @@ def paired(a, b, cfg):
     Where the seeds are others, each model's add their share. p is None where one of the models was trained
     with a single seed, which does not say how far another would be from it.
     """
-    draws = b.draws - a.draws
+    arms = [(a.scores.values(), a.noise), (b.scores.values(), b.noise)]
     if a.scores.keys() == b.scores.keys():
         noise = seed_noise(np.subtract(*(instance_values(*instances(cell.runs)) for cell in (b, a))))
-        draws += seed_draws([b.scores[seed] - a.scores[seed] for seed in a.scores], noise, cfg, 1)
-    else:
-        for number, cell in enumerate((a, b), 2):
-            draws += seed_draws(cell.scores.values(), cell.noise, cfg, number)
+        arms = [([b.scores[seed] - a.scores[seed] for seed in a.scores], noise)]
+    draws = with_seeds(b.draws - a.draws, arms, cfg)
     smaller = min((draws <= 0).mean(), (draws >= 0).mean())
     p = min(1.0, max(2 * smaller, 2 / (len(draws) + 1)))
     known = all(len(cell.scores) > 1 or cell.runs[0].kind in SEEDLESS for cell in (a, b))

@@ -131,7 +131,7 @@ def held(interval, value):
 
 def with_all_of_the_seeds(draws, scores, cfg):
     """The interval before: the instances' and the whole variance between the seeds' scores."""
-    return protocols.interval(draws + protocols.seed_draws(scores, 0.0, cfg))
+    return protocols.interval(protocols.with_seeds(draws, [(scores, 0.0)], cfg))
 
 
 def simulate(metric, seeds, spread, n, cfg):
