@@ -266,18 +266,19 @@ def with_seeds(draws, arms, cfg, *key):
 
     arms  [(scores of S seeds, their `seed_noise`)] of one model, of a difference, or of two models apart
 
-    Draws and scores both contain the instances' noise. Less than half of it in the seeds' variance, and the
-    draws are narrowed by what is missing. Half, not all: of three seeds that happen to be close together one
-    would believe too much; docs/protocols.md has the numbers. One seed does not say anything.
+    Draws and scores both contain the instances' noise, so it is taken off the scores' variance; where that is
+    less, the draws are narrowed by what is missing. Of the noise (S - 1) / (S + 1) is taken off, not all:
+    few seeds happen to be close together, and one would believe too much. docs/protocols.md has the numbers.
+    One seed does not say anything.
     """
-    arms = [(scores, noise) for scores, noise in arms if len(scores) > 1]
-    shares = [(statistics.variance(scores) - noise / 2) / len(scores) for scores, noise in arms]
+    arms = [(scores, noise, len(scores)) for scores, noise in arms if len(scores) > 1]
+    shares = [(statistics.variance(scores) - noise * (S - 1) / (S + 1)) / S for scores, noise, S in arms]
     missing, mean = sum(min(0.0, share) for share in shares), draws.mean()
     if missing:
         draws = mean + (draws - mean) * math.sqrt(max(0.0, 1 + missing / max(draws.var(), 1e-300)))
     random = np.random.default_rng((cfg.seed, *key, 1))
-    for (scores, _), share in zip(arms, shares):
-        draws = draws + math.sqrt(max(0.0, share)) * random.standard_t(len(scores) - 1, len(draws))
+    for (*_, S), share in zip(arms, shares):
+        draws = draws + math.sqrt(max(0.0, share)) * random.standard_t(S - 1, len(draws))
     return draws
 
 

@@ -2,6 +2,7 @@
 the paper's own cells."""
 import gzip
 import importlib.util
+import itertools
 import json
 import random
 import re
@@ -292,7 +293,7 @@ def two_way(values):
 
 
 def test_variances_are_those_of_the_closed_form():
-    """V of a two-way analysis of variance by hand: MS_I / SN is the draws', (MS_S - MS_R / 2) / SN the seeds'."""
+    """V of a two-way analysis of variance by hand: MS_I / SN is the draws', (MS_S - 2/3 MS_R) / SN the seeds'."""
     random_, cfg = np.random.default_rng(13), evaluate.Settings(resamples=20_000)
     S, N = 5, 80
     values = (random_.normal(0, 0.1, N) + random_.normal(0, 0.05, (S, 1)) + random_.normal(0.6, 0.2, (S, N)))
@@ -302,7 +303,7 @@ def test_variances_are_those_of_the_closed_form():
     assert np.var(list(own.scores.values()), ddof=1) == pytest.approx(MS_S / N, rel=1e-9)
     assert own.draws.var() == pytest.approx(MS_I / (S * N), rel=0.05)
     seeds = protocols.with_seeds(np.zeros(20_000), [(own.scores.values(), own.noise)], cfg)
-    half = scipy.stats.t.ppf(0.975, S - 1) * np.sqrt((MS_S - MS_R / 2) / (S * N))
+    half = scipy.stats.t.ppf(0.975, S - 1) * np.sqrt((MS_S - 2 / 3 * MS_R) / (S * N))
     assert np.diff(np.percentile(seeds, [2.5, 97.5])).item() == pytest.approx(2 * half, rel=0.05)
     V = max(MS_S + MS_I - MS_R, MS_S, MS_I) / (S * N)
     nu = (V * S * N) ** 2 / (MS_S ** 2 / (S - 1) + MS_I ** 2 / (N - 1) + MS_R ** 2 / ((S - 1) * (N - 1)))
@@ -894,6 +895,59 @@ def test_figures_of_pretraining_beside_scores(runs, predictions):
     assert right == ['60.0', '90.0', 'untrained 5.0', 'lookup 40.0']
     result = run_script('evaluate.py', 'figure', 'share', runs / 'mlm', *options(predictions))
     one_line_error(result, 'takes no folders')
+
+
+MEASURE = '''
+import csv, resource, sys, numpy, tqdm, evaluate
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+imports = peak()
+try:
+    evaluate.main()
+except SystemExit:
+    print(peak() - imports)
+'''
+
+
+def beyond_imports(*arguments):
+    """MB that `evaluate.py table` takes at its peak."""
+    result = run_process('-c', MEASURE, 'table', *arguments, timeout=600)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+    return int(result.stdout.split()[-1]) / 1024
+
+
+def test_ties_are_small(tmp_path):
+    """400 queries of unknown words over 50,000 documents: 2.4 GB at commit 7605c98, whose rows held them all."""
+    rows = [{'id': str(k), 'gold': {'d00001': 1}, 'docs': [f'd{49_999 - i}' for i in range(10)],
+             'scores': [0.0] * 10, 'tied': {'size': 50_000, 'grades': [1]}} for k in range(400)]
+    write_predictions(tmp_path / 'predictions/BM25/IR/big/lr0e+00_sd0', rows, {'kind': 'baseline'})
+    assert beyond_imports(*options(tmp_path)) < 20
+
+
+@pytest.mark.slow
+def test_many_instances_are_small(tmp_path):
+    """100 runs of 40,000 instances: 5 models x 4 learning rates x 5 seeds."""
+    draw = random.Random(18)
+    rows = [{'id': str(k), 'gold': 'yes', 'pred': 'yes' if draw.random() < 0.8 else 'no'} for k in range(40_000)]
+    first = tmp_path / 'predictions/m0/SC/qqp/lr1e-05_sd0'
+    write_predictions(first, rows)
+    assert beyond_imports(*options(tmp_path)) < 200     # it is scored
+    for model, lr, seed in itertools.product(range(5), ('1e-05', '2e-05', '5e-05', '1e-04'), range(5)):
+        if (model, lr, seed) != (0, '1e-05', 0):
+            shutil.copytree(first, tmp_path / f'predictions/m{model}/SC/qqp/lr{lr}_sd{seed}')
+    assert beyond_imports(*options(tmp_path)) < 200
+
+
+@pytest.mark.slow
+def test_the_authors_18_000_results_are_small(tmp_path):
+    scores = {'score': 0.75, 'scores_i': [0.5, 1.0] * 20}
+    text = json.dumps({'validation': scores, 'test': scores})
+    rates = ('1e-05', '2e-05', '5e-05', '1e-04', '2e-04', '5e-04')
+    for model, dataset, lr, seed in itertools.product(range(50), range(12), rates, range(5)):
+        folder = tmp_path / f'm{model}/SC/d{dataset}/lr{lr}_sd{seed}'
+        folder.mkdir(parents=True)
+        (folder / 'results.json').write_text(text)
+    assert beyond_imports(f'--results={tmp_path}', '--predictions=', '--protocol=paper') < 30
 
 
 def test_help_names_every_command():
