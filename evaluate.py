@@ -129,7 +129,7 @@ def read_tree(cfg, root, read, problems):
                 raise ValueError(f'{folder.parent}: {name.removesuffix(".error.txt")} failed: {error}')
             match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', name)
             if not match or kind not in KINDS:
-                raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/pairs_lr1e-04_sd0')
+                raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
             about, scores = read(folder, kind)
             run = Run(model, kind, dataset, float(match[1]), int(match[2]),
                       *((scores[split][cfg.protocol] or {}).get('score') for split in SPLITS),
@@ -278,7 +278,7 @@ def compare(cfg, first, second, problems):
               f'{"no p value" if p is None else f"p = {p:.4f}"}   '
               f'n = {a.runs[0].n:,}, {len(a.scores)} and {len(b.scores)} seeds')
     if None in values:
-        print('No p value with one seed of a model: the interval shows only what the choice of test instances '
+        print('No p value with one seed of a model: the interval shows only what the choice of instances '
               'does, and\nanother seed may turn the sign. Such a test calls every third pair of equal models '
               'different.')
 

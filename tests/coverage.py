@@ -1,7 +1,7 @@
 """How often the intervals of the standard protocol hold what they say: a simulation.
 
     python tests/coverage.py                                    # 36 cells of 2,000 simulations: 10 minutes
-    python tests/coverage.py --instances='(43,)' --seeds=3,5     # some of them; MS MARCO's test set has 43 queries
+    python tests/coverage.py --instances='(43,)' # as many as MS MARCO's test set has
 
 A simulation draws three models' scores on the same instances and seeds. In log odds, an answer's quality is
 the sum of what its instance, its seed and both together bring, for all models and for one; the answer itself
@@ -71,7 +71,7 @@ def answers(random, metric, seeds, spread, n):
     right = sigmoid(quality)
     if metric == 'accuracy':
         return (uniform() < right).astype(np.float32), None
-    gold = random.choice(3, (BATCH, 1, 1, n), p=(0.3, 0.4, 0.3)).astype(np.float32)    # entities of a sentence
+    gold = random.choice(3, (BATCH, 1, 1, n), p=(0.3, 0.4, 0.3)).astype(np.float32)    # entities
     correct = np.float32(gold > 0) * (uniform() < right) + np.float32(gold > 1) * (uniform() < right)
     wrong = uniform() < 0.3 * (1 - right)
     return 2 * correct, gold + correct + wrong
@@ -158,7 +158,8 @@ def simulate(metric, seeds, spread, n, cfg):
             p = protocols.paired(a, equal, own)[2]
             counts['now'] += (held((a.low, a.high), means[0]),
                               held(protocols.paired(a, better, own)[:2], gap), p < 0.05)
-            one, difference, null = (other_intervals(cells, *pair, own) for pair in ((None, 0), (0, 2), (0, 1)))
+            pairs = (None, 0), (0, 2), (0, 1)
+            one, difference, null = (other_intervals(cells, *pair, own) for pair in pairs)
             for name in one:
                 counts[name] += (held(one[name], means[0]), held(difference[name], gap),
                                  not held(null[name], 0))
@@ -183,8 +184,7 @@ def main():
                     results = simulate(metric, seeds, spread, n, cfg)
                     texts = ['{:4.1f} / {:4.1f} / {:4.1f}'.format(*result) for result in results.values()]
                     fine = within(results['now'])
-                    print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}   {" ".join(texts)} {"" if fine else "*"}',
-                          flush=True)
+                    print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}  ', *texts, '' if fine else '*', flush=True)
                     good, total = good + fine, total + 1
     print(f'\n{good} of {total} cells within 93 to 97 % and 3 to 7 %; * marks the others')
 

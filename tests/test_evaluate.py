@@ -254,7 +254,7 @@ def cell(model, scores, cfg, seeds=None, kind='', dataset='d', below=None):
     """The Cell of (S, N) scores, or of numerators and denominators."""
     below = np.ones_like(scores) if below is None else below
     runs = [protocols.Run(model, 'SC', dataset, 1e-4, seed, 0.0, float(above.sum() / under.sum()), kind=kind,
-                          instances=lambda above=above, under=under: {'numerators': above, 'denominators': under})
+                          instances=lambda own={'numerators': above, 'denominators': under}: own)
             for seed, above, under in zip(seeds or range(len(scores)), scores, below)]
     return protocols.make_cell(runs, cfg)
 
@@ -275,7 +275,7 @@ def test_intervals_hold_what_they_say(seeds):
 
 def test_the_noise_of_instances_is_counted_once():
     """Equal seeds, of which each draws its own noise on each instance: until now it came in by the draws over
-    instances and again by the seeds' variance, and the median interval was twice as wide as right (three seeds)."""
+    instances and again by the seeds' variance, and the median interval was twice as wide (three seeds)."""
     random_, cfg, widths = np.random.default_rng(12), evaluate.Settings(resamples=1_000), []
     for trial in range(100):
         own = cell('m', 0.5 + random_.normal(0, 0.2, (3, 200)), cfg)
@@ -293,7 +293,7 @@ def two_way(values):
 
 
 def test_variances_are_those_of_the_closed_form():
-    """V of a two-way analysis of variance by hand: MS_I / SN is the draws', (MS_S - 2/3 MS_R) / SN the seeds'."""
+    """V of a two-way analysis of variance by hand: MS_I / SN is the draws', (MS_S - 2/3 MS_R) / SN the rest."""
     random_, cfg = np.random.default_rng(13), evaluate.Settings(resamples=20_000)
     S, N = 5, 80
     values = (random_.normal(0, 0.1, N) + random_.normal(0, 0.05, (S, 1)) + random_.normal(0.6, 0.2, (S, N)))
@@ -773,7 +773,8 @@ def test_a_run_that_validation_would_choose_must_have_a_test_score(tmp_path):
 
 @pytest.mark.parametrize('line, words', [
     ('m,XX,d,1e-04,0,0.9,0.8', "'XX'"),
-    ('m,SC,d,1e-04,zero,0.9,0.8', "'zero'"), ('m,SC,d,,0,0.9,0.8', "'none'"), ('m,SC,d,nan,0,0.9,0.8', 'no score'),
+    ('m,SC,d,1e-04,zero,0.9,0.8', "'zero'"), ('m,SC,d,,0,0.9,0.8', "'none'"),
+    ('m,SC,d,nan,0,0.9,0.8', 'no score'),
     ('m,SC,d,1e-04,0,0.9,inf', 'inf is no score'), ('m' * 200_000 + ',SC,d,1e-04,0,0.9,0.8', 'field'),
     ('m', 'not a table')])
 def test_odd_lines_of_raw_runs_are_named(tmp_path, line, words):
@@ -917,7 +918,7 @@ def beyond_imports(*arguments):
 
 
 def test_ties_are_small(tmp_path):
-    """400 queries of unknown words over 50,000 documents: 2.4 GB at commit 7605c98, whose rows held them all."""
+    """400 queries of unknown words over 50,000 documents: 2.4 GB at commit 7605c98, with all in a row."""
     rows = [{'id': str(k), 'gold': {'d00001': 1}, 'docs': [f'd{49_999 - i}' for i in range(10)],
              'scores': [0.0] * 10, 'tied': {'size': 50_000, 'grades': [1]}} for k in range(400)]
     write_predictions(tmp_path / 'predictions/BM25/IR/big/lr0e+00_sd0', rows, {'kind': 'baseline'})
@@ -928,7 +929,8 @@ def test_ties_are_small(tmp_path):
 def test_many_instances_are_small(tmp_path):
     """100 runs of 40,000 instances: 5 models x 4 learning rates x 5 seeds."""
     draw = random.Random(18)
-    rows = [{'id': str(k), 'gold': 'yes', 'pred': 'yes' if draw.random() < 0.8 else 'no'} for k in range(40_000)]
+    rows = [{'id': str(k), 'gold': 'yes', 'pred': 'yes' if draw.random() < 0.8 else 'no'}
+            for k in range(40_000)]
     first = tmp_path / 'predictions/m0/SC/qqp/lr1e-05_sd0'
     write_predictions(first, rows)
     assert beyond_imports(*options(tmp_path)) < 200     # it is scored
