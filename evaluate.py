@@ -13,6 +13,7 @@
 
 A run's scores are computed once and lie beside its predictions, in scores.json.
 """
+import contextlib
 import csv
 import dataclasses
 import gzip
@@ -28,16 +29,20 @@ from operator import attrgetter
 from pathlib import Path
 
 from nanoencoder import figures, losses, paper
-from nanoencoder.durable import read_json, sha256, write_json
-from nanoencoder.metrics import KINDS, ratio, standard_scores
-from nanoencoder.protocols import (PROTOCOLS, Cell, Run, grouped, lr_text, make_cells, paired, run_name,
-                                   shared_means)
+from nanoencoder.durable import expect, locked, read_json, remove_temporaries, sha256, write_json
+from nanoencoder.metrics import KINDS, both_scores
+from nanoencoder.protocols import (PROTOCOLS, Cell, Run, grouped, key_of, lr_text, make_cells, paired,
+                                   run_name, shared_means)
 from nanoencoder.settings import check, parse, run_main, setting
 
 VERSION = 2     # of scores.json: with another, runs are scored again
 SPLITS = ('validation', 'test')
+RESULTS = dict.fromkeys(SPLITS, {'score': float, 'scores_i': list})     # the form of results.json
+STANDARD = dict.fromkeys(SPLITS, {'score': float, 'ids': list, 'numerators': list, 'denominators': list})
 USUAL = {'', 'fine-tuned', 'fp32'}     # kinds and weights that a table need not mention
-ABOUT = ('kind', 'weights', 'data', 'pretraining', 'settings', 'grid')     # of run.json
+ABOUT = {'kind': str, 'weights': str, 'data': str, 'settings': dict, 'grid': [[float]],   # of run.json
+         'pretraining': {'phases': [list], 'mask_ratio': float, 'step': int, 'flops': float},
+         'sha256': dict, 'scheme': str, 'trained_on': str}
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,14 @@ class Settings:
     datasets: tuple = ()                # only these
     published: bool = False             # the paper's numbers beside ours
     format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table: text, markdown, csv
-    resamples: int = setting(10_000, low=100)   # of the bootstrap
+    resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
     seed: int = setting(0, low=0)       # of the bootstrap
     out: str = 'figures'                # folder of figures
 
     def __post_init__(self):
         check(self)
+        if strange := [name for name in self.models + self.datasets if type(name) is not str]:
+            raise ValueError(f'models and datasets are names, not {str(strange[0]):.80}')
 
     def asks_for(self, model, dataset):
         return model in (self.models or [model]) and dataset in (self.datasets or [dataset])
@@ -71,41 +78,37 @@ def score(folder, kind, scheme):
         try:
             with gzip.open(path, 'rt', encoding='utf-8') as file:
                 rows = [json.loads(line) for line in file]
-            for number, row in enumerate(rows, 1):
-                if not KINDS[kind].holds(row):
-                    raise ValueError(f'line {number} is not {KINDS[kind].form}')
-            scores['name'], above, below, others = standard_scores(kind, rows, scheme)
-            by_row = [KINDS[kind].paper(row) for row in rows]
-        except (OSError, EOFError, ValueError, zlib.error) as error:
+            scores['name'], scores[split] = both_scores(kind, rows, scheme)
+        except (OSError, EOFError, ValueError, LookupError, ArithmeticError, zlib.error) as error:
             raise ValueError(f'{path}: missing or damaged: {error}') from None
-        scores[split] = {
-            'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,
-                         'others': others, 'ids': [str(row['id']) for row in rows]},
-            'paper': {'score': statistics.fmean(by_row), 'scores_i': by_row}}
     return scores
 
 
 def read_predictions(folder, kind):
-    """(run.json, scores.json) of a run; scored if there are no scores yet, or those of other predictions."""
-    about, path = read_json(folder / 'run.json'), folder / 'scores.json'
+    """(run.json, scores.json) of a run; scored unless there are whole scores of these very predictions."""
+    about, path, scores = read_json(folder / 'run.json'), folder / 'scores.json', {}
+    expect(about, {name: ABOUT[name] for name in ABOUT if about.get(name)}, folder / 'run.json')
     digests = {file.name: sha256(file) for file in (folder / 'run.json', *folder.glob('*.jsonl.gz'))}
     for name, digest in about.get('sha256', {}).items():
         if digests.get(name) != digest:
             raise ValueError(f'{folder / name}: missing or damaged: its sha256 is not the one in run.json')
-    try:
+    with contextlib.suppress(ValueError):   # none yet, or damaged
         scores = read_json(path)
-    except ValueError:  # none yet, or damaged
-        scores = {}
-    if (scores.get('version'), scores.get('sha256')) != (VERSION, digests):
+    stated = scores.pop('digest', None), scores.get('version'), scores.get('sha256')
+    if stated != (key_of(json.dumps(scores)), VERSION, digests):
         scores = {'version': VERSION, 'sha256': digests} | score(folder, kind, about.get('scheme') or 'IOB2')
-        write_json(path, scores, indent=None)
+        with contextlib.suppress(ValueError), locked(folder, '.scores.lock'):   # else another writes the same
+            remove_temporaries(folder, path.name)
+            write_json(path, scores | {'digest': key_of(json.dumps(scores))}, indent=None)
     return about, scores
 
 
 def read_results(folder, kind):
     """The same of a run in the authors' format; this program once wrote standard.json beside it."""
-    theirs, path = read_json(folder / 'results.json'), folder / 'standard.json'
-    ours = read_json(path) if path.exists() else {}
+    theirs, path = read_json(folder / 'results.json', RESULTS), folder / 'standard.json'
+    if not all(0 <= theirs[split]['score'] < 1.001 and theirs[split]['scores_i'] for split in SPLITS):
+        raise ValueError(f'{folder / "results.json"}: a score is no fraction of 1, or of no instances')
+    ours = read_json(path, STANDARD) if path.exists() else {}
     return ours, {'name': ours.get('name')} | {
         split: {'paper': theirs[split], 'standard': ours.get(split)} for split in SPLITS}
 
@@ -122,23 +125,21 @@ def read_tree(cfg, root, read, problems):
             continue
         try:
             if name.endswith('.error.txt'):
-                error = folder.read_text(encoding='utf-8').strip().splitlines()[-1]
+                error = folder.read_text(encoding='utf-8', errors='replace').strip().rpartition('\n')[2]
                 raise ValueError(f'{folder.parent}: {name.removesuffix(".error.txt")} failed: {error}')
-            match = re.fullmatch(r'(?:.+_)?lr([\d.]+(?:e[-+]?\d+)?)_sd(\d+)', name)
-            if not match:
-                raise ValueError(f'{folder}: not named as a run, lr1e-04_sd0 or msmarco_pairs_lr1e-04_sd0')
+            match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', name)
+            if not match or kind not in KINDS:
+                raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
             about, scores = read(folder, kind)
             run = Run(model, kind, dataset, float(match[1]), int(match[2]),
                       *((scores[split][cfg.protocol] or {}).get('score') for split in SPLITS),
                       KINDS[kind].metric if cfg.protocol == 'paper' else scores['name'],
                       len(scores['test']['paper']['scores_i']),
                       lambda folder=folder, kind=kind: read(folder, kind)[1]['test']['standard'],
-                      **{name: about[name] for name in ABOUT if about.get(name)})
+                      **{name: about[name] for name in ABOUT if name in Run.__slots__ and about.get(name)})
             yield run, folder, about, scores
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             problems.append(str(error))
-        except (TypeError, KeyError, AttributeError, IndexError, OSError) as error:
-            problems.append(f'{folder}: cannot be scored: {error!r}')
 
 
 def read_runs(cfg, problems):
@@ -264,17 +265,22 @@ def compare(cfg, first, second, problems):
     if not shared:
         raise ValueError('; '.join([f'{first} and {second} have no dataset in common', *problems]))
     print(f'{second} - {first}, in points; p is two-sided')
+    values = []
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
         if a.runs[0].data != b.runs[0].data or a.runs[0].instances()['ids'] != b.runs[0].instances()['ids']:
             problems.append(f'{dataset}: the two models were tested on different data')
             continue
         low, high, p = paired(a, b, cfg)
+        values.append(p)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   '
-              f'{100 * (b.mean - a.mean):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]   p = {p:.4f}   '
+              f'{100 * (b.mean - a.mean):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]   '
+              f'{"no p value" if p is None else f"p = {p:.4f}"}   '
               f'n = {a.runs[0].n:,}, {len(a.scores)} and {len(b.scores)} seeds')
-    if any(len(cells[model, *task].scores) == 1 for model in (first, second) for task in shared):
-        print('One seed shows only what the choice of test instances does: another seed may turn the sign.')
+    if None in values:
+        print('No p value with one seed of a model: the interval shows only what the choice of instances '
+              'does, and\nanother seed may turn the sign. Such a test calls every third pair of equal models '
+              'different.')
 
 
 # ------------------------------------------------------------------------------------------------- figures
@@ -290,7 +296,7 @@ def points_of_models(cfg, problems):
     probes = {run.model for run in runs if run.kind == 'probe'}
     cells = make_cells(runs, cfg, problems)
     return [(f'{model} (probe)' if model in probes else model, pretraining.get(model), kind, *cell.percent)
-            for kind in KINDS for model, cell in shared_means(cells, kind, problems).items() if cell]
+            for kind in KINDS for model, cell in shared_means(cells, kind, cfg, problems).items() if cell]
 
 
 def points_of_rates(cfg, problems):

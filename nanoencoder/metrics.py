@@ -9,6 +9,8 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
+from nanoencoder.durable import expect
+
 
 def entities(tags, scheme='conlleval'):
     """{(type, start, end)} of a sentence's tags; end is exclusive.
@@ -159,25 +161,34 @@ def paper_ndcg(row):
     return ndcg_of_ties(relevant(row), row['docs'], row['scores'], tied)
 
 
+def is_ranking(row):
+    docs, scores, tied = row['docs'], row['scores'], row.get('tied') or {'size': 1, 'grades': []}
+    expect(tied, {'size': int, 'grades': [float]}, 'tied')
+    numbers = [*scores, *row['gold'].values(), *tied['grades']]
+    return (all(type(x) in (int, float) and math.isfinite(x) for x in numbers) and tied['size'] > 0
+            and len(set(docs)) == len(docs) == len(scores) and scores == sorted(scores, reverse=True))
+
+
 class Kind(NamedTuple):
-    form: str           # of a row of predictions, in words
-    holds: Callable     # row -> whether it has that form
+    form: dict          # of a row of predictions, as `durable.expect` asks for it
+    words: str          # what else it must be
+    holds: Callable     # row of that form -> whether it is
     standard: Callable  # (rows, scheme) -> (name, numerators, denominators, {name: score})
     metric: str         # the paper's
     paper: Callable     # row -> the authors' score of it; a run's is the mean
 
 
+LABEL, ID = (str, int, float, bool), {'id': (str, int)}
 KINDS = {
-    'SC': Kind('{id, gold, pred}', lambda row: {'gold', 'pred'} <= row.keys(),
+    'SC': Kind(ID | {'gold': LABEL, 'pred': LABEL}, '', bool,
                score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
-    'TC': Kind('{id, gold, pred}, as many tags in both', lambda row: len(row['gold']) == len(row['pred']),
+    'TC': Kind(ID | {'gold': [str], 'pred': [str]}, 'as many tags in both',
+               lambda row: len(row['gold']) == len(row['pred']),
                score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),  # "O" is a label, too
-    'QA': Kind('{id, golds, pred}, a list of texts and a text',
-               lambda row: isinstance(row['golds'], list) and isinstance(row['pred'], str),
+    'QA': Kind(ID | {'golds': [str], 'pred': str}, '', bool,
                score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
-    'IR': Kind('{id, gold, docs, scores}, different docs, best first, with a score each',
-               lambda row: (len(set(row['docs'])) == len(row['docs']) == len(row['scores'])
-                            and row['scores'] == sorted(row['scores'], reverse=True)),
+    'IR': Kind(ID | {'gold': dict, 'docs': [str], 'scores': [float]},
+               'different docs, best first, with a finite score each', is_ranking,
                score_rankings, 'NDCG@10', paper_ndcg)}
 
 
@@ -188,6 +199,19 @@ def standard_scores(kind, rows, scheme='IOB2'):
     other scores of the whole run, as fractions of 1, and counts of entities or questions.
     """
     return KINDS[kind].standard(rows, scheme)
+
+
+def both_scores(kind, rows, scheme):
+    """(name, {'standard': .., 'paper': ..} as in scores.json). ValueError names a row of another form."""
+    for number, row in enumerate(rows, 1):
+        expect(row, KINDS[kind].form, f'line {number}')
+        if not KINDS[kind].holds(row):
+            raise ValueError(f'line {number} has not {KINDS[kind].words}')
+    name, above, below, others = standard_scores(kind, rows, scheme)
+    by_row = [KINDS[kind].paper(row) for row in rows]
+    return name, {'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,
+                               'others': others, 'ids': [str(row['id']) for row in rows]},
+                  'paper': {'score': statistics.fmean(by_row), 'scores_i': by_row}}
 
 
 def ratio(numerators, denominators):

@@ -2,7 +2,6 @@
 import csv
 import functools
 import json
-import math
 from pathlib import Path
 
 from nanoencoder.metrics import KINDS
@@ -48,12 +47,14 @@ def published(model, task, dataset, keys):
 def read_runs(path):
     """Raw scores of runs, model,task,dataset,lr,seed,validation,test. Empty cells are unknown."""
     def number(text):
-        if text and not math.isfinite(float(text)):
-            raise ValueError(f'{text} is no score')
+        if text and not abs(float(text)) < 1e6:
+            raise ValueError(f'{text:.80} is no score')
         return float(text) if text else None
-    try:
-        return [Run(row['model'], row['task'], row['dataset'], float(row['lr']), int(row['seed']),
-                    number(row['validation']), number(row['test']), KINDS[row['task']].metric)
-                for row in read(path)]
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise ValueError(f'{path}: not a table of runs: {error}') from None
+    with open(path, newline='', encoding='utf-8') as file:
+        reader = csv.DictReader(file)
+        try:
+            return [Run(row['model'], row['task'], row['dataset'], number(row['lr'] or 'none'),
+                        int(row['seed']), number(row['validation']), number(row['test']),
+                        KINDS[row['task']].metric) for row in reader]
+        except (LookupError, ValueError, TypeError, csv.Error) as error:
+            raise ValueError(f'{path}, line {reader.line_num}: not a table of runs: {error!s:.80}') from None

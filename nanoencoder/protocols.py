@@ -11,6 +11,8 @@ import numpy as np
 
 from nanoencoder.metrics import KINDS
 
+SEEDLESS = ('baseline', 'probe')    # kinds of runs that come out the same with any seed
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -49,9 +51,10 @@ class Cell:
     mean: float
     low: float
     high: float
-    draws: object           # (resamples,) of the bootstrap; None by the paper's protocol
+    draws: object           # (resamples,) of the bootstrap over instances; None by the paper's protocol
     scores: dict            # {seed: test score}
     runs: tuple = ()        # that validation chose; none of an average
+    noise: float = 0.0      # `seed_noise`
 
     @property
     def percent(self):
@@ -133,14 +136,26 @@ def make_cell(runs, cfg):
     scores = {run.seed: run.test for run in chosen}
     if cfg.protocol == 'paper':
         return Cell(*of_seeds(scores), None, scores, chosen)
-    draws = instance_draws(chosen, cfg)
-    draws += seed_draws(scores, cfg, key_of(runs[0].dataset), key_of(runs[0].model))
-    low, high = np.clip(interval(draws), 0, 1).tolist()
-    return Cell(statistics.fmean(scores.values()), low, high, draws, scores, chosen)
+    above, below = instances(chosen)
+    draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(runs[0].dataset))).mean(1)
+    return standard_cell(statistics.fmean(scores.values()), draws, scores,
+                         seed_noise(instance_values(above, below)), cfg, chosen)
 
 
-def average(cells):
-    """The Cell of several datasets' mean, over the seeds that all have; None if there are none."""
+def standard_cell(mean, draws, scores, noise, cfg, runs=()):
+    """The Cell of draws over instances, with what the seeds add to its interval."""
+    key = map(key_of, (runs[0].model, runs[0].dataset) if runs else ())
+    low, high = np.clip(interval(with_seeds(draws, [(scores.values(), noise)], cfg, *key)), 0, 1).tolist()
+    return Cell(mean, low, high, draws, scores, runs, noise)
+
+
+def average(cells, cfg):
+    """The Cell of several datasets' mean, over the seeds that all have; None if there are none.
+
+    Datasets have different instances, which are drawn independently. They have the same seeds, which may be
+    lucky in all of them: the seeds' share is that of the averages of each seed, as of one dataset's scores,
+    and the noise in these averages is the mean of the datasets' noise over their number.
+    """
     if len(cells) == 1:
         return cells[0]
     seeds = sorted(set.intersection(*(set(cell.scores) for cell in cells)))
@@ -149,8 +164,9 @@ def average(cells):
         return None
     if cells[0].draws is None:
         return Cell(*of_seeds(scores), None, scores)
-    draws = np.mean([cell.draws for cell in cells], 0)
-    return Cell(statistics.fmean(cell.mean for cell in cells), *interval(draws), draws, scores)
+    return standard_cell(statistics.fmean(cell.mean for cell in cells),
+                         np.mean([cell.draws for cell in cells], 0), scores,
+                         sum(cell.noise for cell in cells) / len(cells) ** 2, cfg)
 
 
 def make_cells(runs, cfg, problems):
@@ -162,16 +178,16 @@ def make_cells(runs, cfg, problems):
     for key, group in grouped(runs, 'model', 'task', 'dataset').items():
         try:
             cells[key] = make_cell(group, cfg)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except ValueError as error:
             problems.append(f'{"/".join(key)} is left out: {error}')
     for model, kind in dict.fromkeys(key[:2] for key in cells):
         own = [cell for key, cell in cells.items() if key[:2] == (model, kind)]
         if 1 < len(own) == len({dataset for _, task, dataset in cells if task == kind}):
-            averages[model, kind, 'Average'] = average(own)
+            averages[model, kind, 'Average'] = average(own, cfg)
     return cells | {key: mean for key, mean in averages.items() if mean}
 
 
-def shared_means(cells, kind, problems):
+def shared_means(cells, kind, cfg, problems):
     """{model: Cell} of one kind of task: the mean over the datasets that all models have."""
     columns = {}
     for (model, task, dataset), cell in cells.items():
@@ -181,69 +197,107 @@ def shared_means(cells, kind, problems):
     shared = [dataset for dataset in sorted(columns) if len(columns[dataset]) == len(models)]
     if left := columns.keys() - shared:
         problems.append(f'{kind}: {", ".join(sorted(left))} left out, which not all models have')
-    return {model: average([columns[dataset][model] for dataset in shared]) for model in models if shared}
+    return {model: average([columns[dataset][model] for dataset in shared], cfg)
+            for model in models if shared}
 
 
 # -------------------------------------------------------------------------------------------------- intervals
+
+def instances(runs):
+    """(numerators, denominators) of runs' test instances, each (S, N), by seed; None where all are 1."""
+    pairs = [np.array([each['numerators'], each['denominators']], float)
+             for each in (run.instances() for run in sorted(runs, key=attrgetter('seed')))]
+    above, below = np.stack(pairs, 1)
+    return above, None if (below == 1).all() else below
+
+
+def resampled(times, numerators, denominators=None):
+    """(R, S) scores, where `times` (R, N) says how often each instance was drawn; see `bootstrap`."""
+    below = times.sum(1, keepdims=True) if denominators is None else times @ denominators.T
+    above = times @ numerators.T
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
 
 def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
     """(resamples, S): S scores of resampled instances, the same instances for all S.
 
     numerators, denominators  (N,) or (S, N); a score is sum / sum, or the mean if there are no denominators.
-    A few resamples at once, so that their indices stay in the cache: twice as fast as a few hundred.
+    A few resamples at once, so that their counts stay in the cache: twice as fast as a few hundred.
     """
-    numerators = np.atleast_2d(np.asarray(numerators, float)).T                      # (N, S)
-    denominators = None if denominators is None else np.atleast_2d(np.asarray(denominators, float)).T
-    N, S = numerators.shape
+    above, below = (None if x is None else np.atleast_2d(np.asarray(x, float))
+                    for x in (numerators, denominators))
+    S, N = above.shape
     random = np.random.default_rng(seed)
-    size, scores = max(1, 100_000 // N), np.zeros((resamples, S))
+    size, scores = max(1, 100_000 // N), np.empty((resamples, S))
     for start in range(0, resamples, size):
         part = scores[start:start + size]
         at = random.integers(0, N, (len(part), N), dtype=np.int32)
-        if S == 1 and denominators is None:
-            part[:, 0] = numerators[:, 0].take(at).mean(1)
-            continue
-        offset = np.arange(len(part), dtype=np.int32)[:, None] * N
-        times = np.bincount((at + offset).ravel(), minlength=at.size).reshape(at.shape).astype(float)
-        below = N if denominators is None else times @ denominators
-        np.divide(times @ numerators, below, out=part, where=np.greater(below, 0))
+        at += np.arange(len(part), dtype=np.int32)[:, None] * N
+        times = np.bincount(at.ravel(), minlength=at.size).reshape(at.shape).astype(float)
+        part[:] = resampled(times, above, below)
     return scores
 
 
-def instance_draws(runs, cfg):
-    """(resamples,): the mean over seeds of resampled instances, the same ones for all models on a dataset."""
-    instances = [run.instances() for run in runs]
-    above, below = (np.array([each[name] for each in instances]) for name in ('numerators', 'denominators'))
-    if (below == 1).all():
-        below = None
-    return bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(runs[0].dataset))).mean(1)
+def instance_values(numerators, denominators=None):
+    """(S, N) whose mean is a seed's score, and whose variance / N is that of the score: influence values."""
+    if denominators is None:
+        return numerators
+    total = np.maximum(denominators.sum(1, keepdims=True), 1e-300)
+    score = numerators.sum(1, keepdims=True) / total
+    return score + numerators.shape[1] * (numerators - score * denominators) / total
 
 
-def seed_draws(scores, cfg, *key):
-    """(resamples,): how far the mean of {seed: score} may be off, as Student's t.
+def seed_noise(values):
+    """How much of the variance between seeds' scores is the instances' and not the seeds'.
 
-    Resampling them would understate their scatter: in simulation 95 % intervals then held 73 to 93 % of the
-    time with three seeds and 90 to 95 % with five, and with t 94 to 98 %. One seed does not say.
+    values  (S, N) of `instance_values`, or of their differences. It is MS_R / N of the two-way analysis of
+    variance of seeds and instances: their interaction, which draws over instances contain already.
     """
-    if len(scores) < 2:
-        return np.zeros(cfg.resamples)
-    error = statistics.stdev(scores.values()) / math.sqrt(len(scores))
-    return error * np.random.default_rng((cfg.seed, *key)).standard_t(len(scores) - 1, cfg.resamples)
+    S, N = values.shape
+    if min(S, N) < 2:
+        return 0.0
+    rest = values - values.mean(0)
+    rest -= rest.mean(1, keepdims=True)
+    return float((rest ** 2).sum() / ((S - 1) * (N - 1) * N))
+
+
+def with_seeds(draws, arms, cfg, *key):
+    """(resamples,): draws over instances, and what the seeds add to their scatter, as Student's t.
+
+    arms  [(scores of S seeds, their `seed_noise`)] of one model, of a difference, or of two models apart
+
+    Draws and scores both contain the instances' noise, so it is taken off the scores' variance; where that is
+    less, the draws are narrowed by what is missing. Of the noise (S - 1) / (S + 1) is taken off, not all:
+    few seeds happen to be close together, and one would believe too much. docs/protocols.md has the numbers.
+    One seed does not say anything.
+    """
+    arms = [(scores, noise, len(scores)) for scores, noise in arms if len(scores) > 1]
+    shares = [(statistics.variance(scores) - noise * (S - 1) / (S + 1)) / S for scores, noise, S in arms]
+    missing, mean = sum(min(0.0, share) for share in shares), draws.mean()
+    if missing:
+        draws = mean + (draws - mean) * math.sqrt(max(0.0, 1 + missing / max(draws.var(), 1e-300)))
+    random = np.random.default_rng((cfg.seed, *key, 1))
+    for (*_, S), share in zip(arms, shares):
+        draws = draws + math.sqrt(max(0.0, share)) * random.standard_t(S - 1, len(draws))
+    return draws
 
 
 def paired(a, b, cfg):
     """(low, high, p) of Cell b - a, on the same resampled instances; seed by seed where both have the same.
 
     A seed fixes the order of the data and the head's weights: two models' runs of it go up and down together.
+    Where the seeds are others, each model's add their share. p is None where one of the models was trained
+    with a single seed, which does not say how far another would be from it.
     """
-    draws = instance_draws(b.runs, cfg) - instance_draws(a.runs, cfg)
+    arms = [(a.scores.values(), a.noise), (b.scores.values(), b.noise)]
     if a.scores.keys() == b.scores.keys():
-        draws += seed_draws({seed: b.scores[seed] - a.scores[seed] for seed in a.scores}, cfg, 1)
-    else:
-        draws += seed_draws(a.scores, cfg, 2)
-        draws += seed_draws(b.scores, cfg, 3)
+        noise = seed_noise(np.subtract(*(instance_values(*instances(cell.runs)) for cell in (b, a))))
+        arms = [([b.scores[seed] - a.scores[seed] for seed in a.scores], noise)]
+    draws = with_seeds(b.draws - a.draws, arms, cfg)
     smaller = min((draws <= 0).mean(), (draws >= 0).mean())
-    return *interval(draws), min(1.0, max(2 * smaller, 2 / (len(draws) + 1)))
+    p = min(1.0, max(2 * smaller, 2 / (len(draws) + 1)))
+    known = all(len(cell.scores) > 1 or cell.runs[0].kind in SEEDLESS for cell in (a, b))
+    return *interval(draws), p if known else None
 
 
 def interval(draws):

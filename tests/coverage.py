@@ -1,0 +1,193 @@
+"""How often the intervals of the standard protocol hold what they say: a simulation.
+
+    python tests/coverage.py                                    # 36 cells of 2,000 simulations: 10 minutes
+    python tests/coverage.py --instances='(43,)' # as many as MS MARCO's test set has
+
+A simulation draws three models' scores on the same instances and seeds. In log odds, an answer's quality is
+the sum of what its instance, its seed and both together bring, for all models and for one; the answer itself
+is drawn from that. Two of the models have equal means, the third is better. What should be covered is the
+mean over all instances and seeds there might be, by numerical integration. Printed, in percent of the
+simulations: how often the first model's interval, and that of its difference to the third, hold the truth,
+and how often the first two, which are equal, are called different at 5 %. Beside it: the method before,
+which added the variance of the seeds' scores s^2 / S whole (here called sum), and the closed form of a
+two-way analysis of variance (V with Satterthwaite's degrees of freedom, without any bootstrap).
+
+The intervals are the program's own, of its own functions; only the counts of the bootstrap are shared by the
+simulations of a batch, so that they are one matrix product.
+"""
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from nanoencoder import protocols  # noqa: E402
+from nanoencoder.settings import check, parse, run_main, setting  # noqa: E402
+
+MEANS = {'accuracy': 1.3, 'F1': 1.3, 'NDCG@10': 0.0}    # log odds: an accuracy of 0.69
+BETTER = (0.0, 0.0, 0.3)                # of the three models
+INSTANCE, OWN, BOTH = 1.5, 1.0, 0.5     # spreads of instances, of a model's own on them, of seed and instance
+GAINS = np.append(0, 1 / np.log2(np.arange(1, 11) + 1)).astype(np.float32)      # of a rank; 0 beyond ten
+BATCH = 50
+
+
+@dataclass(frozen=True)
+class Settings:
+    metrics: tuple = tuple(MEANS)
+    seeds: tuple = (3, 5)
+    spreads: tuple = (0.02, 0.15, 0.5)  # of seeds, in log odds; half of the variance is all models'
+    instances: tuple = (300, 3_000)
+    simulations: int = setting(2_000, low=BATCH)
+    resamples: int = setting(500, low=100)
+    seed: int = setting(0, low=0)
+
+    def __post_init__(self):
+        check(self)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def answers(random, metric, seeds, spread, n):
+    """(numerators, denominators), each (BATCH, 3 models, seeds, n)."""
+    def normal(*shape):
+        return random.standard_normal((BATCH, *shape), np.float32)
+
+    def uniform():
+        return random.random((BATCH, 3, seeds, n), np.float32)
+    quality = INSTANCE * normal(1, 1, n) + OWN * normal(3, 1, n) + BOTH * normal(3, seeds, n)
+    quality += spread * np.sqrt(0.5) * (normal(1, seeds, 1) + normal(3, seeds, 1))
+    quality += MEANS[metric] + np.array(BETTER, np.float32)[:, None, None]
+    if metric == 'NDCG@10':     # of one relevant document, whose odds to be among the first k grow with k
+        odds = np.exp(np.clip(-quality, -30, 30))
+        u = uniform()
+        rank = np.minimum(np.ceil(u / np.maximum(1 - u, 1e-6) * odds), 11).astype(int)
+        return GAINS[np.where(rank > 10, 0, np.maximum(rank, 1))], None
+    right = sigmoid(quality)
+    if metric == 'accuracy':
+        return (uniform() < right).astype(np.float32), None
+    gold = random.choice(3, (BATCH, 1, 1, n), p=(0.3, 0.4, 0.3)).astype(np.float32)    # entities
+    correct = np.float32(gold > 0) * (uniform() < right) + np.float32(gold > 1) * (uniform() < right)
+    wrong = uniform() < 0.3 * (1 - right)
+    return 2 * correct, gold + correct + wrong
+
+
+def truth(metric, spread, better):
+    """The mean over all seeds and instances."""
+    x, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    within = np.sqrt(INSTANCE ** 2 + OWN ** 2 + BOTH ** 2)
+    quality = MEANS[metric] + better + spread * x[:, None] + within * x
+
+    def mean(f):
+        return f(quality) @ weights     # (seeds,)
+    if metric == 'NDCG@10':
+        among = np.array([0 * x, *(mean(lambda q, k=k: sigmoid(q + np.log(k))) for k in range(1, 11))])
+        scores = GAINS[1:] @ np.diff(among, axis=0)
+    else:
+        scores = mean(sigmoid)
+    if metric == 'F1':
+        scores = 2 * scores / (1 + scores + 0.3 * (1 - scores))
+    return float(scores @ weights)
+
+
+def closed_form(values):
+    """(mean, half of the 95 % interval) of (S, N) values, by a two-way analysis of variance."""
+    S, N = values.shape
+    of_seeds, of_instances, mean = values.mean(1), values.mean(0), values.mean()
+    MS_S, MS_I = N * of_seeds.var(ddof=1), S * of_instances.var(ddof=1)
+    rest = values - of_instances - of_seeds[:, None] + mean
+    MS_R = (rest ** 2).sum() / ((S - 1) * (N - 1))
+    V = max(MS_S + MS_I - MS_R, MS_S, MS_I) / (S * N)
+    nu = (V * S * N) ** 2 / (MS_S ** 2 / (S - 1) + MS_I ** 2 / (N - 1) + MS_R ** 2 / ((S - 1) * (N - 1)))
+    return mean, stats.t.ppf(0.975, nu) * np.sqrt(V)
+
+
+def cells_of(above, below, draws, cfg):
+    """The three models' Cells, as `make_cell` makes them, from (3, S, n) numerators and denominators."""
+    cells = []
+    for model in range(3):
+        unders = np.ones_like(above[model]) if below is None else below[model]
+        content = [{'numerators': over, 'denominators': under} for over, under in zip(above[model], unders)]
+        runs = [protocols.Run(str(model), 'SC', 'd', 1e-4, seed, None, None, instances=lambda own=own: own)
+                for seed, own in enumerate(content)]
+        own = protocols.instances(runs)
+        values = protocols.instance_values(*own)
+        scores = dict(enumerate(values.mean(1).tolist()))
+        cells.append(protocols.standard_cell(np.mean(list(scores.values())), draws[:, model], scores,
+                                             protocols.seed_noise(values), cfg, runs))
+    return cells
+
+
+def held(interval, value):
+    return interval[0] <= value <= interval[1]
+
+
+def other_intervals(cells, i, j, cfg):
+    """{method: (low, high)} of model j, or of its difference to model i if there is one."""
+    def of(model):
+        scores = np.array(list(cells[model].scores.values()))
+        values = protocols.instance_values(*protocols.instances(cells[model].runs))
+        return cells[model].draws, scores, values
+    draws, scores, values = of(j) if i is None else (b - a for a, b in zip(of(i), of(j)))
+    mean, half = closed_form(values)
+    whole = protocols.with_seeds(draws, [(scores.tolist(), 0.0)], cfg)
+    return {'sum': protocols.interval(whole), 'closed form': (mean - half, mean + half)}
+
+
+def simulate(metric, seeds, spread, n, cfg):
+    """{method: (one model's coverage, a difference's, true nulls rejected)}, in percent."""
+    random = np.random.default_rng((cfg.seed, protocols.key_of(f'{metric} {seeds} {spread} {n}')))
+    means = [truth(metric, spread, better) for better in BETTER]
+    gap, counts = means[2] - means[0], {name: np.zeros(3) for name in ('now', 'sum', 'closed form')}
+    batches = cfg.simulations // BATCH
+    for batch in range(batches):
+        above, below = answers(random, metric, seeds, spread, n)
+        times = random.multinomial(n, np.full(n, 1 / n), cfg.resamples).astype(np.float32)
+        flat = [None if x is None else x.reshape(-1, n) for x in (above, below)]
+        draws = protocols.resampled(times, *flat).reshape(cfg.resamples, BATCH, 3, seeds).mean(3, dtype=float)
+        own = SimpleNamespace(resamples=cfg.resamples, seed=batch)
+        for k in range(BATCH):
+            cells = cells_of(above[k], None if below is None else below[k], draws[:, k], own)
+            a, equal, better = cells
+            p = protocols.paired(a, equal, own)[2]
+            counts['now'] += (held((a.low, a.high), means[0]),
+                              held(protocols.paired(a, better, own)[:2], gap), p < 0.05)
+            pairs = (None, 0), (0, 2), (0, 1)
+            one, difference, null = (other_intervals(cells, *pair, own) for pair in pairs)
+            for name in one:
+                counts[name] += (held(one[name], means[0]), held(difference[name], gap),
+                                 not held(null[name], 0))
+    return {name: 100 * count / (batches * BATCH) for name, count in counts.items()}
+
+
+def within(result):
+    """The goal: 93 to 97 % and 3 to 7 %."""
+    one, difference, rejected = result
+    return 93 <= one <= 97 and 93 <= difference <= 97 and 3 <= rejected <= 7
+
+
+def main():
+    cfg, _ = parse(Settings, sys.argv[1:])
+    print('coverage of one model / of a difference / true nulls rejected, in percent\n')
+    print(f'{"metric":<9} seeds spread instances   {"now":^18} {"sum":^18} {"closed form":^18}')
+    good = total = 0
+    for n in cfg.instances:
+        for metric in cfg.metrics:
+            for seeds in cfg.seeds:
+                for spread in cfg.spreads:
+                    results = simulate(metric, seeds, spread, n, cfg)
+                    texts = ['{:4.1f} / {:4.1f} / {:4.1f}'.format(*result) for result in results.values()]
+                    fine = within(results['now'])
+                    print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}  ', *texts, '' if fine else '*', flush=True)
+                    good, total = good + fine, total + 1
+    print(f'\n{good} of {total} cells within 93 to 97 % and 3 to 7 %; * marks the others')
+
+
+if __name__ == '__main__':
+    run_main(main)
