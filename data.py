@@ -118,12 +118,11 @@ class Corpus:
         start, stop = k * context, (k + 1) * context
         first, last = np.searchsorted(ends, [start, stop - 1], side='right') - 1
         parts = [arrays[s][max(0, start - ends[s]):stop - ends[s]] for s in range(first, last + 1)]
-        tokens = np.concatenate(parts).astype(np.int64)
-        if tokens.max() >= self.meta['vocab_size']:
-            beyond = next(s for s, part in enumerate(parts, first) if part.max() >= self.meta['vocab_size'])
-            raise ValueError(f'{arrays[beyond].filename}: damaged: holds token id {tokens.max()}, beyond the '
-                             f'vocabulary of {self.meta["vocab_size"]}')
-        return tokens
+        tokens, size = np.concatenate(parts), self.meta['vocab_size']
+        if tokens[tokens.argmax()] >= size:  # a third of the time of max()
+            shard = next(arrays[s].filename for s, part in enumerate(parts, first) if part.max() >= size)
+            raise ValueError(f'{shard}: damaged: holds id {tokens.max()}, beyond the vocabulary of {size}')
+        return tokens.astype(np.int64)
 
     def verify(self):
         """Count all that meta.json says again. ValueError names what differs."""

@@ -288,7 +288,7 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
 
 
 def read_progress(path, source):
-    """What a part's progress file says. ValueError if it is damaged: nothing is to be read twice or left out."""
+    """What a part's progress file says. ValueError if it is damaged."""
     state = shards.read_listed(path)
     if not state.get('done'):
         expect(state, {'position': POSITIONS[source]}, path)

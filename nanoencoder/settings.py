@@ -131,7 +131,8 @@ def read(path, is_base=False):
     except (RecursionError, MemoryError):
         raise ValueError(f'{path}: nested too deeply') from None
     except SyntaxError as error:
-        raise ValueError(f'{path}:{error.lineno}: not valid Python: {quoted((error.text or "").strip())}') from None
+        text = quoted((error.text or '').strip())
+        raise ValueError(f'{path}:{error.lineno}: not valid Python: {text}') from None
     inherited, own = {}, {}
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
@@ -155,7 +156,8 @@ def name_and_value(statement, where, source):
     try:
         return statement.targets[0].id, ast.literal_eval(statement.value)
     except (ValueError, TypeError, MemoryError, RecursionError):
-        raise ValueError(f'{where}: {quoted(source)} is not a literal: nothing is computed in a config') from None
+        raise ValueError(f'{where}: {quoted(source)} is not a literal: nothing is computed in a '
+                         'config') from None
 
 
 def parse(cls, arguments, actions=(), inherit=lambda values: {}):
@@ -189,9 +191,13 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
             if type(chosen[name]) is not type(default) or chosen[name] != default:
                 check_value(name, type(default), chosen[name], *limits)
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
-    except ValueError as error:  # which begins with the setting's name
-        where = given.get(str(error).split()[0], (None, ''))[1]
-        raise ValueError(f'{where}: {error}' if where else str(error)) from None
+    except ValueError as error:  # which begins with the setting's name; flags it does not go with are named, too
+        first, *others = str(error).split() or ['']
+        if first not in given:
+            raise
+        flags = {f'--{name}' for name in others if name in given} & {where for _, where in given.values()}
+        places = sorted(flags - {given[first][1]}) + [given[first][1]]
+        raise ValueError(f'{", ".join(places)}: {error}') from None
 
 
 def read_options(arguments, types):

@@ -1,4 +1,4 @@
-"""A corpus on disk: what meta.json must say, shards that are as long as it says, and all of it counted again."""
+"""A corpus on disk: what meta.json must say, its shards, and `data.py --verify`, which counts them again."""
 import hashlib
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def read_meta(folder):
 
 
 def read_listed(path, form=FORM):
-    """A file that lists shards, as meta.json does. ValueError if it has another form or contradicts itself."""
+    """The content of a file that lists shards. ValueError if it has another form or contradicts itself."""
     meta = read_json(path, form)
     ids = [meta[f'{role}_token_id'] for role in ROLES]
     names = [shard['name'] for shard in meta['shards'] + meta['val_shards']]
@@ -71,7 +71,7 @@ def open_shard(folder, shard, vocab_size):
 
 
 def unigram_loss(folder, meta):
-    """Nats a held-out token has by the training tokens' frequencies (add-one); None if nothing is held out."""
+    """Nats a held-out token has by the training tokens' frequencies (add-one); None without such tokens."""
     if not (meta['tokens'] and meta['val_tokens']):
         return None
     train, val = (np.bincount(open_shard(folder, meta[kind][0], meta['vocab_size'])[:10_000_000],
@@ -80,7 +80,7 @@ def unigram_loss(folder, meta):
 
 
 def verify(folder):
-    """Count all that meta.json says again, from the shards and the tokenizer. ValueError names what differs."""
+    """Count all that meta.json says again, from shards and tokenizer. ValueError names what differs."""
     from nanoencoder.tokenizer import load_tokenizer
     folder, meta = Path(folder), read_meta(folder)
     listed = {shard['name'] for shard in meta['shards'] + meta['val_shards']}
@@ -99,7 +99,8 @@ def verify(folder):
             counted[kind + 'documents'] += int(np.count_nonzero(array == meta['eos_token_id']))
     counted['unigram_loss'] = unigram_loss(folder, meta)
     for name, value in counted.items():
-        if meta[name] != value and not (name == 'unigram_loss' and value and np.isclose(meta[name] or 0, value)):
+        close = name == 'unigram_loss' and value and np.isclose(meta[name] or 0, value)  # on any machine
+        if meta[name] != value and not close:
             raise ValueError(f'{folder / "meta.json"}: {name} is {quoted(meta[name])}, but counted '
                              f'{quoted(value)}')
     print(f'{folder}: every shard is as it was written, and meta.json says what they hold')
