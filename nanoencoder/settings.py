@@ -191,7 +191,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
             if type(chosen[name]) is not type(default) or chosen[name] != default:
                 check_value(name, type(default), chosen[name], *limits)
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
-    except ValueError as error:  # which begins with the setting's name; flags it does not go with are named, too
+    except ValueError as error:  # begins with a setting's name; flags that it contradicts are named, too
         first, *others = str(error).split() or ['']
         if first not in given:
             raise
@@ -204,7 +204,7 @@ def read_options(arguments, types):
     """{name: (value, '--name')} of `--name=value` words."""
     typed = {}
     for argument in arguments:
-        match = re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)
+        match = re.fullmatch(r'--(\w{1,80})(?:=(.*))?', argument, re.DOTALL)
         if not match:
             raise ValueError(f'{quoted(argument)} is not of the form --name=value')
         name, text = match.groups()

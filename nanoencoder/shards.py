@@ -40,7 +40,7 @@ def read_listed(path, form=FORM):
         tokens, documents = meta[kind + 'tokens'], meta[kind + 'documents']
         problems |= {f'{kind}tokens are not those of the shards': tokens == sum(
                        shard['tokens'] for shard in meta[kind + 'shards']),
-                   f'{kind}documents are not from 0 to {kind}tokens': 0 <= documents <= tokens}
+                   f'{kind}documents are not from 1 to {kind}tokens': bool(tokens) <= documents <= tokens}
     for problem, absent in problems.items():
         if not absent:
             raise ValueError(f'{path}: damaged: {problem}')
