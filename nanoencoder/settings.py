@@ -276,7 +276,7 @@ def run_main(main):
         message = ' '.join(told(error).split())
         if sys.flags.dev_mode or not message:
             raise
-        print(f'error: {message}', file=sys.stderr)
+        print(f'error: {message:.1000}', file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)
 
 

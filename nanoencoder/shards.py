@@ -26,7 +26,7 @@ def read_meta(folder):
 
 def read_listed(path, form=FORM):
     """The content of a file that lists shards. ValueError if it has another form or contradicts itself."""
-    meta = read_json(path, form)
+    meta, folder = read_json(path, form), Path(path).parent
     ids = [meta[f'{role}_token_id'] for role in ROLES]
     names = [shard['name'] for shard in meta['shards'] + meta['val_shards']]
     problems = {
@@ -34,21 +34,16 @@ def read_listed(path, form=FORM):
         'special_ids are not below vocab_size': all(0 <= i < meta['vocab_size'] for i in meta['special_ids']),
         'special_ids lack that of bos, eos, pad or mask': {*ids} <= {*meta['special_ids']},
         'mask_token_id is also that of bos, eos or pad': ids.count(meta['mask_token_id']) == 1,
-        'a shard is not the name of a file in this folder': all(map(is_plain, names)),
+        'a shard is not the name of a file here': all(Path(folder, name).name == name for name in names),
         'a shard is listed twice': len({*names}) == len(names)}
     for kind in ('', 'val_'):
         tokens, documents = meta[kind + 'tokens'], meta[kind + 'documents']
         problems |= {f'{kind}tokens are not those of the shards': tokens == sum(
                        shard['tokens'] for shard in meta[kind + 'shards']),
                    f'{kind}documents are not from 1 to {kind}tokens': bool(tokens) <= documents <= tokens}
-    for problem, absent in problems.items():
-        if not absent:
-            raise ValueError(f'{path}: damaged: {problem}')
+    for problem in (problem for problem, absent in problems.items() if not absent):
+        raise ValueError(f'{path}: damaged: {problem}')
     return meta
-
-
-def is_plain(name):
-    return name not in ('', '..') and Path(name).name == name
 
 
 def fingerprint(meta):

@@ -98,7 +98,7 @@ HUGE = '0x' + 'f' * 5_000  # more digits than Python prints
     (['--name=a\nb'], ('--name: name must be text on one line',)), (['--name= '], ("not ' '",)),
     (['--parts=0'], ('--parts: parts must be from 1 to 9, not 0',)), (['--parts=10'], ('from 1 to 9',))])
 def test_values_that_nobody_means_are_one_short_line(arguments, parts):
-    """Before, long ints and dicts in a tuple were tracebacks; values were printed whole; 0 parts were taken."""
+    """Before, long ints and dicts in a tuple were tracebacks, and values were printed whole."""
     with pytest.raises(ValueError) as caught:
         parse(Example, arguments, {'parts': (-1, '', 1, 9)})
     assert all(part in str(caught.value) for part in parts), str(caught.value)
@@ -106,7 +106,8 @@ def test_values_that_nobody_means_are_one_short_line(arguments, parts):
 
 
 def test_a_template_has_lines_and_an_actions_default_no_range():
-    cfg, actions = parse(Example, ['--name=Premise: {a}\nHypothesis: {b}', '--parts=-1'], {'parts': (-1, '', 1, 9)})
+    arguments = ['--name=Premise: {a}\nHypothesis: {b}', '--parts=-1']
+    cfg, actions = parse(Example, arguments, {'parts': (-1, '', 1, 9)})
     assert '\n' in cfg.name and actions.parts == -1
 
 
@@ -122,8 +123,10 @@ class OutOfMemoryError(RuntimeError):
 
 
 @pytest.mark.parametrize('error, message', [
-    (MemoryError('8 TiB'), 'a.json: out of memory: 8 TiB'), (OverflowError('int'), 'a.json: a number is too large'),
-    (RecursionError('deep'), 'a.json: nested too deeply'), (KeyError('tokens'), "a.json: has no 'tokens': damaged"),
+    (MemoryError('8 TiB'), 'a.json: out of memory: 8 TiB'),
+    (OverflowError('int'), 'a.json: a number is too large'),
+    (RecursionError('deep'), 'a.json: nested too deeply'),
+    (KeyError('tokens'), "a.json: has no 'tokens': damaged"),
     (OutOfMemoryError('CUDA'), 'a.json: out of memory: CUDA'),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 'a.json: out of memory'),
     (OSError(28, 'No space left on device'), 'a.json: No space left on device: make room')])
