@@ -15,7 +15,7 @@ from typing import Callable
 
 import numpy as np
 
-from nanoencoder.durable import read_json, sha256
+from nanoencoder import shards
 from nanoencoder.settings import parse, run_main
 
 SHORTEST = 12             # tokens: the paper's inputs are 12 to 2,048 long (section 2, footnote 6)
@@ -100,42 +100,33 @@ class Corpus:
         self.folder = Path(folder)
         if not (self.folder / 'meta.json').exists():
             raise ValueError(f'{folder}: no corpus there; make it with python data.py configs/corpora/...')
-        self.meta = read_json(self.folder / 'meta.json')
+        self.meta = shards.read_meta(self.folder)
         self.ordinary_ids = np.setdiff1d(np.arange(self.meta['vocab_size']), self.meta['special_ids'])
         self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
 
     def open_shards(self, kind):
         """(arrays, their ends in the stream)"""
-        dtype = np.uint16 if self.meta['vocab_size'] <= 2 ** 16 else np.uint32
-        arrays = []
-        for shard in self.meta[kind]:
-            path = self.folder / shard['name']
-            try:
-                array = np.load(path, mmap_mode='r', allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise ValueError(f'{path}: missing or cut short ({error})') from None
-            if array.shape != (shard['tokens'],) or array.dtype != dtype:
-                raise ValueError(f'{path}: holds {array.dtype} {array.shape}, where meta.json says '
-                                 f'{np.dtype(dtype)} ({shard["tokens"]},)')
-            arrays.append(array)
+        arrays = [shards.open_shard(self.folder, shard, self.meta['vocab_size']) for shard in self.meta[kind]]
         return arrays, np.cumsum([0, *map(len, arrays)])
 
     def num_stretches(self, split, context):
         return int(self.streams[split][1][-1]) // context
 
     def stretch(self, split, k, context):
-        """The int64 tokens of stretch k, which may lie in several shards."""
+        """The int64 tokens of stretch k, which may lie in several shards. ValueError if they are damaged."""
         arrays, ends = self.streams[split]
         start, stop = k * context, (k + 1) * context
         first, last = np.searchsorted(ends, [start, stop - 1], side='right') - 1
         parts = [arrays[s][max(0, start - ends[s]):stop - ends[s]] for s in range(first, last + 1)]
-        return np.concatenate(parts).astype(np.int64)
+        tokens, size = np.concatenate(parts), self.meta['vocab_size']
+        if tokens[tokens.argmax()] >= size:  # a third of the time of max()
+            shard = next(arrays[s].filename for s, part in enumerate(parts, first) if part.max() >= size)
+            raise ValueError(f'{shard}: damaged: holds id {tokens.max()}, beyond the vocabulary of {size}')
+        return tokens.astype(np.int64)
 
     def verify(self):
-        for shard in self.meta['shards'] + self.meta['val_shards']:
-            if sha256(self.folder / shard['name']) != shard['sha256']:
-                raise ValueError(f'{self.folder / shard["name"]}: its sha256 is not the one in meta.json')
-        print(f'{self.folder}: every shard is as it was written')
+        """Count all that meta.json says again. ValueError names what differs."""
+        shards.verify(self.folder)
 
 
 def permute(index, n, seed, epoch):

@@ -10,9 +10,9 @@ import torch
 
 from data import OBJECTIVES, SHORTEST, rows_at_once
 from model import Model, Sizes
-from nanoencoder.durable import read_json
 from nanoencoder.processes import check_rows
 from nanoencoder.settings import build
+from nanoencoder.shards import read_meta
 
 PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
     'NVIDIA H200': 989e12, 'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H100 NVL': 835e12,
@@ -47,9 +47,12 @@ def batch_flops(sizes, batch, kind):
 
 def flops_per_token(cfg, kind):
     """Expected: cuts are uniform, and the objective says how many targets a position has."""
-    c = cfg.context
-    cuts = range(SHORTEST, c - SHORTEST + 1) if cfg.cut_rows else [c]
-    attended = sum(cut ** 2 + (c - cut) ** 2 for cut in cuts) / len(cuts) / c
+    def squares(n):
+        return n * (n + 1) * (2 * n + 1) // 6  # 1 + 4 + 9 + ... + n ** 2
+    c, cuts = cfg.context, cfg.context - 2 * SHORTEST + 1
+    attended = c  # positions that one attends to, on average, in both directions
+    if cfg.cut_rows:  # segments of `cut` and of c - cut tokens, which run through the same lengths
+        attended = 2 * (squares(c - SHORTEST) - squares(SHORTEST - 1)) / cuts / c
     if OBJECTIVES[kind].causal:
         attended /= 2
     return count_flops(cfg.model, 1, OBJECTIVES[kind].expected_targets(cfg), attended)
@@ -169,7 +172,7 @@ def print_data(cfg):
     step, rows = cfg.rows_per_step * cfg.context, cfg.first_row + cfg.total_steps * cfg.rows_per_step
     path, tokens, state, epochs = Path(cfg.corpus) / 'meta.json', rows * cfg.context, 'not there yet', 0
     if path.exists():
-        tokens = read_json(path)['tokens']
+        tokens = read_meta(cfg.corpus)['tokens']
         epochs = rows / max(1, tokens // cfg.context)
         state = f'{tokens:,} tokens, read {epochs:.2f} times'
     gigabytes = tokens * (2 if cfg.model.vocab_size <= 2 ** 16 else 4) / 1e9

@@ -4,7 +4,7 @@
     python data.py configs/corpora/folder.py --path=texts --out=corpora/texts
     python data.py configs/corpora/fineweb_edu.py --part=3 --parts=16   # one machine of sixteen; then, once:
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
-    python data.py configs/corpora/docs.py --verify        # check every shard against its sha256
+    python data.py configs/corpora/docs.py --verify        # count all that meta.json says again
 
 A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), the same of
 held-out documents (`val_00000.npy, ...`), the tokenizer, and `meta.json`, which lists the shards and is
@@ -20,17 +20,20 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from tqdm import tqdm
 
-from nanoencoder import docs
-from nanoencoder.durable import locked, read_json, remove_temporaries, sha256, whole_file, write_json
+from nanoencoder import docs, shards
+from nanoencoder.durable import expect, locked, remove_temporaries, sha256, whole_file, write_json
 from nanoencoder.settings import check, flat, setting
-from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, load_tokenizer
+from nanoencoder.tokenizer import (BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, in_bytes,
+                                   load_tokenizer)
 
 CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
 CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
+POSITIONS = {'docs': int, 'folder': [int], 'hub': list}  # where a part goes on, by its source
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
 
 
@@ -54,9 +57,11 @@ class Settings:
 
 
 ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
-           'parts': (1, 'how many parts share the input; without --part, do what is missing and join them'),
-           'verify': (False, 'compare every shard with its sha256'),
-           'train_tokenizer': (0, 'learn a vocabulary of this many ids and write it to --tokenizer')}
+           'parts': (1, 'how many parts share the input; without --part, do what is missing and join them',
+                     1, 10_000),
+           'verify': (False, 'count all that meta.json says again: digests, tokens, documents, ids'),
+           'train_tokenizer': (0, 'learn a vocabulary of this many ids and write it to --tokenizer',
+                               260, 10 ** 7)}
 
 
 # ------------------------------------------------------------------------------------------------- sources
@@ -64,15 +69,23 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 def source(cfg, part=0, parts=1, position=None):
     """Chunks of one part of the input, from a position on: [(text, whether it is held out)], the position
     behind it, and the share of the input that is read by then (0.0 if unknown)."""
+    if cfg.source != 'docs' and not cfg.path:
+        raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'hub':
         return hub_chunks(cfg, part, parts, position)
     if cfg.source == 'folder':
         files = folder_files(cfg.path)
+        check_parts(cfg, parts, len(files))
         texts, also = folder_texts(cfg, files[part::parts], *(position or ())), also_held_out(cfg, files)
         return gather((text, held_out(text, cfg.val_permille, also), *where) for text, *where in texts)
     texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
     items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
     return gather(items[position or 0:])
+
+
+def check_parts(cfg, parts, num_files):
+    if parts > num_files:
+        raise ValueError(f'{cfg.path} has {num_files} files: too few for {parts} parts')
 
 
 def text_hash(text):
@@ -110,7 +123,7 @@ def gather(items):
 
 def folder_files(path):
     root = Path(path)
-    if not path or not root.exists():
+    if not root.exists():
         raise ValueError(f'path {path!r}: no such file or folder; --path names the texts')
     everything = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
     files = [file for file in everything if file.suffix in READERS]
@@ -159,9 +172,10 @@ def read_jsonl(path, cfg):
             start, end = end, end + len(line)
             if not line.strip():
                 continue
+            line = decode(path, line, start).removeprefix('\ufeff')
             try:
-                text = json.loads(decode(path, line, start).removeprefix('\ufeff'))[cfg.column]
-            except json.JSONDecodeError:
+                text = json.loads(line)[cfg.column]
+            except (ValueError, RecursionError):
                 raise ValueError(f'{path}: the line at byte {start} is not valid JSON') from None
             except (KeyError, TypeError):
                 raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}') from None
@@ -172,13 +186,14 @@ def read_parquet(path, cfg):
     import pyarrow.parquet
     try:
         file = pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
+        if cfg.column not in file.schema_arrow.names:
+            raise ValueError(f'{path}: has no column {cfg.column!r}, but '
+                             + ', '.join(file.schema_arrow.names))
+        batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
+        for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
+            yield clean(text, path, cfg), row / file.metadata.num_rows
+    except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f'{path}: not a whole parquet file: {error}') from None
-    if cfg.column not in file.schema_arrow.names:
-        raise ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
-    batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
-    for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
-        yield clean(text, path, cfg), row / file.metadata.num_rows
 
 
 READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}  # of (text, share of the file)
@@ -193,8 +208,7 @@ def hub_chunks(cfg, part, parts, position):
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
     if dataset.column_names and cfg.column not in dataset.column_names:
         raise ValueError(f'{cfg.path}: has no column {cfg.column!r}, but {", ".join(dataset.column_names)}')
-    if parts > dataset.num_shards:
-        raise ValueError(f'{cfg.path} has {dataset.num_shards} files: too few for {parts} parts')
+    check_parts(cfg, parts, dataset.num_shards)
     split = (dataset.info.splits or {}).get(cfg.split)
     total = split and split.num_examples or math.inf
     dataset = dataset.select_columns([cfg.column]).shard(parts, part)
@@ -218,7 +232,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
         raise ValueError('docs is too small for parts')
     folder, settings = Path(cfg.out), flat(cfg, fixes=('numbers',))
     if (folder / 'meta.json').exists():  # it may lack a newer setting, which had its default
-        recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
+        recorded = flat(Settings(), fixes=('numbers',)) | shards.read_meta(folder)['settings']
         if recorded != settings:
             raise ValueError(f'{folder} holds a corpus of other settings: remove it, or take another --out')
         remove_progress(folder)  # left by a kill at the very end
@@ -227,9 +241,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
     if any(f'_of_{parts:03d}.' not in path.name for path in folder.glob('*part_*_of_*')):
         raise ValueError(f'{folder} was begun with other --parts, or by an earlier version: remove it')
     tokenizer = load_tokenizer(cfg.tokenizer)
-    identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint(),
-                'vocab_size': tokenizer.vocab_size, 'special_ids': sorted(tokenizer.specials.values())}
-    identity |= {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
+    identity = {'settings': settings} | shards.identity(tokenizer)
     if cfg.source == 'folder':  # a position means something only among the same files
         files = [[str(file), file.stat().st_size] for file in folder_files(cfg.path)]
         identity['files'] = hashlib.sha256(json.dumps(files).encode()).hexdigest()
@@ -238,13 +250,13 @@ def prepare(cfg, in_order, part=-1, parts=1):
         prepare_part(cfg, in_order, tokenizer, identity, progress[number], number, parts)
     if part < 0:
         with locked(folder):
-            join(folder, tokenizer, identity, [read_json(path) for path in progress])
+            join(folder, tokenizer, identity, progress)
 
 
 def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
     """Tokenise one part. Behind each shard its progress file is replaced, which says where to go on."""
     before = progress.exists() and progress.read_bytes()
-    state = read_json(progress) if before else identity | NOTHING
+    state = read_progress(progress, cfg.source) if before else identity | NOTHING
     if state | identity != state:
         raise ValueError(f'{cfg.out} was begun with other settings or files: remove it')
     if state.get('done'):
@@ -275,6 +287,16 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
         write_shards(progress, state | {'done': True}, pending, prefix)
 
 
+def read_progress(path, source):
+    """What a part's progress file says. ValueError if it is damaged."""
+    state = shards.read_listed(path)
+    if not state.get('done'):
+        expect(state, {'position': POSITIONS[source]}, path)
+        if source != 'docs' and len(state['position']) != 2:
+            raise ValueError(f'{path}: position is damaged')
+    return state
+
+
 def encode(tokenizer, chunk):
     """{'': [tokens of a document to train on, ...], 'val_': [...]}, position and share of a chunk."""
     texts, position, share = chunk
@@ -292,31 +314,33 @@ def write_shards(progress, state, pending, prefix):
     for kind, documents in pending.items():
         if documents:
             path = progress.with_name(f'{kind or "tokens_"}{prefix}{len(state[kind + "shards"]):05d}.npy')
-            with whole_file(path) as file:
-                np.save(file, np.concatenate(documents))
+            with whole_file(path) as file:  # the name hides it from tofile, which hides why writing fails
+                np.save(SimpleNamespace(write=file.write), np.concatenate(documents))
             shard = {'name': path.name, 'tokens': sum(map(len, documents)), 'sha256': sha256(path)}
             state[kind + 'shards'] = [*state[kind + 'shards'], shard]
             documents.clear()
     write_json(progress, state)
 
 
-def join(folder, tokenizer, identity, states):
+def join(folder, tokenizer, identity, progress):
     """Write meta.json, which lists the shards of all parts; it can be killed and repeated."""
     remove_temporaries(folder)
+    states = [read_progress(path, identity['settings']['source']) for path in progress]
     meta = identity | {name: sum((state[name] for state in states), NOTHING[name]) for name in NOTHING}
+    for path, state in zip(progress, states):
+        for shard in state['shards'] + state['val_shards']:
+            try:
+                shards.open_shard(folder, shard, meta['vocab_size'])
+            except ValueError as error:
+                raise ValueError(f'{error}; remove {path} to prepare that part again') from None
     if not meta['tokens']:
         for shard in meta['val_shards']:
             (folder / shard['name']).unlink()
         remove_progress(folder)
         raise ValueError(f'{meta["settings"]["path"]}: no training text there')
-    hashes = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
-    meta['fingerprint'] = hashlib.sha256(''.join(hashes).encode()).hexdigest()
-    meta['unigram_loss'] = None
-    if meta['val_tokens']:  # nats a held-out token has by the training tokens' frequencies (add-one)
-        train, val = (np.bincount(np.load(folder / meta[kind][0]['name'], mmap_mode='r')[:10_000_000],
-                                  minlength=meta['vocab_size']) for kind in ('shards', 'val_shards'))
-        meta['unigram_loss'] = float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
-    else:
+    meta['fingerprint'] = shards.fingerprint(meta)
+    meta['unigram_loss'] = shards.unigram_loss(folder, meta)
+    if not meta['val_tokens']:
         print(f'{folder}: nothing is held out: try a larger --val_permille or a smaller --cut_txt_above',
               file=sys.stderr)
     tokenizer.save(folder)
@@ -336,15 +360,17 @@ def train_tokenizer(cfg, vocab_size):
     if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
     from tokenizers import Regex, Tokenizer as Trained, models, pre_tokenizers, trainers
-    trained, alphabet = Trained(models.BPE()), byte_alphabet()
+    trained = Trained(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, initial_alphabet=list(alphabet),
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, initial_alphabet=list(byte_alphabet()),
                                   show_progress=False)
     texts = (text for chunk, _, _ in source(cfg) for text, held in chunk if not held)
     trained.train_from_iterator(texts, trainer)
-    ranks = {bytes(alphabet[character] for character in token): i for token, i in trained.get_vocab().items()}
+    ranks, _ = in_bytes({'vocab': trained.get_vocab(), 'merges': []}, specials={})
+    if len(ranks) < vocab_size - 3:
+        raise ValueError(f'train_tokenizer: these texts give {len(ranks) + 3:,} ids, not {vocab_size:,}')
     specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
     tokenizer = Tokenizer(LLAMA3_PATTERN, ranks, specials, {'bos': BOS, 'eos': EOS})
     Path(cfg.tokenizer).mkdir(parents=True, exist_ok=True)

@@ -103,11 +103,11 @@ def check_rows(cfg, world_size):
         raise ValueError(f'world_size must be 1 or more, not {world_size}')
     share, rest = divmod(cfg.rows_per_step, world_size)
     if rest:
-        most = cfg.rows_per_step
-        near = range(min(world_size - 1, most), 0, -1), range(world_size + 1, min(16 * world_size, most) + 1)
+        most = min(world_size - 1, cfg.rows_per_step)
+        near = range(most, max(0, most - 10_000), -1), range(world_size + 1, 16 * world_size)[:10_000]
         possible = [next((n for n in numbers if cfg.rows_per_step % n == 0), None) for numbers in near]
         raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
-                         f'processes; take {" or ".join(str(n) for n in possible if n)} processes')
+                         f'processes; take {" or ".join(str(n) for n in possible if n) or 1} processes')
     if share % rows_at_once(cfg, world_size):
         raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} '
                          f'processes: micro_rows {cfg.micro_rows} must divide that (0: all at once)')

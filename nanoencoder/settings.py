@@ -9,11 +9,13 @@ stand bare. Every mistake is a ValueError that says where it is.
 """
 import ast
 import difflib
+import errno
 import inspect
 import math
 import os
 import re
 import sys
+import traceback
 from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,22 +43,40 @@ def check(cfg):
     where it was set.
     """
     for entry in fields(cfg):
-        name, kind, rule, value = entry.name, entry.type, entry.metadata, getattr(cfg, entry.name)
-        if kind is float and type(value) is int and abs(value) < 2 ** 1000:
-            object.__setattr__(cfg, name, value := float(value))
-        if type(value) is not kind:
-            raise wrong_type(name, kind, value)
-        if rule.get('choices') and value not in rule['choices']:
-            raise ValueError(f'{name} is one of {", ".join(rule["choices"])}, not {value!r}')
-        if kind in (int, float):
-            low, high = rule.get('low', -math.inf), rule.get('high', math.inf)
-            if not low <= value <= high or abs(value) == math.inf:
-                wanted = f'at least {low}' if high == math.inf else f'from {low} to {high}'
-                raise ValueError(f'{name} must be {wanted if low > -math.inf else "finite"}, not {value}')
+        value = getattr(cfg, entry.name)
+        if entry.type is float and type(value) is int and abs(value) < 2 ** 1000:
+            object.__setattr__(cfg, entry.name, value := float(value))
+        check_value(entry.name, entry.type, value, **entry.metadata)
+
+
+def check_value(name, kind, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
+    """What `check` asks of one value; an int has 64 bits, a str has one line unless it is a {template}."""
+    if type(value) is not kind:
+        raise wrong_type(name, kind, value)
+    if choices and value not in choices:
+        raise ValueError(f'{name} is one of {", ".join(choices)}, not {quoted(value)}')
+    most = min(high, 2 ** 63) if kind is int else high
+    if kind in (int, float) and not (low <= value <= most and abs(value) < math.inf):
+        wanted = f'at least {low}' if value < low else 'below 2^63' if kind is int else 'finite'
+        wanted = wanted if high == math.inf else f'from {low} to {high}'
+        raise ValueError(f'{name} must be {wanted}, not {quoted(value)}')
+    if kind is str and re.fullmatch(r'\s+|[^{]*[\r\n\0][^{]*', value):
+        raise ValueError(f'{name} must be text on one line, not {quoted(value)}')
+    if kind is tuple and any(type(item) not in (str, int, float, bool, tuple) for item in value):
+        raise ValueError(f'{name} holds texts, numbers and tuples of them, not {quoted(value)}')
 
 
 def wrong_type(name, kind, value):
-    return ValueError(f'{name} takes {kind.__name__}, not {type(value).__name__} {value!r}')
+    return ValueError(f'{name} takes {kind.__name__}, not {type(value).__name__} {quoted(value)}')
+
+
+def quoted(value):
+    """A value for a message, in at most 80 characters."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an int of thousands of digits, or tuples in tuples
+        return 'one too large to print'
+    return text if len(text) <= 80 else f'{text[:77]}...'
 
 
 def leaves(cls):
@@ -111,7 +131,8 @@ def read(path, is_base=False):
     except (RecursionError, MemoryError):
         raise ValueError(f'{path}: nested too deeply') from None
     except SyntaxError as error:
-        raise ValueError(f'{path}:{error.lineno}: not valid Python: {(error.text or "").strip()}') from None
+        text = quoted((error.text or '').strip())
+        raise ValueError(f'{path}:{error.lineno}: not valid Python: {text}') from None
     inherited, own = {}, {}
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
@@ -131,17 +152,19 @@ def read(path, is_base=False):
 def name_and_value(statement, where, source):
     if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1
             and isinstance(statement.targets[0], ast.Name)):
-        raise ValueError(f'{where}: only `name = value` lines are allowed, not `{source}`')
+        raise ValueError(f'{where}: only `name = value` lines are allowed, not {quoted(source)}')
     try:
         return statement.targets[0].id, ast.literal_eval(statement.value)
     except (ValueError, TypeError, MemoryError, RecursionError):
-        raise ValueError(f'{where}: `{source}` is not a literal: nothing is computed in a config') from None
+        raise ValueError(f'{where}: {quoted(source)} is not a literal: nothing is computed in a '
+                         'config') from None
 
 
 def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     """(cls(...), actions) from a command line `[config file] [--name=value ...]`.
 
-    actions  {name: (default, a line of help)}: switches that say what to do; they come back as attributes
+    actions  {name: (default, a line of help)}: switches that say what to do; they come back as attributes.
+             Two more numbers are the range of values that are not the default
     inherit  inherit(values) gives settings that stand for the defaults where `values` does not say otherwise
     """
     arguments, actions = list(arguments), dict(actions)
@@ -150,34 +173,40 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
         sys.exit(0)
     given = read(arguments.pop(0)) if arguments and not arguments[0].startswith('-') else {}
     types = {name: entry.type for name, entry in leaves(cls).items()}
-    given |= read_options(arguments, types | {name: type(default) for name, (default, _) in actions.items()})
-    values, chosen = {}, {name: default for name, (default, _) in actions.items()}
+    chosen = {name: default for name, (default, *_) in actions.items()}
+    given |= read_options(arguments, types | {name: type(default) for name, default in chosen.items()})
+    values = {}
     for name, (value, where) in given.items():
         if name in types:
             if types[name] in (str, tuple) and type(value) is not types[name]:  # before `inherit` reads them
                 raise ValueError(f'{where}: {wrong_type(name, types[name], value)}')
             values[name] = value
         elif name in actions and where.startswith('--'):
-            if type(value) is not type(chosen[name]):
-                raise ValueError(f'{where}: {name} takes {type(chosen[name]).__name__}, not {value!r}')
             chosen[name] = value
         else:
             options = actions if where.startswith('--') else ()
-            raise ValueError(f'{where}: unknown setting {name!r}{nearest(name, [*types, *options])}')
+            raise ValueError(f'{where}: unknown setting {quoted(name)}{nearest(name, [*types, *options])}')
     try:
+        for name, (default, _, *limits) in actions.items():
+            if type(chosen[name]) is not type(default) or chosen[name] != default:
+                check_value(name, type(default), chosen[name], *limits)
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
-    except ValueError as error:  # which begins with the setting's name
-        where = given.get(str(error).split()[0], (None, ''))[1]
-        raise ValueError(f'{where}: {error}' if where else str(error)) from None
+    except ValueError as error:  # begins with a setting's name; flags that it contradicts are named, too
+        first, *others = str(error).split() or ['']
+        if first not in given:
+            raise
+        flags = {f'--{name}' for name in others if name in given} & {where for _, where in given.values()}
+        places = sorted(flags - {given[first][1]}) + [given[first][1]]
+        raise ValueError(f'{", ".join(places)}: {error}') from None
 
 
 def read_options(arguments, types):
     """{name: (value, '--name')} of `--name=value` words."""
     typed = {}
     for argument in arguments:
-        match = re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)
+        match = re.fullmatch(r'--(\w{1,80})(?:=(.*))?', argument, re.DOTALL)
         if not match:
-            raise ValueError(f'{argument!r} is not of the form --name=value')
+            raise ValueError(f'{quoted(argument)} is not of the form --name=value')
         name, text = match.groups()
         if name in typed:
             raise ValueError(f'--{name} is set twice on the command line')
@@ -205,7 +234,7 @@ def from_text(name, text, kind):
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise ValueError(f'--{name}: {text!r} is not a value of type {kind.__name__}') from None
+        raise ValueError(f'--{name}: {quoted(text)} is not a value of type {kind.__name__}') from None
 
 
 def number(text):
@@ -230,21 +259,46 @@ def describe(cls, actions):
     if actions:
         lines += ['', 'actions (on the command line only):']
         lines += [f'  --{name:<24} {type(default).__name__:<6} {default!r:<18} {text}'
-                  for name, (default, text) in actions.items()]
+                  for name, (default, text, *_) in actions.items()]
     return '\n'.join(lines)
 
 
 def run_main(main):
-    """Call main(). One line for the user's mistake (exit code 2) and for a loss that is not finite (1)."""
+    """Call main(). One line for what input can cause (exit code 2) and for a loss that is not finite (1)."""
     try:
         main()
     except BrokenPipeError:  # the reader, `| head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError, FloatingPointError) as error:
-        if sys.flags.dev_mode:
-            raise
-        print('error: ' + ' '.join(str(error).split()), file=sys.stderr)
-        sys.exit(1 if isinstance(error, FloatingPointError) else 2)
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        message = ' '.join(told(error).split())
+        if sys.flags.dev_mode or not message:
+            raise
+        print(f'error: {message:.1000}', file=sys.stderr)
+        sys.exit(1 if isinstance(error, FloatingPointError) else 2)
+
+
+def told(error):
+    """What the user is told of an error that files, settings or the machine can cause; '' of any other."""
+    text, where = str(error), file_at_hand(error)
+    if isinstance(error, OSError) and error.errno:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = ': make room, then run the same command again' if full else ''
+        return (f'{error.filename}: ' if error.filename else where) + error.strerror + advice
+    if isinstance(error, (ValueError, OSError, FloatingPointError)):
+        return text
+    if isinstance(error, KeyError) and where:
+        return f'{where}has no {text}: damaged, or of another program'
+    causes = {'MemoryError': 'out of memory', 'OutOfMemoryError': 'out of memory',  # the latter is torch's
+              'RecursionError': 'nested too deeply', 'OverflowError': 'a number is too large'}
+    kinds = [kind.__name__ for kind in type(error).__mro__] + ['MemoryError'] * ("can't allocate" in text)
+    return next((f'{where}{causes[kind]}: {text:.200}' for kind in kinds if kind in causes), '')
+
+
+def file_at_hand(error):
+    """'path: ' of the file or folder that the innermost function was at: this program names it so."""
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    held = [names.get('path') or names.get('folder') for names in frames]
+    return next((f'{path}: ' for path in reversed(held) if isinstance(path, (str, Path))), '')

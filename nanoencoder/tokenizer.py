@@ -55,6 +55,10 @@ class Tokenizer:
     def __init__(self, pattern, ranks, specials, roles, ignore_merges=True, nfc=False):
         if 'eos' not in roles:
             raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
+        if any(bytes([byte]) not in ranks for byte in range(256)):
+            raise ValueError('its vocabulary lacks some of the 256 bytes, so some texts could not be encoded')
+        if not all(type(i) is int and 0 <= i < 10 ** 7 for i in (*ranks.values(), *specials.values())):
+            raise ValueError('an id is not a whole number from 0 to 9,999,999')
         self.roles = {'bos': roles['eos'], 'pad': roles['eos'], 'mask': MASK} | roles
         last, mask = max(*ranks.values(), *specials.values()), self.roles['mask']
         self.mask_is_new = mask not in specials
@@ -153,11 +157,11 @@ def from_tiktoken(path):
     try:
         lines = [line.split() for line in path.open('rb')]
         ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    except ValueError:
-        raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE})") from None
-    specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
-    ids = {token: len(ranks) + k for k, token in enumerate(specials)}
-    return Tokenizer(LLAMA3_PATTERN, ranks, ids, {'bos': BOS, 'eos': EOS, 'pad': EOS, 'mask': MASK})
+        specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
+        ids = {token: len(ranks) + k for k, token in enumerate(specials)}
+        return Tokenizer(LLAMA3_PATTERN, ranks, ids, {'bos': BOS, 'eos': EOS, 'pad': EOS, 'mask': MASK})
+    except ValueError as error:
+        raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
 
 
 def from_huggingface(path):
@@ -227,10 +231,6 @@ def from_json(spec, config):
     pattern = split_pattern(spec.get('pre_tokenizer'))
     specials = special_tokens(spec.get('added_tokens', []), model['vocab'])
     ranks, merges = in_bytes(model, specials)
-    if any(bytes([byte]) not in ranks for byte in range(256)):
-        raise ValueError('its vocabulary lacks some of the 256 bytes, so some texts could not be encoded')
-    if not all(type(i) is int and 0 <= i < 2 ** 30 for i in (*ranks.values(), *specials.values())):
-        raise ValueError('an id is not a whole number from 0 on')
     roles = {}
     for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
         named = config.get(f'{role}_token')
@@ -238,8 +238,8 @@ def from_json(spec, config):
         known = [token for token in (named, *usual) if token in specials]
         roles |= {role: known[0]} if known else {}
     ignore_merges = model.get('ignore_merges') is True
-    check_merges(ranks, merges, ignore_merges)
     tokenizer = Tokenizer(pattern, ranks, specials, roles, ignore_merges, nfc=bool(normalizer))
+    check_merges(ranks, merges, ignore_merges)
     text = every_character(0x20000)
     if tokenizer.decode(tokenizer.encode(text)) != tokenizer.normalize(text):
         raise ValueError(f'its regular expression {pattern!r} leaves out some characters, so tiktoken would')

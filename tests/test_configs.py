@@ -7,7 +7,7 @@ import finetune
 import pretrain
 from conftest import ROOT, one_line_error, run_process, run_script
 from nanoencoder import prepare
-from nanoencoder.settings import check, leaves, parse, setting
+from nanoencoder.settings import check, leaves, parse, run_main, setting
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,68 @@ def test_mistakes_on_the_command_line(arguments, parts):
     with pytest.raises(ValueError) as caught:
         parse(Example, arguments)
     assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+HUGE = '0x' + 'f' * 5_000  # more digits than Python prints
+
+
+@pytest.mark.parametrize('arguments, parts', [
+    ([f'--steps={"1" * 400}'], ('--steps: steps must be below 2^63, not 1111', '...')),
+    ([f'--steps={HUGE}'], ('steps must be below 2^63, not one too large to print',)),
+    ([f'--phases=({HUGE}, {{}})'], ('phases holds texts, numbers and tuples',)),
+    ([f'--compile={HUGE}'], ('compile takes bool, not int one too large',)),
+    ([f'--steps={"x" * 500}'], ('--steps:', '...')), ([f'--{"x" * 500}=1'], ('not of the form', '...')),
+    (['--phases=({},)'], ('--phases: phases holds texts, numbers and tuples of them',)),
+    (['--name=a\nb'], ('--name: name must be text on one line',)), (['--name= '], ("not ' '",)),
+    (['--parts=0'], ('--parts: parts must be from 1 to 9, not 0',)), (['--parts=10'], ('from 1 to 9',))])
+def test_values_that_nobody_means_are_one_short_line(arguments, parts):
+    """Before, long ints and dicts in a tuple were tracebacks, and values were printed whole."""
+    with pytest.raises(ValueError) as caught:
+        parse(Example, arguments, {'parts': (-1, '', 1, 9)})
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_template_has_lines_and_an_actions_default_no_range():
+    arguments = ['--name=Premise: {a}\nHypothesis: {b}', '--parts=-1']
+    cfg, actions = parse(Example, arguments, {'parts': (-1, '', 1, 9)})
+    assert '\n' in cfg.name and actions.parts == -1
+
+
+def test_a_flag_that_breaks_a_setting_of_the_config_is_named(tmp_path):
+    """Before, the config's line was blamed alone."""
+    path = write(tmp_path, 'name = "x"\nhidden_size = 32\n')
+    one_line_error(run_script('pretrain.py', path, '--num_attention_heads=3'),
+                   r'error: --num_attention_heads, \S+run\.py:2: hidden_size 32 must be')
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch's is called."""
+
+
+@pytest.mark.parametrize('error, message', [
+    (MemoryError('8 TiB'), 'a.json: out of memory: 8 TiB'),
+    (OverflowError('int'), 'a.json: a number is too large'),
+    (RecursionError('deep'), 'a.json: nested too deeply'),
+    (KeyError('tokens'), "a.json: has no 'tokens': damaged"),
+    (OutOfMemoryError('CUDA'), 'a.json: out of memory: CUDA'),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 'a.json: out of memory'),
+    (OSError(28, 'No space left on device'), 'a.json: No space left on device: make room')])
+def test_what_files_and_the_machine_cause_is_one_line_that_names_the_file(capsys, error, message):
+    """Before, all but the last were tracebacks, and that named no file."""
+    def work(path):
+        raise error
+    with pytest.raises(SystemExit) as caught:
+        run_main(lambda: work('a.json'))
+    assert caught.value.code == 2 and capsys.readouterr().err.startswith(f'error: {message}')
+
+
+def test_a_mistake_of_ours_stays_a_traceback():
+    for error in (KeyError('x'), TypeError('y')):
+        def work(error=error):
+            raise error
+        with pytest.raises(type(error)):
+            run_main(work)
 
 
 def test_a_config_is_never_executed(tmp_path):

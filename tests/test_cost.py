@@ -34,6 +34,25 @@ def test_flops_of_batches_are_what_is_expected_of_the_law(kind):
     assert cost.batch_flops(cfg.model, batch, kind) == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.parametrize('context', [24, 25, 100, 2048])
+def test_the_mean_attended_length_is_that_of_every_cut(context):
+    """Before, it was summed cut by cut: --context=10**12 never ended."""
+    cuts = range(12, context - 11)
+    attended = sum(cut ** 2 + (context - cut) ** 2 for cut in cuts) / len(cuts) / context
+    by_hand = cost.count_flops(CFG.model, 1, 0.4, attended)
+    assert cost.flops_per_token(replace(CFG, context=context), 'mlm') == by_hand
+    assert cost.flops_per_token(replace(CFG, context=10 ** 12), 'mlm') > by_hand
+
+
+def test_processes_that_divide_a_large_prime_number_of_rows_are_not_looked_for_for_ever():
+    """Before, the search went through all numbers up to the rows."""
+    rows = replace(CFG, rows_per_step=2 ** 61 - 1, micro_rows=0)
+    with pytest.raises(ValueError, match='take 1 processes'):
+        cost.check_rows(rows, 10 ** 15)
+    with pytest.raises(ValueError, match='take 192 or 256 processes'):
+        cost.check_rows(replace(CFG, rows_per_step=768), 200)
+
+
 def test_memory():
     """6 rows of 2,048 at once on 8 GPUs, 24 times a step: FSDP keeps whole gradients until the last."""
     layer = 18 * 1152 + 4 * 64 * (18 + 6) + 8 * 4096

@@ -1,5 +1,6 @@
 """The law of a batch: what a step reads, decided by its settings alone; objectives; corpora that are read."""
 import os
+import shutil
 import tarfile
 import threading
 import time
@@ -10,8 +11,8 @@ from scipy import stats
 
 import data
 from conftest import SHARED, replace
-from nanoencoder import prepare
-from nanoencoder.durable import write_json
+from nanoencoder import prepare, shards
+from nanoencoder.durable import read_json, write_json
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -30,9 +31,12 @@ def test_the_law_of_a_batch_is_what_it_was(tmp_path, settings):
     """
     tokens = (np.arange(6400) * 7919 % 4000).astype(np.uint16)
     np.save(tmp_path / 'tokens_00000.npy', tokens)
-    write_json(tmp_path / 'meta.json', {
-        'vocab_size': 4096, 'special_ids': [4093, 4094, 4095], 'mask_token_id': 4095, 'tokens': 6400,
-        'shards': [{'name': 'tokens_00000.npy', 'tokens': 6400}], 'val_shards': []})
+    meta = {'settings': {'source': 'docs', 'path': '', 'subset': ''}, 'tokenizer': 'x', 'vocab_size': 4096,
+            'special_ids': [4093, 4094, 4095], 'bos_token_id': 4093, 'eos_token_id': 4094,
+            'pad_token_id': 4094, 'mask_token_id': 4095, 'tokens': 6400, 'documents': 1, 'val_tokens': 0,
+            'val_documents': 0, 'shards': [{'name': 'tokens_00000.npy', 'tokens': 6400, 'sha256': 'y'}],
+            'val_shards': [], 'unigram_loss': None}
+    write_json(tmp_path / 'meta.json', meta | {'fingerprint': shards.fingerprint(meta)})
     cfg = settings(phases=(('mlm', 99),), seed=3, rows_per_step=4, micro_rows=0)
     assert [row for step in (0, 24, 25) for row in rows_of(step, tmp_path, cfg)] == [
         (0, 83), (1, 96), (2, 12), (3, 57), (96, 67), (97, 30), (98, 10), (99, 84),
@@ -193,6 +197,79 @@ def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
     pretrain.train(cfg)
     lines = log_lines(f'{cfg.out}/{cfg.name}')
     assert [line['phase'] for line in lines] == ['back'] * 3 + ['clm'] * 3 and 'val_back_loss' in lines[-1]
+
+
+# ------------------------------------------------------------------------------------------- damaged corpora
+
+@pytest.fixture
+def copied(corpus, tmp_path):
+    """The folder of a corpus that a test may damage."""
+    return shutil.copytree(corpus, tmp_path / 'copied')
+
+
+def first_shard(meta, **changes):
+    return {'shards': [meta['shards'][0] | changes, *meta['shards'][1:]]}
+
+
+@pytest.mark.parametrize('change, message', [
+    (lambda meta: {'special_ids': None}, 'special_ids: None was found where list'),
+    (lambda meta: {'special_ids': []}, 'special_ids lack that of bos, eos, pad or mask'),
+    (lambda meta: {'mask_token_id': 17}, 'special_ids lack'),
+    (lambda meta: {'mask_token_id': meta['eos_token_id']}, 'mask_token_id is also that of'),
+    (lambda meta: {'special_ids': [*meta['special_ids'], 4096]}, 'special_ids are not below vocab_size'),
+    (lambda meta: {'vocab_size': 10 ** 8}, 'vocab_size is not from 1'),
+    (lambda meta: first_shard(meta, name='../copied/tokens_00000.npy'), 'not the name of a file'),
+    (lambda meta: {'shards': 2 * meta['shards']}, 'listed twice'),
+    (lambda meta: {'tokens': meta['tokens'] + 1}, 'tokens are not those of the shards'),
+    (lambda meta: first_shard(meta, sha256='0'), 'fingerprint is not that of'),
+    (lambda meta: {'unigram_loss': 'x'}, 'unigram_loss: x was found')])
+def test_a_corpus_whose_meta_is_damaged_is_not_opened(copied, change, message):
+    """Before, it was trained on with whatever it said, or ended in a traceback."""
+    meta = read_json(copied / 'meta.json')
+    write_json(copied / 'meta.json', meta | change(meta))
+    with pytest.raises(ValueError, match=f'meta.json: .*{message}'):
+        data.Corpus(copied)
+
+
+def test_a_key_that_meta_lacks_is_named(copied):
+    """Before, nine of its keys were KeyErrors."""
+    meta = read_json(copied / 'meta.json')
+    for name in meta.keys() - {'files'}:
+        write_json(copied / 'meta.json', {key: value for key, value in meta.items() if key != name})
+        with pytest.raises(ValueError, match=f'meta.json: has no {name}'):
+            data.Corpus(copied)
+
+
+@pytest.mark.parametrize('change', [
+    lambda meta: {'documents': meta['documents'] + 1}, lambda meta: {'val_documents': 1},
+    lambda meta: {'eos_token_id': meta['bos_token_id']}, lambda meta: {'special_ids': [*range(4090, 4096)]},
+    lambda meta: {'unigram_loss': 3.0}, lambda meta: {'unigram_loss': None}])
+def test_verify_counts_all_that_meta_says(copied, change):
+    """Before, --verify compared the shards' digests and nothing else."""
+    data.Corpus(copied).verify()
+    meta = read_json(copied / 'meta.json')
+    write_json(copied / 'meta.json', meta | change(meta))
+    with pytest.raises(ValueError, match=f'{[*change(meta)][0]} is .*, but counted'):
+        data.Corpus(copied).verify()
+
+
+def test_verify_names_a_shard_that_is_not_listed(copied):
+    """Before, it said nothing of a shard of another corpus."""
+    shutil.copy(copied / 'tokens_00000.npy', copied / 'tokens_00099.npy')
+    with pytest.raises(ValueError, match='tokens_00099.npy: a shard that meta.json does not list'):
+        data.Corpus(copied).verify()
+
+
+def test_a_batch_with_an_id_beyond_the_vocabulary_names_its_shard(copied, settings):
+    """Before, it was an IndexError in the midst of a run."""
+    path = copied / 'tokens_00001.npy'
+    tokens = np.load(path)
+    tokens[5] = 4096
+    np.save(path, tokens)
+    source = data.Corpus(copied)
+    before = len(source.streams['train'][0][0])
+    with pytest.raises(ValueError, match='tokens_00001.npy: damaged: holds id 4096'):
+        data.make_batch(source, 'train', [(0, 0), (1, (before + 5) // 64)], 0, 'clm', settings())
 
 
 @pytest.mark.skipif(not (SHARED / 'realdata').exists(), reason='no novels')

@@ -4,7 +4,11 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
+import resource
+import shutil
 import signal
+import subprocess
 import tarfile
 import time
 from dataclasses import replace
@@ -18,6 +22,7 @@ import data
 from conftest import SHARED, one_line_error, run_script
 from nanoencoder import docs, prepare
 from nanoencoder.durable import locked, write_json
+from nanoencoder.settings import flat
 from nanoencoder.tokenizer import BYTELEVEL_PATTERN, Tokenizer, load_tokenizer
 
 LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
@@ -490,6 +495,111 @@ def test_damaged_corpora_are_named(tmp_path):
     shard.unlink()
     with pytest.raises(ValueError, match='tokens_00000.npy: missing'):
         data.Corpus(tmp_path / 'out')
+
+
+@pytest.fixture
+def half_done(tmp_path):
+    """The settings of a corpus of two parts, of which one is there, and the file that says how far it is."""
+    (tmp_path / 'texts').mkdir()
+    for k in range(2):
+        jsonl(tmp_path / 'texts' / f'{k}.jsonl', [f'{k} text number {j}' for j in range(600)])
+    cfg = small(tmp_path / 'texts', tmp_path / 'out', shard_tokens=1_000, threads=1)
+    prepared(cfg, 0, 2)
+    return cfg, tmp_path / 'out' / '.part_000_of_002.json'
+
+
+@pytest.mark.parametrize('change, message', [
+    ({'position': None, 'done': False}, 'position: None was found'),
+    ({'position': [0], 'done': False}, 'position is damaged'),
+    ({'shards': {}}, 'shards: {} was found'), ({'tokens': 1}, 'tokens are not those of the shards'),
+    ({'documents': None}, 'documents: None was found'), ({'documents': 0}, 'documents are not from 1')])
+def test_a_damaged_progress_file_is_refused(half_done, change, message):
+    """Before, one without a position doubled its documents, and other types were tracebacks."""
+    cfg, progress = half_done
+    write_json(progress, json.loads(progress.read_text()) | change)
+    with pytest.raises(ValueError, match=f'part_000_of_002.json: .*{message}'):
+        prepared(cfg, -1, 2)
+
+
+@pytest.mark.parametrize('damage', [lambda shard: shard.unlink(),
+                                    lambda shard: shard.write_bytes(shard.read_bytes()[:-10])])
+def test_a_shard_that_is_missing_or_cut_at_the_join_is_named_with_what_to_do(half_done, damage):
+    """Before, meta.json was written all the same."""
+    cfg, progress = half_done
+    damage(progress.with_name('tokens_000_00001.npy'))
+    with pytest.raises(ValueError, match='tokens_000_00001.npy: missing or cut .*; remove .*part_000_of_002'):
+        prepared(cfg, -1, 2)
+    progress.unlink()
+    prepared(cfg, -1, 2).verify()
+
+
+@pytest.mark.parametrize('disk', ['tmpfs', 'limit'])
+def test_a_full_disk_names_the_file_and_the_same_command_goes_on(tmp_path, disk):
+    """Before, the message was `65536 requested and 8128 written`."""
+    texts = [f'line {k} ' + 'token ' * (k % 50) for k in range(6_000)]
+    cfg = small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'whole', shard_tokens=40_000)
+    prepared(cfg)
+    command = ['data.py', *(f'--{name}={value}' for name, value in flat(cfg).items() if name != 'out')]
+    out = tmp_path / 'disk' / 'out'
+    out.parent.mkdir()
+    if disk == 'tmpfs':
+        mount = ['mount', '-t', 'tmpfs', '-o', 'size=200k', 'tmpfs', str(out.parent)]
+        if not shutil.which('mount') or subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip('no file system may be mounted here')
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        if disk == 'limit':
+            resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, before[1]))
+        one_line = run_script(*command, f'--out={out}').stderr.splitlines()[-1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert re.search(r'error: .*tokens_0000\d.npy: .*: make room, then run the same command', one_line)
+        assert not list(out.glob('.*.tmp')) and not (out / 'meta.json').exists()
+        if disk == 'tmpfs':
+            subprocess.run([*mount[:1], '-o', 'remount,size=20m', mount[-1]], check=True)
+        assert content(prepared(replace(cfg, out=str(out))).folder) == content(tmp_path / 'whole')
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        if disk == 'tmpfs':
+            subprocess.run(['umount', mount[-1]], check=True)
+
+
+def test_a_corrupt_page_names_its_file(tmp_path):
+    """Before, the message was pyarrow's alone."""
+    path = parquet(tmp_path / 'a.parquet', [f'text {k} ' * 50 for k in range(900)])
+    content = bytearray(path.read_bytes())
+    content[60:400] = b'\xff' * 340
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match='a.parquet: not a whole parquet file'):
+        prepared(small(path, tmp_path / 'out'))
+
+
+def test_parts_need_files_and_a_source_its_path(tmp_path):
+    """Before, empty parts were written one by one, and an empty dataset's name was an IndexError."""
+    cfg = small(jsonl(tmp_path / 'a.jsonl', ['text']), tmp_path / 'out')
+    with pytest.raises(ValueError, match='has 1 files: too few for 2 parts'):
+        prepared(cfg, 0, 2)
+    one_line_error(run_script('data.py', '--parts=1000000'), 'parts must be from 1 to 10000')
+    for source in ('hub', 'folder'):
+        result = run_script('data.py', f'--source={source}', '--path=', f'--out={tmp_path}/o')
+        one_line_error(result, 'path is empty')
+
+
+def test_a_prepared_folder_whose_meta_is_damaged_is_named(tmp_path):
+    """Before, one without settings was a KeyError."""
+    cfg = small(jsonl(tmp_path / 'a.jsonl', [f'text {k}' for k in range(100)]), tmp_path / 'out')
+    meta = prepared(cfg).meta
+    write_json(tmp_path / 'out' / 'meta.json', {name: meta[name] for name in meta if name != 'settings'})
+    with pytest.raises(ValueError, match='meta.json: has no settings'):
+        prepared(cfg)
+
+
+def test_a_vocabulary_that_the_texts_do_not_give_is_not_written(tmp_path):
+    """Before, a smaller one was."""
+    (tmp_path / 'a.txt').write_text('few words')
+    with pytest.raises(ValueError, match=r'train_tokenizer: these texts give \d+ ids, not 5,000'):
+        prepare.train_tokenizer(small(tmp_path / 'a.txt', tmp_path, tokenizer=str(tmp_path / 'new')), 5_000)
+    assert not (tmp_path / 'new').exists()
+    one_line_error(run_script('data.py', '--train_tokenizer=259'), 'must be from 260 to 10000000')
 
 
 def test_a_preparation_that_another_one_overtook_writes_nothing(tmp_path, monkeypatch):

@@ -168,6 +168,7 @@ def split(pattern):
     (lambda spec: spec['model']['vocab'].pop('Ġ'), 'lacks some of the 256 bytes'),
     (lambda spec: spec['model']['vocab'].update({'東': 3}), 'no character of a byte-level vocabulary'),
     (lambda spec: spec['model']['vocab'].update({'the': 'x'}), 'not a whole number'),
+    (lambda spec: spec['model']['vocab'].update({'the': 10 ** 7}), 'from 0 to 9,999,999'),
     (lambda spec: spec['added_tokens'].pop(1), 'eos'),
     (lambda spec: spec['added_tokens'].append({'id': 4096, 'content': '    ', 'special': False}),
      'occurs in ordinary text'),
