@@ -104,7 +104,7 @@ def small_disk(folder):
         raise
     finally:
         if mounted:
-            subprocess.run(['umount', folder], check=True)
+            subprocess.run(['umount', '--lazy', folder], check=True)
 
 
 def full_disk(trial, job):
@@ -112,12 +112,13 @@ def full_disk(trial, job):
     (after, line), states, limits = JOBS[job], trial.states.folder, {}
     with small_disk(trial.folder) as resize:
         trial.states.copy(after, trial.folder)
-        more = trial.draw.randint(1, max(2, (blocks(states / job) - blocks(states / after)) * 11 // 10))
         if resize:
+            more = trial.draw.randint(1, max(2, (blocks(states / job) - blocks(states / after)) * 11 // 10))
             trial.notes.append(f'a disk with {more} free blocks of 4,096 bytes')
             resize(4096 * (blocks(trial.folder) + more))
         else:
-            limits = {'largest_file': 512 * more}
+            largest = max(path.stat().st_size for path in (states / job).rglob('*'))
+            limits = {'largest_file': trial.draw.randint(1, largest)}
         done = tidy(trial.start(line, **limits).end())
         said = ' '.join(done.said)
         if done.code and not (re.search('No space left|too large', said) and re.search(r'\w/\w|_sd\d', said)):
@@ -185,7 +186,7 @@ def damaged(trial, case):
     """Flip a bit of a file, cut it, empty it or remove it; then have it read."""
     state, half, files, job = DAMAGE[case]
     trial.states.copy(state, trial.folder, half)
-    path = trial.draw.choice(sorted(trial.folder.glob(files)))
+    path = trial.draw.choice([path for path in sorted(trial.folder.glob(files)) if path.stat().st_size])
     how = damage(path, trial)
     what, done = f'{how} {path.name}', tidy(trial.start(JOBS[job][1]).end())
     if done.code:
@@ -373,13 +374,20 @@ def attack(cases, states, folder, args):
 
 
 def print_table(cases, markdown):
-    rows = [('group', 'case', 'tried', 'survived')] + [('---', '---', '--:', '--:')] * markdown
+    """A row a case; in markdown a row a group, with its cases in words."""
+    rows = [('group', 'case', 'tried', 'survived')]
+    if markdown:
+        rows = [('group', 'tried', 'survived', 'cases'), ('---', '--:', '--:', '---')]
     for group in dict.fromkeys(case.group for case in cases):
         own = [case for case in cases if case.group == group]
-        rows += [(group, case.name, case.tried, case.survived) for case in own]
-        rows.append((group, 'all', sum(case.tried for case in own), sum(case.survived for case in own)))
+        sums = f'{sum(case.tried for case in own):,}', f'{sum(case.survived for case in own):,}'
+        if markdown:
+            words = (f'{case.name} {case.survived}/{case.tried}' for case in own)
+            rows.append((group, *sums, ', '.join(words)))
+        else:
+            rows += [(group, case.name, case.tried, case.survived) for case in own] + [(group, 'all', *sums)]
     for row in rows:
-        print(f'| {" | ".join(map(str, row))} |' if markdown else '{:<18}{:<14}{:>8}{:>10}'.format(*row))
+        print(f'| {" | ".join(row)} |' if markdown else '{:<18}{:<14}{:>8}{:>10}'.format(*row))
     for case in cases:
         for kind, count in case.failures.most_common():
             print(f'{count:>5} x {case.full}: {kind}')
