@@ -1,4 +1,4 @@
-"""The fault campaign in short: a few kills, damaged files, full disks, meetings and odd values of each sort."""
+"""The fault campaign in short: kills, damaged files, full disks, meetings and odd values, a few of each."""
 import pytest
 
 from conftest import run_process
