@@ -1,0 +1,11 @@
+"""The fault campaign in short: kills, damaged files, full disks, meetings and odd values, a few of each."""
+import pytest
+
+from conftest import run_process
+
+
+@pytest.mark.slow
+def test_two_attacks_of_each_case_are_survived():
+    """docs/reliability.md has the numbers of a long run; a failure's report says how to repeat it."""
+    result = run_process('tests/campaign.py', '--short', timeout=1_200)
+    assert result.returncode == 0, result.stdout[-5_000:] + result.stderr[-1_000:]
