@@ -95,7 +95,7 @@ def read_predictions(folder, kind):
     with contextlib.suppress(ValueError):   # none yet, or damaged
         scores = read_json(path)
     stated = scores.pop('digest', None), scores.get('version'), scores.get('sha256')
-    if stated != (key_of(json.dumps(scores)), VERSION, digests):
+    if stated != (key_of(json.dumps(scores)), VERSION, digests) or (folder / '.scores.lock').exists():
         scores = {'version': VERSION, 'sha256': digests} | score(folder, kind, about.get('scheme') or 'IOB2')
         with contextlib.suppress(ValueError), locked(folder, '.scores.lock'):   # else another writes the same
             remove_temporaries(folder, path.name)
@@ -348,6 +348,7 @@ def export(cfg, target, problems):
         if path.exists() and read_json(path) != content:
             raise ValueError(f'{path}: has other scores; remove it, or export into another folder')
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(path.parent)
         write_json(path, content, indent=None)
         count += 1
     print(f'{target}: {count:,} runs')

@@ -138,11 +138,12 @@ def is_hub_id(name):
 
 
 def newest_checkpoint(folder):
-    """The folder itself if it holds weights, else the last of a run's checkpoints."""
+    """The folder itself if it holds weights, else the last of a run's checkpoints, which must be whole."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f'{folder}: no checkpoint there; give its folder, a run\'s or a hub id, owner/model')
-    for candidate in (folder, *(folder / str(step) for step in reversed(saved_steps(folder)))):
+    run, folder = folder, folder / str(max(saved_steps(folder), default=''))
+    for candidate in (run, folder):
         if (candidate / 'model.safetensors').is_file() or (candidate / INDEX).is_file():
             return candidate
     suffixes = ('.bin', '.pt', '.pth', '.pkl', '.ckpt')

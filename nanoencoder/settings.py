@@ -273,7 +273,7 @@ def run_main(main):
         print('interrupted', file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        message = ' '.join(told(error).split())
+        message = re.sub(r'\S{200,}', lambda word: f'{word[0]:.80}...', ' '.join(told(error).split()))
         if sys.flags.dev_mode or not message:
             raise
         print(f'error: {message:.1000}', file=sys.stderr)

@@ -1,7 +1,6 @@
 """Scores against the libraries and scripts that define them, intervals against scipy and simulation,
 the paper's own cells."""
 import gzip
-import importlib.util
 import itertools
 import json
 import random
@@ -23,6 +22,7 @@ import sklearn.metrics
 
 import evaluate
 import pretrain
+import simulation
 from conftest import ROOT, one_line_error, run_process, run_script
 from nanoencoder import cost, figures, losses, metrics, paper, protocols
 from nanoencoder.durable import locked
@@ -387,11 +387,7 @@ def test_an_average_shares_its_seeds():
 @pytest.mark.parametrize('metric, seeds, spread, n', [
     ('accuracy', 3, 0.15, 300), ('F1', 5, 0.5, 300), ('NDCG@10', 5, 0.15, 300)])
 def test_coverage(metric, seeds, spread, n):
-    """Three cells of tests/coverage.py: intervals hold 93 to 97 %, and 3 to 7 % of equal models differ."""
-    spec = importlib.util.spec_from_file_location('simulation', ROOT / 'tests/coverage.py')
-    simulation = importlib.util.module_from_spec(spec)
-    sys.modules['simulation'] = simulation      # where dataclasses look for it
-    spec.loader.exec_module(simulation)
+    """Three cells of tests/simulation.py: intervals hold 93 to 97 %, and 3 to 7 % of equal models differ."""
     results = simulation.simulate(metric, seeds, spread, n, simulation.Settings())
     assert simulation.within(results['now']), results
     assert results['sum'][2] < 3.5 and results['sum'][2] < results['now'][2]   # the method before

@@ -1,7 +1,7 @@
 """How often the intervals of the standard protocol hold what they say: a simulation.
 
-    python tests/coverage.py                                    # 36 cells of 2,000 simulations: 10 minutes
-    python tests/coverage.py --instances='(43,)' # as many as MS MARCO's test set has
+    python tests/simulation.py                                    # 36 cells of 2,000 simulations: 10 minutes
+    python tests/simulation.py --instances='(43,)' # as many as MS MARCO's test set has
 
 A simulation draws three models' scores on the same instances and seeds. In log odds, an answer's quality is
 the sum of what its instance, its seed and both together bring, for all models and for one; the answer itself
