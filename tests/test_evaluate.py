@@ -748,7 +748,7 @@ def test_the_authors_results_alone_serve_their_protocol(predictions):
     (['figure', 'pie'], ('figure is one of',)), (['figure', 'switch'], ('takes folders',)),
     (['compare', 'a', 'b', '--results=nowhere', '--predictions=nowhere'], ('no runs there',)),
     (['losses'], ('takes folders',)), (['losses', 'nowhere'], ('no pretraining run',)),
-    (['table', '--models=({},)'], ('models and datasets are names, not {}',)),
+    (['table', '--models=({},)'], ('models holds texts, numbers and tuples of them, not',)),
     (['table', '--datasets=1,2'], ('models and datasets are names, not 1',)),
     (['table', '--resamples=1000000000000'], ('resamples must be from 100 to 1000000',)),
 ])
