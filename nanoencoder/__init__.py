@@ -5,6 +5,7 @@ processes     devices, torchrun's processes, signals
 durable       files that survive a kill
 tokenizer     text to ids and back
 prepare       text to tokens on disk
+shards        what a corpus must hold, and counting it again
 docs          the embedded texts and their tasks
 checkpoint    a run's state, saved and read
 origin        resume, branch, weights: where a run begins
