@@ -510,7 +510,7 @@ def test_where_nothing_can_be_written_is_said_before_training(toy, checkpoint, t
     monkeypatch.setattr(finetune, 'fit', None)
     options = merge(toy['SC'], f'--model={checkpoint}', '--predictions=/dev/null')
     for more in ([], ['--grid', '--lrs=1e-3', '--seeds=0,1']):
-        one_line_error(run_script('finetune.py', *options, *more), 'Not a directory: ./dev/null')
+        one_line_error(run_script('finetune.py', *options, *more), '/dev/null.*: Not a directory')
 
 
 @pytest.mark.parametrize('content', ['[]', '{"settings": 5}', '{"settings": {"lr": {}}, "labels": 3}'])
@@ -547,7 +547,7 @@ def test_examples_are_drawn_as_they_are_needed(toy, checkpoint, tmp_path, monkey
     read.clear()
     finetune.fit(dataclasses.replace(cfg, epochs=10 ** 8, steps=2), base, data)
     assert read == wanted[:96].tolist()
-    assert dataclasses.replace(cfg, epochs=10 ** 400).num_steps(160) > 10 ** 300
+    assert dataclasses.replace(cfg, epochs=10 ** 18).num_steps(160) == 10 ** 18 * 160 // 48 + 1
 
 
 def test_fewer_steps_than_were_asked_for_are_told(toy, checkpoint, tmp_path, capsys):

@@ -296,7 +296,7 @@ BROKEN = {
                                                          folder / 'model.safetensors'),
                                                          'give the checkpoint it was made'),
     'half a llama3 scaling': (rewrite(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4,
-                                                       'factor': 8.0}), 'rope_scaling must be'),
+                                                       'factor': 8.0}), 'rope_scaling holds .*None'),
     'partial rotation': (rewrite(partial_rotary_factor=0.5), 'partial_rotary_factor = 0.5 is not supported'),
     'sliding window': (rewrite(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
     'quantised': (rewrite(quantization_config={'quant_method': 'gptq'}), 'quantization_config'),

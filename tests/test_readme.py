@@ -198,7 +198,7 @@ def test_what_a_page_names_is_there(page):
     text = page.read_text()
     known = {name for cls, actions in PARSERS.values() for name in (*leaves(cls), *actions)}
     known |= {*leaves(evaluate.Settings)}
-    options = set(re.findall(r'--(\w+)', re.sub(r'tests/bench\.py.*', '', text)))
+    options = set(re.findall(r'--(\w+)', re.sub(r'tests/(bench|campaign)\.py.*', '', text)))
     assert options - known - OF_OTHERS == set()
     made = {title.split(',')[0] for title in blocks(HACKING)} | {*COPIES}
     for path in re.findall(r'`((?:nanoencoder|configs|tests)/[\w./]*|\w+\.py)`', text):
