@@ -87,7 +87,8 @@ def score(folder, kind, scheme):
 def read_predictions(folder, kind):
     """(run.json, scores.json) of a run; scored unless there are whole scores of these very predictions."""
     about, path, scores = read_json(folder / 'run.json'), folder / 'scores.json', {}
-    expect(about, {name: ABOUT[name] for name in ABOUT if about.get(name)}, folder / 'run.json')
+    about = {name: value for name, value in about.items() if value is not None}
+    expect(about, {name: ABOUT[name] for name in ABOUT if name in about}, folder / 'run.json')
     digests = {file.name: sha256(file) for file in (folder / 'run.json', *folder.glob('*.jsonl.gz'))}
     for name, digest in about.get('sha256', {}).items():
         if digests.get(name) != digest:
@@ -155,7 +156,7 @@ def read_runs(cfg, problems):
             problems.append(f'{name}s: there is no {", ".join(sorted(map(str, absent)))}')
     if not runs:
         where = cfg.runs or cfg.results or cfg.predictions
-        raise ValueError('; '.join([f'{where}: no runs there', *problems]))
+        raise ValueError('; '.join([f'{where}: no runs there', *problems[:2]]))
     return runs
 
 

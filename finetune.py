@@ -11,6 +11,7 @@
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, always
 bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing.
 """
+import collections
 import copy
 import datetime
 import itertools
@@ -288,28 +289,30 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
     return f'{", ".join(words)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s{saved}'
 
 
-def claim():
-    """A function that gives each call, in any of torchrun's processes, another number: 0, 1, 2, ...
+def counter():
+    """count(name, more=1): a number that all of torchrun's processes share, 0 at first, and grows by `more`.
 
-    The counter is in the store that torchrun's agent hosts; its key holds the restart count.
+    It is in the store that torchrun's agent hosts; its key holds the restart count.
     """
     if 'TORCHELASTIC_RUN_ID' not in os.environ:
-        return itertools.count().__next__
+        counts = collections.Counter()
+        return lambda name, more=1: counts.update({name: more}) or counts[name]
     store = dist.TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False,
                           timeout=datetime.timedelta(seconds=60))
     key = f'grid/{os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)}'
-    return lambda: store.add(key, 1) - 1
+    return lambda name, more=1: store.add(f'{key}/{name}', more)
 
 
 def run_grid(cfg, base, sets, part, parts):
-    """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed.
+    """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed or is left.
 
     What another grid is doing is seen to again at the end: it may have been killed meanwhile.
     """
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
     done = [is_done(run, base, sets) and not leftovers(run, sets) for run in runs]
-    failed, computed, began, take, taken, left = 0, 0, time.monotonic(), claim(), [], []
-    waiting = itertools.takewhile(lambda k: k < len(runs), iter(take, None))
+    failed, computed, began, count, taken, left = 0, 0, time.monotonic(), counter(), [], []
+    processes = int(os.environ.get('WORLD_SIZE', 1))
+    waiting = itertools.takewhile(lambda k: k < len(runs), (count('runs') - 1 for _ in itertools.count()))
     for k, later in itertools.chain(((k, taken) for k in waiting), ((k, left) for k in taken)):
         if done[k]:
             continue
@@ -329,15 +332,19 @@ def run_grid(cfg, base, sets, part, parts):
             failed, words = failed + 1, f'failed: {error}'
             error_file.write_text(traceback.format_exc(), encoding='utf-8')
         computed += 1
-        rest = done[k + 1:].count(False) / int(os.environ.get('WORLD_SIZE', 1))
+        rest = done[k + 1:].count(False) / processes
         ends = duration((time.monotonic() - began) / computed * rest)
         print(f'{cfg.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {words}; {ends} left\n',
               end='', flush=True)  # one write: processes share the terminal
     if left:
-        print(f'{cfg.name} {cfg.dataset}: {len(left)} runs are being done elsewhere; start this again then')
+        print(f'{cfg.name} {cfg.dataset}: another process is at work on {len(left)} of the runs; start this '
+              'again when it is done', file=sys.stderr)
     elif not computed:
         print(f'{cfg.name} {cfg.dataset}: nothing to do, {sum(done)} of {len(runs)} runs were done')
-    return int(failed > 0)
+    count('ended')
+    while (failed or left) and count('ended', 0) < processes:  # for torchrun ends all where one has failed
+        time.sleep(0.5)
+    return int(failed > 0 or bool(left))
 
 
 def probe(cfg, base, sets):

@@ -57,7 +57,7 @@ def open_shard(folder, shard, vocab_size):
     path, dtype = Path(folder, shard['name']), np.uint16 if vocab_size <= 2 ** 16 else np.uint32
     try:
         array = np.load(path, mmap_mode='r', allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # numpy reads a damaged header as Python, so it may be any
         raise ValueError(f'{path}: missing or cut short ({error})') from None
     if array.shape != (shard['tokens'],) or array.dtype != dtype:
         raise ValueError(f'{path}: holds {array.dtype} {array.shape}, where {np.dtype(dtype)} '

@@ -452,7 +452,7 @@ def test_a_grid_within_a_run_of_another_leaves_that_run_alone(toy, checkpoint, t
     def fit_and_interrupt(cfg, *others):
         fitted.append((cfg.lr, cfg.seed))
         if len(fitted) == 1:
-            assert finetune.run_grid(*grid) == 0
+            assert finetune.run_grid(*grid) == 1
             assert len(fitted) == 6
             inodes.update({path: path.stat().st_ino for path in tmp_path.rglob('run.json')})
         return fit(cfg, *others)
@@ -461,7 +461,7 @@ def test_a_grid_within_a_run_of_another_leaves_that_run_alone(toy, checkpoint, t
     assert finetune.run_grid(*grid) == 0
     assert len(fitted) == len(set(fitted)) == 6 and len(inodes) == 5
     assert all(path.stat().st_ino == inode for path, inode in inodes.items())
-    assert '1 runs are being done elsewhere' in capsys.readouterr().out
+    assert 'another process is at work on 1 of the runs' in capsys.readouterr().err
     assert len(list(tmp_path.rglob('run.json'))) == 6 and not list(tmp_path.rglob('*/.*'))
 
 
@@ -479,7 +479,7 @@ def test_a_grid_does_what_another_was_doing_when_it_was_killed(toy, checkpoint, 
     monkeypatch.setattr(finetune, 'fit', fit_and_release)
     assert finetune.run_grid(cfg, base, sets, *part) == 0
     assert fitted[-1] == (1e-3, 0) and len(set(fitted)) == len(fitted) == 6
-    assert 'elsewhere' not in capsys.readouterr().out
+    assert 'another process' not in capsys.readouterr().err
 
 
 def test_what_a_killed_grid_left_goes_at_the_next_start(toy, checkpoint, tmp_path, monkeypatch):
