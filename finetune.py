@@ -32,9 +32,10 @@ from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
+from nanoencoder.durable import whole_file
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
-from nanoencoder.runs import (about_model, about_run, alone, is_done, leftovers, model_name, run_folder,
+from nanoencoder.runs import (about_model, about_run, alone, is_done, model_name, run_folder,
                               save_encoder, saved_folder, write_run)
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tokenizer import load_tokenizer
@@ -47,14 +48,14 @@ class Settings(tasks.Task):
     name: str = setting('', fixes='nothing')         # of the model in predictions; empty: its run's
     # the paper, section 2; the rest of the optimizer from the authors' run files
     lr: float = setting(1e-4, 0)
-    seed: int = setting(0, 0, 2 ** 63)               # of the head's weights and the order of the data
+    seed: int = setting(0, 0, 2 ** 63 - 1)               # of the head's weights and the order of the data
     lrs: tuple = setting((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4), fixes='nothing')  # of --grid
     seeds: tuple = setting((0, 1, 2, 3, 4), fixes='nothing')                     # of --grid
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     weight_decay: float = setting(0.1, 0)            # on matrices only
-    beta1: float = setting(0.9, 0, 1)
-    beta2: float = setting(0.95, 0, 1)
+    beta1: float = setting(0.9, 0, 1 - 1e-9)
+    beta2: float = setting(0.95, 0, 1 - 1e-9)
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)
     weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16: as the authors, loses small updates
@@ -87,7 +88,7 @@ class Settings(tasks.Task):
 PROBED = 5_000   # texts that a probe is trained on, at most
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchrun shares them out'),
            'part': (-1, 'of --grid: which part this is, counted from 0'),
-           'parts': (1, 'of --grid: into how many parts it is cut'),
+           'parts': (1, 'of --grid: into how many parts it is cut', 1, 10_000),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
            'look': (False, 'print what the task holds; needs no --model'),
            'baseline': (False, "write the best simple method's predictions; needs no --model")}
@@ -253,6 +254,8 @@ def outputs(cfg, world, encoder, examples, per_token):
     for part in pack([lengths[i] for i in order], cfg.tokens_at_once):
         chosen = [order[k] for k in part]
         output = encode(encoder, [examples[i].tokens for i in chosen], world).cpu().numpy()
+        if not np.isfinite(output).all():
+            raise FloatingPointError('outputs that are not finite: lower --lr')
         pieces = np.split(output, np.cumsum([lengths[i] for i in chosen])[:-1]) if per_token else output
         for i, piece in zip(chosen, pieces):
             results[i] = piece
@@ -304,38 +307,40 @@ def counter():
 
 
 def run_grid(cfg, base, sets, part, parts):
-    """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed or is left.
-
-    What another grid is doing is seen to again at the end: it may have been killed meanwhile.
-    """
+    """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed or is left."""
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
-    done = [is_done(run, base, sets) and not leftovers(run, sets) for run in runs]
-    failed, computed, began, count, taken, left = 0, 0, time.monotonic(), counter(), [], []
+    done, failed = [is_done(run, base, sets) for run in runs], []
+    computed, began, count = 0, time.monotonic(), counter()
     processes = int(os.environ.get('WORLD_SIZE', 1))
-    waiting = itertools.takewhile(lambda k: k < len(runs), (count('runs') - 1 for _ in itertools.count()))
-    for k, later in itertools.chain(((k, taken) for k in waiting), ((k, left) for k in taken)):
-        if done[k]:
-            continue
+
+    def held(k):
+        """Whether another process has run k; if not, it is done by now or has failed."""
+        nonlocal computed
         folder = run_folder(runs[k], cfg.dataset)
         error_file = folder.with_name(f'{folder.name}.error.txt')
         try:
             with alone(runs[k], sets):
-                done[k] = is_done(runs[k], base, sets)  # by now, by another grid
-                if done[k]:
-                    continue
-                words = do_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
-                error_file.unlink(missing_ok=True)
+                if is_done(runs[k], base, sets):  # perhaps by another grid
+                    return error_file.unlink(missing_ok=True)
+                try:
+                    words = do_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
+                    error_file.unlink(missing_ok=True)
+                except Exception as error:  # whatever it is: recorded, and the others go on
+                    failed.append(k)
+                    words = f'failed: {error}'
+                    with whole_file(error_file) as file:
+                        file.write(traceback.format_exc().encode())
         except BlockingIOError:
-            later.append(k)
-            continue
-        except Exception as error:  # whatever it is: recorded, and the others go on
-            failed, words = failed + 1, f'failed: {error}'
-            error_file.write_text(traceback.format_exc(), encoding='utf-8')
+            return True
         computed += 1
         rest = done[k + 1:].count(False) / processes
         ends = duration((time.monotonic() - began) / computed * rest)
         print(f'{cfg.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {words}; {ends} left\n',
               end='', flush=True)  # one write: processes share the terminal
+
+    mine = itertools.takewhile(lambda k: k < len(runs), (count('runs') - 1 for _ in itertools.count()))
+    waiting = [k for k in mine if held(k)]
+    left = [k for k in waiting if held(k)]  # who had them may have been killed meanwhile
     if left:
         print(f'{cfg.name} {cfg.dataset}: another process is at work on {len(left)} of the runs; start this '
               'again when it is done', file=sys.stderr)
@@ -344,7 +349,7 @@ def run_grid(cfg, base, sets, part, parts):
     count('ended')
     while (failed or left) and count('ended', 0) < processes:  # for torchrun ends all where one has failed
         time.sleep(0.5)
-    return int(failed > 0 or bool(left))
+    return int(bool(failed or left))
 
 
 def probe(cfg, base, sets):

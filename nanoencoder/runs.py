@@ -28,11 +28,6 @@ def folders(cfg, sets=()):
     return [run_folder(cfg, name) for name in names] + [saved_folder(cfg)] * cfg.save_model
 
 
-def leftovers(cfg, sets):
-    """Whether a process was killed, or is at work, in a run's folders."""
-    return any(any(folder.parent.glob(f'.{folder.name}.*')) for folder in folders(cfg, sets))
-
-
 @contextlib.contextmanager
 def alone(cfg, sets=()):
     """Hold a run, all its folders: one process at a time works on it. What a killed one left there goes.

@@ -432,11 +432,32 @@ def test_two_grids_on_one_folder_share_its_runs(toy, checkpoint, tmp_path):
     grids = [subprocess.Popen(launcher, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
              for _ in range(2)]
     outputs = [grid.communicate(timeout=200) for grid in grids]
-    assert [grid.returncode for grid in grids] == [0, 0], outputs
+    for grid, (_, errors) in zip(grids, outputs):  # who ends while the other has a run says so
+        assert grid.returncode == int('another process is at work on' in errors), errors
     told = [line.split(':')[0] for out, _ in outputs for line in out.splitlines() if ' of 6)' in line]
     assert len(told) == len(set(told)) == 6
     assert run_script('finetune.py', *options, f'--predictions={tmp_path}/alone').returncode == 0
     assert read(tmp_path / 'both') == read(tmp_path / 'alone')
+
+
+def test_outputs_that_are_not_finite_are_no_predictions(toy, checkpoint, tmp_path):
+    """Before, weights were finite, every output was NaN, and the run had an accuracy."""
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path))
+    encoder = finetune.new_encoder(cfg, base, lambda x, lengths: x * float('nan'))
+    with pytest.raises(FloatingPointError, match='outputs that are not finite: lower --lr'):
+        finetune.outputs(cfg, base.world, encoder, data.examples['test'], True)
+
+
+def test_a_grid_with_a_failure_waits_for_its_other_processes(toy, checkpoint, tmp_path):
+    """Before, the process that had seen it ended with 1, and torchrun ended the others in mid-run."""
+    launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2',
+                'finetune.py', *merge(toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p',
+                                      '--grid', '--lrs=(1e30, 1e-3)', '--seeds=(0,)', '--steps=200',
+                                      '--epochs=50')]
+    result = subprocess.run(launcher, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1 and 'lr1e+30_sd0 (1 of 2): failed' in result.stdout
+    assert len(list(tmp_path.rglob('lr1e-03_sd0/run.json'))) == 1
+    assert len(list(tmp_path.rglob('lr1e+30_sd0.error.txt'))) == 1
 
 
 def grid_of(toy, checkpoint, tmp_path, **changes):

@@ -568,6 +568,13 @@ def test_universal_ners_own_files(tmp_path):
     assert read_files([tmp_path / 'train.iob2'])[0] == [{'tokens': ['Rome', '#'], 'tags': ['B-LOC', 'O']}]
 
 
+def test_five_columns_of_conll_are_no_numbered_words(tmp_path):
+    """Before, a sentence's first word, where it was "1", made its line one of Universal NER's."""
+    (tmp_path / 'train.conll').write_text('-DOCSTART- -X- O O O\n\nRom Rom NE I-NC B-LOC\n\n1 @card@ CARD I-NC O\n')
+    rows, _ = read_files([tmp_path / 'train.conll'])
+    assert rows == [{'tokens': ['Rom'], 'tags': ['B-LOC']}, {'tokens': ['1'], 'tags': ['O']}]
+
+
 def test_iob_and_csv_files(tmp_path):
     for split in tasks.SPLITS:
         (tmp_path / 'iob').mkdir(exist_ok=True)

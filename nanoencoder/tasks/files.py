@@ -136,7 +136,9 @@ def read_iob(path):
             if re.match(r'# \w+ = ', line):
                 continue
             fields = re.findall('[^ \t\r\n]+', line)
-            if len(fields) == 5 and fields[0] == str(len(words) + 1):
+            if not rows and not words:
+                numbered = len(fields) == 5 and fields[0] == '1'
+            if numbered:
                 fields = fields[1:3]
             if not fields or fields[0] == '-DOCSTART-':
                 if words:
