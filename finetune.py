@@ -385,6 +385,8 @@ def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     if actions.grid + actions.probe + actions.look + actions.baseline > 1:
         raise ValueError('--grid, --probe, --look and --baseline stand alone')
+    if not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds):
+        raise ValueError('lrs and seeds are of --grid: add it, or give one --lr and one --seed')
     if (actions.part, actions.parts) != (-1, 1):
         if not actions.grid:
             raise ValueError('--part and --parts go with --grid')

@@ -173,8 +173,8 @@ def draw_losses(ax, histories, labels):
         ends.append((y[-1], x[-1], labels[name], colour))
         if before:
             ax.axvline(before, color=colour, linewidth=1, linestyle=':')
-            ax.annotate(f'{phases[-2][0].upper()} until here ', (before, 0.98), color=colour, fontsize=8,
-                        xycoords=ax.get_xaxis_transform(), ha='right', va='top')
+            ax.annotate(f'{phases[-2][0].upper()} until here ', (before, 0.02), color=colour, fontsize=8,
+                        xycoords=ax.get_xaxis_transform(), ha='right', va='bottom')
     low, high = min(shown or y), max(shown or y)
     size, place = high - low or 1, -math.inf
     for y, x, label, colour in sorted(ends):     # lowest first; each keeps clear of the one below
