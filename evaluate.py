@@ -150,7 +150,7 @@ def read_runs(cfg, problems):
     runs = [run for run in runs if cfg.asks_for(run.model, run.dataset)]
     for name in ('model', 'dataset'):
         if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
-            problems.append(f'{name}s: there is no {", ".join(sorted(map(str, absent)))}')
+            problems.append(f'{name}s: there is no {", ".join(map(quoted, sorted(absent)))}')
     if not runs:
         raise ValueError('; '.join([f'{cfg.runs or cfg.results or cfg.predictions}: no runs there',
                                     *problems[:2]]))

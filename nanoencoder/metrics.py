@@ -76,8 +76,8 @@ def token_f1(pred, gold):
 
 
 def best(score, pred, golds):
-    """The best score over the gold answers; as in SQuAD's script, those that normalise to nothing do not count.
-    Where none is left, the answer is empty."""
+    """The best score over the gold answers; as in SQuAD's script, without those that normalise to nothing.
+    Where none is left, the answer is the empty one."""
     return max(score(pred, gold) for gold in [gold for gold in golds if normalise(gold)] or [''])
 
 
