@@ -329,7 +329,7 @@ CASES = {
     'kills': dict.fromkeys('prepare parts pretrain pruned branch two grid table export'.split(), killed),
     'damage': dict.fromkeys(DAMAGE, damaged),
     'disk': dict.fromkeys('prepare pretrain pruned grid table'.split(), full_disk),
-    'concurrency': dict.fromkeys('prepare pretrain pruned grid table'.split(), two_starts),
+    'concurrency': dict.fromkeys('prepare pretrain pruned grid table export'.split(), two_starts),
     'reading': dict.fromkeys(('grid', 'pruned'), read_meanwhile),
     'hostile_files': dict.fromkeys(FILES, hostile_file),
     'hostile_settings': dict.fromkeys(SETTINGS, hostile_setting)}
