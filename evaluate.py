@@ -24,8 +24,6 @@ import re
 import statistics
 import sys
 import zlib
-from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 
 from nanoencoder import figures, losses, paper
@@ -33,19 +31,19 @@ from nanoencoder.durable import expect, locked, read_json, remove_temporaries, s
 from nanoencoder.metrics import KINDS, both_scores
 from nanoencoder.protocols import (PROTOCOLS, Cell, Run, grouped, key_of, lr_text, make_cells, paired,
                                    run_name, shared_means)
-from nanoencoder.settings import check, parse, run_main, setting
+from nanoencoder.settings import check, check_value, parse, quoted, run_main, setting
 
 VERSION = 2     # of scores.json: with another, runs are scored again
 SPLITS = ('validation', 'test')
 RESULTS = dict.fromkeys(SPLITS, {'score': float, 'scores_i': list})     # the form of results.json
-STANDARD = dict.fromkeys(SPLITS, {'score': float, 'ids': list, 'numerators': list, 'denominators': list})
+STANDARD = dict.fromkeys(SPLITS, dict(score=float, ids=[str], numerators=[float], denominators=[float]))
 USUAL = {'', 'fine-tuned', 'fp32'}     # kinds and weights that a table need not mention
 ABOUT = {'kind': str, 'weights': str, 'data': str, 'settings': dict, 'grid': [[float]],   # of run.json
          'pretraining': {'phases': [list], 'mask_ratio': float, 'step': int, 'flops': float},
          'sha256': dict, 'scheme': str, 'trained_on': str}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
     results: str = ''                   # folder of scores in the authors' format; only read
@@ -62,7 +60,7 @@ class Settings:
     def __post_init__(self):
         check(self)
         if strange := [name for name in self.models + self.datasets if type(name) is not str]:
-            raise ValueError(f'models and datasets are names, not {str(strange[0]):.80}')
+            raise ValueError(f'models and datasets are names, not {quoted(strange[0])}')
 
     def asks_for(self, model, dataset):
         return model in (self.models or [model]) and dataset in (self.datasets or [dataset])
@@ -122,12 +120,13 @@ def read_tree(cfg, root, read, problems):
     folders = sorted(Path(root).glob('*/*/*/[!.]*')) if root else ()
     for folder in tqdm(folders, delay=2, disable=None, leave=False):
         model, kind, dataset, name = folder.parts[-4:]
-        if not cfg.asks_for(model, dataset):
-            continue
+        failed = name.removesuffix('.error.txt')
+        if not cfg.asks_for(model, dataset) or failed != name and folder.with_name(failed).exists():
+            continue    # not asked for, or it failed and has been done since
         try:
-            if name.endswith('.error.txt'):
+            if failed != name:
                 error = folder.read_text(encoding='utf-8', errors='replace').strip().rpartition('\n')[2]
-                raise ValueError(f'{folder.parent}: {name.removesuffix(".error.txt")} failed: {error}')
+                raise ValueError(f'{folder.parent}: {failed} failed: {error}')
             match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', name)
             if not match or kind not in KINDS:
                 raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
@@ -147,16 +146,14 @@ def read_runs(cfg, problems):
     """The Runs of --runs, or of predictions and results. Whatever a grid lacks is a problem."""
     if cfg.runs and cfg.protocol == 'standard':
         raise ValueError('runs: raw scores have no instances to resample; take --protocol=paper')
-    if cfg.runs:
-        runs = [run for run in paper.read_runs(cfg.runs) if cfg.asks_for(run.model, run.dataset)]
-    else:
-        runs = read_trees(cfg, problems)
+    runs = paper.read_runs(cfg.runs) if cfg.runs else read_trees(cfg, problems)
+    runs = [run for run in runs if cfg.asks_for(run.model, run.dataset)]
     for name in ('model', 'dataset'):
         if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
-            problems.append(f'{name}s: there is no {", ".join(sorted(map(str, absent)))}')
+            problems.append(f'{name}s: there is no {", ".join(map(quoted, sorted(absent)))}')
     if not runs:
-        where = cfg.runs or cfg.results or cfg.predictions
-        raise ValueError('; '.join([f'{where}: no runs there', *problems[:2]]))
+        raise ValueError('; '.join([f'{cfg.runs or cfg.results or cfg.predictions}: no runs there',
+                                    *problems[:2]]))
     return runs
 
 
@@ -166,9 +163,9 @@ def read_trees(cfg, problems):
         (cfg.predictions, read_predictions), (cfg.results, read_results)))
     if alone := sum(run.test is None for run in theirs):
         problems.append(f'{cfg.results}: {alone:,} runs have results.json alone: take --protocol=paper')
-    identity = attrgetter('model', 'task', 'dataset', 'lr', 'seed')
-    scored = set(map(identity, ours))
-    others = [run for run in theirs if identity(run) not in scored]
+    names = 'model', 'task', 'dataset', 'lr', 'seed'
+    scored = grouped(ours, *names)
+    others = [run for key, own in grouped(theirs, *names).items() if key not in scored for run in own]
     if twice := len(theirs) - len(others):
         problems.append(f'{cfg.results}: {twice:,} of its runs are in {cfg.predictions}, too; read there')
     runs = ours + [run for run in others if run.test is not None]
@@ -279,9 +276,7 @@ def compare(cfg, first, second, problems):
               f'{"no p value" if p is None else f"p = {p:.4f}"}   '
               f'n = {a.runs[0].n:,}, {len(a.scores)} and {len(b.scores)} seeds')
     if None in values:
-        print('No p value with one seed of a model: the interval shows only what the choice of instances '
-              'does, and\nanother seed may turn the sign. Such a test calls every third pair of equal models '
-              'different.')
+        print('No p value with one seed of a model: another seed may turn the sign.')
 
 
 # ------------------------------------------------------------------------------------------------- figures
@@ -312,9 +307,7 @@ def points_of_rates(cfg, problems):
 
 def figure(cfg, name, folders, problems):
     """Write <out>/<name>.png."""
-    names = (*figures.AGAINST, 'bars', 'lr', 'switch', 'summary')
-    if name not in names:
-        raise ValueError(f'figure is one of {", ".join(names)}, not {name!r}')
+    check_value('figure', str, name, choices=(*figures.AGAINST, 'bars', 'lr', 'switch', 'summary'))
     if cfg.published and name in ('lr', 'switch', 'summary'):
         raise ValueError(f'figure {name}: the paper publishes no numbers for it; leave --published out')
     if bool(folders) != (name in ('switch', 'summary')):
@@ -329,10 +322,9 @@ def figure(cfg, name, folders, problems):
             for (model, _, dataset), cell in cells.items() if cell.runs])
     elif name == 'lr':
         drawn = figures.curves(points_of_rates(cfg, problems), 'learning rate', 'log')
-    elif name == 'bars':
-        drawn = figures.bars(points_of_models(cfg, problems))
     else:
-        drawn = figures.against(name, points_of_models(cfg, problems))
+        points = points_of_models(cfg, problems)
+        drawn = figures.bars(points) if name == 'bars' else figures.against(name, points)
     path = Path(cfg.out, f'{name}.png')
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, bbox_inches='tight')
@@ -341,17 +333,19 @@ def figure(cfg, name, folders, problems):
 
 def export(cfg, target, problems):
     """Write the scores of all predictions in the format of the paper's authors."""
+    Path(target).mkdir(parents=True, exist_ok=True)
     count = 0
-    for _, folder, about, scores in read_tree(cfg, cfg.predictions, read_predictions, problems):
-        prefix = f'{about["trained_on"]}_' if about.get('trained_on') else ''
-        path = Path(target, *folder.parts[-4:-1], prefix + folder.name, 'results.json')
-        content = {split: scores[split]['paper'] for split in SPLITS}
-        if path.exists() and read_json(path) != content:
-            raise ValueError(f'{path}: has other scores; remove it, or export into another folder')
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(path.parent)
-        write_json(path, content, indent=None)
-        count += 1
+    with locked(target, '.export.lock'):
+        for _, folder, about, scores in read_tree(cfg, cfg.predictions, read_predictions, problems):
+            prefix = f'{about["trained_on"]}_' if about.get('trained_on') else ''
+            path = Path(target, *folder.parts[-4:-1], prefix + folder.name, 'results.json')
+            content = {split: scores[split]['paper'] for split in SPLITS}
+            if path.exists() and read_json(path) != content:
+                raise ValueError(f'{path}: has other scores; remove it, or export into another folder')
+            path.parent.mkdir(parents=True, exist_ok=True)
+            remove_temporaries(path.parent)
+            write_json(path, content, indent=None)
+            count += 1
     print(f'{target}: {count:,} runs')
 
 

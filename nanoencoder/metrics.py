@@ -10,6 +10,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 from nanoencoder.durable import expect
+from nanoencoder.settings import quoted
 
 
 def entities(tags, scheme='conlleval'):
@@ -23,7 +24,7 @@ def entities(tags, scheme='conlleval'):
     for i, tag in enumerate([*tags, 'O']):
         prefix, _, this = tag.partition('-')
         if tag != 'O' and (prefix not in ('B', 'I') or not this):
-            raise ValueError(f'tag {tag!r} is neither O nor B-TYPE nor I-TYPE')
+            raise ValueError(f'tag {quoted(tag)} is neither O nor B-TYPE nor I-TYPE')
         continues = prefix == 'I' and this == kind
         begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues,
                   'IOB2': prefix == 'B',
@@ -75,10 +76,8 @@ def token_f1(pred, gold):
 
 
 def best(score, pred, golds):
-    """The best score over the gold answers; a question without any has the empty answer, as in SQuAD v2.
-
-    Like the official script, golds that normalise to nothing are left out unless all do.
-    """
+    """The best score over the gold answers; as in SQuAD's script, without those that normalise to nothing.
+    Where none is left, the answer is the empty one."""
     return max(score(pred, gold) for gold in [gold for gold in golds if normalise(gold)] or [''])
 
 
@@ -161,18 +160,25 @@ def paper_ndcg(row):
     return ndcg_of_ties(relevant(row), row['docs'], row['scores'], tied)
 
 
-def is_ranking(row):
+def check_tags(row, where):
+    if len(row['gold']) != len(row['pred']):
+        raise ValueError(f'{where} has not as many tags in both')
+
+
+def check_ranking(row, where):
     docs, scores, tied = row['docs'], row['scores'], row.get('tied') or {'size': 1, 'grades': []}
-    expect(tied, {'size': int, 'grades': [float]}, 'tied')
+    expect(tied, {'size': int, 'grades': [float]}, f'{where}: tied')
     numbers = [*scores, *row['gold'].values(), *tied['grades']]
-    return (all(type(x) in (int, float) and math.isfinite(x) for x in numbers) and tied['size'] > 0
-            and len(set(docs)) == len(docs) == len(scores) and scores == sorted(scores, reverse=True))
+    if not (all(type(x) in (int, float) and math.isfinite(x) for x in numbers)
+            and len(set(docs)) == len(docs) == len(scores) and scores == sorted(scores, reverse=True)):
+        raise ValueError(f'{where} has not different docs, best first, with a finite score each')
+    if tied['size'] < max(1, len(tied['grades'])):
+        raise ValueError(f'{where}: tied: more grades than documents')
 
 
 class Kind(NamedTuple):
     form: dict          # of a row of predictions, as `durable.expect` asks for it
-    words: str          # what else it must be
-    holds: Callable     # row of that form -> whether it is
+    check: Callable     # (row of that form, where) -> None; a ValueError begins with where
     standard: Callable  # (rows, scheme) -> (name, numerators, denominators, {name: score})
     metric: str         # the paper's
     paper: Callable     # row -> the authors' score of it; a run's is the mean
@@ -180,24 +186,18 @@ class Kind(NamedTuple):
 
 LABEL, ID = (str, int, float, bool), {'id': (str, int)}
 KINDS = {
-    'SC': Kind(ID | {'gold': LABEL, 'pred': LABEL}, '', bool,
+    'SC': Kind(ID | {'gold': LABEL, 'pred': LABEL}, lambda row, where: None,
                score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
-    'TC': Kind(ID | {'gold': [str], 'pred': [str]}, 'as many tags in both',
-               lambda row: len(row['gold']) == len(row['pred']),
-               score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),  # "O" is a label, too
-    'QA': Kind(ID | {'golds': [str], 'pred': str}, '', bool,
+    'TC': Kind(ID | {'gold': [str], 'pred': [str]}, check_tags,     # "O" is a label, too
+               score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),
+    'QA': Kind(ID | {'golds': [str], 'pred': str}, lambda row, where: None,
                score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
-    'IR': Kind(ID | {'gold': dict, 'docs': [str], 'scores': [float]},
-               'different docs, best first, with a finite score each', is_ranking,
+    'IR': Kind(ID | {'gold': dict, 'docs': [str], 'scores': [float]}, check_ranking,
                score_rankings, 'NDCG@10', paper_ndcg)}
 
 
 def standard_scores(kind, rows, scheme='IOB2'):
-    """(name, numerators, denominators, {name: score}) of a run's instances.
-
-    The score is sum(numerators) / sum(denominators): of counts, so that it can be resampled. The dict has
-    other scores of the whole run, as fractions of 1, and counts of entities or questions.
-    """
+    """(name, numerators, denominators, {name: other score}) of instances, whose score is sum / sum."""
     return KINDS[kind].standard(rows, scheme)
 
 
@@ -205,8 +205,7 @@ def both_scores(kind, rows, scheme):
     """(name, {'standard': .., 'paper': ..} as in scores.json). ValueError names a row of another form."""
     for number, row in enumerate(rows, 1):
         expect(row, KINDS[kind].form, f'line {number}')
-        if not KINDS[kind].holds(row):
-            raise ValueError(f'line {number} has not {KINDS[kind].words}')
+        KINDS[kind].check(row, f'line {number}')
     name, above, below, others = standard_scores(kind, rows, scheme)
     by_row = [KINDS[kind].paper(row) for row in rows]
     return name, {'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,

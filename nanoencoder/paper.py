@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nanoencoder.metrics import KINDS
 from nanoencoder.protocols import Run
+from nanoencoder.settings import quoted
 
 FOLDER = Path(__file__).parent.parent / 'configs/paper'
 DATASETS = {  # the authors' folder: the paper's word
@@ -47,14 +48,17 @@ def published(model, task, dataset, keys):
 def read_runs(path):
     """Raw scores of runs, model,task,dataset,lr,seed,validation,test. Empty cells are unknown."""
     def number(text):
-        if text and not abs(float(text)) < 1e6:
-            raise ValueError(f'{text:.80} is no score')
-        return float(text) if text else None
+        if not abs(float(text)) < 1e6:
+            raise ValueError(f'{quoted(text)} is out of range')
+        return float(text)
+
+    def known(text):
+        return number(text) if text else None
     with open(path, newline='', encoding='utf-8') as file:
         reader = csv.DictReader(file)
         try:
-            return [Run(row['model'], row['task'], row['dataset'], number(row['lr'] or 'none'),
-                        int(row['seed']), number(row['validation']), number(row['test']),
+            return [Run(row['model'], row['task'], row['dataset'], number(row['lr']),
+                        int(row['seed']), known(row['validation']), known(row['test']),
                         KINDS[row['task']].metric) for row in reader]
         except (LookupError, ValueError, TypeError, csv.Error) as error:
-            raise ValueError(f'{path}, line {reader.line_num}: not a table of runs: {error!s:.80}') from None
+            raise ValueError(f'{path}, line {reader.line_num}: not a table of runs: {error}') from None

@@ -150,20 +150,21 @@ def standard_cell(mean, draws, scores, noise, cfg, runs=()):
 
 
 def average(cells, cfg):
-    """The Cell of several datasets' mean, over the seeds that all have; None if there are none.
+    """The Cell of several datasets' mean; only runs of seeds that all have count. None if there are none.
 
-    Datasets have different instances, which are drawn independently. They have the same seeds, which may be
-    lucky in all of them: the seeds' share is that of the averages of each seed, as of one dataset's scores,
-    and the noise in these averages is the mean of the datasets' noise over their number.
+    Instances are drawn for each dataset apart. The same seed may be lucky in all of them: the seeds' share is
+    that of each seed's average, and the noise in it is the mean of the datasets' noise over their number.
     """
     if len(cells) == 1:
         return cells[0]
-    seeds = sorted(set.intersection(*(set(cell.scores) for cell in cells)))
-    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in seeds}
-    if not seeds:
+    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells)
+              for seed in sorted(set.intersection(*(set(cell.scores) for cell in cells)))}
+    if not scores:
         return None
     if cells[0].draws is None:
         return Cell(*of_seeds(scores), None, scores)
+    cells = [make_cell([run for run in cell.runs if run.seed in scores], cfg)
+             if cell.scores.keys() != scores.keys() else cell for cell in cells]
     return standard_cell(statistics.fmean(cell.mean for cell in cells),
                          np.mean([cell.draws for cell in cells], 0), scores,
                          sum(cell.noise for cell in cells) / len(cells) ** 2, cfg)
@@ -266,10 +267,9 @@ def with_seeds(draws, arms, cfg, *key):
 
     arms  [(scores of S seeds, their `seed_noise`)] of one model, of a difference, or of two models apart
 
-    Draws and scores both contain the instances' noise, so it is taken off the scores' variance; where that is
-    less, the draws are narrowed by what is missing. Of the noise (S - 1) / (S + 1) is taken off, not all:
-    few seeds happen to be close together, and one would believe too much. docs/protocols.md has the numbers.
-    One seed does not say anything.
+    Draws and scores both contain the instances' noise: (S - 1) / (S + 1) of it is taken off the scores'
+    variance. docs/protocols.md says why not all. Where the scores vary less than that, the variance of the
+    draws is reduced by what is missing. One seed does not say anything.
     """
     arms = [(scores, noise, len(scores)) for scores, noise in arms if len(scores) > 1]
     shares = [(statistics.variance(scores) - noise * (S - 1) / (S + 1)) / S for scores, noise, S in arms]
@@ -285,9 +285,8 @@ def with_seeds(draws, arms, cfg, *key):
 def paired(a, b, cfg):
     """(low, high, p) of Cell b - a, on the same resampled instances; seed by seed where both have the same.
 
-    A seed fixes the order of the data and the head's weights: two models' runs of it go up and down together.
-    Where the seeds are others, each model's add their share. p is None where one of the models was trained
-    with a single seed, which does not say how far another would be from it.
+    Runs of one seed go up and down together: it fixes the order of the data and the head's first weights.
+    Where the seeds are others, each model adds its own share. p is None where a trained model has one seed.
     """
     arms = [(a.scores.values(), a.noise), (b.scores.values(), b.noise)]
     if a.scores.keys() == b.scores.keys():

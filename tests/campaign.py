@@ -11,7 +11,7 @@ To survive means:
     kills        after kill -9, again and again, the same command ends with what an undisturbed one wrote:
                  the same bits, clocks aside, and no other file
     damage       one line that names the damaged file and exit code 2 (evaluate.py: a warning and 1), or the
-                 very same result. Training may read a damaged shard if --verify then names it.
+                 very same result. Training may read a damaged shard (.npy) if --verify then names it.
     disk         where the disk is full, one line that says so and names a file; no temporary file holds
                  space; and with more space the same command ends as if undisturbed
     concurrency  of several starts none ends with 0 while results are missing, and in the end everything is
@@ -198,7 +198,7 @@ def damaged(trial, case):
     try:
         unharmed(trial, job, path, how, done)
     except Failed as error:
-        verified = case == 'train' and trial.start(VERIFY).end()
+        verified = case == 'train' and path.suffix == '.npy' and trial.start(VERIFY).end()
         if not (verified and verified.code == 2 and blames(verified.err, path, trial.folder)):
             raise Failed(f'{what}: exit code 0, {error}') from None
 
@@ -329,7 +329,7 @@ CASES = {
     'kills': dict.fromkeys('prepare parts pretrain pruned branch two grid table export'.split(), killed),
     'damage': dict.fromkeys(DAMAGE, damaged),
     'disk': dict.fromkeys('prepare pretrain pruned grid table'.split(), full_disk),
-    'concurrency': dict.fromkeys('prepare pretrain pruned grid table'.split(), two_starts),
+    'concurrency': dict.fromkeys('prepare pretrain pruned grid table export'.split(), two_starts),
     'reading': dict.fromkeys(('grid', 'pruned'), read_meanwhile),
     'hostile_files': dict.fromkeys(FILES, hostile_file),
     'hostile_settings': dict.fromkeys(SETTINGS, hostile_setting)}

@@ -383,6 +383,19 @@ def test_an_average_shares_its_seeds():
     assert mean.noise == pytest.approx((cells[0].noise + cells[1].noise) / 4)
 
 
+def test_an_average_is_of_the_seeds_that_all_have():
+    """Its mean and draws were over each dataset's own seeds, and only its scatter over the shared ones."""
+    random_, cfg = np.random.default_rng(19), evaluate.Settings(resamples=200)
+    scores = random_.random((2, 3, 50))
+    first, second = (cell('m', own, cfg, dataset=name) for own, name in zip(scores, 'de'))
+    fewer = cell('m', scores[1, 1:], cfg, seeds=(1, 2), dataset='e')
+    both = protocols.average([cell('m', scores[0, 1:], cfg, seeds=(1, 2), dataset='d'), fewer], cfg)
+    mean = protocols.average([first, fewer], cfg)
+    assert mean.mean == pytest.approx(np.mean(list(mean.scores.values()))) and set(mean.scores) == {1, 2}
+    assert (mean.mean, mean.low, mean.high, mean.noise) == (both.mean, both.low, both.high, both.noise)
+    assert set(protocols.average([first, second], cfg).scores) == {0, 1, 2}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('metric, seeds, spread, n', [
     ('accuracy', 3, 0.15, 300), ('F1', 5, 0.5, 300), ('NDCG@10', 5, 0.15, 300)])
@@ -537,6 +550,15 @@ def test_export_writes_the_authors_format_and_overwrites_nothing(predictions):
         assert result.returncode == 2 and str(path) in result.stderr and json.loads(path.read_text()) == other
 
 
+def test_two_exports_do_not_disturb_each_other(predictions):
+    """Each removed the other's temporary files, which was "No such file or directory" there."""
+    (predictions / 'results').mkdir()
+    with locked(predictions / 'results', '.export.lock'):
+        one_line_error(export(predictions), 'results: another process is writing there')
+    assert export(predictions).returncode == 0
+    assert not list((predictions / 'results').rglob('.*'))
+
+
 def test_results_of_retrieval_name_what_was_trained_on(tmp_path):
     row = {'id': 'q', 'gold': {'d1': 1}, 'docs': ['d1', 'd2'], 'scores': [0.5, 0.5]}
     write_predictions(tmp_path / 'predictions/m/IR/nq/lr1e-04_sd0', [row], {'trained_on': 'msmarco_pairs'})
@@ -595,6 +617,35 @@ def test_results_of_commit_7605c98_serve_both_protocols(predictions):
     assert tree(predictions / 'results') == before
 
 
+def test_the_form_of_standard_json(predictions):
+    """An object among the numbers was a TypeError."""
+    assert export(predictions).returncode == 0
+    for path in (predictions / 'results').rglob('results.json'):
+        scores = json.loads((predictions / 'predictions' / path.relative_to(predictions / 'results'))
+                            .with_name('scores.json').read_text())
+        standard = {split: scores[split]['standard'] for split in ('validation', 'test')}
+        path.with_name('standard.json').write_text(json.dumps({'name': scores['name']} | standard))
+    path = predictions / 'results/good/SC/toy/lr1e-04_sd0/standard.json'
+    content = json.loads(path.read_text())
+    content['test']['numerators'][7] = {}
+    path.write_text(json.dumps(content))
+    shutil.rmtree(predictions / 'predictions')
+    result = run_script('evaluate.py', 'table', *options(predictions, f'--results={predictions}/results'))
+    assert result.returncode == 1 and '\npoor' in result.stdout
+    assert f'{path}: test: numerators[7]' in result.stderr and 'Error' not in result.stderr
+
+
+def test_a_run_that_failed_and_was_done_since_is_done(predictions):
+    """What another grid had done since stayed "failed" for ever, with exit code 1."""
+    failed = predictions / 'predictions/good/SC/toy/lr1e-04_sd0.error.txt'
+    failed.write_text('Traceback\nRuntimeError: out of memory\n')
+    result = run_script('evaluate.py', 'table', *options(predictions))
+    assert result.returncode == 0 and not result.stderr
+    shutil.rmtree(failed.with_name('lr1e-04_sd0'))
+    result = run_script('evaluate.py', 'table', *options(predictions))
+    assert result.returncode == 1 and 'lr1e-04_sd0 failed: RuntimeError: out of memory' in result.stderr
+
+
 def test_missing_and_damaged_runs_are_named_and_the_rest_goes_on(predictions):
     folder = predictions / 'predictions/good/SC/toy'
     shutil.rmtree(folder / 'lr1e-04_sd1')
@@ -643,7 +694,9 @@ def test_what_a_killed_scoring_left_goes_and_two_do_not_disturb_each_other(predi
     ('QA', {'id': 0, 'golds': 'a', 'pred': 'a'}, 'golds: a was found where list'),
     ('IR', {'id': 0, 'gold': {'a': 1}, 'docs': ['a'], 'scores': [float('nan')]}, 'a finite score each'),
     ('IR', {'id': 0, 'gold': {'a': 'x'}, 'docs': ['a'], 'scores': [0.5]}, 'a finite score each'),
-    ('IR', {'id': 0, 'gold': {'a': 1}, 'docs': ['a'], 'scores': [0.5], 'tied': [3]}, 'tied: .* dict'),
+    ('IR', {'id': 0, 'gold': {'a': 1}, 'docs': ['a'], 'scores': [0.5], 'tied': [3]}, 'line 1: tied: .* dict'),
+    ('IR', {'id': 0, 'gold': {'a': 1}, 'docs': ['a'], 'scores': [0.5],     # was an NDCG of 1.84
+            'tied': {'size': 1, 'grades': [1, 1, 1]}}, 'line 1: tied: more grades than documents'),
     ('XX', {'id': 0}, 'not named as a run'),
 ])
 def test_predictions_are_asked_for_their_form(predictions, kind, row, words):
@@ -765,9 +818,9 @@ def test_a_run_that_validation_would_choose_must_have_a_test_score(tmp_path):
 
 @pytest.mark.parametrize('line, words', [
     ('m,XX,d,1e-04,0,0.9,0.8', "'XX'"),
-    ('m,SC,d,1e-04,zero,0.9,0.8', "'zero'"), ('m,SC,d,,0,0.9,0.8', "'none'"),
-    ('m,SC,d,nan,0,0.9,0.8', 'no score'),
-    ('m,SC,d,1e-04,0,0.9,inf', 'inf is no score'), ('m' * 200_000 + ',SC,d,1e-04,0,0.9,0.8', 'field'),
+    ('m,SC,d,1e-04,zero,0.9,0.8', "'zero'"), ('m,SC,d,,0,0.9,0.8', "to float: ''"),
+    ('m,SC,d,nan,0,0.9,0.8', "'nan' is out of range"),
+    ('m,SC,d,1e-04,0,0.9,inf', "'inf' is out of range"), ('m' * 200_000 + ',SC,d,1e-04,0,0.9,0.8', 'field'),
     ('m', 'not a table')])
 def test_odd_lines_of_raw_runs_are_named(tmp_path, line, words):
     """Until now the file alone was named, and a long field was a traceback."""

@@ -1,6 +1,5 @@
 # Embedded: "What is the type of NAME?" The context is a docstring's list of parameters as prose; a quarter of
-# the questions has no answer in it. Floor: the share without an answer; `--baseline` answers the sentence
-# that has most of the question's words.
+# the questions has no answer in it. Floor: the share without an answer.
 kind = "QA"
 dataset = "docs_qa"
 source = "docs"
