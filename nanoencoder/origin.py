@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from data import OBJECTIVES, Corpus
 from model import Sizes
+from nanoencoder import shards
 from nanoencoder.checkpoint import TOKENIZER_FILES, fixed
 from nanoencoder.durable import read_json
 from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, read_state, saved_steps
 from nanoencoder.settings import build, flat, leaves
+from nanoencoder.tokenizer import load_tokenizer
 
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, behind the branch
 
@@ -28,7 +30,7 @@ class Origin(NamedTuple):
 
 
 def open_corpus(cfg):
-    """The Corpus of a run. ValueError if it is another tokenizer's, or too small."""
+    """The Corpus of a run. ValueError if it or its tokenizer is damaged, another tokenizer's, or too small."""
     corpus, size = Corpus(cfg.corpus), cfg.model.vocab_size
     has_parent = cfg.branch_from or cfg.weights_from or own_checkpoint(cfg.out, cfg.name)
     padded = has_parent and corpus.meta['vocab_size'] < size  # some decoders have rows that no token uses
@@ -38,6 +40,10 @@ def open_corpus(cfg):
     for name in TOKENIZER_FILES:
         if not (corpus.folder / name).exists():
             raise ValueError(f'{corpus.folder / name}: missing; prepare the corpus again')
+    for name, value in shards.identity(load_tokenizer(str(corpus.folder))).items():
+        if corpus.meta[name] != value:
+            raise ValueError(f'{corpus.folder}: {name} in meta.json is not that of tokenizer.json: damaged; '
+                             'prepare the corpus again')
     if not corpus.num_stretches('train', cfg.context):
         raise ValueError(f'corpus {cfg.corpus} has {corpus.meta["tokens"]:,} tokens, less than one row of '
                          f'{cfg.context}')

@@ -262,6 +262,22 @@ def test_a_step_without_targets_is_loss_zero(settings):
     assert all(line['loss'] == 0 and line['grad_norm'] == 0 for line in log_lines(run_of(cfg)))
 
 
+@pytest.mark.parametrize('name, change, message', [
+    ('tokenizer.json', lambda text: text[:len(text) // 2], 'tokenizer.json: not valid JSON'),
+    ('tokenizer.json', None, 'tokenizer.json: missing'),
+    ('tokenizer_config.json', None, 'tokenizer_config.json: missing'),
+    ('meta.json', lambda text: re.sub(r'"mask_token_id": \d+', '"mask_token_id": 7', text).replace(
+        '"special_ids": [', '"special_ids": [7,'), 'special_ids in meta.json is not that of tokenizer.json')])
+def test_a_damaged_tokenizer_of_a_corpus_is_refused(settings, tmp_path, name, change, message):
+    """Before, a run trained with it, was done, and its checkpoints could not be opened."""
+    cfg = settings(corpus=str(tmp_path / 'corpus'))
+    shutil.copytree(settings().corpus, cfg.corpus)
+    path = Path(cfg.corpus, name)
+    path.write_text(change(path.read_text())) if change else path.unlink()
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), message)
+    assert not run_of(cfg).exists()
+
+
 def test_a_torn_log_and_a_half_written_checkpoint_are_cleared_away(settings):
     cfg = settings()
     pretrain.train(cfg)
