@@ -7,6 +7,7 @@ In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Qwen2, Qwen
 Out: EuroBERT, which transformers 5 has built in; with norms of q and k, a Qwen3 without its causal mask.
 Anything we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
 """
+import errno
 import functools
 import hashlib
 import itertools
@@ -401,7 +402,16 @@ def save(folder, sizes, context, ids, tensors, **more):
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
     write_json(Path(folder, 'config.json'), config | more)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(tensors, Path(folder, 'model.safetensors'), metadata={'format': 'pt'})
+    write_tensors(Path(folder, 'model.safetensors'), tensors, {'format': 'pt'})
+
+
+def write_tensors(path, tensors, metadata=None):
+    """A safetensors file. OSError if the disk is full, for which safetensors has a word of its own."""
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:
+        number = re.search(r'os error (\d+)', str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from None
 
 
 def write_card(folder, *, title, about, rows, use, pipeline, library='transformers', base_model='', note=''):

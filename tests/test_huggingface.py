@@ -1,10 +1,12 @@
 """Hugging Face in and out: transformers is the judge; broken folders are refused in one line."""
 import dataclasses
+import errno
 import functools
 import hashlib
 import http.server
 import json
 import os
+import resource
 import shutil
 import threading
 
@@ -331,6 +333,18 @@ def test_a_config_may_leave_out_or_null_what_its_family_implies(tmp_path):
     checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.sizes == expected.sizes and checkpoint.context == 4_096
     assert checkpoint.ids == {'bos': 0, 'eos': 2, 'pad': 0, 'mask': 0}
+
+
+def test_a_full_disk_is_an_error_of_the_file(tmp_path):
+    """Before, it was safetensors' own, which names none: a traceback in fine-tuning with --save_model."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        with pytest.raises(OSError, match='File too large') as error:
+            huggingface.write_tensors(tmp_path / 'x.safetensors', {'x': torch.zeros(9_999)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert error.value.errno == errno.EFBIG and error.value.filename == str(tmp_path / 'x.safetensors')
 
 
 def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
