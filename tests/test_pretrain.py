@@ -20,7 +20,7 @@ import data
 import pretrain
 from conftest import ROOT, SMALL, arguments, log_lines, one_line_error, replace, run_script, torchrun
 from fill_mask import fill_mask
-from nanoencoder import checkpoint, durable, huggingface
+from nanoencoder import checkpoint, durable, huggingface, origin
 from nanoencoder.checkpoint import fixed
 from nanoencoder.cost import dry_run
 from nanoencoder.durable import sha256
@@ -587,6 +587,30 @@ def test_a_damaged_log_is_one_line(copied, damage, message):
     one_line_error(run_script('pretrain.py', *arguments(cfg)), message)
 
 
+def test_the_sizes_of_a_run_are_known_while_its_checkpoints_come_and_go(copied):
+    """Before, they were read from its newest checkpoint, which a live run may remove just then."""
+    cfg, run = copied
+    (run / '12/state.json').unlink()
+    values = {'name': cfg.name, 'out': cfg.out, 'branch_from': 'of another'}
+    assert origin.inherited(pretrain.Settings, values)['hidden_size'] == 32
+    (run / 'config.json').unlink()  # older by hand: as before
+    with pytest.raises(ValueError, match='12: has no state.json'):
+        origin.inherited(pretrain.Settings, values)
+
+
+def test_a_checkpoint_is_read_and_compared_once(copied, monkeypatch):
+    """Before, fine-tuning parsed state.json three times and computed the weights' sha256 twice."""
+    expected, seen = durable.sha256(copied[1] / '12/model.safetensors'), []
+    for name in ('sha256', 'read_json'):
+        def spied(path, *form, original=getattr(durable, name)):
+            seen.append(Path(path).name)
+            return original(path, *form)
+        monkeypatch.setattr(huggingface, name, spied)
+    opened = open_checkpoint(copied[1])
+    assert opened.digest() == expected and opened.base_model() == ''
+    assert seen.count('state.json') == seen.count('model.safetensors') == 1
+
+
 def test_damaged_lines_behind_the_checkpoint_are_dropped(copied):
     """Before, they refused the start, though no line behind the checkpoint is kept."""
     cfg, run = copied
@@ -781,6 +805,8 @@ def test_rows_that_do_not_divide_are_refused(settings):
         check_rows(replace(cfg, micro_rows=4), 1)
     one_line_error(run_script('pretrain.py', 'configs/610m_clm.py', '--dry_run', '--world_size=7'),
                    'rows_per_step 1152 must be a multiple of the 7')
+    one_line_error(run_script('pretrain.py', 'configs/tiny.py', '--dry_run', '--world_size=0'),
+                   '--world_size: world_size must be from 1 to 1000000')
     with pytest.raises(ValueError, match='take 1152 processes'):  # at once, not after a billion candidates
         check_rows(replace(cfg, rows_per_step=1152), 10 ** 9)
 
