@@ -43,6 +43,7 @@ INDEX = 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
 STATE = {'step': int, 'seconds': float, 'fixed': dict, 'settings': dict, 'sha256': dict, 'base_model': str,
          'origin': str, 'logged_from': int}  # state.json's form
+CHANGED = 'if that was meant, remove state.json: it is a folder of weights then'
 LARGE = ('model.safetensors', 'optimizer.safetensors')  # files that take time to compare
 
 
@@ -54,6 +55,7 @@ class Checkpoint:
     sizes: Sizes
     context: int     # tokens it reads at once, at most
     ids: dict        # {'bos', 'eos', 'pad', 'mask': int}, 0 where config.json has none
+    state: dict      # of state.json, {} where there is none
 
     @property
     def has_tokenizer(self):
@@ -77,11 +79,12 @@ class Checkpoint:
             if missing := [path.name for path in paths if not path.exists()]:
                 raise ValueError(f'{self.name}: has no {missing[0]} on the hub; pickles (.bin) are not read')
         elif compare:
-            read_state(self.folder, but=('optimizer.safetensors',))
+            compare_files(self.folder, self.state, but=('optimizer.safetensors',))
 
     def digest(self):
-        """sha256 of the weights: the file's, or that of its shards' sha256."""
-        digests = [sha256(path) for path in weight_files(self.folder)]
+        """sha256 of the weights: the file's, which `fetch` compared, or that of its shards' sha256."""
+        known = self.state.get('sha256', {})
+        digests = [known.get(path.name) or sha256(path) for path in weight_files(self.folder)]
         return digests[0] if len(digests) == 1 else hashlib.sha256(''.join(digests).encode()).hexdigest()
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
@@ -106,9 +109,7 @@ class Checkpoint:
 
     def base_model(self):
         """The hub id that the weights come from in the end, '' if none is known."""
-        if is_hub_id(self.name):
-            return self.name
-        return read_state(self.folder, but=LARGE).get('base_model', '')
+        return self.name if is_hub_id(self.name) else self.state.get('base_model', '')
 
     def described(self):
         """In words that also hold on other machines: the hub id, or the run and its step."""
@@ -124,8 +125,8 @@ def open_checkpoint(name, weights=True):
     gets the weights. ValueError where a file is not what the state.json beside it says.
     """
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
-    read_state(folder, but=LARGE)
-    checkpoint = Checkpoint(str(name), folder, *read_config(folder))
+    state = read_state(folder, but=LARGE)
+    checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
     if weights:
         checkpoint.fetch()
     return checkpoint
@@ -181,7 +182,7 @@ def digest_of(state):
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def read_state(folder, but=(), advice='if that was meant, remove state.json: it is a folder of weights then'):
+def read_state(folder, but=(), advice=CHANGED):
     """state.json of one of our checkpoints, {} if it has none, after the files have been compared with it.
 
     Behind step logged_from the log has a line for each step; before it was written, logs could have gaps.
@@ -189,18 +190,23 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: it 
     but     names of files that are not compared, as they are not read or another process compares them
     advice  what the ValueError says to do where a file is not what was written
     """
-    path, changed = folder / 'state.json', f'missing, cut short or changed since it was written; {advice}'
+    path = folder / 'state.json'
     if not path.exists():
         return {}
     said = read_json(path)
     if 'digest' in said and said['digest'] != digest_of(said):  # older ones have none
-        raise ValueError(f'{path}: {changed}')
+        raise ValueError(f'{path}: changed since it was written; {advice}')
     state = {'base_model': '', 'origin': 'unknown', 'logged_from': said.get('step')} | said
     expect(state, STATE, path)
-    for name, digest in state['sha256'].items():
-        if name not in but and not ((folder / name).is_file() and sha256(folder / name) == digest):
-            raise ValueError(f'{folder / name}: {changed}')
+    compare_files(folder, state, but, advice)
     return state
+
+
+def compare_files(folder, state, but=(), advice=CHANGED):
+    """ValueError if a file is not the one that state.json, where there is one, lists."""
+    for name, digest in state.get('sha256', {}).items():
+        if name not in but and not ((folder / name).is_file() and sha256(folder / name) == digest):
+            raise ValueError(f'{folder / name}: missing, cut short or changed since it was written; {advice}')
 
 
 def read_config(folder):
