@@ -135,7 +135,8 @@ def remove_temporaries(folder, name='*'):
 @contextlib.contextmanager
 def locked(folder, name='.lock'):
     """BlockingIOError where another process is at work. The lock goes with its process, whatever ends it."""
-    path, busy = Path(folder, name), BlockingIOError(f'{folder}: another process is writing there')
+    path, what = Path(folder, name), Path(folder, name[1:-5])  # .run.lock is that of `run`, .lock of all
+    busy = BlockingIOError(f'{what}: another process is writing there')
     with open(path, 'w') as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -43,7 +43,6 @@ INDEX = 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
 STATE = {'step': int, 'seconds': float, 'fixed': dict, 'settings': dict, 'sha256': dict, 'base_model': str,
          'origin': str, 'logged_from': int}  # state.json's form
-CHANGED = 'if that was meant, remove state.json: it is a folder of weights then'
 LARGE = ('model.safetensors', 'optimizer.safetensors')  # files that take time to compare
 
 
@@ -79,10 +78,10 @@ class Checkpoint:
             if missing := [path.name for path in paths if not path.exists()]:
                 raise ValueError(f'{self.name}: has no {missing[0]} on the hub; pickles (.bin) are not read')
         elif compare:
-            compare_files(self.folder, self.state, but=('optimizer.safetensors',))
+            read_state(self.folder, but=('optimizer.safetensors',))
 
     def digest(self):
-        """sha256 of the weights: the file's, which `fetch` compared, or that of its shards' sha256."""
+        """sha256 of the weights: the file's, which has been compared, or that of its shards' sha256."""
         known = self.state.get('sha256', {})
         digests = [known.get(path.name) or sha256(path) for path in weight_files(self.folder)]
         return digests[0] if len(digests) == 1 else hashlib.sha256(''.join(digests).encode()).hexdigest()
@@ -125,10 +124,10 @@ def open_checkpoint(name, weights=True):
     gets the weights. ValueError where a file is not what the state.json beside it says.
     """
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
-    state = read_state(folder, but=LARGE)
+    state = read_state(folder, but=('optimizer.safetensors',) if weights else LARGE)
     checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
     if weights:
-        checkpoint.fetch()
+        checkpoint.fetch(compare=False)
     return checkpoint
 
 
@@ -182,7 +181,7 @@ def digest_of(state):
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def read_state(folder, but=(), advice=CHANGED):
+def read_state(folder, but=(), advice='if that was meant, remove state.json: it is a folder of weights then'):
     """state.json of one of our checkpoints, {} if it has none, after the files have been compared with it.
 
     Behind step logged_from the log has a line for each step; before it was written, logs could have gaps.
@@ -198,15 +197,10 @@ def read_state(folder, but=(), advice=CHANGED):
         raise ValueError(f'{path}: changed since it was written; {advice}')
     state = {'base_model': '', 'origin': 'unknown', 'logged_from': said.get('step')} | said
     expect(state, STATE, path)
-    compare_files(folder, state, but, advice)
-    return state
-
-
-def compare_files(folder, state, but=(), advice=CHANGED):
-    """ValueError if a file is not the one that state.json, where there is one, lists."""
-    for name, digest in state.get('sha256', {}).items():
+    for name, digest in state['sha256'].items():
         if name not in but and not ((folder / name).is_file() and sha256(folder / name) == digest):
             raise ValueError(f'{folder / name}: missing, cut short or changed since it was written; {advice}')
+    return state
 
 
 def read_config(folder):

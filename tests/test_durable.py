@@ -77,9 +77,10 @@ def test_who_writes_names_the_file(tmp_path, writer):
 
 
 def test_one_process_has_a_lock_and_takes_it_away(tmp_path):
-    with durable.locked(tmp_path), pytest.raises(BlockingIOError, match='another process is writing'):
-        with durable.locked(tmp_path):
-            pass
+    for name, what in (('.lock', tmp_path), ('.lr1_sd0.lock', tmp_path / 'lr1_sd0')):
+        with durable.locked(tmp_path, name), pytest.raises(BlockingIOError, match=f'^{what}: another'):
+            with durable.locked(tmp_path, name):
+                pass
     assert not list(tmp_path.iterdir())
 
 

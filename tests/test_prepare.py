@@ -359,7 +359,7 @@ def test_two_processes_do_not_write_one_part(tmp_path):
     cfg = small(fineweb(tmp_path / 'data'), tmp_path / 'out')
     (tmp_path / 'out').mkdir()
     with locked(tmp_path / 'out', '.part_001_of_002.lock'):
-        with pytest.raises(ValueError, match='another process is writing there'):
+        with pytest.raises(BlockingIOError, match='another process is writing there'):
             prepared(cfg, 1, 2)
         prepared(cfg, 0, 2)
     for part in (-2, 2):
