@@ -117,8 +117,7 @@ def whole_folder(folder):
         error.filename = error.filename or str(folder)
         raise
     finally:
-        for path in temporary.parent.glob(f'{temporary.name}*'):
-            shutil.rmtree(path, ignore_errors=True)
+        remove_temporaries(folder.parent, temporary.name[1:-4])
     sync(folder.parent)
 
 
@@ -129,7 +128,7 @@ def remove_temporaries(folder, name='*'):
         if path.name.endswith('.tmp.old.tmp') and not replaced.exists():
             path.rename(replaced)  # killed before the new folder took its place
         else:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
 @contextlib.contextmanager

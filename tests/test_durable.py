@@ -1,6 +1,7 @@
 """Files that survive a kill, locks, and what is asked of a file that was read."""
 import errno
 import fcntl
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,22 @@ def test_a_kill_between_two_renames_loses_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ['run.3', 'there']
     assert (tmp_path / 'run.3/was').read_text() == '.run.3.ab.tmp.old.tmp'
     assert (tmp_path / 'there/was').read_text() == 'there'
+
+
+def test_an_interrupt_between_two_renames_loses_nothing(tmp_path, monkeypatch):
+    """Before, the folder that was moved aside was removed on the way out."""
+    rename = Path.rename
+    (tmp_path / 'run').mkdir()
+    (tmp_path / 'run/was').write_text('')
+
+    def interrupted(path, target):
+        if target == tmp_path / 'run' and not path.name.endswith('.old.tmp'):
+            raise KeyboardInterrupt
+        return rename(path, target)
+    monkeypatch.setattr(Path, 'rename', interrupted)
+    with pytest.raises(KeyboardInterrupt), durable.whole_folder(tmp_path / 'run'):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ['run'] and (tmp_path / 'run/was').exists()
 
 
 @pytest.mark.parametrize('writer', [durable.whole_file, durable.whole_folder])
