@@ -208,7 +208,7 @@ def inherited(cls, values):
     sizes = open_checkpoint(said['weights_from'], weights=False).sizes
     meta = Path(said['corpus']) / 'meta.json'
     if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
-        vocab_size = max(sizes.vocab_size, read_json(meta)['vocab_size'])
+        vocab_size = max(sizes.vocab_size, read_json(meta, {'vocab_size': int})['vocab_size'])
         sizes = dataclasses.replace(sizes, vocab_size=vocab_size)
     return {'name': name} | flat(sizes)
 

@@ -598,6 +598,14 @@ def test_the_sizes_of_a_run_are_known_while_its_checkpoints_come_and_go(copied):
         origin.inherited(pretrain.Settings, values)
 
 
+def test_a_corpus_that_says_no_vocabulary_is_named_before_a_run_has_its_sizes(copied, tmp_path):
+    """A KeyError, which nobody turns into words."""
+    cfg, run = copied
+    durable.write_json(tmp_path / 'meta.json', {})
+    one_line_error(run_script('pretrain.py', '--name=new', f'--weights_from={run}', f'--corpus={tmp_path}'),
+                   'meta.json: has no vocab_size')
+
+
 def test_a_checkpoint_is_read_and_compared_once(copied, monkeypatch):
     """Before, fine-tuning parsed state.json three times and computed the weights' sha256 twice."""
     expected, seen = durable.sha256(copied[1] / '12/model.safetensors'), []
