@@ -124,10 +124,6 @@ class Corpus:
             raise ValueError(f'{shard}: damaged: holds id {tokens.max()}, beyond the vocabulary of {size}')
         return tokens.astype(np.int64)
 
-    def verify(self):
-        """Count all that meta.json says again. ValueError names what differs."""
-        shards.verify(self.folder)
-
 
 def permute(index, n, seed, epoch):
     """Where a keyed permutation of range(n) sends each index: a Feistel network in O(1) memory.
@@ -259,7 +255,7 @@ def main():
     from nanoencoder import prepare
     cfg, actions = parse(prepare.Settings, sys.argv[1:], prepare.ACTIONS)
     if actions.verify:
-        Corpus(cfg.out).verify()
+        shards.verify(Corpus(cfg.out).folder)
     elif actions.train_tokenizer:
         prepare.train_tokenizer(cfg, actions.train_tokenizer)
     else:

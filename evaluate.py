@@ -96,7 +96,7 @@ def read_predictions(folder, kind):
     stated = scores.pop('digest', None), scores.get('version'), scores.get('sha256')
     if stated != (key_of(json.dumps(scores)), VERSION, digests) or (folder / '.scores.lock').exists():
         scores = {'version': VERSION, 'sha256': digests} | score(folder, kind, about.get('scheme') or 'IOB2')
-        with contextlib.suppress(ValueError), locked(folder, '.scores.lock'):   # else another writes the same
+        with contextlib.suppress(BlockingIOError), locked(folder, '.scores.lock'):   # or another writes them
             remove_temporaries(folder, path.name)
             write_json(path, scores | {'digest': key_of(json.dumps(scores))}, indent=None)
     return about, scores

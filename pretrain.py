@@ -113,7 +113,7 @@ class Settings:
 
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),
-           'world_size': (1, 'processes that --dry_run counts with'),
+           'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6),
            'tracker': ('', 'send the log to tensorboard or wandb, too')}
 
 

@@ -9,7 +9,6 @@ import math
 import shutil
 
 import torch
-from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from data import OBJECTIVES, objective_at
@@ -99,7 +98,7 @@ def save_checkpoint(run, model, optimizer, state, corpus, cfg, world):
         del weights
         remembered = gather(moments(model, optimizer), world.rank)
         if world.rank == 0:
-            save_file(remembered, temporary / 'optimizer.safetensors')
+            huggingface.write_tensors(temporary / 'optimizer.safetensors', remembered)
             for name in TOKENIZER_FILES:
                 shutil.copyfile(corpus.folder / name, temporary / name)
             state['sha256'] = {path.name: sha256(path) for path in sorted(temporary.iterdir())}

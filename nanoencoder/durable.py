@@ -78,6 +78,9 @@ def whole_file(path):
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     sync(temporary.parent)
@@ -110,34 +113,41 @@ def whole_folder(folder):
         except OSError:
             if not folder.exists():
                 raise
+    except OSError as error:
+        error.filename = error.filename or str(folder)
+        raise
     finally:
-        for path in temporary.parent.glob(f'{temporary.name}*'):
-            shutil.rmtree(path, ignore_errors=True)
+        remove_temporaries(folder.parent, temporary.name[1:-4])
     sync(folder.parent)
 
 
 def remove_temporaries(folder, name='*'):
-    """What killed processes left half-written in a folder, of all files and folders or of one name."""
+    """Remove what killed processes left half-written in a folder, of all files and folders or of one name."""
     for path in Path(folder).glob(f'.{name}.*tmp'):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        replaced = path.with_name(path.name[1:].rsplit('.', 4)[0])
+        if path.name.endswith('.tmp.old.tmp') and not replaced.exists():
+            path.rename(replaced)  # killed before the new folder took its place
+        else:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
 @contextlib.contextmanager
 def locked(folder, name='.lock'):
-    """Refuse to go on where another process is at work. The lock goes with its process, whatever ends it."""
-    path, no_locks = Path(folder, name), (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+    """BlockingIOError where another process is at work. The lock goes with its process, whatever ends it."""
+    path, what = Path(folder, name), Path(folder, name[1:-5])  # .run.lock is that of `run`, .lock of all
+    busy = BlockingIOError(f'{what}: another process is writing there')
     with open(path, 'w') as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
-                raise BlockingIOError  # its owner has just left, and taken the file with it
         except BlockingIOError:
-            raise ValueError(f'{folder}: another process is writing there') from None
+            raise busy from None
         except OSError as error:
-            if error.errno not in no_locks:
+            if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
                 raise
             print(f'{folder}: no locks on this file system ({error.strerror}): one process at a time may '
                   'write there', file=sys.stderr)
+        if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
+            raise busy  # its owner has just left, and taken the file with it
         try:
             yield
         finally:

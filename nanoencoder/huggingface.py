@@ -7,6 +7,7 @@ In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Qwen2, Qwen
 Out: EuroBERT, which transformers 5 has built in; with norms of q and k, a Qwen3 without its causal mask.
 Anything we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
 """
+import errno
 import functools
 import hashlib
 import itertools
@@ -53,6 +54,7 @@ class Checkpoint:
     sizes: Sizes
     context: int     # tokens it reads at once, at most
     ids: dict        # {'bos', 'eos', 'pad', 'mask': int}, 0 where config.json has none
+    state: dict      # of state.json, {} where there is none
 
     @property
     def has_tokenizer(self):
@@ -79,8 +81,9 @@ class Checkpoint:
             read_state(self.folder, but=('optimizer.safetensors',))
 
     def digest(self):
-        """sha256 of the weights: the file's, or that of its shards' sha256."""
-        digests = [sha256(path) for path in weight_files(self.folder)]
+        """sha256 of the weights: the file's, which has been compared, or that of its shards' sha256."""
+        known = self.state.get('sha256', {})
+        digests = [known.get(path.name) or sha256(path) for path in weight_files(self.folder)]
         return digests[0] if len(digests) == 1 else hashlib.sha256(''.join(digests).encode()).hexdigest()
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
@@ -105,9 +108,7 @@ class Checkpoint:
 
     def base_model(self):
         """The hub id that the weights come from in the end, '' if none is known."""
-        if is_hub_id(self.name):
-            return self.name
-        return read_state(self.folder, but=LARGE).get('base_model', '')
+        return self.name if is_hub_id(self.name) else self.state.get('base_model', '')
 
     def described(self):
         """In words that also hold on other machines: the hub id, or the run and its step."""
@@ -123,10 +124,10 @@ def open_checkpoint(name, weights=True):
     gets the weights. ValueError where a file is not what the state.json beside it says.
     """
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
-    read_state(folder, but=LARGE)
-    checkpoint = Checkpoint(str(name), folder, *read_config(folder))
+    state = read_state(folder, but=('optimizer.safetensors',) if weights else LARGE)
+    checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
     if weights:
-        checkpoint.fetch()
+        checkpoint.fetch(compare=False)
     return checkpoint
 
 
@@ -188,17 +189,17 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: it 
     but     names of files that are not compared, as they are not read or another process compares them
     advice  what the ValueError says to do where a file is not what was written
     """
-    path, changed = folder / 'state.json', f'missing, cut short or changed since it was written; {advice}'
+    path = folder / 'state.json'
     if not path.exists():
         return {}
     said = read_json(path)
     if 'digest' in said and said['digest'] != digest_of(said):  # older ones have none
-        raise ValueError(f'{path}: {changed}')
+        raise ValueError(f'{path}: changed since it was written; {advice}')
     state = {'base_model': '', 'origin': 'unknown', 'logged_from': said.get('step')} | said
     expect(state, STATE, path)
     for name, digest in state['sha256'].items():
         if name not in but and not ((folder / name).is_file() and sha256(folder / name) == digest):
-            raise ValueError(f'{folder / name}: {changed}')
+            raise ValueError(f'{folder / name}: missing, cut short or changed since it was written; {advice}')
     return state
 
 
@@ -401,7 +402,16 @@ def save(folder, sizes, context, ids, tensors, **more):
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
     write_json(Path(folder, 'config.json'), config | more)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(tensors, Path(folder, 'model.safetensors'), metadata={'format': 'pt'})
+    write_tensors(Path(folder, 'model.safetensors'), tensors, {'format': 'pt'})
+
+
+def write_tensors(path, tensors, metadata=None):
+    """A safetensors file. OSError if the disk is full, for which safetensors has a word of its own."""
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:
+        number = re.search(r'os error (\d+)', str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from None
 
 
 def write_card(folder, *, title, about, rows, use, pipeline, library='transformers', base_model='', note=''):

@@ -1,5 +1,6 @@
 """What a run says of itself: log.jsonl, the console, a tracker, and config.json."""
 import contextlib
+import errno
 import importlib.metadata
 import importlib.util
 import itertools
@@ -14,7 +15,6 @@ import time
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 
 from model import Model
 from nanoencoder.durable import locked, read_json, remove_temporaries, whole_file, write_json
@@ -32,6 +32,7 @@ def own_folder(cfg, world):
     good checkpoint.
     """
     run = Path(cfg.out) / cfg.name
+    made = [folder for folder in (run, run.parent) if not folder.exists()]
     try:
         with contextlib.ExitStack() as stack:
             if world.rank == 0:
@@ -40,13 +41,15 @@ def own_folder(cfg, world):
                 remove_temporaries(run)
             world.barrier()
             yield run
-    except BrokenPipeError:  # of the console
+    except (BrokenPipeError, BlockingIOError):  # of the console, and of the lock
         raise
-    except (OSError, SafetensorError) as error:  # which is safetensors' word for a full disk
-        raise OSError(f'{run}: {error}; {last_good(run)}') from None
+    except OSError as error:
+        words = f'{error.strerror or error}; {last_good(run)}'
+        raise OSError(error.errno or errno.EIO, words, str(error.filename or run)) from None
     finally:
         with contextlib.suppress(OSError):
-            run.rmdir()
+            for folder in made:
+                folder.rmdir()
 
 
 def open_log(run, cfg, corpus, world, state, how, tracker):
@@ -80,15 +83,24 @@ class Log:
         """
         path = self.run / 'log.jsonl'
         texts = path.read_bytes().split(b'\n')[:-1] if path.exists() else []
-        lines = [read_line(text, f'{path}:{k}') for k, text in enumerate(texts, 1)]
-        lines = [line for line in lines if line['step'] <= self.first]
-        steps = [line['step'] for line in lines]
-        wanted = {step for step in steps if step <= logged_from} | {*range(logged_from + 1, self.first + 1)}
-        for step, expected in itertools.zip_longest(steps, sorted(wanted)):
-            if step != expected:
-                raise ValueError(
-                    f'{path}: the line of step {expected or step} is missing or not in its place; mend it, '
-                    f'or go on under another --name with --branch_from={self.run / str(self.first)}')
+        lines, last = [], 0
+        try:
+            for k, text in enumerate(texts, 1):
+                if last >= self.first:  # what is behind goes, whatever it is
+                    break
+                lines.append(read_line(text, f'{path}:{k}'))
+                last = lines[-1]['step']
+            lines = [line for line in lines if line['step'] <= self.first]
+            steps = [line['step'] for line in lines]
+            early = [step for step in steps if step <= logged_from]
+            wanted = sorted({*early, *range(logged_from + 1, self.first + 1)})
+            for step, expected in itertools.zip_longest(steps, wanted):
+                if step != expected:
+                    raise ValueError(f'{path}: the line of step {expected or step} is missing or not in its '
+                                     'place')
+        except ValueError as error:
+            raise ValueError(f'{error}; mend it, or go on under another --name with '
+                             f'--branch_from={self.run / str(self.first)}') from None
         with whole_file(path) as file:
             file.writelines(json.dumps(line).encode() + b'\n' for line in lines)
         return path.open('a', encoding='utf-8')

@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from data import OBJECTIVES, Corpus
 from model import Sizes
+from nanoencoder import shards
 from nanoencoder.checkpoint import TOKENIZER_FILES, fixed
 from nanoencoder.durable import read_json
 from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, read_state, saved_steps
 from nanoencoder.settings import build, flat, leaves
+from nanoencoder.tokenizer import load_tokenizer
 
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, behind the branch
 
@@ -28,7 +30,7 @@ class Origin(NamedTuple):
 
 
 def open_corpus(cfg):
-    """The Corpus of a run. ValueError if it is another tokenizer's, or too small."""
+    """The Corpus of a run. ValueError if it is damaged, another tokenizer's, or too small."""
     corpus, size = Corpus(cfg.corpus), cfg.model.vocab_size
     has_parent = cfg.branch_from or cfg.weights_from or own_checkpoint(cfg.out, cfg.name)
     padded = has_parent and corpus.meta['vocab_size'] < size  # some decoders have rows that no token uses
@@ -38,6 +40,10 @@ def open_corpus(cfg):
     for name in TOKENIZER_FILES:
         if not (corpus.folder / name).exists():
             raise ValueError(f'{corpus.folder / name}: missing; prepare the corpus again')
+    for name, value in shards.identity(load_tokenizer(str(corpus.folder))).items():
+        if corpus.meta[name] != value:
+            raise ValueError(f'{corpus.folder}: {name} in meta.json is not that of tokenizer.json: damaged; '
+                             'prepare the corpus again')
     if not corpus.num_stretches('train', cfg.context):
         raise ValueError(f'corpus {cfg.corpus} has {corpus.meta["tokens"]:,} tokens, less than one row of '
                          f'{cfg.context}')
@@ -182,8 +188,8 @@ def check_weights(checkpoint, cfg, corpus):
 def inherited(cls, values):
     """Settings of a run with branch_from or weights_from: the sizes of what it begins with, and a name.
 
-    cls is the settings' class, whose defaults stand where `values` do not say otherwise. No lock is held yet,
-    and none is needed: all checkpoints of a run have the same sizes, and `resume` compares them again.
+    cls is the settings' class, whose defaults stand where `values` do not say otherwise. No lock is held yet:
+    the run's own are those of its config.json, which is never removed, and `resume` compares them again.
     """
     said = {name: field.default for name, field in leaves(cls).items()} | values
     if not said['branch_from'] and not said['weights_from']:
@@ -191,15 +197,18 @@ def inherited(cls, values):
     name = said['name']
     if said['weights_from'] and not name:
         name = name_after(said['weights_from'], said['phases'], said['mask_ratio'])
-    folder = own_checkpoint(said['out'], name)
+    folder, config = own_checkpoint(said['out'], name), Path(said['out'], name, 'config.json')
     if folder or said['branch_from']:
-        folder = folder or newest_checkpoint(said['branch_from'])
-        settings = read_training(folder, cls, 'its sizes are taken from there', LARGE)['settings']
-        return {'name': name} | {size: settings[size] for size in leaves(Sizes)}
+        if folder and config.exists():
+            settings = read_json(config)
+        else:
+            folder = folder or newest_checkpoint(said['branch_from'])
+            settings = read_training(folder, cls, 'its sizes are taken from there', LARGE)['settings']
+        return {'name': name} | {size: settings[size] for size in leaves(Sizes) if size in settings}
     sizes = open_checkpoint(said['weights_from'], weights=False).sizes
     meta = Path(said['corpus']) / 'meta.json'
     if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
-        vocab_size = max(sizes.vocab_size, read_json(meta)['vocab_size'])
+        vocab_size = max(sizes.vocab_size, read_json(meta, {'vocab_size': int})['vocab_size'])
         sizes = dataclasses.replace(sizes, vocab_size=vocab_size)
     return {'name': name} | flat(sizes)
 

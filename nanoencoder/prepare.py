@@ -226,7 +226,7 @@ def hub_chunks(cfg, part, parts, position):
 
 def prepare(cfg, in_order, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every part that is missing, then meta.json."""
-    if not -1 <= part < parts or parts < 1:
+    if not -1 <= part < parts:
         raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
     if cfg.source == 'docs' and parts > 1:
         raise ValueError('docs is too small for parts')
@@ -314,7 +314,7 @@ def write_shards(progress, state, pending, prefix):
     for kind, documents in pending.items():
         if documents:
             path = progress.with_name(f'{kind or "tokens_"}{prefix}{len(state[kind + "shards"]):05d}.npy')
-            with whole_file(path) as file:  # the name hides it from tofile, which hides why writing fails
+            with whole_file(path) as file:  # np.save hides errno if given a real file
                 np.save(SimpleNamespace(write=file.write), np.concatenate(documents))
             shard = {'name': path.name, 'tokens': sum(map(len, documents)), 'sha256': sha256(path)}
             state[kind + 'shards'] = [*state[kind + 'shards'], shard]
@@ -351,8 +351,8 @@ def join(folder, tokenizer, identity, progress):
 
 
 def remove_progress(folder):
-    for path in folder.glob('.part_*'):
-        path.unlink()
+    for path in (*folder.glob('.part_*'), folder / '.lock'):
+        path.unlink(missing_ok=True)
 
 
 def train_tokenizer(cfg, vocab_size):

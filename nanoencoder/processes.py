@@ -99,8 +99,6 @@ def duration(seconds):
 
 def check_rows(cfg, world_size):
     """Rows of a step must divide among processes, and those of a process into its micro-batches."""
-    if world_size < 1:
-        raise ValueError(f'world_size must be 1 or more, not {world_size}')
     share, rest = divmod(cfg.rows_per_step, world_size)
     if rest:
         most = min(world_size - 1, cfg.rows_per_step)

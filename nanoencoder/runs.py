@@ -37,10 +37,7 @@ def alone(cfg, sets=()):
     with contextlib.ExitStack() as stack:
         for folder in folders(cfg, sets):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(locked(folder.parent, f'.{folder.name}.lock'))
-            except ValueError:
-                raise BlockingIOError(f'{folder}: another process is at work on it') from None
+            stack.enter_context(locked(folder.parent, f'.{folder.name}.lock'))
             remove_temporaries(folder.parent, folder.name)
         yield
 

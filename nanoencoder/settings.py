@@ -15,7 +15,6 @@ import math
 import os
 import re
 import sys
-import traceback
 from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,12 +54,12 @@ def check_value(name, kind, value, low=-math.inf, high=math.inf, choices=(), fix
         raise wrong_type(name, kind, value)
     if choices and value not in choices:
         raise ValueError(f'{name} is one of {", ".join(choices)}, not {quoted(value)}')
-    most = min(high, 2 ** 63) if kind is int else high
+    most = min(high, 2 ** 63 - 1) if kind is int else high
     if kind in (int, float) and not (low <= value <= most and abs(value) < math.inf):
         wanted = f'at least {low}' if value < low else 'below 2^63' if kind is int else 'finite'
         wanted = wanted if high == math.inf else f'from {low} to {high}'
         raise ValueError(f'{name} must be {wanted}, not {quoted(value)}')
-    if kind is str and re.fullmatch(r'\s+|[^{]*[\r\n\0][^{]*', value):
+    if kind is str and (value.isspace() or '{' not in value and {*'\r\n\0'} & {*value}):
         raise ValueError(f'{name} must be text on one line, not {quoted(value)}')
     if kind is tuple and any(type(item) not in (str, int, float, bool, tuple) for item in value):
         raise ValueError(f'{name} holds texts, numbers and tuples of them, not {quoted(value)}')
@@ -191,13 +190,11 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
             if type(chosen[name]) is not type(default) or chosen[name] != default:
                 check_value(name, type(default), chosen[name], *limits)
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
-    except ValueError as error:  # begins with a setting's name; flags that it contradicts are named, too
-        first, *others = str(error).split() or ['']
-        if first not in given:
+    except ValueError as error:  # begins with a setting's name
+        name = f'{error} '.split(' ')[0]
+        if name not in given:
             raise
-        flags = {f'--{name}' for name in others if name in given} & {where for _, where in given.values()}
-        places = sorted(flags - {given[first][1]}) + [given[first][1]]
-        raise ValueError(f'{", ".join(places)}: {error}') from None
+        raise ValueError(f'{given[name][1]}: {error}') from None
 
 
 def read_options(arguments, types):
@@ -276,29 +273,22 @@ def run_main(main):
         message = re.sub(r'\S{200,}', lambda word: f'{word[0]:.80}...', ' '.join(told(error).split()))
         if sys.flags.dev_mode or not message:
             raise
-        print(f'error: {message:.1000}', file=sys.stderr)
+        if len(message) > 400:  # the file is named at its beginning, and what to do at its end
+            message = f'{message[:195]} ... {message[-200:]}'
+        print(f'error: {message}', file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)
 
 
 def told(error):
     """What the user is told of an error that files, settings or the machine can cause; '' of any other."""
-    text, where = str(error), file_at_hand(error)
+    text = str(error)
     if isinstance(error, OSError) and error.errno:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         advice = ': make room, then run the same command again' if full else ''
-        return (f'{error.filename}: ' if error.filename else where) + error.strerror + advice
+        return (f'{error.filename}: ' if error.filename else '') + error.strerror + advice
     if isinstance(error, (ValueError, OSError, FloatingPointError)):
         return text
-    if isinstance(error, KeyError) and where:
-        return f'{where}has no {text}: damaged, or of another program'
     causes = {'MemoryError': 'out of memory', 'OutOfMemoryError': 'out of memory',  # the latter is torch's
               'RecursionError': 'nested too deeply', 'OverflowError': 'a number is too large'}
     kinds = [kind.__name__ for kind in type(error).__mro__] + ['MemoryError'] * ("can't allocate" in text)
-    return next((f'{where}{causes[kind]}: {text:.200}' for kind in kinds if kind in causes), '')
-
-
-def file_at_hand(error):
-    """'path: ' of the file or folder that the innermost function was at: this program names it so."""
-    frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
-    held = [names.get('path') or names.get('folder') for names in frames]
-    return next((f'{path}: ' for path in reversed(held) if isinstance(path, (str, Path))), '')
+    return next((f'{causes[kind]}: {text}' for kind in kinds if kind in causes), '')

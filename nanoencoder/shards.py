@@ -27,22 +27,25 @@ def read_meta(folder):
 def read_listed(path, form=FORM):
     """The content of a file that lists shards. ValueError if it has another form or contradicts itself."""
     meta, folder = read_json(path, form), Path(path).parent
+    size, specials = meta['vocab_size'], {*meta['special_ids']}
     ids = [meta[f'{role}_token_id'] for role in ROLES]
     names = [shard['name'] for shard in meta['shards'] + meta['val_shards']]
-    problems = {
-        'vocab_size is not from 1 to 10,000,000': 1 <= meta['vocab_size'] <= 10 ** 7,
-        'special_ids are not below vocab_size': all(0 <= i < meta['vocab_size'] for i in meta['special_ids']),
-        'special_ids lack that of bos, eos, pad or mask': {*ids} <= {*meta['special_ids']},
-        'mask_token_id is also that of bos, eos or pad': ids.count(meta['mask_token_id']) == 1,
-        'a shard is not the name of a file here': all(Path(folder, name).name == name for name in names),
-        'a shard is listed twice': len({*names}) == len(names)}
+    problems = [
+        (not 1 <= size <= 10 ** 7, 'vocab_size is not from 1 to 10,000,000'),
+        (not all(0 <= i < size for i in specials), 'special_ids are not below vocab_size'),
+        (not {*ids} <= specials, 'special_ids lack that of bos, eos, pad or mask'),
+        (ids.count(meta['mask_token_id']) > 1, 'mask_token_id is also that of bos, eos or pad'),
+        (any(Path(folder, name).name != name for name in names), 'a shard is not the name of a file here'),
+        (len({*names}) < len(names), 'a shard is listed twice')]
     for kind in ('', 'val_'):
         tokens, documents = meta[kind + 'tokens'], meta[kind + 'documents']
-        problems |= {f'{kind}tokens are not those of the shards': tokens == sum(
-                       shard['tokens'] for shard in meta[kind + 'shards']),
-                   f'{kind}documents are not from 1 to {kind}tokens': bool(tokens) <= documents <= tokens}
-    for problem in (problem for problem, absent in problems.items() if not absent):
-        raise ValueError(f'{path}: damaged: {problem}')
+        counted = sum(shard['tokens'] for shard in meta[kind + 'shards'])
+        problems += [(tokens != counted, f'{kind}tokens are not those of the shards'),
+                     (not bool(tokens) <= documents <= tokens,
+                      f'{kind}documents are not from 1 to {kind}tokens')]
+    for wrong, words in problems:
+        if wrong:
+            raise ValueError(f'{path}: damaged: {words}')
     return meta
 
 

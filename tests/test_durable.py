@@ -1,6 +1,7 @@
 """Files that survive a kill, locks, and what is asked of a file that was read."""
 import errno
 import fcntl
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_a_folder_from_before_is_replaced(tmp_path):
 
 
 def test_temporaries_of_one_name_go_alone(tmp_path):
-    for name in ('.lr1_sd1.ab.tmp', '.lr1_sd1.ab.tmp.old.tmp', '.lr1_sd10.ab.tmp', '.12.tmp', 'kept.tmp'):
+    for name in ('.lr1_sd1.ab.tmp', '.lr1_sd1.cd.tmp', '.lr1_sd10.ab.tmp', '.12.tmp', 'kept.tmp'):
         (tmp_path / name).mkdir()
     durable.remove_temporaries(tmp_path, 'lr1_sd1')
     assert {path.name for path in tmp_path.iterdir()} == {'.lr1_sd10.ab.tmp', '.12.tmp', 'kept.tmp'}
@@ -56,10 +57,47 @@ def test_temporaries_of_one_name_go_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ['kept.tmp']
 
 
+def test_a_kill_between_two_renames_loses_nothing(tmp_path):
+    """Before, the folder from before was moved aside, and went with the new one that had not its name yet."""
+    for name in ('.run.3.ab.tmp', '.run.3.ab.tmp.old.tmp', '.there.ab.tmp.old.tmp', 'there'):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / 'was').write_text(name)
+    durable.remove_temporaries(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['run.3', 'there']
+    assert (tmp_path / 'run.3/was').read_text() == '.run.3.ab.tmp.old.tmp'
+    assert (tmp_path / 'there/was').read_text() == 'there'
+
+
+def test_an_interrupt_between_two_renames_loses_nothing(tmp_path, monkeypatch):
+    """Before, the folder that was moved aside was removed on the way out."""
+    rename = Path.rename
+    (tmp_path / 'run').mkdir()
+    (tmp_path / 'run/was').write_text('')
+
+    def interrupted(path, target):
+        if target == tmp_path / 'run' and not path.name.endswith('.old.tmp'):
+            raise KeyboardInterrupt
+        return rename(path, target)
+    monkeypatch.setattr(Path, 'rename', interrupted)
+    with pytest.raises(KeyboardInterrupt), durable.whole_folder(tmp_path / 'run'):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ['run'] and (tmp_path / 'run/was').exists()
+
+
+@pytest.mark.parametrize('writer', [durable.whole_file, durable.whole_folder])
+def test_who_writes_names_the_file(tmp_path, writer):
+    """Before, the path was looked for in the variables of the functions that an error came from."""
+    for error, name in ((OSError(28, 'full'), str(tmp_path / 'a')), (OSError(28, 'full', 'b'), 'b')):
+        with pytest.raises(OSError) as caught, writer(tmp_path / 'a'):
+            raise error
+        assert caught.value.filename == name and not list(tmp_path.iterdir())
+
+
 def test_one_process_has_a_lock_and_takes_it_away(tmp_path):
-    with durable.locked(tmp_path), pytest.raises(ValueError, match='another process is writing there'):
-        with durable.locked(tmp_path):
-            pass
+    for name, what in (('.lock', tmp_path), ('.lr1_sd0.lock', tmp_path / 'lr1_sd0')):
+        with durable.locked(tmp_path, name), pytest.raises(BlockingIOError, match=f'^{what}: another'):
+            with durable.locked(tmp_path, name):
+                pass
     assert not list(tmp_path.iterdir())
 
 

@@ -1,10 +1,12 @@
 """Hugging Face in and out: transformers is the judge; broken folders are refused in one line."""
 import dataclasses
+import errno
 import functools
 import hashlib
 import http.server
 import json
 import os
+import resource
 import shutil
 import threading
 
@@ -333,6 +335,18 @@ def test_a_config_may_leave_out_or_null_what_its_family_implies(tmp_path):
     assert checkpoint.ids == {'bos': 0, 'eos': 2, 'pad': 0, 'mask': 0}
 
 
+def test_a_full_disk_is_an_error_of_the_file(tmp_path):
+    """Before, it was safetensors' own, which names none: a traceback in fine-tuning with --save_model."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        with pytest.raises(OSError, match='File too large') as error:
+            huggingface.write_tensors(tmp_path / 'x.safetensors', {'x': torch.zeros(9_999)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert error.value.errno == errno.EFBIG and error.value.filename == str(tmp_path / 'x.safetensors')
+
+
 def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
     make('llama', tmp_path / 'run/1200')
     make('llama', tmp_path / 'run/900', max_shard_size='20KB')
@@ -343,7 +357,7 @@ def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
     assert not checkpoint.has_tokenizer
     state = {'step': 1_200, 'seconds': 1.0, 'fixed': {}, 'settings': {}, 'sha256': {}}
     durable.write_json(checkpoint.folder / 'state.json', state | {'base_model': 'some/decoder'})
-    assert checkpoint.base_model() == 'some/decoder'
+    assert open_checkpoint(tmp_path / 'run').base_model() == 'some/decoder'
     assert checkpoint.digest() == durable.sha256(checkpoint.folder / 'model.safetensors')
     files = huggingface.weight_files(shards.folder)
     assert len(files) > 3 and files == sorted(shards.folder.glob('*.safetensors'))

@@ -20,7 +20,7 @@ import data
 import pretrain
 from conftest import ROOT, SMALL, arguments, log_lines, one_line_error, replace, run_script, torchrun
 from fill_mask import fill_mask
-from nanoencoder import checkpoint, durable, huggingface
+from nanoencoder import checkpoint, durable, huggingface, origin
 from nanoencoder.checkpoint import fixed
 from nanoencoder.cost import dry_run
 from nanoencoder.durable import sha256
@@ -224,11 +224,11 @@ def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
     assert len(json.loads((run_of(killed) / 'config.json').read_text())['starts']) >= 2
 
 
-@pytest.mark.parametrize('place', ['save', 'save_file', 'sha256', 'write_json', 'sync', 'prune'])
+@pytest.mark.parametrize('place', ['save', 'write_tensors', 'sha256', 'write_json', 'sync', 'prune'])
 def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, monkeypatch, place):
     cfg = settings(save_every=4, keep=1)
     pretrain.train(replace(cfg, name='whole'))
-    owner = {'save': huggingface, 'sync': durable}.get(place, checkpoint)
+    owner = {'save': huggingface, 'write_tensors': huggingface, 'sync': durable}.get(place, checkpoint)
     original, calls = getattr(owner, place), []
 
     def dies(*arguments, **options):
@@ -252,7 +252,8 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, mo
 def test_two_processes_do_not_write_one_run(settings):
     cfg = settings()
     run_of(cfg).mkdir(parents=True)
-    with durable.locked(run_of(cfg)), pytest.raises(ValueError, match='another process is writing there'):
+    busy = pytest.raises(BlockingIOError, match='^[^;]*: another process is writing there$')
+    with durable.locked(run_of(cfg)), busy:
         pretrain.train(cfg)
 
 
@@ -260,6 +261,22 @@ def test_a_step_without_targets_is_loss_zero(settings):
     cfg = settings(phases=(('mlm', 3),), mask_ratio=1e-9)
     pretrain.train(cfg)
     assert all(line['loss'] == 0 and line['grad_norm'] == 0 for line in log_lines(run_of(cfg)))
+
+
+@pytest.mark.parametrize('name, change, message', [
+    ('tokenizer.json', lambda text: text[:len(text) // 2], 'tokenizer.json: not valid JSON'),
+    ('tokenizer.json', None, 'tokenizer.json: missing'),
+    ('tokenizer_config.json', None, 'tokenizer_config.json: missing'),
+    ('meta.json', lambda text: re.sub(r'"mask_token_id": \d+', '"mask_token_id": 7', text).replace(
+        '"special_ids": [', '"special_ids": [7,'), 'special_ids in meta.json is not that of tokenizer.json')])
+def test_a_damaged_tokenizer_of_a_corpus_is_refused(settings, tmp_path, name, change, message):
+    """Before, a run trained with it, was done, and its checkpoints could not be opened."""
+    cfg = settings(corpus=str(tmp_path / 'corpus'))
+    shutil.copytree(settings().corpus, cfg.corpus)
+    path = Path(cfg.corpus, name)
+    path.write_text(change(path.read_text())) if change else path.unlink()
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), message)
+    assert not Path(cfg.out).exists()  # before, an empty one stayed
 
 
 def test_a_torn_log_and_a_half_written_checkpoint_are_cleared_away(settings):
@@ -559,15 +576,58 @@ def lines_of(change):
     (lines_of(lambda lines: lines[:9]), 'the line of step 10 is missing'),
     (lines_of(lambda lines: lines[:4] + lines[5:]), 'the line of step 5 is missing'),
     (lines_of(lambda lines: lines[:4] + lines[3:]), 'the line of step 5 is missing or not'),
-    (lines_of(lambda lines: [*lines, lines[11]]), 'the line of step 12 is missing or not'),
     (lines_of(lambda lines: [lines[1], lines[0], *lines[2:]]), 'the line of step 1 is missing or not'),
-    (lines_of(lambda lines: [*lines[:6], b'{"step": 7, \xff\n', *lines[7:]]), 'log.jsonl:7: damaged'),
+    (lines_of(lambda lines: [*lines[:6], b'{"step": 7, \xff\n', *lines[7:]]),
+     'log.jsonl:7: damaged.*; mend it, or go on under another --name with --branch_from='),
     (lines_of(lambda lines: [*lines[:6], b'[]\n', *lines[7:]]), r'log.jsonl:7: \[\] was found'),
     (lines_of(lambda lines: [lines[0].replace(b'1', b'"1"', 1), *lines[1:]]), 'log.jsonl:1: step: 1 was')])
 def test_a_damaged_log_is_one_line(copied, damage, message):
     cfg, run = copied
     damage(run / 'log.jsonl')
     one_line_error(run_script('pretrain.py', *arguments(cfg)), message)
+
+
+def test_the_sizes_of_a_run_are_known_while_its_checkpoints_come_and_go(copied):
+    """Before, they were read from its newest checkpoint, which a live run may remove just then."""
+    cfg, run = copied
+    (run / '12/state.json').unlink()
+    values = {'name': cfg.name, 'out': cfg.out, 'branch_from': 'of another'}
+    assert origin.inherited(pretrain.Settings, values)['hidden_size'] == 32
+    (run / 'config.json').unlink()  # older by hand: as before
+    with pytest.raises(ValueError, match='12: has no state.json'):
+        origin.inherited(pretrain.Settings, values)
+
+
+def test_a_corpus_that_says_no_vocabulary_is_named_before_a_run_has_its_sizes(copied, tmp_path):
+    """A KeyError, which nobody turns into words."""
+    cfg, run = copied
+    durable.write_json(tmp_path / 'meta.json', {})
+    one_line_error(run_script('pretrain.py', '--name=new', f'--weights_from={run}', f'--corpus={tmp_path}'),
+                   'meta.json: has no vocab_size')
+
+
+def test_a_checkpoint_is_read_and_compared_once(copied, monkeypatch):
+    """Before, fine-tuning parsed state.json three times and computed the weights' sha256 twice."""
+    expected, seen = durable.sha256(copied[1] / '12/model.safetensors'), []
+    for name in ('sha256', 'read_json'):
+        def spied(path, *form, original=getattr(durable, name)):
+            seen.append(Path(path).name)
+            return original(path, *form)
+        monkeypatch.setattr(huggingface, name, spied)
+    opened = open_checkpoint(copied[1])
+    assert opened.digest() == expected and opened.base_model() == ''
+    assert seen.count('state.json') == seen.count('model.safetensors') == 1
+
+
+def test_damaged_lines_behind_the_checkpoint_are_dropped(copied):
+    """Before, they refused the start, though no line behind the checkpoint is kept."""
+    cfg, run = copied
+    before = log_lines(run)
+    shutil.rmtree(run / '12')
+    lines = (run / 'log.jsonl').read_bytes().splitlines(keepends=True)
+    (run / 'log.jsonl').write_bytes(b''.join([*lines[:8], b'\xff\n', b'[]\n']))
+    pretrain.train(cfg)
+    assert log_lines(run) == before
 
 
 def test_a_run_whose_log_is_lost_goes_on_as_a_branch(copied):
@@ -630,9 +690,9 @@ runpy.run_path(sys.argv[0], run_name='__main__')"""
 
 # Before, a full disk in a save was a traceback, and no message named a checkpoint.
 @pytest.mark.parametrize('kind, size, log_only, words, left', [
-    ('disk', '5m', False, 'No space left on device.* the last good checkpoint is .*out/run/4$', ['4']),
-    ('disk', '16k', True, 'No space left on device.* the last good checkpoint is none', []),
-    ('files', '1500000', False, 'File too large.* the last good checkpoint is none', [])])
+    ('disk', '5m', False, 'No space left.* the last good checkpoint is .*out/run/4: make room', ['4']),
+    ('disk', '16k', True, 'No space left on device.* the last good checkpoint is none: make room', []),
+    ('files', '1500000', False, 'File too large.* the last good checkpoint is none: make room', [])])
 def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, kind, size, log_only, words, left):
     cfg = settings(**dict(save_every=0, phases=(('clm', 90),)) if log_only else {})
     Path(cfg.out).mkdir()
@@ -753,6 +813,8 @@ def test_rows_that_do_not_divide_are_refused(settings):
         check_rows(replace(cfg, micro_rows=4), 1)
     one_line_error(run_script('pretrain.py', 'configs/610m_clm.py', '--dry_run', '--world_size=7'),
                    'rows_per_step 1152 must be a multiple of the 7')
+    one_line_error(run_script('pretrain.py', 'configs/tiny.py', '--dry_run', '--world_size=0'),
+                   '--world_size: world_size must be from 1 to 1000000')
     with pytest.raises(ValueError, match='take 1152 processes'):  # at once, not after a billion candidates
         check_rows(replace(cfg, rows_per_step=1152), 10 ** 9)
 
