@@ -271,9 +271,10 @@ def compare(cfg, first, second, problems):
             continue
         low, high, p = paired(a, b, cfg)
         values.append(p)
+        sign = 'p <= ' if p == 2 / (cfg.resamples + 1) else 'p = '    # the draws show no less
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   '
               f'{100 * (b.mean - a.mean):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]   '
-              f'{"no p value" if p is None else f"p = {p:.4f}"}   '
+              f'{"no p value" if p is None else sign + f"{p:.4f}"}   '
               f'n = {a.runs[0].n:,}, {len(a.scores)} and {len(b.scores)} seeds')
     if None in values:
         print('No p value with one seed of a model: another seed may turn the sign.')

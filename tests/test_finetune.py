@@ -523,7 +523,7 @@ def test_a_single_run_and_a_probe_are_alone_too(toy, checkpoint, tmp_path):
     for name, lr, more in (('random', 3e-3, []), ('random-probe', 0.0, ['--probe'])):
         cfg = settings(toy, checkpoint, 'SC', tmp_path, name=name, predictions=f'{tmp_path}/p', lr=lr)
         with runs.alone(cfg):
-            one_line_error(run_script('finetune.py', *options, *more), 'another process is at work on it')
+            one_line_error(run_script('finetune.py', *options, *more), 'another process is writing there')
 
 
 def test_where_nothing_can_be_written_is_said_before_training(toy, checkpoint, tmp_path, monkeypatch):
