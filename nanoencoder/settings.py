@@ -273,9 +273,10 @@ def run_main(main):
         message = re.sub(r'\S{200,}', lambda word: f'{word[0]:.80}...', ' '.join(told(error).split()))
         if sys.flags.dev_mode or not message:
             raise
-        if len(message) > 400:  # the file is named at its beginning, and what to do at its end
-            message = f'{message[:195]} ... {message[-200:]}'
-        print(f'error: {message}', file=sys.stderr)
+        line = f'error: {message}'
+        if len(line) > 400:  # the file is named at its beginning, and what to do at its end
+            line = f'{line[:195]} ... {line[-200:]}'
+        print(line, file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)
 
 
