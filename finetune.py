@@ -342,8 +342,8 @@ def run_grid(cfg, base, sets, part, parts):
     waiting = [k for k in mine if held(k)]
     left = [k for k in waiting if held(k)]  # who had them may have been killed meanwhile
     if left:
-        print(f'{cfg.name} {cfg.dataset}: another process is at work on {len(left)} of the runs; start this '
-              'again when it is done', file=sys.stderr)
+        print(f'warning: {cfg.name} {cfg.dataset}: another process is at work on {len(left)} of the runs; '
+              'start this again when it is done', file=sys.stderr)
     elif not computed:
         print(f'{cfg.name} {cfg.dataset}: nothing to do, {sum(done)} of {len(runs)} runs were done')
     count('ended')

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -124,9 +125,9 @@ def whole_folder(folder):
 def remove_temporaries(folder, name='*'):
     """Remove what killed processes left half-written in a folder, of all files and folders or of one name."""
     for path in Path(folder).glob(f'.{name}.*tmp'):
-        replaced = path.with_name(path.name[1:].rsplit('.', 4)[0])
-        if path.name.endswith('.tmp.old.tmp') and not replaced.exists():
-            path.rename(replaced)  # killed before the new folder took its place
+        old = re.fullmatch(r'\.(.+)\.\w+\.tmp\.old\.tmp', path.name)
+        if old and not path.with_name(old[1]).exists():
+            path.rename(path.with_name(old[1]))  # killed before the new folder took its place
         else:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 

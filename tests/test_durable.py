@@ -93,6 +93,12 @@ def test_who_writes_names_the_file(tmp_path, writer):
         assert caught.value.filename == name and not list(tmp_path.iterdir())
 
 
+def test_temporaries_of_hidden_files_go(tmp_path):
+    durable.temporary_name(tmp_path / '.part.json').touch()
+    durable.remove_temporaries(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_one_process_has_a_lock_and_takes_it_away(tmp_path):
     for name, what in (('.lock', tmp_path), ('.lr1_sd0.lock', tmp_path / 'lr1_sd0')):
         with durable.locked(tmp_path, name), pytest.raises(BlockingIOError, match=f'^{what}: another'):

@@ -554,7 +554,7 @@ def test_two_exports_do_not_disturb_each_other(predictions):
     """Each removed the other's temporary files, which was "No such file or directory" there."""
     (predictions / 'results').mkdir()
     with locked(predictions / 'results', '.export.lock'):
-        one_line_error(export(predictions), 'results: another process is writing there')
+        one_line_error(export(predictions), 'results/export: another process is writing there')
     assert export(predictions).returncode == 0
     assert not list((predictions / 'results').rglob('.*'))
 
