@@ -121,7 +121,8 @@ def full_disk(trial, job):
             limits = {'largest_file': trial.draw.randint(1, largest)}
         done = tidy(trial.start(line, **limits).end())
         said = ' '.join(done.said)
-        if done.code and not (re.search('No space left|too large', said) and re.search(r'\w/[\w.]|_sd\d', said)):
+        named = re.search('No space left|too large', said) and re.search(r'\w/[\w.]|_sd\d', said)
+        if done.code and not named:
             raise Failed(f'the full disk or the file is not named: {shortened(said)}')
         if left := [path for path in trial.folder.rglob('.*.tmp') if path.is_dir() or path.stat().st_size]:
             raise Failed(f'left over: {left[0].name}')

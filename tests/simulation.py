@@ -184,7 +184,8 @@ def main():
                     results = simulate(metric, seeds, spread, n, cfg)
                     texts = ['{:4.1f} / {:4.1f} / {:4.1f}'.format(*result) for result in results.values()]
                     fine = within(results['now'])
-                    print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}  ', *texts, '' if fine else '*', flush=True)
+                    print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}  ', *texts, '' if fine else '*',
+                          flush=True)
                     good, total = good + fine, total + 1
     print(f'\n{good} of {total} cells within 93 to 97 % and 3 to 7 %; * marks the others')
 

@@ -293,7 +293,10 @@ def two_way(values):
 
 
 def test_variances_are_those_of_the_closed_form():
-    """V of a two-way analysis of variance by hand: MS_I / SN is the draws', (MS_S - 2/3 MS_R) / SN the rest."""
+    """V of a two-way analysis of variance by hand: MS_I / SN is the draws'.
+
+    (MS_S - 2/3 MS_R) / SN is the rest.
+    """
     random_, cfg = np.random.default_rng(13), evaluate.Settings(resamples=20_000)
     S, N = 5, 80
     values = (random_.normal(0, 0.1, N) + random_.normal(0, 0.05, (S, 1)) + random_.normal(0.6, 0.2, (S, N)))
@@ -661,7 +664,7 @@ def test_missing_and_damaged_runs_are_named_and_the_rest_goes_on(predictions):
 
 
 def test_a_flipped_bit_in_scores_is_noticed(predictions):
-    """A score that is another one, in valid JSON: until now the table showed it, for only the predictions were
+    """A score that is another one, in valid JSON: until now the table showed it, for only predictions were
     compared with their digests."""
     shown = run_script('evaluate.py', 'table', *options(predictions)).stdout
     for path in (predictions / 'predictions/good').glob('SC/toy/lr1e-04_sd*/scores.json'):

@@ -486,7 +486,8 @@ def test_a_grid_within_a_run_of_another_leaves_that_run_alone(toy, checkpoint, t
     assert len(list(tmp_path.rglob('run.json'))) == 6 and not list(tmp_path.rglob('*/.*'))
 
 
-def test_a_grid_does_what_another_was_doing_when_it_was_killed(toy, checkpoint, tmp_path, monkeypatch, capsys):
+def test_a_grid_does_what_another_was_doing_when_it_was_killed(toy, checkpoint, tmp_path, monkeypatch,
+                                                               capsys):
     """Before locks, nothing was skipped; a run that is skipped must not stay a hole."""
     cfg, base, sets, *part = grid_of(toy, checkpoint, tmp_path)
     other, fit, fitted = contextlib.ExitStack(), finetune.fit, []

@@ -160,11 +160,12 @@ def test_a_local_copy_of_msmarco_and_nq(tmp_path, capsys):
 
 @pytest.mark.parametrize('form', ['zip', 'hub'])
 def test_beirs_own_files(tmp_path, form):
-    """Before, neither BEIR's unpacked folders nor the hub's .jsonl.gz were found, nor scores such as 1.0 read."""
+    """Before, BEIR's unpacked folders and the hub's .jsonl.gz were not found, scores such as 1.0 not read."""
     for name in ('msmarco', 'nq'):
         folder = tmp_path / name
         texts = [{'_id': f'd{k}', 'title': '', 'text': f'{name} {k}', 'metadata': {}} for k in range(3)]
-        for kind, rows in (('corpus', texts), ('queries', [row | {'_id': 'q' + row['_id']} for row in texts])):
+        queries = [row | {'_id': 'q' + row['_id']} for row in texts]
+        for kind, rows in (('corpus', texts), ('queries', queries)):
             jsonl(folder / f'{kind}.jsonl', rows)
             if form == 'hub':
                 content = (folder / f'{kind}.jsonl').read_bytes()
@@ -176,7 +177,8 @@ def test_beirs_own_files(tmp_path, form):
             (qrels / f'{split}.tsv').write_text('query-id\tcorpus-id\tscore\nqd0\td0\t1.0\nqd1\td1\t2\n')
     for data in [tmp_path] + [tmp_path / 'msmarco'] * (form == 'zip'):
         rows, _ = tasks.load(task('msmarco', data=str(data)))
-        assert rows['train'] == [] and rows['corpus'] == {k: f'Document: msmarco {k[1]}' for k in ('d0', 'd1')}
+        assert rows['train'] == []
+        assert rows['corpus'] == {k: f'Document: msmarco {k[1]}' for k in ('d0', 'd1')}
         assert rows['validation'][1] == {'id': 'qd1', 'query': 'Query: msmarco 1', 'grades': {'d1': 2}}
     rows, _ = tasks.load(task('nq', data=str(tmp_path)))
     assert len(rows['validation']) == len(rows['test']) == 1
@@ -185,7 +187,8 @@ def test_beirs_own_files(tmp_path, form):
 def test_a_set_that_is_scored_on_as_well_has_a_folder_of_its_own(tmp_path):
     """Before, --data=msmarco was read as NQ and MLDR, too: three rows of one data set."""
     beir(tmp_path, 'msmarco')
-    with pytest.raises(ValueError, match='score_on configs/tasks/nq.py: .*nq is not there; --score_on=\\(\\)'):
+    message = 'score_on configs/tasks/nq.py: .*nq is not there; --score_on=\\(\\)'
+    with pytest.raises(ValueError, match=message):
         tasks.load_sets(task('msmarco', data=str(tmp_path)), TOKENIZER, 100)
 
 
@@ -469,7 +472,8 @@ def test_bad_rows_are_named(tmp_path, kind, bad, parts):
     (lambda folder: None, ('no train{.jsonl',)),
     (lambda folder: (folder / 'train.jsonl').write_text(''), ('train.jsonl: is empty',)),
     (lambda folder: (folder / 'train.jsonl').write_text('{"text": \n'), ('train.jsonl:1: not valid JSON',)),
-    (lambda folder: (folder / 'train.jsonl').write_text('[1]\n'), (r'train.jsonl:1: \[1\] was found where dict was expected',)),
+    (lambda folder: (folder / 'train.jsonl').write_text('[1]\n'),
+     (r'train.jsonl:1: \[1\] was found where dict was expected',)),
     (lambda folder: (folder / 'train.jsonl').write_bytes(b'{"text": "\xff"}\n'), ('invalid UTF-8',)),
     (lambda folder: (folder / 'train.parquet').write_bytes(b'PAR1'), ('not a whole parquet',)),
     (lambda folder: (folder / 'train.jsonl.gz').write_bytes(b'{}'), ('train.jsonl.gz: not a whole .gz',)),
@@ -497,7 +501,7 @@ def test_bad_task_settings_are_named(tmp_path, option):
 
 
 def test_numbers_as_text_are_no_labels(tmp_path):
-    """Before, a tag column of "0" as text was read as label number 0: all "O", 100.00 by the paper's rules."""
+    """Before, tags "0" as text were read as label number 0: all "O", 100.00 by the paper's rules."""
     for split in tasks.SPLITS:
         jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['Rome', 'fell'], 'tags': ['0', '0']}])
     options = [f'--data={tmp_path}', '--labels=("O", "B-LOC")']
@@ -521,7 +525,8 @@ def test_labels_are_asked_for_where_numbers_stand(tmp_path, value, wanted):
 
 def test_a_flipped_bit_in_a_parquet_file_is_an_error_that_names_it(tmp_path):
     """Before, a page whose text is no UTF-8 was called a damaged description of features."""
-    datasets.Dataset.from_dict({'text': ['naïve café'] * 20 + ['x' * 50]}).to_parquet(tmp_path / 'train.parquet')
+    texts = datasets.Dataset.from_dict({'text': ['naïve café'] * 20 + ['x' * 50]})
+    texts.to_parquet(tmp_path / 'train.parquet')
     whole, draw = (tmp_path / 'train.parquet').read_bytes(), random.Random(0)
     (table, _), damaged = read_files([tmp_path / 'train.parquet']), 0
     for _ in range(300):
@@ -570,7 +575,8 @@ def test_universal_ners_own_files(tmp_path):
 
 def test_five_columns_of_conll_are_no_numbered_words(tmp_path):
     """Before, a sentence's first word, where it was "1", made its line one of Universal NER's."""
-    (tmp_path / 'train.conll').write_text('-DOCSTART- -X- O O O\n\nRom Rom NE I-NC B-LOC\n\n1 @card@ CARD I-NC O\n')
+    (tmp_path / 'train.conll').write_text(
+        '-DOCSTART- -X- O O O\n\nRom Rom NE I-NC B-LOC\n\n1 @card@ CARD I-NC O\n')
     rows, _ = read_files([tmp_path / 'train.conll'])
     assert rows == [{'tokens': ['Rom'], 'tags': ['B-LOC']}, {'tokens': ['1'], 'tags': ['O']}]
 
@@ -726,7 +732,8 @@ def test_the_best_simple_method_on_validation_is_the_row(kind, name):
         rows['train'] = [{'answers': [('two', 0)]}]
         context = {'no-answer': 'one two.', 'frequent-answer': 'It is two. One of.',
                    'likeliest-sentence': 'It is two. The high one.'}[name]
-        answer = {'frequent-answer': [('two', 6)], 'likeliest-sentence': [('The high one.', 11)]}.get(name, [])
+        answers = {'frequent-answer': [('two', 6)], 'likeliest-sentence': [('The high one.', 11)]}
+        answer = answers.get(name, [])
         wanted = [{'question': 'How high?', 'context': context, 'answers': answer}] * 4
     rows['validation'] = rows['test'] = [{'id': str(k)} | row for k, row in enumerate(wanted)]
     own = tasks.Task(kind=kind, dataset='d', source='x', template='{question} {context}')
