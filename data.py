@@ -4,14 +4,12 @@
 
 nanoencoder/prepare.py does the writing; `python data.py --help` shows its commands and settings.
 """
-import dataclasses
 import hashlib
 import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
+from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -19,18 +17,18 @@ from nanoencoder import shards
 from nanoencoder.settings import parse, run_main
 
 SHORTEST = 12             # tokens: the paper's inputs are 12 to 2,048 long (section 2, footnote 6)
+LEAST_RATIO = 0.001       # of MDLM's masking ratios: a loss is divided by them
 VALIDATION = 2 ** 64 - 1  # stands for the seed in validation rows, which depend on the corpus alone
 NO_TARGET = -100
 
 
 # ---------------------------------------------------------------------------------------------- objectives
 
-@dataclass(frozen=True)
-class Objective:
+class Objective(NamedTuple):
     """What a model learns: its attention, and how a row of tokens becomes inputs and targets."""
     causal: bool                # whether a token sees only what stands before it
     masked: bool                # whether mask_ratio decides how much is predicted
-    make: Callable              # (tokens, lengths, random, corpus, cfg) of a row -> (inputs, targets)
+    make: Callable              # (tokens, lengths, random, corpus, cfg) -> (inputs, targets[, weights])
     expected_targets: Callable  # cfg -> targets a position, on average, for --dry_run
 
 
@@ -43,22 +41,38 @@ def mlm(tokens, lengths, random, corpus, cfg):
 
     mask_replace: shares that become mask, a random token, themselves; 1, 0, 0 here, .8, .1, .1 in BERT.
     """
-    special = np.isin(tokens, corpus.meta['special_ids'])
-    chosen = (random.random(len(tokens), np.float32) < cfg.mask_ratio) & ~special
-    inputs = np.where(chosen, corpus.meta['mask_token_id'], tokens)
+    inputs, targets, _ = mask(tokens, cfg.mask_ratio, random, corpus)
     to_mask, to_random, _ = cfg.mask_replace
     if to_mask < 1:
         draw = random.random(len(tokens))
         ordinary = corpus.ordinary_ids[(random.random(len(tokens)) * len(corpus.ordinary_ids)).astype(int)]
         other = np.where(draw < to_mask + to_random, ordinary, tokens)
-        inputs = np.where(chosen & (draw >= to_mask), other, inputs)
-    return inputs, np.where(chosen, tokens, NO_TARGET)
+        inputs = np.where((targets != NO_TARGET) & (draw >= to_mask), other, inputs)
+    return inputs, targets
 
 
 def mntp(tokens, lengths, random, corpus, cfg):
     """MLM in which the position before a masked token predicts it, as LLM2Vec does to decoders."""
     inputs, targets = mlm(tokens, lengths, random, corpus, cfg)
     return inputs, next_tokens(targets, lengths)
+
+
+def mdlm(tokens, lengths, random, corpus, cfg):
+    """Masked diffusion: MLM at a ratio t of the row's own, each loss divided by t (Sahoo et al., 2024).
+
+    The mean over all tokens but special ones is then, on average, at least the text's entropy a token.
+    """
+    t = 1 - (1 - LEAST_RATIO) * random.random()
+    inputs, targets, ordinary = mask(tokens, t, random, corpus)
+    return inputs, targets, ordinary / t
+
+
+def mask(tokens, ratio, random, corpus):
+    """(inputs, targets, which tokens might have been masked): all but special ones."""
+    ordinary = ~np.isin(tokens, corpus.meta['special_ids'])
+    chosen = (random.random(len(tokens), np.float32) < ratio) & ordinary
+    inputs = np.where(chosen, corpus.meta['mask_token_id'], tokens)
+    return inputs, np.where(chosen, tokens, NO_TARGET), ordinary
 
 
 def next_tokens(tokens, lengths):
@@ -78,6 +92,8 @@ OBJECTIVES = {  # a new one is a function above and an entry here: docs/hacking.
     'mlm': Objective(causal=False, masked=True, make=mlm, expected_targets=lambda cfg: cfg.mask_ratio),
     'mntp': Objective(causal=False, masked=True, make=mntp,
                       expected_targets=lambda cfg: cfg.mask_ratio * followed(cfg)),
+    'mdlm': Objective(causal=False, masked=False, make=mdlm,
+                      expected_targets=lambda cfg: (1 + LEAST_RATIO) / 2),
 }
 
 
@@ -154,13 +170,13 @@ def mix(x):
 
 # ------------------------------------------------------------------------------------------------- batches
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Some rows of a step as one flat sequence: arrays, then tensors."""
     tokens: object   # (N,) int64, masked where the objective masks
     lengths: list    # of the segments, which do not see each other; sums to N
     targets: object  # (N,) int64, NO_TARGET where nothing is predicted
     at: object       # (T,) int64: the positions that have a target
+    weights: object  # (N,) float32 of the losses; those that are not 0 count in the mean
 
 
 def make_batch(corpus, split, rows, key, kind, cfg):
@@ -169,22 +185,21 @@ def make_batch(corpus, split, rows, key, kind, cfg):
     The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, then what the objective draws.
     So all objectives cut a row at one place, and a 20 % mask lies within the 40 % one.
     """
-    inputs, targets, lengths, hashes = [], [], [], []
+    parts, lengths, hashes = [], [], []
     for i, k in rows:
         random = np.random.Generator(np.random.Philox(key=np.array([key, i], np.uint64)))
-        tokens = corpus.stretch(split, k, cfg.context)
-        cut = cfg.context
+        tokens, segments = corpus.stretch(split, k, cfg.context), [cfg.context]
         if cfg.cut_rows:
             cut = SHORTEST + int(random.random() * (cfg.context - 2 * SHORTEST + 1))
-        segments = [cut, cfg.context - cut] if cfg.cut_rows else [cfg.context]
-        digest = hashlib.blake2b(tokens.tobytes() + cut.to_bytes(8, 'little'), digest_size=6).digest()
+            segments = [cut, cfg.context - cut]
+        digest = hashlib.blake2b(tokens.tobytes() + segments[0].to_bytes(8, 'little'), digest_size=6).digest()
         hashes.append(int.from_bytes(digest, 'little'))
-        row_inputs, row_targets = OBJECTIVES[kind].make(tokens, segments, random, corpus, cfg)
-        inputs.append(row_inputs)
-        targets.append(row_targets)
+        row = OBJECTIVES[kind].make(tokens, segments, random, corpus, cfg)
+        parts.append(row if len(row) == 3 else (*row, row[1] != NO_TARGET))
         lengths += segments
-    targets = np.concatenate(targets)
-    return Batch(np.concatenate(inputs), lengths, targets, np.flatnonzero(targets != NO_TARGET)), hashes
+    inputs, targets, weights = map(np.concatenate, zip(*parts))
+    at = np.flatnonzero(targets != NO_TARGET)
+    return Batch(inputs, lengths, targets, at, weights.astype(np.float32)), hashes
 
 
 def rows_at_once(cfg, world_size):
@@ -209,7 +224,7 @@ def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
 
 
 def read_step(step, corpus, cfg, rank=0, world_size=1):
-    """(batches of micro_rows rows, number of targets, hash of the rows) of one process at a step.
+    """(batches of micro_rows rows, losses in the mean, hash of the rows) of one process at a step.
 
     The sum of the processes' hashes modulo 2**48 identifies what the step read.
     """
@@ -217,7 +232,8 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
     kind, size = objective_at(step, cfg), rows_at_once(cfg, world_size)
     batches, hashes = zip(*(make_batch(corpus, 'train', rows[k:k + size], cfg.seed, kind, cfg)
                             for k in range(0, len(rows), size)))
-    return batches, sum(len(batch.at) for batch in batches), sum(map(sum, hashes)) % 2 ** 48
+    count = sum(int(np.count_nonzero(batch.weights)) for batch in batches)
+    return batches, count, sum(map(sum, hashes)) % 2 ** 48
 
 
 def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
@@ -232,9 +248,9 @@ def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
         rows = [k for k in range(first, first + size * world_size)[rank::world_size] if k < count]
         filled = [(k, k) for k in rows + [0] * (size - len(rows))]
         batch, _ = make_batch(corpus, 'validation', filled, VALIDATION, kind, cfg)
-        real = len(rows) * cfg.context
-        targets = np.where(np.arange(len(batch.targets)) < real, batch.targets, NO_TARGET)
-        yield dataclasses.replace(batch, targets=targets, at=batch.at[batch.at < real])
+        real = np.arange(len(batch.targets)) < len(rows) * cfg.context
+        yield batch._replace(targets=np.where(real, batch.targets, NO_TARGET),
+                             at=batch.at[real[batch.at]], weights=batch.weights * real)
 
 
 def in_order(function, items, threads=1, ahead=4):

@@ -2,13 +2,13 @@
 
     python finetune.py configs/tasks/docs_tc.py --look                  # what a task holds; needs no model
     python finetune.py configs/tasks/docs_tc.py --baseline              # the best simple method, as a floor
-    python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --lr=1e-3 --steps=100
-    python finetune.py configs/tasks/docs_tc.py --model=out/tiny-mlm40 --probe       # frozen features
+    python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s0 --lr=1e-3 --steps=100
+    python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s0 --probe       # frozen features
     python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid       # 6 rates x 5 seeds
     torchrun --nproc_per_node=8 finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid
     python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid --part=3 --parts=16    # job 3
 
-The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, always
+The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, and
 bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing.
 """
 import collections
@@ -17,6 +17,7 @@ import datetime
 import itertools
 import math
 import os
+import re
 import statistics
 import sys
 import time
@@ -46,6 +47,10 @@ class Settings(tasks.Task):
     model: str = setting('', fixes='nothing')        # a checkpoint, a hub id, or a run: its newest checkpoint
     untrained: bool = setting(False, fixes='nothing')    # only the sizes and tokenizer of `model`: the floor
     name: str = setting('', fixes='nothing')         # of the model in predictions; empty: its run's
+    variant: str = setting('', fixes='nothing')      # +<variant> is added to that name and to its study's row
+    # controls: another encoder of the same weights, to be given a variant
+    causal: bool = False                             # keep the causal mask on; bidirectional in the paper
+    layers: int = setting(-1, -1)                    # only the first of the model's, then its norm; -1: all
     # the paper, section 2; the rest of the optimizer from the authors' run files
     lr: float = setting(1e-4, 0)
     seed: int = setting(0, 0, 2 ** 63 - 1)               # of the head's weights and the order of the data
@@ -73,6 +78,10 @@ class Settings(tasks.Task):
             raise ValueError("tokenizer is the model's; leave it out")
         if self.name and (Path(self.name).name != self.name or self.name.startswith('.')):
             raise ValueError(f'name must be that of a folder, not {self.name!r}')
+        if not re.fullmatch(r'[\w.-]*', self.variant):
+            raise ValueError(f'variant must be letters, digits, _, . and -, not {self.variant!r}')
+        if self.save_model and (self.causal or self.layers >= 0):
+            raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
         for name, kind in (('lrs', float), ('seeds', int)):
             values = getattr(self, name)
             good = all(type(value) is kind and 0 <= value < math.inf for value in values)
@@ -104,14 +113,14 @@ class Pretrained(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """The pretrained transformer, bidirectional, and the head of a kind of task."""
+    """The pretrained transformer, bidirectional unless asked otherwise, and the head of a kind of task."""
 
-    def __init__(self, transformer, head):
+    def __init__(self, transformer, head, causal=False):
         super().__init__()
-        self.model, self.head = transformer, head
+        self.model, self.head, self.causal = transformer, head, causal
 
     def forward(self, tokens, lengths):
-        return self.head(self.model(tokens, lengths, causal=False), lengths)
+        return self.head(self.model(tokens, lengths, self.causal), lengths)
 
 
 def prepare(cfg, training=True):
@@ -128,7 +137,11 @@ def prepare(cfg, training=True):
     if not 2 <= max_length <= checkpoint.context:
         raise ValueError(f'max_length {max_length}: the model reads 2 to {checkpoint.context} tokens')
     about = about_model(cfg, checkpoint, transformer)
-    name = cfg.name or model_name(cfg, checkpoint.folder, about['pretraining'])
+    if cfg.layers >= 0:
+        if cfg.layers > len(transformer.layers):
+            raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
+        del transformer.layers[cfg.layers:]
+    name = model_name(cfg, checkpoint.folder, about['pretraining'])
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
         tasks.kind_of(cfg).export((), transformer.sizes)
@@ -159,7 +172,7 @@ def lr_at(step, cfg, total):
 
 def new_encoder(cfg, base, head):
     """A copy of the transformer with a head: a new module, or a function."""
-    encoder = Encoder(copy.deepcopy(base.transformer), head)
+    encoder = Encoder(copy.deepcopy(base.transformer), head, cfg.causal)
     if isinstance(head, nn.Module):
         initialise(head, '', cfg.seed)
     encoder.model.recompute = cfg.recompute

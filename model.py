@@ -159,20 +159,22 @@ class Model(nn.Module):
     def head(self):
         return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight    # (V, d)
 
-    def forward(self, tokens, lengths, targets, causal, at=None):
-        """(sum of the losses in nats, number of targets), of a flat sequence of tokens.
+    def forward(self, tokens, lengths, targets, causal, at=None, weights=None):
+        """(weighted sum of the losses in nats, number of targets), of a flat sequence of tokens.
 
         tokens   (N,) int64
         lengths  list of ints, the segments' lengths; positions count from 0 in each, none sees another
         targets  (N,) int64, -100 where nothing is to be predicted
         causal   whether a token sees only itself and what stands before it in its segment
         at       (T,) the positions that have a target, if known: finding them makes CUDA wait
+        weights  (N,) of the losses; all 1 if there are none
         """
         x = self.model(tokens, lengths, causal)
         at = torch.nonzero(targets != -100).squeeze(1) if at is None else at
         x, targets = x.index_select(0, at), targets.index_select(0, at)
+        weights = torch.ones(len(at), device=x.device) if weights is None else weights.index_select(0, at)
         options = torch.is_grad_enabled(), self.loss_and_gradient
-        return ChunkedCrossEntropy.apply(x, self.head, targets, *options), len(at)
+        return ChunkedCrossEntropy.apply(x, self.head, targets, weights, *options), len(at)
 
     def hidden_states(self, tokens, lengths, causal=False):
         """(N, d): the last layer's output, normed."""
@@ -219,9 +221,14 @@ def attend(q, k, v, segments, causal):
     One kernel for all segments where there is one (CUDA, half precision); elsewhere PyTorch's own for each
     segment, with which the tests compare the kernel.
     """
-    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
-        return attend_varlen(q, k, v, segments, causal)
-    return attend_loop(q, k, v, segments, causal)
+    if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
+        return attend_loop(q, k, v, segments, causal)
+    options = {'enable_gqa': True} if VARLEN_HAS_GQA else {}
+    if not VARLEN_HAS_GQA:
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    window = (-1, 0) if causal else (-1, -1)    # how far a token sees to the left and to the right; -1: all
+    return varlen_attn(q, k, v, segments.ends, segments.ends, segments.longest, segments.longest,
+                       window_size=window, **options)
 
 
 def attend_loop(q, k, v, segments, causal):
@@ -235,17 +242,8 @@ def attend_loop(q, k, v, segments, causal):
     return torch.cat([part[0].transpose(0, 1) for part in parts])
 
 
-def attend_varlen(q, k, v, segments, causal):
-    options = {'enable_gqa': True} if VARLEN_HAS_GQA else {}
-    if not VARLEN_HAS_GQA:
-        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    window = (-1, 0) if causal else (-1, -1)    # how far a token sees to the left and to the right; -1: all
-    return varlen_attn(q, k, v, segments.ends, segments.ends, segments.longest, segments.longest,
-                       window_size=window, **options)
-
-
-def loss_and_gradient(logits, targets, with_gradient):
-    """(sum of the cross-entropies of logits (T, V) in nats, its gradient in the logits' dtype or None).
+def loss_and_gradient(logits, targets, weights, with_gradient):
+    """(weighted sum of the cross-entropies of logits (T, V), its gradient in the logits' dtype or None).
 
     One exponential, in the memory of the logits or, if they are in half precision, of one fp32 copy. Each
     line is a pass over that memory; compiled, for CUDA, they become a few kernels without the copy.
@@ -253,55 +251,56 @@ def loss_and_gradient(logits, targets, with_gradient):
     shifted = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shifted.sub_(shifted.amax(1, keepdim=True))
     of_target = shifted.gather(1, targets[:, None])
-    total = shifted.exp_().sum(1, keepdim=True)
+    total, weights = shifted.exp_().sum(1, keepdim=True), weights[:, None]
     log_p = of_target - total.log()
+    loss = -(log_p * weights).sum()
     if not with_gradient:
-        return -log_p.sum(), None
-    grad = shifted.div_(total).to(logits.dtype)
-    grad.scatter_(1, targets[:, None], log_p.expm1().to(grad.dtype))    # p - 1 at the target, p elsewhere
-    return -log_p.sum(), grad
+        return loss, None
+    grad = shifted.div_(total / weights).to(logits.dtype)               # p, but p - 1 at the target
+    grad.scatter_(1, targets[:, None], (log_p.expm1() * weights).to(grad.dtype))
+    return loss, grad
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Sum of cross-entropies of logits = hidden @ weight.T, a few rows of logits at a time.
+    """Weighted sum of cross-entropies of logits = hidden @ head.T, a few rows of logits at a time.
 
     The gradients are computed in the forward pass, chunk by chunk: the (T, V) logits never exist whole.
     The backward pass scales them in place, so there can be only one.
-    hidden (T, d), weight (V, d), targets (T,); with_gradient is False where none will be asked for;
+    hidden (T, d), head (V, d), targets and weights (T,); with_gradient is False where none will be asked for;
     loss_and_gradient is the function above, or that compiled.
     """
 
     @staticmethod
-    def forward(ctx, hidden, weight, targets, with_gradient, loss_and_gradient):
+    def forward(ctx, hidden, head, targets, weights, with_gradient, loss_and_gradient):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         precise = torch.promote_types(dtype, torch.float32)
         rows = 2048 if device == 'cuda' else 512
-        h, w = hidden.to(dtype), weight.to(dtype)
+        h, w = hidden.to(dtype), head.to(dtype)
         loss, ctx.gradients = torch.zeros((), dtype=precise, device=hidden.device), None
         if with_gradient:
-            grad_hidden, grad_weight = torch.empty_like(h), torch.zeros_like(weight, dtype=precise)
+            grad_hidden, grad_head = torch.empty_like(h), torch.zeros_like(head, dtype=precise)
         for start in range(0, len(h), rows):
-            part = h[start:start + rows]
-            part_loss, grad = loss_and_gradient(part @ w.T, targets[start:start + rows], with_gradient)
+            part, *of_targets = (tensor[start:start + rows] for tensor in (h, targets, weights))
+            part_loss, grad = loss_and_gradient(part @ w.T, *of_targets, with_gradient)
             loss += part_loss
             if with_gradient:
                 torch.mm(grad, w, out=grad_hidden[start:start + rows])
                 if dtype == precise:
-                    grad_weight.addmm_(grad.T, part)    # without a second (V, d)
+                    grad_head.addmm_(grad.T, part)      # without a second (V, d)
                 else:
-                    grad_weight += grad.T @ part
+                    grad_head += grad.T @ part
             del grad                                    # before the next chunk's logits
         if with_gradient:
-            ctx.gradients = grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype)
+            ctx.gradients = grad_hidden.to(hidden.dtype), grad_head.to(head.dtype)
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_loss):
         assert ctx.gradients is not None, 'gradients exist if with_gradient, and serve one backward pass'
-        (grad_hidden, grad_weight), ctx.gradients = ctx.gradients, None
-        return grad_hidden.mul_(grad_loss), grad_weight.mul_(grad_loss), None, None, None
+        (grad_hidden, grad_head), ctx.gradients = ctx.gradients, None
+        return grad_hidden.mul_(grad_loss), grad_head.mul_(grad_loss), None, None, None, None
 
 
 def initial_weight(name, shape, seed):

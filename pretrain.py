@@ -1,4 +1,4 @@
-"""Pretrain with CLM, MLM, MNTP or any sequence of them; from scratch, from another run, or from weights.
+"""Pretrain with CLM, MLM, MNTP, MDLM or a mix; from scratch, from another run, or from weights.
 
     python pretrain.py configs/tiny.py                                    # a laptop; the same command resumes
     torchrun --nproc_per_node=8 pretrain.py configs/610m_clm.py           # one node
@@ -35,6 +35,7 @@ free = partial(setting, fixes='nothing')  # may change when a run resumes; all o
 @dataclass(frozen=True)
 class Settings:
     name: str = free('')            # of the run's folder in `out`; with weights_from it may be left out
+    row: str = free('')             # of the study that it belongs to; its runs differ in their seed alone
     corpus: str = free('corpora/fineweb_edu')  # a folder that data.py wrote
     phases: tuple = (('clm', 42_000),)  # (objective, steps), one after the other; paper, section 2
     repeat: int = setting(1, 1)     # times that the phases are run through; many short ones mix objectives
@@ -61,6 +62,7 @@ class Settings:
     log_every: int = free(10, 1)    # steps whose lines are written together
     val_every: int = free(1_000, 0)  # steps; 0: only at the end
     val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0: no validation
+    val_mask_ratio: float = free(0.4, 1e-9, 1)  # one for all runs, so that their held-out losses compare
     save_every: int = free(1_000, 0)  # steps; 0: only at the end
     save_at: tuple = free(())       # steps whose checkpoints are always kept
     keep: int = free(2, 1)          # newest other checkpoints kept
@@ -154,12 +156,10 @@ def initialise(model, origin, cfg):
     if cfg.new_head and not origin.state['step']:
         shapes.pop('lm_head.weight')
     weights = huggingface.read_weights(origin.folder, shapes, origin.new_ids) if origin.folder else ()
-    missing = set(parameters)
     for name, whole in weights:
-        copy_into(parameters[name], whole)
-        missing.remove(name)
-    for name in sorted(missing):
-        copy_into(parameters[name], initial_weight(name, parameters[name].shape, cfg.seed))
+        copy_into(parameters.pop(name), whole)
+    for name, p in parameters.items():
+        copy_into(p, initial_weight(name, p.shape, cfg.seed))
 
 
 def schedule(step, cfg):
@@ -184,19 +184,19 @@ def start(cfg, corpus, world):
 
 def to_tensors(batch, device):
     """The batch as tensors, pinned if a GPU is to read them."""
-    tensors = {name: torch.from_numpy(getattr(batch, name)) for name in ('tokens', 'targets', 'at')}
+    tensors = {name: torch.from_numpy(x) for name, x in batch._asdict().items() if name != 'lengths'}
     if device.type == 'cuda':
         torch.cuda.set_device(device)  # a new thread is on the first GPU
         tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
-    return dataclasses.replace(batch, **tensors)
+    return batch._replace(**tensors)
 
 
 def forward(wrapped, batch, causal, world):
     """The sum of a batch's losses."""
-    parts = batch.tokens, batch.targets, batch.at
-    tokens, targets, at = (part.to(world.device, non_blocking=True) for part in parts)
+    parts = batch.tokens, batch.targets, batch.at, batch.weights
+    tokens, targets, *others = (part.to(world.device, non_blocking=True) for part in parts)
     with world.autocast():
-        return wrapped(tokens, batch.lengths, targets, causal, at)[0]
+        return wrapped(tokens, batch.lengths, targets, causal, *others)[0]
 
 
 def synchronise(wrapped, now):
@@ -210,8 +210,8 @@ def synchronise(wrapped, now):
 def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     """One update. (This process's sum of losses, the gradient's norm before clipping), both on the device.
 
-    The loss is the sum over the targets of the whole step, all micro-batches and processes, divided by their
-    number, `count`: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each.
+    The loss is the sum over the targets of the whole step, all micro-batches and processes, divided by
+    `count`, their number: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each.
     """
     causal = OBJECTIVES[objective_at(step, cfg)].causal
     loss_sum = torch.zeros((), device=world.device)
@@ -230,17 +230,17 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
 
 @torch.no_grad()
 def validate(wrapped, corpus, cfg, world):
-    """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, masked at the run's ratio.
+    """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, masked at val_mask_ratio.
 
     The same rows, cuts and masks each time and for every seed. CLM and MLM are always there, to be compared.
     """
-    losses = {}
+    cfg, losses = dataclasses.replace(cfg, mask_ratio=cfg.val_mask_ratio), {}
     for kind in dict.fromkeys(('clm', 'mlm', *(kind for kind, _ in cfg.phases))):
         loss_sum, count = torch.zeros((), device=world.device), 0
         for batch in validation_batches(corpus, kind, cfg, world.rank, world.size):
             batch = to_tensors(batch, world.device)
+            count += batch.weights.count_nonzero().item()
             loss_sum += forward(wrapped, batch, OBJECTIVES[kind].causal, world)
-            count += len(batch.at)
         losses[f'val_{kind}_loss'] = world.sum_tensor(loss_sum).item() / max(1, world.sum([count])[0])
     if isinstance(wrapped, FSDPModule):
         wrapped.reshard()  # without a backward pass the embedding and the head stay whole
@@ -252,8 +252,8 @@ def validate(wrapped, corpus, cfg, world):
 def train(cfg, tracker=''):
     """The whole run, or what is left of it."""
     def load(step):
-        batches, num_targets, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
-        return [to_tensors(batch, world.device) for batch in batches], num_targets, rows_hash
+        batches, count, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
+        return [to_tensors(batch, world.device) for batch in batches], count, rows_hash
 
     def due(every):
         return done == total or (every and done % every == 0)
@@ -265,9 +265,9 @@ def train(cfg, tracker=''):
         log = open_log(run, cfg, corpus, world, state, how, tracker)
         done, total = state['step'], cfg.total_steps
         steps = range(done, total)
-        for step, (batches, num_targets, rows_hash) in zip(steps, in_order(load, steps)):
+        for step, (batches, count, rows_hash) in zip(steps, in_order(load, steps)):
             # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
-            count, stopping, rows_hash = world.sum([num_targets, int(bool(stop)), rows_hash])
+            count, stopping, rows_hash = world.sum([count, int(bool(stop)), rows_hash])
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
             log.add(step, *schedule(step, cfg), rows_hash, count, loss_sum, norm)
             done = step + 1

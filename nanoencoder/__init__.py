@@ -16,8 +16,12 @@ tasks/        files to rows to examples; a module a kind of task
 runs          what a fine-tuning leaves on disk
 probe         ridge regression on frozen features
 metrics       entities, answers, rankings; a table of kinds
-protocols     runs to selection, scores and intervals: the field's and the paper's
-paper         the published tables and models
+intervals     what chance could have changed: the bootstrap, seeds, contrasts of models
+protocols     runs to selection and scores: the field's and the paper's
+predictions   runs on disk, and their scores
+paper         the published claims, tables and models
 losses        logs of pretraining, compared
+evidence      a study's losses, contrasts and ladders, and rules for a claim
+report        a study's page, and the paper's numbers judged
 figures       pictures of scores and losses
 """

@@ -114,7 +114,7 @@ def write_card(folder, model, state, corpus, cfg):
     done, data, last = state['step'], corpus.meta['settings'], objective_at(state['step'] - 1, cfg)
     kinds = [kind for kind, _ in cfg.phases]
     pipeline, use = 'feature-extraction', "AutoModel.from_pretrained('<this folder>')"
-    if last == 'mlm' and not cfg.model.qk_norm:
+    if last in ('mlm', 'mdlm') and not cfg.model.qk_norm:
         pipeline, use = 'fill-mask', "pipeline('fill-mask', '<this folder>')"
     masked = any(OBJECTIVES[kind].masked for kind in kinds)
     share = f'; {cfg.mask_ratio:.0%} of the tokens masked' if masked else ''

@@ -147,8 +147,9 @@ def efficiency(cfg, gpus, weights, flops):
 
 def describe_phases(cfg, word=str):
     """10,000 steps of clm, then 32,000 steps of mlm."""
-    phases = ', then '.join(f'{steps:,} steps of {word(kind)}' for kind, steps in cfg.phases)
-    return phases if cfg.repeat == 1 else f'{cfg.repeat:,} times {phases}'
+    phases = ', then '.join(f'{steps:,} step{"s" * (steps > 1)} of {word(kind)}'
+                            for kind, steps in cfg.phases)
+    return phases if cfg.repeat == 1 else f'{cfg.repeat:,} times: {phases}'
 
 
 def dry_run(cfg, world_size):

@@ -1,6 +1,6 @@
 """The embedded texts: the documentation of numpy, scipy, torch and pandas, which are installed anyway.
 
-`documents` makes a corpus of it and `tasks` four small tasks, whose labels are what the authors wrote.
+`documents` makes a corpus of it and `tasks` five small tasks, whose labels are what the authors wrote.
 Both change with the packages' versions: tables print a fingerprint, and nothing may rely on exact content.
 """
 import ast
@@ -67,7 +67,7 @@ def docstrings(path):
 # ------------------------------------------------------------------------------------------------------ tasks
 
 def tasks(documents):
-    """{'docs_sc' | 'docs_ir' | 'docs_tc' | 'docs_qa': {split: rows}} of [(split, file, docstring)]."""
+    """{'docs_sc', 'docs_pairs', 'docs_ir', 'docs_tc', 'docs_qa': {split: rows}} of documents()."""
     pairs, sentences, blocks = [], [], []
     for split, file, text in tqdm(documents, 'making tasks', leave=False, disable=None):
         paragraphs = [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text)]
@@ -81,8 +81,9 @@ def tasks(documents):
     pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # others are boilerplate
     retrieval = [(split, {'query': query, 'positive': detail}, detail) for split, _, query, detail in pairs]
     tagging = [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, words, tags in sentences]
-    return {'docs_sc': without_copies(docs_sc(pairs)), 'docs_ir': without_copies(retrieval),
-            'docs_tc': without_copies(tagging), 'docs_qa': without_copies(docs_qa(blocks))}
+    rows = {'docs_sc': docs_sc(pairs), 'docs_pairs': docs_pairs(pairs), 'docs_ir': retrieval,
+            'docs_tc': tagging, 'docs_qa': docs_qa(blocks)}
+    return {name: without_copies(rows[name]) for name in rows}
 
 
 def without_copies(rows):
@@ -143,6 +144,27 @@ def docs_sc(pairs):
             summary, detail = neighbours[k][0], neighbours[k ^ swapped][1]
             row = {'summary': summary, 'detail': detail, 'label': ('same', 'other')[swapped]}
             rows.append((split, row, f'{summary} {detail}'))
+    return rows
+
+
+def docs_pairs(pairs):
+    """As docs_sc, but the other detail is that of a docstring in another file of the split.
+
+    A hash of the summary orders a split's pairs, and each meets the next one of another file; of two such
+    couples one swaps its details. What is left at the end, all of one file, is left out.
+    """
+    rows, waiting, couples = [], collections.defaultdict(list), collections.Counter()
+    for pair in sorted(pairs, key=lambda pair: hashlib.md5(pair[2].encode()).digest()):
+        split, file, summary, detail = pair
+        if not waiting[split] or waiting[split][0][1] == file:  # who waits is of one file
+            waiting[split].append(pair)
+            continue
+        _, _, *other = waiting[split].pop(0)
+        swapped, couples[split] = couples[split] % 2, couples[split] + 1
+        details = [detail, other[1]][::-1 if swapped else 1]
+        for text, drawn in zip((summary, other[0]), details):
+            row = {'summary': text, 'detail': drawn, 'label': ('same', 'other')[swapped]}
+            rows.append((split, row, f'{text} {drawn}'))
     return rows
 
 

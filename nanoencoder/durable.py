@@ -1,8 +1,10 @@
 """Files that survive a kill: whole or not at all, on the disk before anything relies on them."""
 import contextlib
+import csv
 import errno
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
@@ -91,6 +93,22 @@ def write_json(path, content, indent=1):
     """Write an object whole or not at all."""
     with whole_file(path) as file:
         file.write((json.dumps(content, indent=indent, ensure_ascii=False) + '\n').encode())
+
+
+def read_csv(path):
+    """[{column: text}] of a table; none where there is no file."""
+    if not path.exists():
+        return []
+    with open(path, newline='', encoding='utf-8') as file:
+        return list(csv.DictReader(file))
+
+
+def write_csv(path, columns, rows):
+    """Write a table whole or not at all."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator='\n').writerows([columns, *rows])
+    with whole_file(path) as file:
+        file.write(text.getvalue().encode())
 
 
 @contextlib.contextmanager

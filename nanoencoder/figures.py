@@ -52,18 +52,21 @@ def place(name, about):
     """
     phases, step, ratio = about['phases'], about['step'], f' {about["mask_ratio"]:.0%}'
     repeat, family = about.get('repeat', 1), about.get('family', '')
-    total = repeat * sum(steps for _, steps in phases)
+    total, kinds = repeat * sum(steps for _, steps in phases), [kind for kind, _ in phases]
+
+    def words(kinds, ratio=ratio):
+        names = (kind.upper() + ratio * OBJECTIVES[kind].masked for kind in kinds)
+        return ' then '.join(names) if repeat == 1 else f'{" and ".join(names)} in turn'
     if name == 'cpt':
         return f'{about["continues"]}, then {phases[-1][0].upper()}', step
     if name in ('steps', 'flops'):
-        words = ' then '.join(kind.upper() + ratio * OBJECTIVES[kind].masked for kind, _ in phases)
-        return f'{family} {words}, of {total:,} steps', step if name == 'steps' else about['flops']
+        return f'{family} {words(kinds)}, of {total:,} steps', step if name == 'steps' else about['flops']
     if name == 'share' and step == total:
         causal = repeat * sum(steps for kind, steps in phases if OBJECTIVES[kind].causal)
-        return f'{family} {step:,} steps, MLM{ratio}', 100 * causal / step
-    if name == 'ratio' and step == total and OBJECTIVES[phases[-1][0]].masked:
-        words = ' then '.join(kind.upper() for kind, _ in phases)
-        return f'{family} {words}, {step:,} steps', 100 * about['mask_ratio']
+        others = dict.fromkeys(kind for kind in kinds if not OBJECTIVES[kind].causal)
+        return f'{family} {step:,} steps, {words(others or ["mlm"])}', 100 * causal / step
+    if name == 'ratio' and step == total and OBJECTIVES[kinds[-1]].masked:
+        return f'{family} {words(kinds, "")}, {step:,} steps', 100 * about['mask_ratio']
 
 
 def against(name, points):
@@ -139,68 +142,66 @@ def switch(histories):
     return drawn
 
 
-def summary(histories, scores):
-    """Held-out MLM loss by step, beside the same models' fine-tuned scores with 95 % intervals.
+# ------------------------------------------------------------------------------------------------ a study
 
-    scores  [(panel, model, kind, mean, low, high)], in percent; an untrained model and baselines become lines
+def ladder(shown):
+    """Scores by length of pretraining, a panel a quantity: a line, a 95 % band over seeds and a name an arm.
+
+    shown  [(title, {arm: [(tokens, mean, low, high)]}, {dashed line's name: value}, shaded)], where shaded is
+           (from, to, words) in tokens or None: where two arms cannot be told apart
     """
-    words = [' then '.join(kind.upper() for kind, _ in phases) for _, phases, _ in histories]
-    labels = {name: word if words.count(word) == 1 else name for (name, *_), word in zip(histories, words)}
-    titles = list(dict.fromkeys(panel for panel, model, *_ in scores if model in labels))
-    drawn = new_figure(4.8 + 2.3 * len(titles), 3)
-    widths = [2] + [1] * len(titles)
-    first, *others = drawn.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
-    draw_losses(first, histories, labels)
-    for k, (ax, title) in enumerate(zip(others, titles)):
-        draw_scores(ax, [row[1:] for row in scores if row[0] == title], labels, named=k == 0)
-        ax.set_title(f'{title}, %', loc='left', fontsize=10)
-    for ax in (first, *others):
+    rows = 1 if len(shown) <= 3 else 2      # narrow enough to be read on a page
+    columns = math.ceil(len(shown) / rows)
+    drawn = new_figure(3.4 * columns, 3.2 * rows)
+    axes = drawn.subplots(rows, columns, squeeze=False).ravel()
+    for ax in axes[len(shown):]:
+        ax.remove()
+    arms = in_turn(arm for _, lines, *_ in sorted(shown, key=lambda panel: -len(panel[1])) for arm in lines)
+    room = 0.03 * max(map(len, arms))      # of the names behind the lines, of a panel's width
+    for ax, (title, lines, floors, shaded) in zip(axes, shown):
+        for arm, values in lines.items():
+            x, mean, low, high = np.array(values).T
+            ax.plot(x / 1e6, mean, 'o-', color=arms[arm], markersize=4, linewidth=1.8)
+            ax.fill_between(x / 1e6, low, high, color=arms[arm], alpha=0.16, linewidth=0)
+        ticks = sorted({x / 1e6 for values in lines.values() for x, *_ in values})
+        ax.set_xscale('log', base=2)
+        ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
+        ax.set(xlim=(ticks[0] / 1.12, ticks[-1] * (ticks[-1] / ticks[0]) ** (room / (1 - room))))
+        ax.set_xlabel('million tokens of pretraining', x=(1 - room) / 2)
+        ax.spines['bottom'].set_bounds(ticks[0] / 1.12, ticks[-1])
+        draw_floors(ax, floors, [y for values in lines.values() for _, *ys in values for y in ys])
+        name_lines(ax, {arm: values[-1][:2] for arm, values in lines.items()}, arms)
+        if shaded:
+            low, high, words = shaded
+            ax.axvspan(low / 1e6, high / 1e6, color=INK, alpha=0.07, linewidth=0)
+            ax.annotate(words, (low / 1e6, 0.99), fontsize=8, color=INK, ha='left', va='top',
+                        xycoords=ax.get_xaxis_transform())
+        ax.set_title(title, loc='left', fontsize=10)
         ax.spines[['top', 'right']].set_visible(False)
         ax.tick_params(labelsize=9)
+        ax.minorticks_off()
     return drawn
 
 
-def draw_losses(ax, histories, labels):
-    """A line a run, its last loss at its end. Losses far above those of the last phases are cut off."""
-    ends, shown = [], []
-    for (name, phases, lines), colour in zip(histories, in_turn(labels).values()):
-        x, y = series(lines, 'val_mlm_loss')
-        if not y:
-            raise ValueError(f'figure summary: {name} has no held-out MLM loss')
-        before = max([0, *switches(phases)])
-        ax.plot(x, y, color=colour, marker='o', markersize=3)
-        shown += [loss for step, loss in zip(x, y) if step > before and OBJECTIVES[phases[-1][0]].masked]
-        ends.append((y[-1], x[-1], labels[name], colour))
-        if before:
-            ax.axvline(before, color=colour, linewidth=1, linestyle=':')
-            ax.annotate(f'{phases[-2][0].upper()} until here ', (before, 0.02), color=colour, fontsize=8,
-                        xycoords=ax.get_xaxis_transform(), ha='right', va='bottom')
-    low, high = min(shown or y), max(shown or y)
-    size, place = high - low or 1, -math.inf
-    for y, x, label, colour in sorted(ends):     # lowest first; each keeps clear of the one below
-        place = max(min(y, high), place + 0.09 * size)
-        above = ', above' if y > high + 0.15 * size else ''
-        ax.text(x, place, f'  {label}  {y:.2f}{above}', color=colour, fontsize=9, va='center')
-    ax.set(ylim=(low - 0.08 * size, high + 0.15 * size), xlabel='pretraining step')
-    ax.set_title('held-out MLM loss, nats per token', loc='left', fontsize=10)
+def name_lines(ax, ends, colours):
+    """Each line's name behind its end, (x, y), clear of the one below it."""
+    low, high = ax.get_ylim()
+    place = -math.inf
+    for name, (x, y) in sorted(ends.items(), key=lambda item: item[1][1]):
+        place = max(y, place + 0.07 * (high - low))
+        ax.text(x / 1e6 * 1.07, place, name, color=colours[name], fontsize=9, va='center', weight='bold')
 
 
-def draw_scores(ax, scores, labels, named):
-    """A row a model; dashed, and named beneath, what these must beat: no pretraining, no model at all."""
-    rows, colours, floors = {name: -k for k, name in enumerate(labels)}, in_turn(labels), []
-    for model, kind, mean, low, high in scores:
-        if model in rows:
-            ax.plot([low, high], [rows[model]] * 2, color=colours[model], linewidth=2)
-            ax.plot(mean, rows[model], 'o', color=colours[model])
-            ax.text(mean, rows[model] + 0.15, f'{mean:.1f}', color=colours[model], fontsize=9, ha='center')
-        elif kind == 'baseline' or model == 'untrained':
-            ax.axvline(mean, color=PALE, linewidth=1, linestyle='--')
-            floors.append((mean, model))
-    middle = sum(ax.get_xlim()) / 2
-    for k, (mean, model) in enumerate(sorted(floors)):
-        ax.text(mean, 0.1 - len(rows) - 0.35 * k, f' {model} {mean:.1f} ', color=INK, fontsize=8,
-                ha='left' if mean < middle else 'right')
-    ax.set_yticks(list(rows.values()), labels.values() if named else [''] * len(rows))
-    ax.set_ylim(0.2 - len(rows) - 0.35 * len(floors), 0.7)
-    for tick, colour in zip(ax.get_yticklabels(), colours.values()):
-        tick.set_color(colour)
+def draw_floors(ax, floors, values):
+    """Dashed lines; one far off the curves is named at the edge, with an arrow."""
+    least, most = np.nanmin(values), np.nanmax(values)     # of one seed there is no band
+    size = most - least
+    for name, y in floors.items():
+        if least - 0.6 * size < y < most + 0.6 * size:
+            ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
+            ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
+                        color=INK, ha='right', va='bottom')
+        else:
+            above = y > most
+            ax.annotate(f'{name} {y:.1f} {"↑" if above else "↓"}', (0.995, above), fontsize=8, color=INK,
+                        xycoords='axes fraction', ha='right', va='top' if above else 'bottom')

@@ -126,7 +126,7 @@ class Log:
         return lines
 
     def check_finite(self, line):
-        values = {name: x for name, x in line.items() if type(x) is float and not math.isfinite(x)}
+        values = {name: x for name, x in line.items() if isinstance(x, float) and not math.isfinite(x)}
         if values:
             row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
             raise FloatingPointError(

@@ -5,12 +5,13 @@ import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.durable import expect, read_json
+from nanoencoder.durable import expect, read_csv, read_json, write_csv
 
 CONFIG = {'name': str, 'phases': [list], 'starts': [{'step': int}],
           'corpus_meta': {'fingerprint': str, 'unigram_loss': (float, type(None))}}
 LINE = {'step': int, 'phase': str, 'loss': float, 'lr': float, 'grad_norm': float, 'tokens': int,
         'tokens_per_second': float, 'seconds': float, 'rows': str}
+COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'train_loss'     # of losses.csv
 
 
 def read_log(folder):
@@ -53,10 +54,45 @@ def validated(lines):
     return [kind for kind in OBJECTIVES if f'val_{kind}_loss' in names]
 
 
+def rows_of(folder):
+    """[{column: value}] of a run's log, one of each validation; of a branch with those before it."""
+    from nanoencoder.cost import flops_of_state     # which needs torch
+    config, _ = read_log(folder)
+    rows, since = [], []
+    for line in history(folder)[2]:
+        since.append(line)
+        if kinds := validated([line]):
+            losses = [own['loss'] for own in since if own['phase'] == line['phase']]
+            row = {'folder': Path(folder).name, 'row': config.get('row', ''), 'seed': config['seed'],
+                   'step': line['step'], 'tokens': line['tokens'], 'seconds': line['seconds'],
+                   'flops': f'{flops_of_state({"settings": config, "step": line["step"]}):.6g}',
+                   'train_loss': f'{statistics.fmean(losses):.6f}'}
+            rows.append(row | {name: f'{line[name]:.6f}' for name in map('val_{}_loss'.format, kinds)})
+            since = []
+    return rows
+
+
+def write(path, folders, problems):
+    """losses.csv: what it held, and a line for each validation of these runs; train_loss is the mean since
+    the one before."""
+    rows = {(row['folder'], int(row['step'])): row for row in read_csv(path)}
+    for folder in folders:
+        if Path(folder, 'log.jsonl').exists() and not Path(folder, 'log.jsonl').stat().st_size:
+            continue    # has just begun
+        try:
+            rows |= {(row['folder'], row['step']): row for row in rows_of(folder)}
+        except ValueError as error:
+            problems.append(str(error))
+    names = {name for row in rows.values() for name in row}
+    columns = [*COLUMNS, *(f'val_{kind}_loss' for kind in OBJECTIVES if f'val_{kind}_loss' in names)]
+    if rows:
+        write_csv(path, columns, ([rows[key].get(name, '') for name in columns] for key in sorted(rows)))
+
+
 def table(folders):
     """Print the last validation of each run in nats per target, beside that of token frequencies alone."""
     if not folders:
-        raise ValueError('losses takes folders of pretraining runs, as: losses out/tiny-clm out/tiny-mlm40')
+        raise ValueError('losses takes folders of pretraining runs, as: losses out/mine out/other')
     runs = []
     for folder in folders:
         config, lines = read_log(folder)
@@ -83,16 +119,18 @@ def table(folders):
 
 
 def fixed(run):
-    """What decides a run's numbers, but for its phases; and its last rows."""
+    """What decides a run's numbers, but for its phases; its last rows, and how it was validated."""
     states = sorted(Path(run['folder']).glob('[0-9]*/state.json'), key=lambda path: int(path.parent.name))
     values = read_json(states[-1], {'fixed': dict})['fixed'] if states else {'folder': run['folder']}
-    return run['last']['step'], run['last']['rows'], values | {'phases': None, 'repeat': None}
+    held_out = run.get('val_mask_ratio', run.get('mask_ratio')), run.get('val_rows')    # older: the run's own
+    return run['last']['step'], run['last']['rows'], held_out, values | {'phases': None, 'repeat': None}
 
 
 def compare(mlm, both):
     """One sentence on MLM against CLM then MLM, if nothing else differs between the two runs."""
     kinds = [[kind for kind, _ in run['phases']] for run in (mlm, both)]
-    if kinds == [['mlm'], ['clm', 'mlm']] and fixed(mlm) == fixed(both):
+    in_turn = both.get('repeat', 1) > 1
+    if kinds == [['mlm'], ['clm', 'mlm']] and not in_turn and fixed(mlm) == fixed(both):
         gain = mlm['last']['val_mlm_loss'] - both['last']['val_mlm_loss']
         print(f'\nAt equal steps on the same rows, {both["name"]} ends {abs(gain):.3f} nats '
               f'{"below" if gain > 0 else "above"} {mlm["name"]} in MLM loss:\n'

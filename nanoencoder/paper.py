@@ -1,8 +1,9 @@
-"""What the paper published: numbers, models, words for datasets, raw runs. Nothing here computes a score."""
+"""What the paper published: claims, numbers, models, words for datasets, raw runs. No scores are computed."""
 import csv
 import functools
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoencoder.metrics import KINDS
 from nanoencoder.protocols import Run
@@ -13,6 +14,62 @@ DATASETS = {  # the authors' folder: the paper's word
     'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI', 'conll2003_en': 'CoNLL',
     'uner_en': 'UNER', 'ontonotes': 'OntoNotes', 'squad': 'SQuAD', 'squad_v2': 'SQuAD-v2', 'record': 'ReCoRD',
     'msmarco': 'MS MARCO', 'nq': 'NQ', 'mldr_en': 'MLDR'}
+
+
+class Claim(NamedTuple):
+    """One claim of the paper, which a study's contrast may be made for."""
+    words: str
+    where: str              # in the paper
+    rule: str               # of nanoencoder/report.py, by which its own numbers are judged
+    published: dict         # {kind of task: {model: weight}}; none where it has a figure and no numbers
+    untested: str = ''      # what of it the studies here do not test, and why
+    opposite: tuple = ()    # kinds of which it says the opposite
+
+
+SIZES = '210m', '610m', '1b'
+
+
+def minus(first, second, kinds, sizes=('610m',)):
+    """{kind: {model: weight}}: the first less the second, the mean over these sizes."""
+    models = {f'{size}-{run}': weight / len(sizes) for size in sizes
+              for run, weight in ((first, 1), (second, -1))}
+    return dict.fromkeys(kinds, models)
+
+
+def gap(ours, theirs):
+    """{model: weight}: how much further MLM leads CLM at one size than at another."""
+    return {f'{ours}-mlm40-42k': 1, f'{ours}-clm-42k': -1, f'{theirs}-mlm40-42k': -1, f'{theirs}-clm-42k': 1}
+
+
+CLAIMS = {
+    'end': Claim(
+        'In the end MLM beats CLM, most of all on sentences and questions.', 'section 3, figure 2', 'better',
+        minus('mlm40-42k', 'clm-42k', ('SC', 'QA', 'IR')), 'QA: models of this size are at its floor'),
+    'size': Claim(
+        'With size, MLM\'s lead over CLM grows on sentences and shrinks in retrieval.', 'section 3, figure 2',
+        'better', {'SC': gap('1b', '210m'), 'IR': gap('210m', '1b')}, 'it takes models of several sizes'),
+    'level': Claim(
+        'On token classification CLM is level with MLM.', 'section 3, figure 2', 'no_difference',
+        minus('clm-42k', 'mlm40-42k', ('TC',), SIZES)),
+    'ratio': Claim(
+        'No masking ratio is best: retrieval likes higher ones, small models lower ones elsewhere.',
+        'section 3, figure 3', 'better',
+        minus('mlm50-42k', 'mlm20-42k', ('IR',), SIZES)
+        | minus('mlm50-42k', 'mlm20-42k', ('TC', 'QA'), ('210m',)), opposite=('TC', 'QA')),
+    'early': Claim(
+        'Early in training CLM is ahead of MLM.', 'section 3, figure 4; here at step 5,000', 'better',
+        minus('clm-42k-5000', 'mlm40-42k-5000', ('SC', 'TC', 'QA', 'IR'))),
+    'rate': Claim(
+        'CLM is less sensitive to the learning rate of fine-tuning.', 'section 3, figure 5', 'better', {}),
+    'both': Claim(
+        'At equal compute CLM then MLM is at least as good as MLM (the paper: better).',
+        'section 4, figure 6', 'better', minus('clm-10k-mlm40-42k', 'mlm40-42k', ('SC', 'TC', 'QA', 'IR'))),
+    'ratio_after': Claim(
+        'Behind CLM, MLM is less sensitive to its masking ratio.', 'section 4, figure 7', 'better', {},
+        'it takes all ratios behind CLM and without'),
+    'continued': Claim(
+        'Continuing a CLM model with MLM beats continuing an MLM model.', 'section 5, figure 8', 'better',
+        minus('clm-dec42k-mlm40-64k', 'mlm40-dec42k-mlm40-64k', ('SC', 'TC', 'QA', 'IR')))}
 
 
 def read(path):

@@ -22,20 +22,15 @@ def saved_folder(cfg):
     return Path('fine-tuned') / run_folder(cfg, cfg.dataset).relative_to(cfg.predictions)
 
 
-def folders(cfg, sets=()):
-    """All folders that a run writes."""
-    names = dict.fromkeys([cfg.dataset, *(data.task.dataset for data in sets)])
-    return [run_folder(cfg, name) for name in names] + [saved_folder(cfg)] * cfg.save_model
-
-
 @contextlib.contextmanager
 def alone(cfg, sets=()):
     """Hold a run, all its folders: one process at a time works on it. What a killed one left there goes.
 
     BlockingIOError if another process has it, another OSError if nothing can be written there.
     """
+    names = dict.fromkeys([cfg.dataset, *(data.task.dataset for data in sets)])
     with contextlib.ExitStack() as stack:
-        for folder in folders(cfg, sets):
+        for folder in [run_folder(cfg, name) for name in names] + [saved_folder(cfg)] * cfg.save_model:
             folder.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder.parent, f'.{folder.name}.lock'))
             remove_temporaries(folder.parent, folder.name)
@@ -55,11 +50,10 @@ def is_done(cfg, base, sets):
     done = not cfg.save_model or saved_folder(cfg).exists()
     for data in sets:
         folder = run_folder(cfg, data.task.dataset)
-        done &= all((folder / f'{split}.jsonl.gz').exists() for split in tasks.SCORED)
+        names = 'run.json', *(f'{split}.jsonl.gz' for split in tasks.SCORED)
+        done &= all((folder / name).exists() for name in names)
         if (folder / 'run.json').exists():
             compare(cfg, folder / 'run.json', about_run(cfg, base, sets, data))
-        else:
-            done = False
     return done
 
 
@@ -68,7 +62,8 @@ def compare(cfg, path, ours):
     theirs = read_json(path, {'settings': dict})
     theirs = {name: entry.default for name, entry in leaves(type(cfg)).items()} | theirs['settings'] | theirs
     for name, value in (ours['settings'] | ours).items():
-        if name not in ('settings', 'grid') and theirs.get(name) != value:
+        # of pretraining, the checkpoint's digest says all; older run.json do not name its row
+        if name not in ('settings', 'grid', 'pretraining') and theirs.get(name) != value:
             raise ValueError(
                 f'{path}: was made with {name} = {str(theirs.get(name))[:60]}, this run has '
                 f'{str(value)[:60]}; remove the folder, or take another --predictions or --name')
@@ -98,39 +93,57 @@ def about_model(cfg, checkpoint, transformer):
     if not cfg.untrained:
         about['checkpoint'] = checkpoint.digest()
         parameters = sum(p.numel() for p in transformer.parameters())
-        about['pretraining'] = pretraining(checkpoint.folder, parameters)
+        about['pretraining'] = past = pretraining(checkpoint.folder, parameters)
+        if past and past.get('row'):
+            past['row'] += variant(cfg)
     return about
 
 
+def variant(cfg):
+    """What it adds to the name of a model."""
+    return f'+{cfg.variant}' if cfg.variant else ''
+
+
 def pretraining(folder, parameters):
-    """What a checkpoint of ours was trained with, for figures; None for another's."""
+    """What a checkpoint of ours was trained with, for tables and figures; None for another's.
+
+    A study's runs of a row differ in their seed alone: so `continues` is their parents' row.
+    """
     path = folder / 'state.json'
     if not path.exists():
         return None
     state = read_json(path)
     family = f'{parameters / 1e6:.{0 if parameters >= 1e7 else 1}f}M'
     try:
-        past = state['settings']
+        past, step = state['settings'], int(state['step'])
+        row, seed, parent = past.get('row', ''), past.get('seed', 0), Path(past.get('weights_from', ''))
+        parent = (parent.parent if parent.name.isdigit() else parent).name
         facts = {'family': f'{parameters / 1e9:.1f}B' if parameters >= 1e9 else family,
                  'phases': [(str(kind), int(steps)) for kind, steps in past['phases']],
-                 'mask_ratio': past['mask_ratio'], 'step': int(state['step']), 'flops': flops_of_state(state),
-                 'continues': Path(past.get('weights_from', '')).name}
+                 'mask_ratio': past['mask_ratio'], 'step': step, 'flops': flops_of_state(state),
+                 'continues': parent.removesuffix(f'-s{seed}') if row else parent,
+                 'row': row if not row or is_end(past, step) else f'{row}-{step}', 'seed': seed}
         return facts | ({'repeat': past['repeat']} if past.get('repeat', 1) > 1 else {})
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ValueError(f'{path}: not the state of a pretraining run: {error!r}') from None
 
 
+def is_end(past, step):
+    """Whether a pretraining with these settings ends at a step."""
+    return step == sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
+
+
 def model_name(cfg, folder, past):
-    """The run's name, with -<step> for a checkpoint before its end."""
-    if cfg.untrained:
-        return 'untrained'
+    """The run's name, with -<step> for a checkpoint before its end and +<variant> where there is one."""
+    if cfg.name or cfg.untrained:
+        return (cfg.name or 'untrained') + variant(cfg)
     run = folder.parent.name if folder.name.isdigit() else folder.name
     if huggingface.is_hub_id(cfg.model):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
     if re.fullmatch(r'lr\S+_sd\d+', run):
         run = '-'.join(folder.parts[-4:])  # a fine-tuned model's: whose, for what, and which
-    done = not past or past['step'] == sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
-    return run if done else f'{run}-{folder.name}'
+    run = run if not past or is_end(past, past['step']) else f'{run}-{folder.name}'
+    return run + variant(cfg)
 
 
 def save_encoder(cfg, base, data, encoder, folder):

@@ -25,14 +25,16 @@ USUAL = {  # names that other programs use
     'warmup': 'warmup_steps', 'dataset': 'corpus', 'output_dir': 'out'}
 
 
-def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
+def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers', lines=False):
     """A dataclass field with what `check` asks of it.
 
     low, high  the range of a number, ends included; it must be finite in any case
     choices    the only values there are
     fixes      what it decides: the 'numbers' of a run, the 'rows' it reads (compared by sha256), or 'nothing'
+    lines      whether a text may have several, as a study's tables
     """
-    return field(default=default, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes})
+    return field(default=default, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes,
+                                            'lines': lines})
 
 
 def check(cfg):
@@ -48,8 +50,8 @@ def check(cfg):
         check_value(entry.name, entry.type, value, **entry.metadata)
 
 
-def check_value(name, kind, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
-    """What `check` asks of one value; an int has 64 bits, a str has one line unless it is a {template}."""
+def check_value(name, kind, value, low=-math.inf, high=math.inf, choices=(), fixes='', lines=False):
+    """What `check` asks of one value; an int has 64 bits, a text one line, but a {template} and `lines`."""
     if type(value) is not kind:
         raise wrong_type(name, kind, value)
     if choices and value not in choices:
@@ -59,7 +61,7 @@ def check_value(name, kind, value, low=-math.inf, high=math.inf, choices=(), fix
         wanted = f'at least {low}' if value < low else 'below 2^63' if kind is int else 'finite'
         wanted = wanted if high == math.inf else f'from {low} to {high}'
         raise ValueError(f'{name} must be {wanted}, not {quoted(value)}')
-    if kind is str and (value.isspace() or '{' not in value and {*'\r\n\0'} & {*value}):
+    if kind is str and not lines and (value.isspace() or '{' not in value and {*'\r\n\0'} & {*value}):
         raise ValueError(f'{name} must be text on one line, not {quoted(value)}')
     if kind is tuple and any(type(item) not in (str, int, float, bool, tuple) for item in value):
         raise ValueError(f'{name} holds texts, numbers and tuples of them, not {quoted(value)}')

@@ -47,7 +47,7 @@ import data      # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups  # noqa: E402
-from nanoencoder import cost, docs, huggingface, metrics, prepare, protocols, tasks         # noqa: E402
+from nanoencoder import cost, docs, huggingface, intervals, metrics, prepare, tasks         # noqa: E402
 from nanoencoder.origin import Origin                            # noqa: E402
 from nanoencoder.processes import World, pick_device, processes  # noqa: E402
 from nanoencoder.settings import build, parse, run_main          # noqa: E402
@@ -171,9 +171,9 @@ def batches_of(cfg, kind, count):
     for first in range(0, share * count, share):
         rows = [(k, k) for k in range(first, first + share)]
         batch, _ = data.make_batch(corpus, 'train', rows, 0, kind, cfg)
-        tensors = {name: torch.from_numpy(getattr(batch, name)).to(DEVICE)
-                   for name in ('tokens', 'targets', 'at')}
-        batches.append(dataclasses.replace(batch, **tensors))
+        tensors = {name: torch.from_numpy(x).to(DEVICE)
+                   for name, x in batch._asdict().items() if name != 'lengths'}
+        batches.append(batch._replace(**tensors))
     return batches
 
 
@@ -354,7 +354,8 @@ def loss(selected=False):
 
 
 def chunked_loss(hidden, weight, targets):
-    return ChunkedCrossEntropy.apply(hidden, weight, targets, True, loss_and_gradient)
+    ones = torch.ones(len(targets), device=targets.device)
+    return ChunkedCrossEntropy.apply(hidden, weight, targets, ones, True, loss_and_gradient)
 
 
 def sentences(count, seed=0):
@@ -464,7 +465,7 @@ def bootstrap():
     scores = np.random.default_rng(0).random(3_000)
 
     def ours():
-        return protocols.interval(protocols.bootstrap(scores)[:, 0])
+        return intervals.interval(intervals.bootstrap(scores)[:, 0])
 
     def peer():
         options = dict(n_resamples=10_000, method='percentile', batch=256, rng=0)

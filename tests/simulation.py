@@ -2,6 +2,7 @@
 
     python tests/simulation.py                                    # 36 cells of 2,000 simulations: 10 minutes
     python tests/simulation.py --instances='(43,)' # as many as MS MARCO's test set has
+    python tests/simulation.py --each=3 --seeds='(3, 6, 8)' --instances='(900,)'   # pretraining seeds
 
 A simulation draws three models' scores on the same instances and seeds. In log odds, an answer's quality is
 the sum of what its instance, its seed and both together bring, for all models and for one; the answer itself
@@ -11,6 +12,9 @@ simulations: how often the first model's interval, and that of its difference to
 and how often the first two, which are equal, are called different at 5 %. Beside it: the method before,
 which added the variance of the seeds' scores s^2 / S whole (here called sum), and the closed form of a
 two-way analysis of variance (V with Satterthwaite's degrees of freedom, without any bootstrap).
+
+With --each=3, the seeds are of pretraining and each is fine-tuned three times. Fine-tunings then add a spread
+of their own, and of each with the instances; the program averages them, and its unit is the pretraining.
 
 The intervals are the program's own, of its own functions; only the counts of the bootstrap are shared by the
 simulations of a batch, so that they are one matrix product.
@@ -25,12 +29,13 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nanoencoder import protocols  # noqa: E402
+from nanoencoder import intervals, protocols  # noqa: E402
 from nanoencoder.settings import check, parse, run_main, setting  # noqa: E402
 
 MEANS = {'accuracy': 1.3, 'F1': 1.3, 'NDCG@10': 0.0}    # log odds: an accuracy of 0.69
 BETTER = (0.0, 0.0, 0.3)                # of the three models
 INSTANCE, OWN, BOTH = 1.5, 1.0, 0.5     # spreads of instances, of a model's own on them, of seed and instance
+FINE, FINE_BOTH = 0.1, 0.5              # of the fine-tunings of one pretraining, and with the instances
 GAINS = np.append(0, 1 / np.log2(np.arange(1, 11) + 1)).astype(np.float32)      # of a rank; 0 beyond ten
 BATCH = 50
 
@@ -40,6 +45,7 @@ class Settings:
     metrics: tuple = tuple(MEANS)
     seeds: tuple = (3, 5)
     spreads: tuple = (0.02, 0.15, 0.5)  # of seeds, in log odds; half of the variance is all models'
+    each: int = setting(1, 1)           # fine-tunings; with more than one, the seeds are of pretraining
     instances: tuple = (300, 3_000)
     simulations: int = setting(2_000, low=BATCH)
     resamples: int = setting(500, low=100)
@@ -53,15 +59,18 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def answers(random, metric, seeds, spread, n):
-    """(numerators, denominators), each (BATCH, 3 models, seeds, n)."""
+def answers(random, metric, seeds, spread, n, each=1):
+    """(numerators, denominators), each (BATCH, 3 models, seeds x each, n)."""
     def normal(*shape):
         return random.standard_normal((BATCH, *shape), np.float32)
 
     def uniform():
-        return random.random((BATCH, 3, seeds, n), np.float32)
+        return random.random((BATCH, 3, seeds * each, n), np.float32)
     quality = INSTANCE * normal(1, 1, n) + OWN * normal(3, 1, n) + BOTH * normal(3, seeds, n)
     quality += spread * np.sqrt(0.5) * (normal(1, seeds, 1) + normal(3, seeds, 1))
+    if each > 1:
+        quality = np.repeat(quality, each, 2) + FINE_BOTH * normal(3, seeds * each, n)
+        quality += FINE * np.sqrt(0.5) * (normal(1, seeds * each, 1) + normal(3, seeds * each, 1))
     quality += MEANS[metric] + np.array(BETTER, np.float32)[:, None, None]
     if metric == 'NDCG@10':     # of one relevant document, whose odds to be among the first k grow with k
         odds = np.exp(np.clip(-quality, -30, 30))
@@ -77,11 +86,12 @@ def answers(random, metric, seeds, spread, n):
     return 2 * correct, gold + correct + wrong
 
 
-def truth(metric, spread, better):
+def truth(metric, spread, better, each=1):
     """The mean over all seeds and instances."""
     x, weights = np.polynomial.hermite_e.hermegauss(60)
     weights = weights / weights.sum()
-    within = np.sqrt(INSTANCE ** 2 + OWN ** 2 + BOTH ** 2)
+    within = np.sqrt(INSTANCE ** 2 + OWN ** 2 + BOTH ** 2 + (each > 1) * FINE_BOTH ** 2)
+    spread = np.sqrt(spread ** 2 + (each > 1) * FINE ** 2)
     quality = MEANS[metric] + better + spread * x[:, None] + within * x
 
     def mean(f):
@@ -108,19 +118,14 @@ def closed_form(values):
     return mean, stats.t.ppf(0.975, nu) * np.sqrt(V)
 
 
-def cells_of(above, below, draws, cfg):
+def cells_of(above, below, draws, cfg, each):
     """The three models' Cells, as `make_cell` makes them, from (3, S, n) numerators and denominators."""
     cells = []
     for model in range(3):
-        unders = np.ones_like(above[model]) if below is None else below[model]
-        content = [{'numerators': over, 'denominators': under} for over, under in zip(above[model], unders)]
-        runs = [protocols.Run(str(model), 'SC', 'd', 1e-4, seed, None, None, instances=lambda own=own: own)
-                for seed, own in enumerate(content)]
-        own = protocols.instances(runs)
-        values = protocols.instance_values(*own)
-        scores = dict(enumerate(values.mean(1).tolist()))
-        cells.append(protocols.standard_cell(np.mean(list(scores.values())), draws[:, model], scores,
-                                             protocols.seed_noise(values), cfg, runs))
+        runs = [protocols.Run(str(model), 'SC', 'd', 1e-4, seed, None, None,
+                              origin=seed // each if each > 1 else None) for seed in range(above.shape[1])]
+        values = intervals.instance_values(above[model], None if below is None else below[model])
+        cells.append(protocols.standard_cell(runs, draws[:, model], values, (), cfg))
     return cells
 
 
@@ -131,33 +136,39 @@ def held(interval, value):
 def other_intervals(cells, i, j, cfg):
     """{method: (low, high)} of model j, or of its difference to model i if there is one."""
     def of(model):
-        scores = np.array(list(cells[model].scores.values()))
-        values = protocols.instance_values(*protocols.instances(cells[model].runs))
-        return cells[model].draws, scores, values
+        values = cells[model].values.astype(float)
+        return cells[model].draws.mean(0, dtype=float), values.mean(1), values
     draws, scores, values = of(j) if i is None else (b - a for a, b in zip(of(i), of(j)))
     mean, half = closed_form(values)
-    whole = protocols.with_seeds(draws, [(scores.tolist(), 0.0)], cfg)
-    return {'sum': protocols.interval(whole), 'closed form': (mean - half, mean + half)}
+    whole = intervals.with_seeds(draws, [(scores.tolist(), 0.0)], cfg)
+    return {'sum': intervals.interval(whole), 'closed form': (mean - half, mean + half)}
+
+
+def compared(a, b, cfg):
+    """(interval, p) of model b - a."""
+    result = intervals.contrast([[(1, b), (-1, a)]], cfg)
+    return (result.low, result.high), result.p
 
 
 def simulate(metric, seeds, spread, n, cfg):
     """{method: (one model's coverage, a difference's, true nulls rejected)}, in percent."""
-    random = np.random.default_rng((cfg.seed, protocols.key_of(f'{metric} {seeds} {spread} {n}')))
-    means = [truth(metric, spread, better) for better in BETTER]
+    cell = f'{metric} {seeds} {spread} {n}' + f' {cfg.each}' * (cfg.each > 1)
+    random = np.random.default_rng((cfg.seed, intervals.key_of(cell)))
+    means = [truth(metric, spread, better, cfg.each) for better in BETTER]
     gap, counts = means[2] - means[0], {name: np.zeros(3) for name in ('now', 'sum', 'closed form')}
     batches = cfg.simulations // BATCH
     for batch in range(batches):
-        above, below = answers(random, metric, seeds, spread, n)
+        above, below = answers(random, metric, seeds, spread, n, cfg.each)
         times = random.multinomial(n, np.full(n, 1 / n), cfg.resamples).astype(np.float32)
         flat = [None if x is None else x.reshape(-1, n) for x in (above, below)]
-        draws = protocols.resampled(times, *flat).reshape(cfg.resamples, BATCH, 3, seeds).mean(3, dtype=float)
-        own = SimpleNamespace(resamples=cfg.resamples, seed=batch)
+        draws = intervals.resampled(times, *flat).reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
         for k in range(BATCH):
-            cells = cells_of(above[k], None if below is None else below[k], draws[:, k], own)
+            own = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)
+            cells = cells_of(above[k], None if below is None else below[k], draws[:, k], own, cfg.each)
             a, equal, better = cells
-            p = protocols.paired(a, equal, own)[2]
-            counts['now'] += (held((a.low, a.high), means[0]),
-                              held(protocols.paired(a, better, own)[:2], gap), p < 0.05)
+            p = compared(a, equal, own)[1]
+            counts['now'] += (held((a.low, a.high), means[0]), held(compared(a, better, own)[0], gap),
+                              p < 0.05)
             pairs = (None, 0), (0, 2), (0, 1)
             one, difference, null = (other_intervals(cells, *pair, own) for pair in pairs)
             for name in one:

@@ -22,7 +22,7 @@ def test_flops(kind, share):
     assert cost.flops_per_token(CFG, kind) == pytest.approx(by_hand, rel=1e-4)
 
 
-@pytest.mark.parametrize('kind', ['mlm', 'clm'])
+@pytest.mark.parametrize('kind', ['mlm', 'clm', 'mdlm'])
 def test_flops_of_batches_are_what_is_expected_of_the_law(kind):
     cfg = replace(CFG, context=256, vocab_size=4096)
     ids = {'bos_token_id': 4093, 'eos_token_id': 4094, 'pad_token_id': 4094, 'mask_token_id': 4095}

@@ -1,9 +1,11 @@
 """The law of a batch: what a step reads, decided by its settings alone; objectives; corpora that are read."""
+import itertools
 import os
 import shutil
 import tarfile
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,17 +66,17 @@ def test_permute_looks_uniform_and_depends_on_seed_and_epoch():
 
 
 def test_a_step_does_not_depend_on_objective_processes_or_micro_batches(corpus, settings):
-    cfg = settings(phases=(('clm', 30), ('mlm', 30)), rows_per_step=8, micro_rows=0)
-    for step in (0, 7, 45):
+    cfg = settings(phases=(('clm', 30), ('mlm', 30), ('mdlm', 30)), rows_per_step=8, micro_rows=0)
+    for step in (0, 7, 45, 61):
         (whole,), num_targets, rows = read(step, corpus, cfg)
         for size, micro in ((2, 4), (4, 1), (8, 1), (1, 2)):
             shares = [read(step, corpus, replace(cfg, micro_rows=micro), rank, size) for rank in range(size)]
-            for name in ('tokens', 'targets'):
+            for name in ('tokens', 'targets', 'weights'):
                 parts = [getattr(batch, name) for batches, _, _ in shares for batch in batches]
                 assert np.array_equal(np.concatenate(parts), getattr(whole, name))
             assert sum(share[2] for share in shares) % 2 ** 48 == rows
             assert sum(share[1] for share in shares) == num_targets
-        (mlm,), _, same_rows = read(step, corpus, replace(cfg, phases=(('mlm', 60),)))
+        (mlm,), _, same_rows = read(step, corpus, replace(cfg, phases=(('mlm', 90),)))
         assert same_rows == rows and mlm.lengths == whole.lengths
 
 
@@ -153,6 +155,76 @@ def test_mntp_predicts_the_masked_token_from_the_position_before(corpus, setting
     assert [(p, mntp.targets[p]) for p in mntp.at] == expected
 
 
+def test_mdlm_masks_each_row_at_a_ratio_of_its_own(corpus, settings):
+    source, rows = data.Corpus(corpus), [(i, i % 40) for i in range(1_000)]
+    clm, _ = data.make_batch(source, 'train', rows, 0, 'clm', settings())
+    batch, _ = data.make_batch(source, 'train', rows, 0, 'mdlm', settings(mask_ratio=0.1))
+    special, masked = np.isin(clm.tokens, source.meta['special_ids']), batch.targets != data.NO_TARGET
+    assert batch.lengths == clm.lengths and np.array_equal(batch.at, np.flatnonzero(masked))
+    assert np.array_equal(batch.targets[masked], clm.tokens[masked]) and not (special & masked).any()
+    assert np.array_equal(batch.tokens, np.where(masked, source.meta['mask_token_id'], clm.tokens))
+    assert np.array_equal(batch.weights == 0, special) and special.any()
+    ordinary, masked, weights = (x.reshape(1_000, 64) for x in (~special, masked, batch.weights))
+    ratios = 1 / weights.max(1)                     # one a row, uniform in (0.001, 1]
+    assert all(len(np.unique(row[row > 0])) == 1 for row in weights)
+    assert ratios.min() > 0.001 and ratios.max() <= 1
+    assert stats.kstest(ratios, stats.uniform(0.001, 0.999).cdf).pvalue > 0.01
+    surprise = (masked.sum(1) - ratios * ordinary.sum(1)) / np.sqrt(ratios * (1 - ratios) * ordinary.sum(1))
+    assert abs(np.mean(surprise)) < 4 / 1_000 ** 0.5 and 0.9 < np.std(surprise) < 1.1
+    again, _ = data.make_batch(source, 'train', rows[500:501], 0, 'mdlm', settings())
+    assert np.array_equal(again.weights, weights[500])    # the row decides, not its company or mask_ratio
+    assert data.OBJECTIVES['mdlm'].expected_targets(settings()) == 0.5005
+
+
+def mdlm_loss(texts, predictor, least):
+    """What the conditionals of one joint distribution lose a token on texts of another, by enumeration.
+
+    The expectation over ratios t uniform in (least, 1], masks and texts of the sum of losses / t, divided by
+    the tokens. The integrals over t are those of polynomials, so eight nodes are exact.
+    """
+    n, total = texts.ndim, 0.0
+    nodes, shares = np.polynomial.legendre.leggauss(8)
+    t = least + (1 - least) * (nodes + 1) / 2
+    for masked in itertools.product((False, True), repeat=n):
+        k = sum(masked)
+        chance = (shares / 2 * t ** (k - 1) * (1 - t) ** (n - k)).sum()
+        for i in np.flatnonzero(masked):
+            seen = predictor.sum(tuple(j for j in np.flatnonzero(masked) if j != i), keepdims=True)
+            p = np.broadcast_to(seen / seen.sum(i, keepdims=True), texts.shape)
+            total -= chance * (texts[texts > 0] * np.log(p[texts > 0])).sum()
+    return total / n
+
+
+def test_mdlms_expected_loss_bounds_the_entropy():
+    """Tight for exact conditionals if t reaches 0, for independent tokens at any t; above it for others."""
+    def entropy(texts):
+        return -(texts[texts > 0] * np.log(texts[texts > 0])).sum() / texts.ndim
+    generator, least = np.random.default_rng(0), data.LEAST_RATIO
+    text = generator.dirichlet(np.ones(81)).reshape(3, 3, 3, 3)
+    assert mdlm_loss(text, text, 0) == pytest.approx(entropy(text), rel=1e-12)
+    assert entropy(text) < mdlm_loss(text, text, least) < 1.001 * entropy(text)
+    for _ in range(20):                             # whoever predicts otherwise loses more
+        other = generator.dirichlet(np.ones(81)).reshape(3, 3, 3, 3)
+        assert mdlm_loss(text, other, least) > mdlm_loss(text, text, least)
+    single = generator.dirichlet(np.ones(3), 3)
+    independent = np.einsum('a,b,c', *single)
+    assert mdlm_loss(independent, independent, least) == pytest.approx(entropy(independent), rel=1e-12)
+    # by hand: two tokens that are equal. Both are masked with probability t t, and then each costs log 2: the
+    # mean over t of 2 log 2 t t / t is (1 + least) log 2, of which a token has half. Its entropy is log 2 / 2
+    pair = np.eye(2) / 2
+    assert mdlm_loss(pair, pair, least) == pytest.approx(1.001 * np.log(2) / 2, rel=1e-12)
+    corpus = SimpleNamespace(meta={'special_ids': [9], 'mask_token_id': 9})
+    losses = []
+    for k in range(4_000):                          # what the objective draws, on rows of 31 pairs and an eos
+        tokens = np.append(np.repeat(generator.integers(0, 2, 31), 2), 9)
+        inputs, targets, weights = data.mdlm(tokens, [63], np.random.default_rng([1, k]), corpus, None)
+        lost = np.log(2) * (inputs[:62].reshape(31, 2) == 9).all(1).repeat(2)   # who sees the twin loses 0
+        losses.append((weights[:62] * lost).sum() / np.count_nonzero(weights))
+        assert np.array_equal(weights > 0, tokens < 9) and targets[62] == data.NO_TARGET
+    error = np.std(losses) / len(losses) ** 0.5
+    assert error < 0.01 and abs(np.mean(losses) - 1.001 * np.log(2) / 2) < 3 * error
+
+
 def test_validation_rows_do_not_depend_on_seed_or_processes(corpus, settings):
     source = data.Corpus(corpus)
     alone = list(data.validation_batches(source, 'mlm', settings(micro_rows=1)))
@@ -160,9 +232,12 @@ def test_validation_rows_do_not_depend_on_seed_or_processes(corpus, settings):
     other = list(data.validation_batches(source, 'mlm', settings(micro_rows=1, seed=9)))
     assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(alone, other))
     cfg = settings(micro_rows=2)
-    shares = [list(data.validation_batches(source, 'mlm', cfg, rank, 3)) for rank in range(3)]
-    assert len({len(share) for share in shares}) == 1
-    assert sum(len(b.at) for share in shares for b in share) == sum(len(b.at) for b in alone)
+    for kind in ('mlm', 'mdlm'):
+        alone = list(data.validation_batches(source, kind, settings(micro_rows=1)))
+        shares = [list(data.validation_batches(source, kind, cfg, rank, 3)) for rank in range(3)]
+        assert len({len(share) for share in shares}) == 1
+        for total in (lambda b: len(b.at), lambda b: np.count_nonzero(b.weights), lambda b: b.weights.sum()):
+            assert sum(total(b) for share in shares for b in share) == pytest.approx(sum(map(total, alone)))
 
 
 def test_what_is_computed_ahead_comes_in_order_with_errors_and_stops():
@@ -184,7 +259,7 @@ def test_what_is_computed_ahead_comes_in_order_with_errors_and_stops():
 
 
 def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
-    """Batches, validation, losses and counts of a new one come by themselves."""
+    """Batches, validation, losses and counts of a new one come by themselves; its losses have weight 1."""
     def reverse(tokens, lengths, random, corpus, cfg):
         parts = np.split(tokens, np.cumsum(lengths)[:-1])
         return tokens, np.concatenate([np.append(data.NO_TARGET, part[:-1]) for part in parts])
@@ -192,6 +267,7 @@ def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
     cfg = settings(phases=(('back', 3), ('clm', 3)), val_every=3)
     (batch, _), num_targets, _ = read(0, corpus, cfg)
     assert num_targets == 4 * 62 and np.array_equal(batch.targets[batch.at], batch.tokens[batch.at - 1])
+    assert np.array_equal(batch.weights, batch.targets != data.NO_TARGET)
     import pretrain
     from conftest import log_lines
     pretrain.train(cfg)

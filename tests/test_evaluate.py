@@ -5,7 +5,6 @@ import itertools
 import json
 import random
 import re
-import shlex
 import shutil
 import sys
 import time
@@ -21,10 +20,12 @@ import seqeval.scheme
 import sklearn.metrics
 
 import evaluate
+import nanoencoder.predictions
+import nanoencoder.runs
 import pretrain
 import simulation
 from conftest import ROOT, one_line_error, run_process, run_script
-from nanoencoder import cost, figures, losses, metrics, paper, protocols
+from nanoencoder import (cost, figures, intervals, jobs, losses, metrics, paper, protocols, studies)
 from nanoencoder.durable import locked
 from nanoencoder.settings import parse
 
@@ -215,7 +216,7 @@ def test_bootstrap_equals_scipy():
                    random_.lognormal(size=150)):
         bootstrap = scipy.stats.bootstrap((scores,), np.mean, n_resamples=40_000, method='percentile', rng=1)
         theirs = bootstrap.confidence_interval
-        ours = protocols.interval(protocols.bootstrap(scores, resamples=40_000)[:, 0])
+        ours = intervals.interval(intervals.bootstrap(scores, resamples=40_000)[:, 0])
         tolerance = 0.02 * (theirs.high - theirs.low) + 1.01 / len(scores) * (scores.max() == 1)
         assert ours == pytest.approx(tuple(theirs), abs=tolerance)
 
@@ -228,33 +229,43 @@ def test_bootstrap_of_a_ratio_equals_scipy():
     bootstrap = scipy.stats.bootstrap((above, below), lambda a, b, axis: a.sum(axis) / b.sum(axis),
                                       paired=True, n_resamples=20_000, method='percentile', rng=1)
     theirs = bootstrap.confidence_interval
-    ours = protocols.interval(protocols.bootstrap(above, below, resamples=20_000)[:, 0])
+    ours = intervals.interval(intervals.bootstrap(above, below, resamples=20_000)[:, 0])
     assert ours == pytest.approx(tuple(theirs), abs=0.03 * (theirs.high - theirs.low))
-    both = protocols.bootstrap([above, above], [below, below], resamples=500)
+    both = intervals.bootstrap([above, above], [below, below], resamples=500)
     assert np.array_equal(both[:, 0], both[:, 1])  # the same instances for all seeds
 
 
 def test_bootstrap_is_fast_and_small():
     scores = np.random.default_rng(8).random(3_000)
-    protocols.bootstrap(scores, resamples=300)
+    intervals.bootstrap(scores, resamples=300)
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        protocols.bootstrap(scores)
+        intervals.bootstrap(scores)
         times.append(time.perf_counter() - began)
     tracemalloc.start()
-    protocols.bootstrap(scores)
+    intervals.bootstrap(scores)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 32 * 2 ** 20
     assert min(times) < 1.5  # 0.2 s on an idle core; the machine may be busy
 
 
+def content(above, below):
+    return {'ids': [str(k) for k in range(len(above))], 'numerators': above, 'denominators': below}
+
+
+def paired(a, b, cfg):
+    """(low, high, p) of b - a."""
+    result = intervals.contrast([[(1, b), (-1, a)]], cfg)
+    return result.low, result.high, result.p
+
+
 def cell(model, scores, cfg, seeds=None, kind='', dataset='d', below=None):
     """The Cell of (S, N) scores, or of numerators and denominators."""
     below = np.ones_like(scores) if below is None else below
     runs = [protocols.Run(model, 'SC', dataset, 1e-4, seed, 0.0, float(above.sum() / under.sum()), kind=kind,
-                          instances=lambda own={'numerators': above, 'denominators': under}: own)
+                          instances=lambda split, own=content(above, under): own)
             for seed, above, under in zip(seeds or range(len(scores)), scores, below)]
     return protocols.make_cell(runs, cfg)
 
@@ -302,10 +313,11 @@ def test_variances_are_those_of_the_closed_form():
     values = (random_.normal(0, 0.1, N) + random_.normal(0, 0.05, (S, 1)) + random_.normal(0.6, 0.2, (S, N)))
     MS_S, MS_I, MS_R = two_way(values)
     own = cell('m', values, cfg)
-    assert own.noise == pytest.approx(MS_R / N, rel=1e-9)
+    noise = intervals.seed_noise(values)
+    assert noise == pytest.approx(MS_R / N, rel=1e-9)
     assert np.var(list(own.scores.values()), ddof=1) == pytest.approx(MS_S / N, rel=1e-9)
-    assert own.draws.var() == pytest.approx(MS_I / (S * N), rel=0.05)
-    seeds = protocols.with_seeds(np.zeros(20_000), [(own.scores.values(), own.noise)], cfg)
+    assert own.draws.mean(0).var() == pytest.approx(MS_I / (S * N), rel=0.05)
+    seeds = intervals.with_seeds(np.zeros(20_000), [(own.scores.values(), noise)], cfg)
     half = scipy.stats.t.ppf(0.975, S - 1) * np.sqrt((MS_S - 2 / 3 * MS_R) / (S * N))
     assert np.diff(np.percentile(seeds, [2.5, 97.5])).item() == pytest.approx(2 * half, rel=0.05)
     V = max(MS_S + MS_I - MS_R, MS_S, MS_I) / (S * N)
@@ -331,13 +343,13 @@ def test_influence_values_of_f1():
     random_ = np.random.default_rng(14)
     below = random_.integers(0, 6, (3, 400)).astype(float)
     above = np.floor(below * random_.random((3, 400)))
-    values = protocols.instance_values(above, below)
+    values = intervals.instance_values(above, below)
     assert values.mean(1) == pytest.approx(above.sum(1) / below.sum(1), rel=1e-12)
     F = above[0].sum() / below[0].sum()
     assert values[0, 7] == pytest.approx(F + 400 * (above[0, 7] - F * below[0, 7]) / below[0].sum())
-    draws = protocols.bootstrap(above, below, resamples=20_000)
+    draws = intervals.bootstrap(above, below, resamples=20_000)
     assert values.var(1) / 400 == pytest.approx(draws.var(0), rel=0.06)
-    assert (protocols.instance_values(np.zeros((2, 5)), np.zeros((2, 5))) == 0).all()   # no entity at all
+    assert (intervals.instance_values(np.zeros((2, 5)), np.zeros((2, 5))) == 0).all()   # no entity at all
 
 
 def test_paired_test_under_the_null_and_not():
@@ -350,11 +362,11 @@ def test_paired_test_under_the_null_and_not():
         p_values = []
         for _ in range(200):
             hard = random_.normal(0.5, 0.3, 80)
-            p_values.append(protocols.paired(model('a', 0, hard), model('b', 0, hard, others), cfg)[2])
+            p_values.append(paired(model('a', 0, hard), model('b', 0, hard, others), cfg)[2])
         assert 0.01 < np.mean(np.array(p_values) < 0.05) < 0.09
         assert 0.4 < np.median(p_values) < 0.6
         hard = random_.normal(0.5, 0.3, 80)
-        low, high, p = protocols.paired(model('a', 0, hard), model('b', 0.1, hard, others), cfg)
+        low, high, p = paired(model('a', 0, hard), model('b', 0.1, hard, others), cfg)
         assert 0 < low < 0.1 < high and p < 0.01
 
 
@@ -364,9 +376,9 @@ def test_one_seed_has_no_p_value(predictions):
     random_, cfg = np.random.default_rng(15), evaluate.Settings(resamples=500)
     hard = random_.random((1, 300))
     one, five = cell('a', hard, cfg), cell('b', hard + random_.normal(0, 0.1, (5, 300)), cfg)
-    assert protocols.paired(one, one, cfg)[2] is None and protocols.paired(one, five, cfg)[2] is None
+    assert paired(one, one, cfg)[2] is None and paired(one, five, cfg)[2] is None
     baseline = cell('c', hard, cfg, kind='baseline')
-    assert protocols.paired(baseline, five, cfg)[2] and protocols.paired(baseline, baseline, cfg)[2] == 1
+    assert paired(baseline, five, cfg)[2] and paired(baseline, baseline, cfg)[2] == 1
     for path in (predictions / 'predictions').glob('*/SC/toy/*_sd[12]'):
         shutil.rmtree(path)
     shown = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions)).stdout
@@ -383,7 +395,6 @@ def test_an_average_shares_its_seeds():
     assert mean.mean == pytest.approx((cells[0].mean + cells[1].mean) / 2)
     half = scipy.stats.t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
     assert (mean.high - mean.low) / 2 == pytest.approx(half, rel=0.05)
-    assert mean.noise == pytest.approx((cells[0].noise + cells[1].noise) / 4)
 
 
 def test_an_average_is_of_the_seeds_that_all_have():
@@ -395,8 +406,99 @@ def test_an_average_is_of_the_seeds_that_all_have():
     both = protocols.average([cell('m', scores[0, 1:], cfg, seeds=(1, 2), dataset='d'), fewer], cfg)
     mean = protocols.average([first, fewer], cfg)
     assert mean.mean == pytest.approx(np.mean(list(mean.scores.values()))) and set(mean.scores) == {1, 2}
-    assert (mean.mean, mean.low, mean.high, mean.noise) == (both.mean, both.low, both.high, both.noise)
+    assert (mean.mean, mean.low, mean.high) == (both.mean, both.low, both.high)
     assert set(protocols.average([first, second], cfg).scores) == {0, 1, 2}
+
+
+# -------------------------------------------------------------------------------- several pretraining seeds
+
+def row_cell(model, scores, cfg, seeds=None, dataset='d', **more):
+    """The Cell of (pretraining seeds, fine-tunings, N) scores, which have a row."""
+    own = [protocols.Run(model, 'SC', dataset, 1e-4, 10 * origin + k, 0.0, float(each.mean()), origin=origin,
+                         instances=lambda split, each=each: content(each, np.ones_like(each)), **more)
+           for origin, tuned in zip(seeds or range(len(scores)), scores) for k, each in enumerate(tuned)]
+    return protocols.make_cell(own, cfg)
+
+
+def study(seed, S=6, F=3, N=200):
+    """(S, F, N) scores: instances, pretrainings and fine-tunings have a share, and both with instances."""
+    normal = np.random.default_rng(seed).normal
+    return (normal(0.6, 0.2, N) + normal(0, 0.02, (S, 1, 1)) + normal(0, 0.02, (S, F, 1))
+            + normal(0, 0.1, (S, 1, N)) + normal(0, 0.1, (S, F, N)))
+
+
+def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
+    """Mean, units and both intervals against means of fine-tunings, scipy, the closed form by hand."""
+    cfg, a, b = evaluate.Settings(resamples=20_000), study(20), study(21)
+    a, b = (values + np.linspace(0, 0.3, 200) for values in (a, b))     # instances that both share
+    cells = row_cell('a', a, cfg), row_cell('b', b, cfg)
+    assert cells[1].unit == 'pretraining' and cells[1].seeds == '6 x 3' and len(cells[1].scores) == 6
+    result = intervals.contrast([[(1, cells[1]), (-1, cells[0])]], cfg)
+    d = (b - a).mean(1)                                                 # (pretraining seeds, instances)
+    assert result.unit == 'pretraining' and result.n == 200 and list(result.units) == list(range(6))
+    assert list(result.units.values()) == pytest.approx(d.mean(1).tolist(), abs=1e-6)
+    assert result.mean == pytest.approx(d.mean(), abs=1e-6)
+    theirs = scipy.stats.ttest_1samp(d.mean(1), 0).confidence_interval()
+    assert result[3:5] == pytest.approx(tuple(theirs), abs=1e-5)
+    mean, half = simulation.closed_form(d)
+    MS_S, MS_I, MS_R = two_way(d)
+    V = max(MS_S + MS_I - MS_R, MS_S, MS_I) / d.size
+    nu = (V * d.size) ** 2 / (MS_S ** 2 / 5 + MS_I ** 2 / 199 + MS_R ** 2 / (5 * 199))
+    assert (mean, half) == pytest.approx((d.mean(), scipy.stats.t.ppf(0.975, nu) * np.sqrt(V)))
+    assert (result.high - result.low) / 2 == pytest.approx(half, rel=0.15)
+    one = row_cell('b', b, cfg)
+    assert one.mean == pytest.approx(b.mean(), abs=1e-6) and one.low < one.mean < one.high
+
+
+def test_one_pretraining_seed_speaks_of_one_model():
+    cfg = evaluate.Settings(resamples=500)
+    one, six = row_cell('a', study(22)[:1], cfg), row_cell('b', study(23), cfg)
+    assert one.unit == 'fine-tuning' and one.seeds == '3' and list(one.scores) == [0, 1, 2]
+    for other in (one, six):
+        result = intervals.contrast([[(1, other), (-1, one)]], cfg)
+        assert result.unit == 'fine-tuning' and result.p
+    floor = cell('untrained', study(24)[0], cfg)      # has seen none, of which another could be another
+    gain = intervals.contrast([[(1, six), (-1, floor)]], cfg)
+    assert gain.unit == 'pretraining' and list(gain.units) == list(range(6))    # until now it had none
+    assert gain.units[2] == pytest.approx(six.scores[2] - floor.mean, abs=1e-6)
+    assert np.mean(list(gain.units.values())) == pytest.approx(gain.mean)
+
+
+def test_units_that_arms_share_and_units_of_their_own():
+    """The common pretraining seeds, if at least two; else each arm's own share, by Welch's interval."""
+    cfg = evaluate.Settings(resamples=500)
+    a, b = study(25), study(26)
+    first = row_cell('a', a, cfg)
+    fewer = intervals.contrast([[(1, row_cell('b', b[2:5], cfg, (2, 3, 4))), (-1, first)]], cfg)
+    same = intervals.contrast([[(1, row_cell('b', b[2:5], cfg, (2, 3, 4))),
+                                (-1, row_cell('a', a[2:5], cfg, (2, 3, 4)))]], cfg)
+    assert list(fewer.units) == [2, 3, 4] and fewer[:6] == same[:6]
+    others = intervals.contrast([[(1, row_cell('b', b[:4], cfg, (5, 6, 7, 8))), (-1, first)]], cfg)
+    assert others.units == {} and others.mean == pytest.approx(b[:4].mean() - a.mean(), abs=1e-6)
+    theirs = scipy.stats.ttest_ind(b[:4].mean((1, 2)), a.mean((1, 2)), equal_var=False).confidence_interval()
+    assert others[3:5] == pytest.approx(tuple(theirs), abs=1e-5)
+    without = intervals.contrast([[(1, row_cell('b', b, cfg)), (-1, first)]], cfg, without=(0, 1, 5))
+    assert without[:6] == same[:6]
+    with pytest.raises(ValueError, match='tested on different data'):
+        intervals.contrast([[(1, row_cell('b', b[..., 1:], cfg)), (-1, first)]], cfg)
+
+
+def test_contrasts_are_linear_and_of_several_datasets():
+    """A weighted sum of three arms on two datasets: units, noise and the variance of draws are its own."""
+    cfg, weights = evaluate.Settings(resamples=20_000), (1, -0.25, -0.75)
+    scores = {name: [study(30 + 3 * k + arm, N=100 + 50 * k) for arm in range(3)]
+              for k, name in enumerate('de')}
+    parts = [[(weight, row_cell(str(arm), values, cfg, dataset=name))
+              for arm, (weight, values) in enumerate(zip(weights, own))] for name, own in scores.items()]
+    result = intervals.contrast(parts, cfg)
+    values = [sum(weight * each.mean(1) for weight, each in zip(weights, own)) for own in scores.values()]
+    by_unit = (values[0].mean(1) + values[1].mean(1)) / 2
+    assert list(result.units.values()) == pytest.approx(by_unit.tolist(), abs=1e-6) and result.n == 250
+    S, noise = 6, sum(two_way(own)[2] / own.shape[1] for own in values) / 4
+    drawn = sum(own.mean(0).var() / own.shape[1] for own in values) / 4
+    share = (by_unit.var(ddof=1) - noise * (S - 1) / (S + 1)) / S
+    assert share > 0 and result.draws.var() == pytest.approx(drawn + share * 5 / 3, rel=0.1)    # t's, of 5
+    assert intervals.contrast(parts[:1], cfg).mean == pytest.approx(values[0].mean(), abs=1e-6)
 
 
 @pytest.mark.slow
@@ -407,6 +509,16 @@ def test_coverage(metric, seeds, spread, n):
     results = simulation.simulate(metric, seeds, spread, n, simulation.Settings())
     assert simulation.within(results['now']), results
     assert results['sum'][2] < 3.5 and results['sum'][2] < results['now'][2]   # the method before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('metric, seeds, spread', [
+    ('accuracy', 3, 0.5), ('F1', 6, 0.15), ('NDCG@10', 8, 0.5)])
+def test_coverage_over_pretraining_seeds(metric, seeds, spread):
+    """Of three fine-tunings each; beside the closed form."""
+    results = simulation.simulate(metric, seeds, spread, 900, simulation.Settings(each=3))
+    assert simulation.within(results['now']), results
+    assert np.abs(results['now'] - results['closed form']).max() < 3, results
 
 
 # ------------------------------------------------------------------------------------------ the paper's cells
@@ -436,12 +548,11 @@ def test_the_tables_averages_are_those_of_their_columns():
 
 
 def test_the_list_of_the_papers_models():
-    """configs/paper/models.csv is what configs/paper_runs.txt and pretrain's count of operations say."""
-    runs = {}
-    for line in (ROOT / 'configs/paper_runs.txt').read_text().splitlines():
-        if line and not line.startswith('#'):
-            cfg, _ = parse(pretrain.Settings, shlex.split(line))
-            runs[cfg.name] = cfg
+    """configs/paper/models.csv is what configs/studies/paper.py and pretrain's count of operations say."""
+    study, _ = studies.load([str(ROOT / 'configs/studies/paper.py')])
+    alone = {'branch_from': '', 'weights_from': ''}
+    runs = {name: parse(pretrain.Settings, jobs.with_options(row.words, name=name, **alone))[0]
+            for name, row in study.rows.items()}
 
     def flops(cfg, steps):
         total = 0.0
@@ -504,7 +615,7 @@ def test_scores_lie_beside_the_predictions_and_are_computed_once(predictions):
 
     def shown_with(digest=None, **changes):
         changed = {name: value for name, value in (scores | changes).items() if name != 'digest'}
-        digest = digest or protocols.key_of(json.dumps(changed))
+        digest = digest or intervals.key_of(json.dumps(changed))
         (run / 'scores.json').write_text(json.dumps(changed | {'digest': digest}))
         return run_script('evaluate.py', 'table', *options(predictions)).stdout
     lowered = {split: {'standard': scores[split]['standard'] | {'score': 0.0},
@@ -519,12 +630,12 @@ def test_scores_lie_beside_the_predictions_and_are_computed_once(predictions):
 
 
 def test_only_chosen_runs_are_read_again_for_their_instances(predictions, monkeypatch):
-    folders, read_predictions = [], evaluate.read_predictions
+    folders, read_predictions = [], nanoencoder.predictions.read_predictions
 
     def listed(folder, kind):
         folders.append(folder.name)
         return read_predictions(folder, kind)
-    monkeypatch.setattr(evaluate, 'read_predictions', listed)
+    monkeypatch.setattr(nanoencoder.predictions, 'read_predictions', listed)
     cfg = evaluate.Settings(predictions=str(predictions / 'predictions'), resamples=100)
     runs = evaluate.read_runs(cfg, [])
     assert len(runs) == len(folders) == 12
@@ -533,6 +644,115 @@ def test_only_chosen_runs_are_read_again_for_their_instances(predictions, monkey
     protocols.make_cells(runs, cfg, [])
     chosen = [f'lr1e-04_sd{seed}' for seed in (0, 1, 2) for model in ('good', 'poor')]
     assert sorted(folders[12:]) == sorted(chosen)
+
+
+PAST = {'phases': [['mlm', 6]], 'mask_ratio': 0.4, 'step': 6, 'flops': 1.0, 'continues': ''}
+
+
+@pytest.fixture
+def rows_of_a_study(tmp_path):
+    """Two rows x three pretraining seeds x two learning rates x two fine-tuning seeds; and a floor."""
+    draw = random.Random(12)
+
+    def answers(skill):
+        return [{'id': f'x{k}', 'gold': 'yes', 'pred': 'yes' if draw.random() < skill else 'no'}
+                for k in range(200)]
+    for row, skill in (('mlm', 0.6), ('clm', 0.8)):
+        for seed, lr, k in itertools.product(range(3), (1e-4, 1e-3), range(2)):
+            about = {'pretraining': PAST | {'phases': [[row, 6]], 'row': row, 'seed': seed},
+                     'settings': {'steps': 5}, 'data': 'd' * 64,
+                     'grid': [[1e-4, 1e-3], [10 * seed, 10 * seed + 1]]}
+            folder = f'{row}-s{seed}/SC/toy/{protocols.run_name(lr, 10 * seed + k)}'
+            write_predictions(tmp_path / 'predictions' / folder, answers(skill - 100 * lr), about)
+    for k in range(2):
+        write_predictions(tmp_path / f'predictions/untrained/SC/toy/lr1e-04_sd{k}', answers(0.5),
+                          {'settings': {'steps': 5}, 'data': 'd' * 64})
+    return tmp_path
+
+
+def test_rows_are_models_and_folders_are_complete(rows_of_a_study):
+    shown = run_script('evaluate.py', 'table', *options(rows_of_a_study))
+    assert shown.returncode == 0, shown.stderr
+    lines = {line.split()[0]: line for line in shown.stdout.splitlines() if line}
+    assert '  3 x 2  ' in lines['clm'] and '  3 x 2  ' in lines['mlm'] and '  2  ' in lines['untrained']
+    assert 'clm-s0' not in shown.stdout
+    compared = run_script('evaluate.py', 'compare', 'mlm', 'clm', *options(rows_of_a_study))
+    assert compared.returncode == 0 and '3 x 2 and 3 x 2 seeds' in compared.stdout
+    assert 'another pretraining' not in compared.stdout
+    folder = rows_of_a_study / 'predictions/clm-s1/SC/toy'
+    for name in ('lr1e-03_sd10', 'lr1e-03_sd11'):
+        shutil.rmtree(folder / name)
+    (folder / 'lr1e-03_sd10.error.txt').write_text('RuntimeError: out of memory')
+    missed = run_script('evaluate.py', 'table', *options(rows_of_a_study, '--models=("clm",)'))
+    assert missed.returncode == 1 and missed.stderr.count('warning') == 2, missed.stderr
+    assert 'clm-s1/SC/toy: missing lr1e-03_sd10, lr1e-03_sd11' in missed.stderr
+    assert 'lr1e-03_sd10 failed: RuntimeError: out of memory' in missed.stderr
+    assert '\nclm ' in missed.stdout and 'mlm' not in missed.stdout
+
+
+@pytest.mark.parametrize('change, words', [
+    ({'pretraining': PAST | {'phases': [['clm', 9]], 'row': 'clm', 'seed': 1}}, 'differ in phases'),
+    ({'pretraining': PAST | {'phases': [['clm', 6]], 'mask_ratio': 0.5, 'step': 5, 'row': 'clm', 'seed': 1}},
+     'differ in mask_ratio, step'),
+    ({'settings': {'steps': 7}}, 'differ in steps'),
+    ({'pretraining': PAST | {'phases': [['clm', 6]], 'row': 'clm', 'seed': 0}}, None)])
+def test_runs_of_a_row_differ_in_seeds_alone(rows_of_a_study, change, words):
+    for path in (rows_of_a_study / 'predictions/clm-s1').rglob('run.json'):
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    shown = run_script('evaluate.py', 'table', *options(rows_of_a_study))
+    assert (shown.returncode == 1) == bool(words), shown.stderr
+    assert '\nmlm' in shown.stdout
+    assert not words or f'clm/SC/toy is left out: its runs {words}' in shown.stderr
+
+
+def test_a_folder_that_is_two_of_a_row_is_named(rows_of_a_study):
+    folder = rows_of_a_study / 'predictions'
+    shutil.copytree(folder / 'clm-s1', folder / 'clm-again')
+    shown = run_script('evaluate.py', 'table', *options(rows_of_a_study))
+    assert shown.returncode == 1
+    assert 'clm/SC/toy is left out: two runs of pretraining seed 1 are lr1e-03_sd10' in shown.stderr
+
+
+def test_what_a_checkpoint_says_of_its_row(tmp_path):
+    def said(step=6, **settings):
+        settings = {'phases': [['clm', 6]], 'mask_ratio': 0.4} | settings
+        (tmp_path / 'state.json').write_text(json.dumps({'step': step, 'flops': 1.0, 'settings': settings}))
+        past = nanoencoder.runs.pretraining(tmp_path, 10 ** 6)
+        return past['row'], past['seed'], past['continues']
+    assert said(row='clm', seed=3) == ('clm', 3, '')
+    assert said(step=4, row='clm', seed=3) == ('clm-4', 3, '')
+    assert said(step=12, row='clm', seed=3, repeat=2) == ('clm', 3, '')
+    assert said(row='cpt', seed=3, weights_from='out/clm-s3/6') == ('cpt', 3, 'clm')  # of any seed
+    assert said(seed=3, weights_from='out/clm-s3') == ('', 3, 'clm-s3') and said() == ('', 0, '')
+
+
+@pytest.mark.parametrize('protocol', ['standard', 'paper'])
+def test_the_held_out_splits(tmp_path, protocol):
+    """Each is scored at the rate that the other one chose; both together are their instances joined."""
+    def answers(right, count=100):
+        return [{'id': k, 'gold': 'yes', 'pred': 'yes' if k < right else 'no'} for k in range(count)]
+    for lr, validation, test in (('1e-04', 60, 10), ('1e-03', 50, 20)):
+        for seed in range(2):
+            folder = tmp_path / f'predictions/m/SC/toy/lr{lr}_sd{seed}'
+            write_predictions(folder, answers(test + 2 * seed, 60))
+            with gzip.open(folder / 'validation.jsonl.gz', 'wt') as file:
+                file.writelines(json.dumps(row) + '\n' for row in answers(validation))
+
+    def cell_of(split):
+        cfg = evaluate.Settings(predictions=str(tmp_path / 'predictions'), resamples=200, split=split)
+        (own,) = protocols.make_cells(evaluate.read_runs(cfg, []), cfg, []).values()
+        return own
+    if protocol == 'paper':
+        result = run_script('evaluate.py', 'table', *options(tmp_path, '--protocol=paper', '--split=both'))
+        return one_line_error(result, 'score test alone')
+    test, validation, both = map(cell_of, ('test', 'validation', 'both'))
+    assert test.mean == pytest.approx((10 + 12) / 2 / 60) and {run.lr for run in test.runs} == {1e-4}
+    assert validation.mean == 0.5 and {run.lr for run in validation.runs} == {1e-3}
+    assert both.scores == pytest.approx({0: (10 + 50) / 160, 1: (12 + 50) / 160})
+    assert [own.runs[0].n for own in (test, validation, both)] == [60, 100, 160]
+    assert both.values.shape == (2, 160) and {run.lr for run in both.runs} == {1e-4, 1e-3}
+    with pytest.raises(ValueError, match='different data'):
+        intervals.contrast([[(1, test), (-1, validation)]], evaluate.Settings(resamples=200))
 
 
 def export(folder, *more):
@@ -551,6 +771,74 @@ def test_export_writes_the_authors_format_and_overwrites_nothing(predictions):
         path.write_text(json.dumps(other))
         result = export(predictions)
         assert result.returncode == 2 and str(path) in result.stderr and json.loads(path.read_text()) == other
+
+
+def pack(folder, *more):
+    return run_script('evaluate.py', 'pack', folder, *more)
+
+
+def test_a_packed_study_is_the_same_study(rows_of_a_study):
+    """Tables and tests of packed runs are those of their predictions; each pack adds what is new."""
+    study = rows_of_a_study / 'study'
+    (rows_of_a_study / 'predictions').rename(rows_of_a_study / 'all')
+    shutil.copytree(rows_of_a_study / 'all', study / 'runs')
+    asked = [('table',), ('table', '--split=both'), ('table', '--protocol=paper'), ('compare', 'mlm', 'clm')]
+
+    def shown():
+        return [run_script('evaluate.py', *words, f'--predictions={study}/runs', '--resamples=500')
+                for words in asked]
+    before = shown()
+    assert all(result.returncode == 0 for result in before)
+    assert pack(study).stdout.strip().endswith('study: 26 runs')
+    files = {path: path.read_bytes() for path in (*study.glob('runs/*.gz'), study / 'scores.csv')}
+    assert sorted(path.name for path in files) == [
+        'other.jsonl.gz', 's0.jsonl.gz', 's1.jsonl.gz', 's2.jsonl.gz', 'scores.csv']
+    lines = files[study / 'scores.csv'].decode().splitlines()
+    assert len(lines) == 27 and lines[0].split(',') == list(nanoencoder.predictions.COLUMNS)
+    first = next(line for line in lines if line.startswith('clm,1,SC,toy,accuracy,1e-03,11,200,'))
+    assert first.endswith(',clm-s1') and lines[-1].startswith('untrained,,SC,toy,accuracy,1e-04,1,200,0.')
+    for folder in (study / 'runs').iterdir():
+        if folder.is_dir() and folder.name != 'clm-s1':
+            shutil.rmtree(folder)
+    assert pack(study).returncode == 0 and all(path.read_bytes() == own for path, own in files.items())
+    shutil.rmtree(study / 'runs/clm-s1/SC/toy/lr1e-03_sd11')
+    after = shown()
+    assert [(result.returncode, result.stdout) for result in after] == [(0, own.stdout) for own in before]
+    (study / 'runs/clm-s1/SC/toy/lr1e-03_sd10/test.jsonl.gz').write_bytes(b'')
+    (after, *_) = shown()
+    assert after.returncode == 1 and after.stdout == before[0].stdout and 'missing or damaged' in after.stderr
+    one_line_error(run_script('evaluate.py', 'export', rows_of_a_study / 'theirs', '--models=("mlm",)',
+                              f'--predictions={study}/runs'), 'is packed, without')
+
+
+def test_damaged_packed_runs_are_named(rows_of_a_study):
+    study = rows_of_a_study / 'study'
+    (study / 'runs').mkdir(parents=True)
+    (rows_of_a_study / 'predictions').rename(study / 'runs/all')
+    for folder in (study / 'runs/all').iterdir():
+        folder.rename(study / 'runs' / folder.name)
+    (study / 'runs/all').rmdir()
+    assert pack(study).returncode == 0
+    for folder in (study / 'runs').glob('*-s*/'):
+        shutil.rmtree(folder)
+    path = study / 'runs/s1.jsonl.gz'
+    content = path.read_bytes()
+    for damaged in (content[:300], content[:-20] + b'x' * 20, gzip.compress(b'{"run": 3}\n')):
+        path.write_bytes(damaged)
+        result = run_script('evaluate.py', 'table', f'--predictions={study}/runs', '--resamples=100')
+        assert result.returncode == 1 and f'{path}: damaged: ' in result.stderr, result.stderr
+        assert '\nclm' in result.stdout and 'Error' not in result.stderr
+        one_line_error(pack(study), 's1.jsonl.gz: damaged: .*; restore it first')
+        assert path.read_bytes() == damaged
+    lines = [json.loads(line) for line in gzip.decompress(content).splitlines()]
+    lines[0]['about']['pretraining']['row'] = ['clm']
+    path.write_bytes(gzip.compress(b''.join(json.dumps(line).encode() + b'\n' for line in lines)))
+    result = run_script('evaluate.py', 'table', f'--predictions={study}/runs', '--resamples=100')
+    assert result.returncode == 1 and "row: ['clm'] was found where str" in result.stderr
+    before = path.read_bytes()      # until now the run was left out, and lost by the next pack
+    one_line_error(pack(study), 's1.jsonl.gz: damaged: line 1: .*; restore it first')
+    assert path.read_bytes() == before
+    one_line_error(pack(study, '--split=both'), 'takes no settings')
 
 
 def test_two_exports_do_not_disturb_each_other(predictions):
@@ -778,7 +1066,12 @@ def test_the_switch_figure_draws_a_pretraining_log(tmp_path):
 
 def test_figures_know_phases_that_are_run_through_again():
     about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
-    assert figures.place('share', about)[1] == 25 and figures.place('ratio', about)[1] == 40
+    assert figures.place('share', about) == (' 400 steps, MLM 40% in turn', 25)
+    assert figures.place('ratio', about) == (' CLM and MLM in turn, 400 steps', 40)
+    assert figures.place('steps', about) == (' CLM and MLM 40% in turn, of 400 steps', 400)
+    once = about | {'phases': [('clm', 100), ('mdlm', 300)], 'repeat': 1}    # which has no ratio of its own
+    assert figures.place('share', once)[0] == ' 400 steps, MDLM' and figures.place('ratio', once) is None
+    assert figures.place('steps', once)[0] == ' CLM then MDLM, of 400 steps'
     assert figures.place('share', about | {'step': 4}) is None  # not at its end
     assert figures.switches([('clm', 2), ('mlm', 3), ('clm', 1)]) == [2, 5]
     assert figures.switches([('clm', 1), ('mlm', 3)] * 100) == []
@@ -908,6 +1201,11 @@ def test_losses_and_when_two_runs_are_compared(runs):
     state = runs / 'both/12/state.json'
     state.write_text(json.dumps({'fixed': {'phases': [], 'repeat': 1, 'seed': 0, 'step': 12}}))
     assert shown() == before
+    config = json.loads((runs / 'both/config.json').read_text())
+    for more in ({'mask_ratio': 0.2}, {'mask_ratio': 0.4, 'val_mask_ratio': 0.2}, {'val_rows': 8}):
+        (runs / 'both/config.json').write_text(json.dumps(config | more))   # held-out losses of other masks
+        assert 'At equal steps' not in shown()
+    (runs / 'both/config.json').write_text(json.dumps(config))
     state.write_text(json.dumps({'fixed': {'phases': [], 'seed': 1, 'step': 12}}))
     assert 'At equal steps' not in shown() and shown() == before[:before.index('\nAt equal')]
     for path in (state, runs / 'mlm/12/state.json', runs / 'both/9/state.json', runs / 'mlm/9/state.json'):
@@ -922,26 +1220,47 @@ def test_a_branch_has_its_parents_lines(runs, tmp_path):
     assert [line['step'] for line in losses.history(runs / 'both')[2]] == [8, 10, 12]
 
 
-def test_figures_of_pretraining_beside_scores(runs, predictions):
-    for source, target in (('good', 'both'), ('poor', 'mlm')):
-        (predictions / 'predictions' / source).rename(predictions / 'predictions' / target)
-    rows = [{'id': k, 'gold': 'yes', 'pred': 'yes' if k % 2 else 'no'} for k in range(200)]
-    write_predictions(predictions / 'predictions/lookup/SC/toy/lr0e+00_sd0', rows, {'kind': 'baseline'})
-    write_predictions(predictions / 'predictions/untrained/SC/toy/lr1e-04_sd0', rows)
-    for kind in ('switch', 'summary'):
-        result = run_script('evaluate.py', 'figure', kind, runs / 'mlm', runs / 'both', *options(predictions))
-        assert result.returncode == 0, result.stderr
-        assert (predictions / f'figures/{kind}.png').stat().st_size > 5_000
+def test_losses_of_a_study(runs, tmp_path):
+    """A line a validation: of a branch with its parent's; what was there stays."""
+    sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+                 num_key_value_heads=2, vocab_size=512, context=64, rows_per_step=2, cut_rows=True,
+                 mask_ratio=0.4, repeat=1, seed=1, row='r')
+    for path in runs.glob('*/config.json'):
+        path.write_text(json.dumps(json.loads(path.read_text()) | sizes))
+    (tmp_path / 'runs').mkdir()
+    write_predictions(tmp_path / 'runs/m/SC/toy/lr1e-04_sd0', [{'id': 0, 'gold': 'a', 'pred': 'a'}])
+    assert pack(tmp_path).returncode == 0
+
+    def table():
+        lines = (tmp_path / 'losses.csv').read_text().splitlines()
+        return [dict(zip(lines[0].split(','), line.split(','))) for line in lines[1:]]
+    rows = table()
+    assert [(row['folder'], row['step']) for row in rows] == [
+        (name, step) for name in ('both', 'clm', 'mlm') for step in ('4', '8', '12')]
+    first, last = rows[0], rows[-1]
+    assert (first['val_mlm_loss'], first['row'], first['seed']) == ('7.960000', 'r', '1')      # of its parent
+    assert (last['val_mlm_loss'], last['train_loss'], last['tokens']) == ('4.880000', '5.000000', '96')
+    state = {'settings': json.loads((runs / 'both/config.json').read_text()), 'step': 12}
+    assert float(rows[2]['flops']) == pytest.approx(cost.flops_of_state(state), rel=1e-5)
+    before = (tmp_path / 'losses.csv').read_bytes()
+    shutil.rmtree(runs / 'mlm')
+    assert pack(tmp_path).returncode == 0 and (tmp_path / 'losses.csv').read_bytes() == before
+    shutil.rmtree(runs / 'both')
+    (runs / 'clm/log.jsonl').write_text('')
+    assert pack(tmp_path).returncode == 0
+    (runs / 'clm/log.jsonl').write_text('{')
+    assert 'damaged' in pack(tmp_path, runs / 'clm').stderr
+    assert (tmp_path / 'losses.csv').read_bytes() == before
+
+
+def test_figures_of_pretraining(runs, predictions):
+    result = run_script('evaluate.py', 'figure', 'switch', runs / 'mlm', runs / 'both', *options(predictions))
+    assert result.returncode == 0, result.stderr
+    assert (predictions / 'figures/switch.png').stat().st_size > 5_000
     histories = [losses.history(runs / name) for name in ('mlm', 'both')]
     drawn = figures.switch(histories)
     assert [ax.get_ylabel().replace('\n', ' ') for ax in drawn.axes] == [
         'held-out CLM loss, nats per target', 'held-out MLM loss, nats per target', 'gradient norm']
-    scores = [('toy', 'mlm', 'fine-tuned', 60, 50, 70), ('toy', 'both', 'fine-tuned', 90, 80, 95),
-              ('toy', 'lookup', 'baseline', 40, 30, 50), ('toy', 'untrained', 'fine-tuned', 5, 1, 9)]
-    drawn = figures.summary(histories, scores)
-    left, right = ([text.get_text().strip() for text in ax.texts] for ax in drawn.axes)
-    assert left == ['CLM until here', 'CLM then MLM  3.88', 'MLM  4.88']
-    assert right == ['60.0', '90.0', 'untrained 5.0', 'lookup 40.0']
     result = run_script('evaluate.py', 'figure', 'share', runs / 'mlm', *options(predictions))
     one_line_error(result, 'takes no folders')
 
@@ -1002,6 +1321,6 @@ def test_the_authors_18_000_results_are_small(tmp_path):
 
 def test_help_names_every_command():
     shown = run_process('evaluate.py', '--help').stdout
-    pictures = [f'figure {kind}' for kind in ('share', 'switch', 'summary')]
-    for command in ('table', 'compare', 'losses', 'export', *pictures):
+    pictures = [f'figure {kind}' for kind in ('share', 'switch')]
+    for command in ('table', 'compare', 'losses', 'export', 'pack', 'report', *pictures):
         assert f'evaluate.py {command} ' in shown

@@ -224,6 +224,36 @@ def test_the_encoder_sees_both_sides_and_empty_texts_are_finite(checkpoint, toy,
     assert torch.isfinite(alone).all() and alone.norm().item() == pytest.approx(1, abs=1e-5)
 
 
+def test_a_control_is_another_encoder_of_the_same_weights(toy, checkpoint, tmp_path):
+    """With the causal mask no token sees what comes; without layers its vector is its normed embedding."""
+    a, b = torch.arange(10), torch.cat([torch.arange(9), torch.tensor([77])])
+    for change, same in (({}, 0), ({'causal': True}, 9), ({'layers': 1}, 0), ({'layers': 0}, 9)):
+        cfg, base, _ = finetune.prepare(settings(toy, checkpoint, 'TC', tmp_path, **change))
+        encoder = finetune.new_encoder(cfg, base, lambda states, lengths: states)
+        with torch.no_grad():
+            first, second = encoder(a, [10]), encoder(b, [10])
+        assert torch.isclose(first, second).all(1).tolist() == [True] * same + [False] * (10 - same), change
+        whole = huggingface.open_checkpoint(str(checkpoint)).model(head=False)
+        x = whole.embed_tokens(a)
+        if change == {'layers': 0}:
+            assert torch.equal(first, whole.norm(x)) and len(encoder.model.layers) == 0
+        if change == {'layers': 1}:
+            del whole.layers[1]
+            assert torch.equal(first, whole(a, [10], False)) and len(encoder.model.layers) == 1
+
+
+def test_a_variant_has_a_name_and_a_row_of_its_own(toy, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, 'pretraining', lambda folder, parameters: {'row': 'mlm-900', 'step': 900,
+                                                                         'phases': [['mlm', 900]]})
+    for change, name, row in (({}, 'random', 'mlm-900'), ({'name': 'x'}, 'x', 'mlm-900'),
+                              ({'variant': 'causal'}, 'random+causal', 'mlm-900+causal'),
+                              ({'variant': 'v', 'name': 'x'}, 'x+v', 'mlm-900+v'),
+                              ({'variant': 'v', 'untrained': True}, 'untrained+v', None)):
+        cfg, base, _ = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, **change))
+        assert cfg.name == name and (base.about['pretraining'] or {}).get('row') == row
+        assert runs.run_folder(cfg, 'toy').parts[-4] == name
+
+
 def test_schedule_is_the_papers():
     cfg = finetune.Settings(kind='SC', dataset='d', source='x', model='m')
     assert cfg.num_steps(10 ** 6) == 1_000
@@ -788,6 +818,8 @@ def test_a_head_that_transformers_lacks_is_refused_before_training(toy, tmp_path
     (['--lrs=(-1e-4,)', '--grid'], ('lrs is a tuple of different',)),
     (['--parts=2'], ('go with --grid',)), (['--tokenizer=gpt2'], ("tokenizer is the model's",)),
     (['--sed=1'], ("nearest is 'seed'",)),
+    (['--layers=3'], ('layers 3: the model has 2',)), (['--variant=a/b'], ('variant must be',)),
+    (['--causal', '--save_model'], ('save_model is for whole bidirectional models',)),
 ])
 def test_bad_settings_get_one_line(more, parts, toy, checkpoint):
     one_line_error(run_script('finetune.py', *merge(toy['SC'], f'--model={checkpoint}', *more)), *parts)

@@ -62,4 +62,4 @@ def test_lines_and_functions_are_short(name):
 
 def test_a_training_step_and_the_scripts_stay_small():
     assert lines('model.py', 'data.py', 'pretrain.py') <= 900
-    assert lines(*SCRIPTS) <= 1_750
+    assert lines(*SCRIPTS) <= 1_900

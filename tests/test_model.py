@@ -84,18 +84,21 @@ def test_segments_never_see_each_other(causal):
         torch.testing.assert_close(packed[2], other, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize('weighted', [False, True])
 @pytest.mark.parametrize('count', [0, 1, 256, 700])
-def test_chunked_loss_and_gradients_equal_the_plain_ones(count):
+def test_chunked_loss_and_gradients_equal_the_plain_ones(count, weighted):
     torch.manual_seed(0)
     hidden, weight = torch.randn(count, 24, dtype=torch.float64), torch.randn(80, 24, dtype=torch.float64)
     targets, scale = torch.randint(0, 80, (count,)), 0.37
+    weights = 1 / torch.rand(count, dtype=torch.float64) if weighted else torch.ones(count)
     results = []
     for dtype, chunked in ((torch.float64, True), (torch.float32, True), (torch.float64, False)):
         h, w = (x.to(dtype).clone().requires_grad_() for x in (hidden, weight))
         if chunked:
-            loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, True, architecture.loss_and_gradient)
+            options = weights.to(dtype), True, architecture.loss_and_gradient
+            loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, *options)
         else:
-            loss = F.cross_entropy(F.linear(h, w), targets, reduction='sum')
+            loss = (F.cross_entropy(F.linear(h, w), targets, reduction='none') * weights).sum()
         (loss * scale).backward()
         results.append((loss.detach(), h.grad, w.grad))
     for exact, single, plain in zip(*results):
@@ -106,15 +109,15 @@ def test_chunked_loss_and_gradients_equal_the_plain_ones(count):
 def test_the_loss_has_one_chunk_in_memory_and_one_backward_pass():
     alive, most = [], 0
 
-    def watched(logits, targets, with_gradient):
+    def watched(*arguments):
         nonlocal most
-        loss, gradient = architecture.loss_and_gradient(logits, targets, with_gradient)
+        loss, gradient = architecture.loss_and_gradient(*arguments)
         alive.append(weakref.ref(gradient))
         most = max(most, sum(reference() is not None for reference in alive))
         return loss, gradient
     hidden, weight = torch.randn(1300, 8, requires_grad=True), torch.randn(40, 8, requires_grad=True)
     targets = torch.randint(0, 40, (1300,))
-    loss = architecture.ChunkedCrossEntropy.apply(hidden, weight, targets, True, watched)
+    loss = architecture.ChunkedCrossEntropy.apply(hidden, weight, targets, torch.ones(1300), True, watched)
     assert len(alive) == 3 and most == 1
     loss.backward(retain_graph=True)
     with pytest.raises(AssertionError, match='one backward pass'):
@@ -131,19 +134,20 @@ def test_the_compiled_loss_equals_pytorchs():
     for count in (512, 512 + 300, 77, 512 + 8, 200, 1024 + 30, 1):
         hidden, weight = (torch.randn(size, 24, generator=generator).bfloat16() for size in (count, 640))
         targets, results = torch.randint(0, 640, (count,), generator=generator), []
+        weights = 1 / (1 - 0.9 * torch.rand(count, generator=generator))
         for function in (None, architecture.loss_and_gradient, compiled):
             dtype = torch.float32 if function else torch.float64
             h, w = (x.to(dtype).requires_grad_() for x in (hidden, weight))
             with torch.autocast('cpu', torch.bfloat16, enabled=function is not None):
                 if function:
-                    loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, True, function)
+                    loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, weights, True, function)
                 else:
-                    loss = F.cross_entropy(h @ w.T, targets, reduction='sum')
+                    loss = (F.cross_entropy(h @ w.T, targets, reduction='none') * weights).sum()
             loss.backward()
             results.append((loss.detach(), h.grad, w.grad))
             if function:
                 with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
-                    value = architecture.ChunkedCrossEntropy.apply(h, w, targets, False, function)
+                    value = architecture.ChunkedCrossEntropy.apply(h, w, targets, weights, False, function)
                 torch.testing.assert_close(value, loss.detach())
         for exact, *ours in zip(*results):
             assert all((result.double() - exact).norm() < 0.01 * exact.norm() for result in ours)
@@ -152,15 +156,17 @@ def test_the_compiled_loss_equals_pytorchs():
     assert counter.frame_count == 8 <= torch._dynamo.config.recompile_limit
 
 
-def test_the_whole_model_in_float64_equals_its_float32():
+@pytest.mark.parametrize('weights', [None, torch.tensor([1 / 0.3] * 40 + [1 / 0.8] * 50)])
+def test_the_whole_model_in_float64_equals_its_float32(weights):
     """Loss and every gradient of forward() against autograd through the full logits, in float64."""
     model, a = make(), tokens(90)
     targets = torch.where(torch.rand(90, generator=torch.Generator().manual_seed(2)) < 0.4, a, -100)
-    loss, count = model(a, [40, 50], targets, causal=False)
+    loss, count = model(a, [40, 50], targets, causal=False, weights=weights)
     (loss / count).backward()
     exact = make().double()
     logits = exact.logits(exact.hidden_states(a, [40, 50]))
-    reference = F.cross_entropy(logits, targets)
+    reference = F.cross_entropy(logits, targets, reduction='none')
+    reference = (reference * (1 if weights is None else weights)).sum() / count
     reference.backward()
     assert count == (targets != -100).sum()
     assert abs(loss.item() / count - reference.item()) < 1e-5
@@ -265,7 +271,7 @@ def test_varlen_equals_the_loop(causal, kv_heads):
     ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).cuda()
     segments = architecture.Segments(lengths, ends, max(lengths))
     results = []
-    for attend in (architecture.attend_varlen, architecture.attend_loop):
+    for attend in (architecture.attend, architecture.attend_loop):
         out = attend(q, k, v, segments, causal)
         results.append((out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))))
     for a, b in zip(*results):

@@ -20,11 +20,12 @@ import data
 import pretrain
 from conftest import ROOT, SMALL, arguments, log_lines, one_line_error, replace, run_script, torchrun
 from fill_mask import fill_mask
-from nanoencoder import checkpoint, durable, huggingface, origin
+from nanoencoder import checkpoint, durable, huggingface, origin, studies
 from nanoencoder.checkpoint import fixed
 from nanoencoder.cost import dry_run
 from nanoencoder.durable import sha256
 from nanoencoder.huggingface import open_checkpoint, save
+from nanoencoder.jobs import with_options
 from nanoencoder.origin import check_branch
 from nanoencoder.processes import World, check_rows, processes
 from nanoencoder.settings import build, flat, parse
@@ -165,45 +166,44 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
 
 
 def test_the_papers_38_runs(corpus):
-    """Each line parses; branches agree with their parents, whose checkpoints are kept; names are distinct."""
-    import shlex
-    table = (ROOT / 'configs/paper_runs.txt').read_text()
-    lines = [line for line in table.splitlines() if not line.startswith('#')]
+    """Each row parses; branches agree with their parents, whose checkpoints are kept."""
+    study, _ = studies.load([str(ROOT / 'configs/studies/paper.py')])
     runs, corpus, world = {}, data.Corpus(corpus), World(0, 1, torch.device('cpu'), 'bf16')
 
     def schedule(step, cfg):
         return data.objective_at(step, cfg), pretrain.lr_at(step, cfg)
-    for line in lines:
-        cfg, _ = parse(pretrain.Settings, shlex.split(line))
-        runs[cfg.name] = cfg
-        assert cfg.decay_steps == 2_000 and cfg.lr == 5e-4
-        origin = cfg.branch_from or cfg.weights_from
-        if origin:
-            _, name, step = origin.split('/')
-            parent = runs[name]
-            assert int(step) in (*parent.save_at, parent.total_steps)
-        if cfg.branch_from:
-            ours, theirs = (fixed(c, corpus, world) for c in (cfg, parent))
-            state = {'fixed': theirs, 'settings': flat(parent), 'step': int(step)}
-            check_branch(origin, state, cfg, ours, schedule)
-    assert len(lines) == len(runs) == 38
-    branches = [cfg for cfg in runs.values() if cfg.branch_from and 'dec' not in cfg.name]
-    steps = [cfg.total_steps - int(cfg.branch_from.split('/')[2]) for cfg in branches]
+    for name, row in study.rows.items():
+        words = with_options(row.words, name=name, weights_from='', branch_from='')
+        runs[name] = cfg = parse(pretrain.Settings, words)[0]
+        assert cfg.decay_steps == 2_000 and cfg.lr == 5e-4 and cfg.total_steps == row.steps
+        assert row.parent_step in (0, runs[row.parent].total_steps if row.parent else 0,
+                                   *(study.save_at(row.parent) if row.parent else ()))
+        if row.begins == 'branch_from':
+            ours, theirs = (fixed(c, corpus, world) for c in (cfg, runs[row.parent]))
+            state = {'fixed': theirs, 'settings': flat(runs[row.parent]), 'step': row.parent_step}
+            check_branch(name, state, cfg, ours, schedule)
+    assert len(runs) == 38
+    steps = [row.steps - row.parent_step for name, row in study.rows.items()
+             if row.begins == 'branch_from' and 'dec' not in name]
     assert len(steps) == 17 and sum(steps) == 130_000
 
 
 # --------------------------------------------------------------------------------------- resume and branch
 
+TURNS = (('clm', 1), ('mlm', 1), ('mdlm', 3))  # run through again and again: objectives alternate
+
+
 @pytest.mark.parametrize('seed', [0, 1])
 def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
-    """SIGKILL at random steps, with accumulation, over the end of an epoch and of a phase.
+    """SIGKILL at random steps, with accumulation, over the end of an epoch and of a phase, or of many.
 
     Log and weights are as if undisturbed.
     """
     K = data.Corpus(corpus).num_stretches('train', 64)
     log_every = 1 + 4 * seed  # with 5, checkpoints lie within blocks of the log
-    cfg = settings(name='whole', phases=(('clm', 21), ('mlm', 24)), micro_rows=1, first_row=K - 80,
-                   save_every=7, val_every=15, log_every=log_every)
+    phases = dict(phases=TURNS, repeat=9) if seed else dict(phases=(('clm', 21), ('mlm', 24)))
+    cfg = settings(name='whole', micro_rows=1, first_row=K - 80, save_every=7, val_every=15,
+                   log_every=log_every, **phases)
     pretrain.train(cfg)
     killed = replace(cfg, name='killed')
     draw = random.Random(seed)
@@ -327,6 +327,33 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     pretrain.train(masked)
     refused('has mask_ratio = 0.4, this run 0.2', mask_ratio=0.2, branch_from=str(run_of(masked)),
             phases=(('mlm', 8),), decay_steps=0, warmup_steps=0)
+
+
+def test_phases_run_through_again_are_those_written_out_and_branch(settings, capsys):
+    """The same numbers as with each phase in the list; a branch may add turns, and not change them."""
+    turns = dict(phases=TURNS, repeat=4, decay_steps=4, save_at=(12,), save_every=0, val_every=10)
+    runs = [settings(**turns | changes) for changes in (
+        {'name': 'turns'}, {'name': 'written', 'phases': TURNS * 4, 'repeat': 1},
+        {'name': 'longer', 'repeat': 6})]
+    branch = replace(runs[2], name='branch', branch_from=str(run_of(runs[0]) / '12'))
+    for cfg in (*runs, branch):
+        pretrain.train(cfg)
+    turned, written, longer, branched = (log_lines(run_of(cfg)) for cfg in (*runs, branch))
+    assert [line['phase'] for line in turned] == ['clm', 'mlm', 'mdlm', 'mdlm', 'mdlm'] * 4
+    assert turned == written and weights(run_of(runs[0]) / '20') == weights(run_of(runs[1]) / '20')
+    assert branched == longer[12:] and weights(run_of(branch) / '30') == weights(run_of(runs[2]) / '30')
+    assert {'val_clm_loss', 'val_mlm_loss', 'val_mdlm_loss'} <= longer[-1].keys()
+    assert longer[-1]['val_mdlm_loss'] < longer[9]['val_mdlm_loss']
+    with pytest.raises(ValueError, match='step 1 was mlm at lr 0.002, and would have been clm'):
+        pretrain.train(replace(branch, name='refused', phases=(('clm', 2), ('mdlm', 3))))
+    capsys.readouterr()
+    dry_run(runs[2], 1)
+    said = capsys.readouterr().out
+    assert 'longer: 6 times: 1 step of clm, then 1 step of mlm, then 3 steps of mdlm' in said
+    assert re.search(r'a token \S+ of clm, \S+ of mlm, \S+ of mdlm', said)
+    assert '6 times: 1 step of CLM, then 1 step of MLM' in (run_of(branch) / '30/README.md').read_text()
+    table = run_script('evaluate.py', 'losses', run_of(runs[0]), run_of(runs[1])).stdout
+    assert '1 clm, then 1 mlm, then 3 mdlm, 4 times' in table and 'val mdlm' in table
 
 
 def test_resuming_with_other_numbers_is_refused_and_other_settings_are_noted(settings, capsys):
@@ -733,7 +760,7 @@ BOTH = (('clm', 10), ('mlm', 10))
 
 
 def layouts(settings, world_size, uneven):
-    """Two runs for each wrapper and size of a micro-batch, one of uneven targets, one that recomputes."""
+    """Four runs for each wrapper and size of a micro-batch, one of uneven targets, one that recomputes."""
     common = dict(rows_per_step=8, grad_clip=1e9, val_every=7, save_every=0, save_at=(10,), val_rows=5)
     runs = []
     for parallel in ('ddp', 'fsdp') if world_size > 1 else ('ddp',):
@@ -741,8 +768,9 @@ def layouts(settings, world_size, uneven):
             suffix = f'{world_size}-{parallel}-{micro_rows}'
             layout = common | dict(parallel=parallel, micro_rows=micro_rows)
             runs += [settings(name=f'both-{suffix}', phases=BOTH, decay_steps=5, **layout),
-                     settings(name=f'mlm-{suffix}', phases=(('mlm', 1),), warmup_steps=1, decay_steps=0,
-                              **layout)]
+                     settings(name=f'turns-{suffix}', phases=TURNS, repeat=2, decay_steps=5, **layout),
+                     *(settings(name=f'{kind}-{suffix}', phases=((kind, 1),), warmup_steps=1, decay_steps=0,
+                                **layout) for kind in ('mlm', 'mdlm'))]
     sharded = common | dict(parallel='fsdp', micro_rows=2)
     runs += [settings(name=f'uneven-{world_size}', phases=(('mlm', 4),), decay_steps=0, corpus=str(uneven),
                       **sharded, **UNUSUAL),
@@ -768,7 +796,7 @@ def test_processes_and_micro_batches_do_not_change_the_numbers(settings, world_s
     alone, together = layouts(settings, 1, uneven), layouts(settings, world_size, uneven)
     launch(1, alone)
     launch(world_size, together)
-    references = {'both': alone[0], 'recompute': alone[0], 'mlm': alone[1], 'uneven': alone[-2]}
+    references = dict(zip(('both', 'turns', 'mlm', 'mdlm'), alone), recompute=alone[0], uneven=alone[-2])
     for cfg in alone + together:
         reference = references[cfg.name.split('-')[0]]
         assert_same_numbers(run_of(cfg), run_of(reference))
@@ -875,23 +903,36 @@ def test_training_on_cuda_is_near_the_cpu_and_resumes(settings):
     assert [line['loss'] for line in log_lines(run_of(cuda))] == pytest.approx(before, rel=5e-3)
 
 
+def test_held_out_losses_of_runs_that_mask_different_shares_compare(settings):
+    """Before, each was measured at the run's own ratio: of one model, two numbers."""
+    losses = []
+    for name, more in (('a', {}), ('b', {'mask_ratio': 0.2}), ('c', {'val_mask_ratio': 0.2})):
+        cfg = settings(name=name, phases=(('mlm', 1),), lr=0.0, warmup_steps=0, decay_steps=0, **more)
+        pretrain.train(cfg)
+        losses.append(log_lines(run_of(cfg))[-1])
+    assert losses[0]['val_mlm_loss'] == losses[1]['val_mlm_loss'] != losses[2]['val_mlm_loss']
+    assert losses[0]['loss'] != losses[1]['loss'] and losses[0]['loss'] == losses[2]['loss']
+
+
 def test_the_table_of_losses(settings):
     runs = [settings(name='mlm', phases=(('mlm', 12),)),
             settings(name='both', phases=(('clm', 4), ('mlm', 8)))]
-    other = settings(name='seed', phases=(('mlm', 12),), seed=1)
-    for cfg in (*runs, other):
+    others = [settings(name='seed', phases=(('mlm', 12),), seed=1),
+              settings(name='turns', phases=(('clm', 1), ('mlm', 2)), repeat=4)]
+    for cfg in (*runs, *others):
         pretrain.train(cfg)
-    result = run_script('evaluate.py', 'losses', *(run_of(cfg) for cfg in (*runs, other)))
+    result = run_script('evaluate.py', 'losses', *(run_of(cfg) for cfg in (*runs, *others)))
     assert result.returncode == 0, result.stderr
     mlm, both = (log_lines(run_of(cfg))[-1]['val_mlm_loss'] for cfg in runs)
     lines = result.stdout.splitlines()
     assert [f'{loss:.3f}' in line for loss, line in zip((mlm, both), lines[1:])] == [True, True]
     sentences = [line for line in lines if line.startswith('At equal steps')]
-    assert len(sentences) == 1  # not of seed 1
+    assert len(sentences) == 1  # not of seed 1, nor of objectives in turn
+    assert '1 clm, then 2 mlm, 4 times' in result.stdout
     assert f'{abs(mlm - both):.3f} nats {"below" if mlm > both else "above"} mlm' in sentences[0]
     one_line_error(run_script('evaluate.py', 'losses', 'absent'), 'no pretraining run there')
-    (run_of(other) / 'log.jsonl').write_text('{"step"')
-    one_line_error(run_script('evaluate.py', 'losses', run_of(other)), 'damaged')
+    (run_of(others[0]) / 'log.jsonl').write_text('{"step"')
+    one_line_error(run_script('evaluate.py', 'losses', run_of(others[0])), 'damaged')
 
 
 def test_dry_run_counts_the_paper(capsys):

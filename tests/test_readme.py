@@ -14,15 +14,17 @@ import data
 import evaluate
 import finetune
 import pretrain
+import study
 from conftest import ROOT, log_lines
-from nanoencoder import cost, figures, metrics, prepare, tasks
+from nanoencoder import cost, figures, jobs, metrics, predictions, prepare, studies, tasks
 from nanoencoder.settings import leaves, parse
 
 README, HACKING = ROOT / 'README.md', ROOT / 'docs/hacking.md'
 PAGES = [README, *sorted((ROOT / 'docs').glob('*.md'))]
 PARSERS = {'data.py': (prepare.Settings, prepare.ACTIONS),
            'pretrain.py': (pretrain.Settings, pretrain.ACTIONS),
-           'finetune.py': (finetune.Settings, finetune.ACTIONS)}
+           'finetune.py': (finetune.Settings, finetune.ACTIONS),
+           'study.py': (studies.Study, study.ACTIONS)}
 OF_OTHERS = {'help', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint', 'size'}
 
 
@@ -87,7 +89,7 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
         assert re.search(r'\.venv/bin/(python|torchrun) ', command)
     script = next((word for word in words if word in (*PARSERS, 'evaluate.py', 'fill_mask.py')), '')
     rest = words[words.index(script) + 1:] if script else []
-    if 'xargs' in words or rest == ['--help']:
+    if rest == ['--help']:
         return
     if script in PARSERS:
         cls, actions = PARSERS[script]
@@ -99,10 +101,10 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
         parse(evaluate.Settings, rest[len(names):])
         assert len(names) == {'table': 1, 'compare': 3, 'export': 2}.get(names[0], len(names))
         if names[0] == 'figure':
-            assert names[1] in (*figures.AGAINST, 'bars', 'lr', 'switch', 'summary')
-            assert bool(names[2:]) == (names[1] in ('switch', 'summary'))
+            assert names[1] in (*figures.AGAINST, 'bars', 'lr', 'switch')
+            assert bool(names[2:]) == (names[1] == 'switch')
         else:
-            assert names[0] in ('table', 'compare', 'export', 'losses')
+            assert names[0] in ('table', 'compare', 'export', 'losses', 'pack', 'report')
     elif 'tests/bench.py' in words:
         source = (ROOT / 'tests/bench.py').read_text()
         asked = words[words.index('tests/bench.py') + 1:]
@@ -110,7 +112,8 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
                    for word in asked if word.isidentifier())
 
 
-BY_DEMO = {'corpora/docs', 'out/tiny-clm', 'out/tiny-mlm40', 'out/tiny-clm-mlm40'}
+BY_DEMO = {'corpora/docs', *(f'out/{row}-s{seed}' for seed in (0, 1) for row in (
+    'clm-1800', 'mlm-1800', 'clm25-mlm-1800'))}
 
 
 def reads_and_writes(command):
@@ -118,11 +121,12 @@ def reads_and_writes(command):
     words = words_of(command)
     if words[0] == 'make':
         return set(), BY_DEMO if 'demo' in words else set()
-    if words[0] == 'sed':  # a line of the table of runs
-        lines = (ROOT / 'configs/paper_runs.txt').read_text().splitlines()
-        words = ['pretrain.py', *shlex.split(lines[int(words[2].removesuffix('p')) - 1])]
     script = next((word for word in words if word in PARSERS), '')
     rest = words[words.index(script) + 1:] if script else words
+    if script == 'study.py':  # prepares its corpus, and trains what a row begins with
+        asked, actions = studies.load(rest, study.ACTIONS)
+        return set(), set() if actions.dry_run else {f'{asked.out}/{name}-s{seed}' for seed, names in (
+            jobs.chosen(asked, actions).items()) for name in names} | {str(jobs.corpus_folder(asked))}
     if script == 'data.py':
         return set(), {parse(prepare.Settings, rest, prepare.ACTIONS)[0].out}
     named = re.findall(r'(?:^|=)(out/[\w.-]+)', '\n'.join(rest), re.M)
@@ -153,14 +157,6 @@ def test_all_scripts_are_shown():
     assert len(EVERY) > 60
     assert all(script in shown for script in (*PARSERS, 'evaluate.py', 'fill_mask.py', 'tests/bench.py'))
     assert all(f'finetune.py configs/tasks/docs_tc.py --{action}' in shown for action in ('look', 'baseline'))
-
-
-def test_the_line_of_the_table_of_runs_that_a_page_names():
-    numbers = {int(number) for _, command in EVERY for number in re.findall(r'sed -n (\d+)p', command)}
-    lines = (ROOT / 'configs/paper_runs.txt').read_text().splitlines()
-    assert numbers
-    for number in numbers:
-        assert parse(pretrain.Settings, shlex.split(lines[number - 1]))[0].name.startswith('610m-clm')
 
 
 # ------------------------------------------------------------------------------------------- pages and links
@@ -217,7 +213,7 @@ def test_the_recipes_have_as_many_lines_as_the_table_says():
     size = {title.split(',')[0]: len([line for line in body.splitlines() if line.strip()])
             for title, body in blocks(HACKING).items()}
     stated = costs(README)
-    assert len(stated) == 7
+    assert len(stated) == 8
     size['nanoencoder/metrics.py'] += 2  # the line that returns it, and the version
     for what, file in (('model size', 'configs/deep.py'), ('learning-rate schedule', 'pretrain.py'),
                        ('objective', 'data.py'), ('task', 'configs/tasks/topics.py'),
@@ -300,4 +296,4 @@ def test_the_metric_of_hacking():
     rows = [{'gold': ['O', 'B-X'], 'pred': ['O', 'O']}, {'gold': ['O'], 'pred': ['O']}]
     scope = dict(vars(metrics), rows=rows)
     exec(blocks(HACKING)['nanoencoder/metrics.py, in score_tags'], scope)
-    assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags) and evaluate.VERSION
+    assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags) and predictions.VERSION

@@ -228,7 +228,7 @@ def test_holding_out_equals_datasets():
 
 def test_every_config_parses_for_both_scripts():
     paths = sorted((ROOT / 'configs/tasks').glob('*.py'))
-    assert len(paths) == 20
+    assert len(paths) == 21
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
     assert {task(name).dataset for name in ('sst2', 'qqp', 'mnli', 'conll2003', 'ontonotes', 'uner', 'squad',
@@ -669,8 +669,8 @@ def embedded(request):
 
 
 def test_embedded_tasks_have_enough_and_no_leak(embedded):
-    least = {'docs_sc': (2_000, 300, 200), 'docs_tc': (6_000, 800, 500), 'docs_qa': (4_000, 600, 300),
-             'docs_ir': (2_500, 400, 250)}
+    least = {'docs_sc': (2_000, 300, 200), 'docs_pairs': (2_500, 400, 250), 'docs_tc': (6_000, 800, 500),
+             'docs_qa': (4_000, 600, 300), 'docs_ir': (2_500, 400, 250)}
     for name, counts in least.items():
         assert all(len(embedded[name][split]) >= count for split, count in zip(tasks.SPLITS, counts)), name
     for split in tasks.SPLITS:
@@ -683,11 +683,11 @@ def test_embedded_tasks_have_enough_and_no_leak(embedded):
         for row in embedded['docs_qa'][split]:
             for text, start in zip(row['answers']['text'], row['answers']['answer_start']):
                 assert row['context'][start:start + len(text)] == text
-    for name in ('docs_sc', 'docs_ir'):             # no boilerplate: a text occurs once
+    pair, sides = ('summary', 'detail'), ('query', 'positive')
+    for name, sides in (('docs_sc', pair), ('docs_pairs', pair), ('docs_ir', sides)):
         texts = collections.Counter(row[side] for split in tasks.SPLITS for row in embedded[name][split]
-                                    for side in (('summary',
-                                                  'detail') if name == 'docs_sc' else ('query', 'positive')))
-        assert max(texts.values()) == 1
+                                    for side in sides)
+        assert max(texts.values()) == 1             # no boilerplate: a text occurs once
     shares = collections.Counter(row['label'] for row in embedded['docs_sc']['train'])
     assert 0.4 < shares['same'] / shares.total() < 0.6
     empty = np.mean([not row['answers']['text'] for row in embedded['docs_qa']['train']])
@@ -695,6 +695,43 @@ def test_embedded_tasks_have_enough_and_no_leak(embedded):
     # punctuation is a word of its own everywhere, not only beside marks
     for row in embedded['docs_tc']['train'][:2_000]:
         assert all(len(word) == 1 or word[-1].isalnum() or word[-1] == '_' for word in row['tokens'])
+
+
+def test_the_labels_of_pairs_are_in_neither_half_and_in_no_name(embedded):
+    """Balanced in each split; the words of one half say nothing; a shared name would tell the true pairs."""
+    def names(text):
+        words = {word.strip('.,:;()') for word in text.split()}
+        return {word for word in words if '_' in word or '.' in word}
+    splits = embedded['docs_pairs']
+    for rows in splits.values():
+        assert 0.48 < np.mean([row['label'] == 'same' for row in rows]) < 0.52
+        assert sum(bool(names(row['summary']) & names(row['detail'])) for row in rows) < 0.01 * len(rows)
+    for side in ('summary', 'detail'):
+        train = [{'text': row[side], 'label': row['label']} for row in splits['train']]
+        predict = classification.naive_bayes(train)
+        right = [predict({'text': row[side]}) == row['label']
+                 for split in tasks.SCORED for row in splits[split]]
+        assert abs(np.mean(right) - 0.5) < 3 * 0.5 / len(right) ** 0.5, (side, np.mean(right))
+
+
+def test_pairs_take_the_other_detail_from_another_file():
+    file_of = {f'detail {k}': 'abbbc'[k % 5] for k in range(40)} | {'detail 40': 'b', 'detail 41': 'b'}
+    pairs = [(('train', 'test')[k > 29], file, f'summary {k}', detail)
+             for k, (detail, file) in enumerate(file_of.items())]
+    rows = docs.docs_pairs(pairs)
+    counts = collections.Counter((split, row['label']) for split, row, _ in rows)
+    assert counts == {(split, label): half for split, half in (('train', 12), ('test', 4))
+                      for label in ('same', 'other')}
+    for split, row, text in rows:
+        summary, detail = (int(row[side].split()[1]) for side in ('summary', 'detail'))
+        assert (summary == detail) == (row['label'] == 'same') and text == f'{row["summary"]} {row["detail"]}'
+        assert summary == detail or file_of[f'detail {summary}'] != file_of[f'detail {detail}']
+        assert (summary > 29) == (detail > 29) == (split == 'test')
+    assert len({row['detail'] for _, row, _ in rows}) == len(rows) == 32
+    random.Random(0).shuffle(pairs)                 # the texts decide, not their order
+    assert docs.docs_pairs(pairs) == rows
+    assert docs.docs_pairs([pair for pair in pairs if pair[0] == 'test']) == [
+        row for row in rows if row[0] == 'test']
 
 
 def test_an_embedded_task_by_hand():
@@ -769,7 +806,8 @@ def test_word_overlap_cuts_where_every_pair_of_labels_was_tried():
 def test_baselines_beat_the_floor(embedded, tmp_path):
     """Each simple method on its embedded task, cut to be quick, from files as a user has them."""
     scores = {}
-    for kind, name in (('SC', 'docs_sc'), ('TC', 'docs_tc'), ('QA', 'docs_qa'), ('IR', 'docs_ir')):
+    for name in ('docs_sc', 'docs_pairs', 'docs_tc', 'docs_qa', 'docs_ir'):
+        kind = task(name).kind
         cut = {split: embedded[name][split][:1_500 if split == 'train' else 300] for split in tasks.SPLITS}
         if kind == 'IR':
             held = embedded[name]['validation'] + embedded[name]['test']
@@ -790,7 +828,7 @@ def test_baselines_beat_the_floor(embedded, tmp_path):
         _, predictions = tasks.baseline(cfg, rows)
         _, numerators, denominators, _ = standard_scores(kind, predictions['test'])
         scores[name] = ratio(numerators, denominators)
-    assert scores['docs_sc'] > 0.53 and scores['docs_tc'] > 0.35, scores
+    assert scores['docs_sc'] > 0.53 and scores['docs_pairs'] > 0.7 and scores['docs_tc'] > 0.35, scores
     assert scores['docs_qa'] > 0.15 and scores['docs_ir'] > 0.3, scores
 
 

@@ -1,0 +1,225 @@
+"""Scores of runs on disk: of predictions, of the authors' results, and packed. Needs no torch."""
+import contextlib
+import functools
+import gzip
+import itertools
+import json
+import re
+import zlib
+from pathlib import Path
+
+from nanoencoder import paper
+from nanoencoder.durable import (expect, locked, read_json, remove_temporaries, sha256, whole_file, write_csv,
+                                 write_json)
+from nanoencoder.intervals import key_of
+from nanoencoder.metrics import KINDS, both_scores
+from nanoencoder.protocols import SPLITS, Run, grouped, key_of_ids, lr_text, run_name
+from nanoencoder.settings import quoted
+
+VERSION = 2     # of scores.json: with another, runs are scored again
+RESULTS = dict.fromkeys(SPLITS, {'score': float, 'scores_i': list})     # the form of results.json
+STANDARD = dict.fromkeys(SPLITS, dict(score=float, ids=[str], numerators=[float], denominators=[float]))
+ABOUT = {'kind': str, 'weights': str, 'data': str, 'settings': dict, 'grid': [[float]],   # of run.json
+         'pretraining': {'phases': [list], 'mask_ratio': float, 'step': int, 'flops': float},
+         'scheme': str, 'trained_on': str}
+PACKED = {'name': str} | {split: {'paper': {'score': float}, 'standard': STANDARD[split] | {'ids': int}}
+                          for split in SPLITS}
+COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
+
+
+# -------------------------------------------------------------------------------------------- scores of a run
+
+def score(folder, kind, scheme):
+    """{'name', 'validation', 'test'}: what scores.json says of predictions."""
+    scores = {}
+    for split in SPLITS:
+        path = folder / f'{split}.jsonl.gz'
+        try:
+            with gzip.open(path, 'rt', encoding='utf-8') as file:
+                rows = [json.loads(line) for line in file]
+            scores['name'], scores[split] = both_scores(kind, rows, scheme)
+        except (OSError, EOFError, ValueError, LookupError, ArithmeticError, zlib.error) as error:
+            raise ValueError(f'{path}: missing or damaged: {error}') from None
+    return scores
+
+
+def check_about(about, where):
+    """What run.json says, without what it does not know. ValueError if it has not its form."""
+    about = {name: value for name, value in about.items() if value is not None}
+    for content, form in ((about, ABOUT | {'sha256': dict}),
+                          (about.get('pretraining', {}), {'row': str, 'seed': int})):
+        expect(content, {name: form[name] for name in form if name in content}, where)
+    return about
+
+
+def read_predictions(folder, kind):
+    """(run.json, scores.json) of a run; scored unless there are whole scores of these very predictions."""
+    about = check_about(read_json(folder / 'run.json'), folder / 'run.json')
+    path, scores = folder / 'scores.json', {}
+    digests = {file.name: sha256(file) for file in (folder / 'run.json', *folder.glob('*.jsonl.gz'))}
+    for name, digest in about.get('sha256', {}).items():
+        if digests.get(name) != digest:
+            raise ValueError(f'{folder / name}: missing or damaged: its sha256 is not the one in run.json')
+    with contextlib.suppress(ValueError):   # none yet, or damaged
+        scores = read_json(path)
+    stated = scores.pop('digest', None), scores.get('version'), scores.get('sha256')
+    if stated != (key_of(json.dumps(scores)), VERSION, digests) or (folder / '.scores.lock').exists():
+        scores = {'version': VERSION, 'sha256': digests} | score(folder, kind, about.get('scheme') or 'IOB2')
+        with contextlib.suppress(BlockingIOError), locked(folder, '.scores.lock'):   # or another writes them
+            remove_temporaries(folder, path.name)
+            write_json(path, scores | {'digest': key_of(json.dumps(scores))}, indent=None)
+    return about, scores
+
+
+def read_results(folder, kind):
+    """The same of a run in the authors' format; this program once wrote standard.json beside it."""
+    theirs, path = read_json(folder / 'results.json', RESULTS), folder / 'standard.json'
+    if not all(0 <= theirs[split]['score'] < 1.001 and theirs[split]['scores_i'] for split in SPLITS):
+        raise ValueError(f'{folder / "results.json"}: a score is no fraction of 1, or of no instances')
+    ours = read_json(path, STANDARD) if path.exists() else {}
+    return ours, {'name': ours.get('name')} | {
+        split: {'paper': theirs[split], 'standard': ours.get(split)} for split in SPLITS}
+
+
+def packed_runs(root, problems):
+    """(a run's folder, were it there; its row; () -> the same, as far as kept) of <root>/*.jsonl.gz."""
+    def unpack(line):
+        content = json.loads(zlib.decompress(line))
+        return content['about'], content['scores']
+    for path in sorted(Path(root).glob('*.jsonl.gz')):
+        try:
+            with gzip.open(path, 'rb') as file:
+                for number, line in enumerate(file, 1):
+                    content, where = json.loads(line), f'line {number}'
+                    expect(content, {'run': str, 'about': dict, 'scores': PACKED}, where)
+                    folder, about = Path(root, content['run']), check_about(content['about'], where)
+                    yield folder, row_of(about, folder.parts[-4]), functools.partial(
+                        unpack, zlib.compress(line, 1))
+        except (OSError, EOFError, ValueError, LookupError, zlib.error) as error:
+            problems.append(f'{path}: damaged: {error}')
+
+
+# ------------------------------------------------------------------------------------------------------ runs
+
+def row_of(about, model):
+    """The study's row that a model belongs to; its folder's name where it does not say."""
+    past = about.get('pretraining')
+    return isinstance(past, dict) and past.get('row') or model
+
+
+def row_of_folder(folder):
+    """The same of a model's folder, as its first readable run.json says."""
+    for path in sorted(folder.glob('*/*/*/run.json')):
+        with contextlib.suppress(ValueError):
+            return row_of(read_json(path), folder.name)
+    return folder.name
+
+
+def sources(root, read, problems):
+    """(folder, its row, () -> (run.json, scores)) of each run beneath root; packed ones last."""
+    from tqdm import tqdm
+    row = functools.cache(row_of_folder)
+    for folder in tqdm(sorted(Path(root).glob('*/*/*/[!.]*')), delay=2, disable=None, leave=False):
+        yield folder, row(folder.parents[2]), functools.partial(read, folder, folder.parts[-3])
+    yield from packed_runs(root, problems)
+
+
+def read_tree(cfg, root, read, problems):
+    """(Run, folder, run.json, scores) of each <root>/<model>/<TASK>/<dataset>/<run> that can be read."""
+    done, errors = set(), {}
+    for folder, row, again in sources(root, read, problems) if root else ():
+        model, kind, dataset, name = folder.parts[-4:]
+        if folder in done or not cfg.asks_for(row, dataset):
+            continue
+        if name.endswith('.error.txt'):
+            errors[folder.with_name(name.removesuffix('.error.txt'))] = folder
+            continue
+        try:
+            match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', name)
+            if not match or kind not in KINDS:
+                raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
+            about, scores = again()
+            past = about.get('pretraining') or {}
+            scored = [scores[split] for split in SPLITS if cfg.split in (split, 'both')]
+            yield Run(row, kind, dataset, float(match[1]), int(match[2]),
+                      *((scores[split][cfg.protocol] or {}).get('score') for split in SPLITS),
+                      KINDS[kind].metric if cfg.protocol == 'paper' else scores['name'],
+                      sum(len(own['standard']['numerators'] if own['standard'] else own['paper']['scores_i'])
+                          for own in scored),
+                      lambda split, again=again: again()[1][split]['standard'],
+                      origin=past.get('seed') if past.get('row') else None, folder=model,
+                      **{name: about[name] for name in ABOUT if name in Run.__slots__ and about.get(name)}
+                      ), folder, about, scores
+            done.add(folder)
+        except (ValueError, OSError) as error:
+            problems.append(str(error))
+    for folder in [folder for folder in errors if folder not in done]:
+        error = errors[folder].read_text(encoding='utf-8', errors='replace').strip().rpartition('\n')[2]
+        problems.append(f'{folder.parent}: {folder.name} failed: {error}')
+
+
+def read_runs(cfg, problems):
+    """The Runs of --runs, or of predictions and results. Whatever a grid lacks is a problem."""
+    if cfg.runs and cfg.protocol == 'standard':
+        raise ValueError('runs: raw scores have no instances to resample; take --protocol=paper')
+    if cfg.runs:
+        runs = [run for run in paper.read_runs(cfg.runs) if cfg.asks_for(run.model, run.dataset)]
+    else:
+        runs = read_trees(cfg, problems)
+    for name in ('model', 'dataset'):
+        if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
+            problems.append(f'{name}s: there is no {", ".join(map(quoted, sorted(absent)))}')
+    if not runs:
+        raise ValueError('; '.join([f'{cfg.runs or cfg.results or cfg.predictions}: no runs there',
+                                    *problems[:2]]))
+    return runs
+
+
+def read_trees(cfg, problems):
+    """The runs of predictions and results; of those in both, the predictions'."""
+    ours, theirs = ([run for run, *_ in read_tree(cfg, root, read, problems)] for root, read in (
+        (cfg.predictions, read_predictions), (cfg.results, read_results)))
+    if alone := sum(run.test is None for run in theirs):
+        problems.append(f'{cfg.results}: {alone:,} runs have results.json alone: take --protocol=paper')
+    names = 'folder', 'task', 'dataset', 'lr', 'seed'
+    scored = grouped(ours, *names)
+    others = [run for key, own in grouped(theirs, *names).items() if key not in scored for run in own]
+    if twice := len(theirs) - len(others):
+        problems.append(f'{cfg.results}: {twice:,} of its runs are in {cfg.predictions}, too; read there')
+    runs = ours + [run for run in others if run.test is not None]
+    for key, group in grouped(runs, 'folder', 'task', 'dataset').items():
+        pairs = {(run.lr, run.seed) for run in group}
+        axes = zip(zip(*pairs), *(run.grid for run in group if run.grid))    # learning rates, seeds
+        grid = itertools.product(*(sorted(set().union(*axis)) for axis in axes))
+        if missing := [run_name(*pair) for pair in grid if pair not in pairs]:
+            problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
+    return runs
+
+
+# --------------------------------------------------------------------------------------------------- packing
+
+def write_packed(folder, runs):
+    """Write <folder>/runs/s<pretraining seed>.jsonl.gz and <folder>/scores.csv of what `read_tree` yields.
+
+    Instances keep their order; in place of their ids stands one number of them all. The same runs are the
+    same bytes. Returns how many there are.
+    """
+    files, table, root = {}, [], Path(folder, 'runs')
+    for run, path, about, scores in runs:
+        line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},
+                'about': {name: about[name] for name in ABOUT if about.get(name)}}
+        for split in SPLITS:
+            standard = scores[split]['standard']
+            line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
+                                     'standard': standard | {'ids': key_of_ids(standard['ids'])}}
+        origin = '' if run.origin is None else run.origin
+        files.setdefault('other' if run.origin is None else f's{origin}', []).append(
+            json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n')
+        table.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
+                      f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
+    for name, lines in files.items():
+        with whole_file(root / f'{name}.jsonl.gz') as raw, \
+                gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:
+            file.writelines(sorted(lines))
+    write_csv(Path(folder, 'scores.csv'), COLUMNS, sorted(table, key=lambda row: list(map(str, row))))
+    return len(table)

@@ -1,0 +1,273 @@
+"""A study: rows of pretraining runs, their seeds, tasks, and the comparisons that it is made for.
+
+study.py trains and fine-tunes what it asks for; `evaluate.py report` says what came out. Its tables are texts
+of lines, in which # begins a comment:
+
+    runs       a row's name and arguments of pretrain.py; --branch_from and --weights_from name a row: clm/450
+    tasks      models, then arguments of finetune.py. Models are names or patterns with commas between: rows,
+               `untrained`, and checkpoints before a row's end, as clm-450; * takes those of --save_at, too
+    contrasts  name | better, at_least or no_difference | 1 clm -1 mlm | docs_tc docs_ir; clm@1e-3 is one rate
+    ladder     an arm of the study and its rows by length, as clm: clm-1800 clm-3600
+"""
+import fnmatch
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from nanoencoder.settings import check, nearest, parse, read, read_options, setting
+
+RULES = 'better', 'at_least', 'no_difference'
+OURS = {'runs': {'name', 'row', 'seed', 'corpus', 'out'},  # settings that study.py gives
+        'tasks': {'name', 'model', 'untrained', 'lr', 'seed', 'seeds', 'grid', 'predictions'}}
+
+
+class Row(NamedTuple):
+    """Runs of pretrain.py that differ in their seed alone."""
+    name: str
+    line: int        # of the table
+    words: list      # arguments of pretrain.py
+    phases: list     # the objective of each step
+    begins: str      # branch_from, weights_from or ''
+    parent: str      # the row that it begins with, '' if none
+    parent_step: int
+    weights: str     # weights_from where it names no row
+    save_at: tuple   # its own
+
+    @property
+    def steps(self):
+        return len(self.phases)
+
+
+class Finetuning(NamedTuple):
+    """A line of the table of tasks."""
+    models: list     # names: rows, row-<step>, untrained
+    words: list      # arguments of finetune.py, without lrs and seeds
+    kind: str
+    datasets: list   # that it is scored on, its own first
+    lrs: tuple
+    variant: str     # '+name' behind the names of its models
+
+
+class Contrast(NamedTuple):
+    name: str
+    rule: str
+    weights: list    # (weight, model, learning rate or None)
+    datasets: list
+
+
+@dataclass(frozen=True)
+class Study:
+    corpus: str = ''                    # a config of data.py, and further arguments
+    runs: str = setting('', lines=True)
+    seeds: tuple = (0,)                 # of pretraining, a block each
+    tasks: str = setting('', lines=True)
+    lrs: tuple = ()                     # of fine-tuning, where a line of tasks does not say --lrs
+    finetuning_seeds: int = setting(3, 1, 10)   # 10 s + 0, 1, 2 of pretraining seed s, the same for all rows
+    contrasts: str = setting('', lines=True)
+    ladder: str = setting('', lines=True)
+    out: str = 'out'                    # folder of the runs <row>-s<seed>
+    folder: str = ''                    # of all else; studies/<the config's name> if empty
+
+    def __post_init__(self):
+        check(self)
+        if not self.seeds or not all(type(seed) is int and 0 <= seed < 10 ** 9 for seed in self.seeds):
+            raise ValueError(f'seeds must be a tuple of ints from 0 on, not {self.seeds!r}')
+        self.rows, self.finetunings, self.comparisons, self.arms   # read now: a wrong line raises ValueError
+
+    @cached_property
+    def rows(self):
+        """{name: Row}, parents before their branches."""
+        return in_order({row.name: row for row in read_lines(self.runs, 'runs', read_row, {})})
+
+    @property
+    def names(self):
+        """Of the rows, as they stand."""
+        return sorted(self.rows, key=lambda name: self.rows[name].line)
+
+    @cached_property
+    def models(self):
+        """{name: (row, step)} of what can be fine-tuned: rows, their checkpoints of --save_at, untrained."""
+        names = {'untrained': ('', 0)} | {name: (name, row.steps) for name, row in self.rows.items()}
+        return {f'{name}-{step}': (name, step) for name, row in self.rows.items() for step in row.save_at
+                if step < row.steps} | names
+
+    @cached_property
+    def finetunings(self):
+        return read_lines(self.tasks, 'tasks', read_task, self)
+
+    @cached_property
+    def comparisons(self):
+        return read_lines(self.contrasts, 'contrasts', read_contrast, self)
+
+    @cached_property
+    def arms(self):
+        """{arm: [its rows, by length]}."""
+        return dict(read_lines(self.ladder, 'ladder', read_arm, self))
+
+    def check_model(self, name):
+        """(row, step) of a model's name. ValueError if there is none."""
+        base = name.partition('+')[0]
+        match = re.fullmatch(r'(.+)-(\d+)', base)
+        if base in self.models:
+            return self.models[base]
+        if match and match[1] in self.rows and 0 < int(match[2]) < self.rows[match[1]].steps:
+            return match[1], int(match[2])
+        raise ValueError(f'no row {name!r}{nearest(base, [*self.models])}')
+
+    def save_at(self, name):
+        """Steps of a row whose checkpoints something asks for: itself, branches, fine-tunings."""
+        steps = {row.parent_step for row in self.rows.values() if row.parent == name}
+        asked = [self.check_model(model) for line in self.finetunings for model in line.models]
+        steps |= {step for row, step in asked if row == name} | {*self.rows[name].save_at}
+        return tuple(sorted(steps - {self.rows[name].steps}))
+
+
+def load(arguments, actions=()):
+    """(Study, its actions) of a command line that begins with a config; errors name the line of a table."""
+    try:
+        study, actions = parse(Study, arguments, actions)
+    except ValueError as error:
+        match = re.fullmatch(r'(.+):(\d+): \w+ line (\d+): (.+)', str(error), re.DOTALL)
+        if not match:
+            raise
+        source, where = Path(match[1]).read_text().splitlines(), int(match[2])
+        for _ in range(int(match[3]) - 1):
+            while source[where - 1].endswith('\\'):  # one line of the table
+                where += 1
+            where += 1
+        raise ValueError(f'{match[1]}:{where}: {match[4]}') from None
+    if not study.folder:
+        object.__setattr__(study, 'folder', f'studies/{Path(arguments[0]).stem}')
+    return study, actions
+
+
+def read_lines(text, table, read_line, *more):
+    """[read_line(number, line, *more)] of the lines of a table."""
+    results = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            if line.split('#')[0].strip():
+                results.append(read_line(number, line, *more))
+        except ValueError as error:
+            raise ValueError(f'{table} line {number}: {error}') from None
+    return results
+
+
+def read_arguments(table, words, types):
+    """{setting: value} of a config and the options behind it, as their script will read them."""
+    words, given = list(words), {}
+    if words and not words[0].startswith('-'):
+        given = read(words.pop(0))
+    options = read_options(words, types)
+    if ours := OURS[table] & options.keys():
+        raise ValueError(f'--{min(ours)} is set by study.py; leave it out')
+    return {name: value for name, (value, _) in (given | options).items()}
+
+
+def read_row(number, line, seen):
+    name, *words = shlex.split(line, comments=True)
+    if re.search(r'[/@+|,*?\[\]]|^[.-]', name) or name == 'untrained':
+        raise ValueError(f'{name!r} cannot be the name of a row')
+    if name in seen:
+        raise ValueError(f'row {name} is there twice, first in line {seen[name]}')
+    seen[name] = number
+    given = read_arguments('runs', words, {'phases': tuple, 'repeat': int, 'save_at': tuple})
+    phases = given.get('phases', ())
+    phases = (phases,) if len(phases) == 2 and type(phases[0]) is str else phases
+    if not phases or not all(type(pair) is tuple and list(map(type, pair)) == [str, int] for pair in phases):
+        raise ValueError(f'{name} needs phases, such as --phases=\'(("clm", 450), ("mlm", 1_350))\'')
+    phases = [kind for kind, steps in phases for _ in range(steps)] * given.get('repeat', 1)
+    begins = next((key for key in ('branch_from', 'weights_from') if given.get(key)), '')
+    parent = re.fullmatch(r'([^/]+)(?:/(\d+))?', given.get(begins, ''))
+    if begins == 'branch_from' and not parent:
+        raise ValueError(f'branch_from names a row and a step, as clm/450, not {given[begins]!r}')
+    parent, step, weights = (parent[1], int(parent[2] or 0), '') if parent else ('', 0, given.get(begins, ''))
+    return Row(name, number, words, phases, begins, parent, step, weights, given.get('save_at', ()))
+
+
+def in_order(rows):
+    """Rows behind those that they begin with, else as they stand. A parent's step is its end if none is said.
+
+    ValueError where a parent is none of them, too short, or the row's own descendant.
+    """
+    ordered = {}
+
+    def visit(row, below):
+        if row.name in below:
+            raise ValueError(f'{row.begins} goes round in a circle: {", ".join([*below, row.name])}')
+        if row.name in ordered:
+            return
+        if row.parent:
+            parent = rows.get(row.parent)
+            if not parent:
+                raise ValueError(f'{row.begins}: no row {row.parent!r}{nearest(row.parent, [*rows])}')
+            visit(parent, [*below, row.name])
+            row = row._replace(parent_step=row.parent_step or parent.steps)
+            most = min(parent.steps, row.steps - 1 if row.begins == 'branch_from' else parent.steps)
+            if not row.parent_step <= most:
+                raise ValueError(f'{row.begins} {row.parent}/{row.parent_step} is behind step {most:,}: '
+                                 f'{row.parent} has {parent.steps:,} and {row.name} {row.steps:,}')
+        ordered[row.name] = row
+
+    for row in rows.values():
+        try:
+            visit(row, [])
+        except ValueError as error:
+            raise ValueError(f'runs line {row.line}: {error}') from None
+    return ordered
+
+
+def read_task(number, line, study):
+    patterns, *words = shlex.split(line, comments=True)
+    given = read_arguments('tasks', words, {'lrs': tuple, 'score_on': tuple})
+    if not {'kind', 'dataset'} <= given.keys():
+        raise ValueError(f'a line is models, then a config of a task: {words[:1]} has no kind and dataset')
+    lrs = given.get('lrs') or study.lrs
+    if not lrs:
+        raise ValueError(f'{given["dataset"]} needs --lrs, or the study lrs for all lines')
+    models = {}
+    for pattern in patterns.split(','):
+        if not re.search(r'[*?\[]', pattern):
+            study.check_model(pattern)
+            models[pattern] = None
+        elif chosen := fnmatch.filter(study.models, pattern):
+            models |= dict.fromkeys(chosen)
+        else:
+            raise ValueError(f'{pattern!r} matches no row{nearest(pattern, [*study.models])}')
+    words = [word for word in words if not word.startswith('--lrs=')]
+    others = [read(path)['dataset'][0] for path in given.get('score_on', ())]
+    variant = '+' + given['variant'] if given.get('variant') else ''
+    return Finetuning([*models], words, given['kind'], [given['dataset'], *others], lrs, variant)
+
+
+def read_contrast(number, line, study):
+    parts = [part.strip() for part in line.split('#')[0].split('|')]
+    if len(parts) != 4 or not all(parts):
+        raise ValueError('a contrast is name | rule | 1 row -1 another | datasets')
+    name, rule, text, datasets = parts
+    if rule not in RULES:
+        raise ValueError(f'no rule {rule!r}{nearest(rule, RULES)}; they are {", ".join(RULES)}')
+    words, known = text.split(), {name for line in study.finetunings for name in line.datasets}
+    weights = []
+    for weight, word in zip(words[::2], words[1::2]):
+        model, _, lr = word.partition('@')
+        study.check_model(model)
+        weights.append((float(weight), model, float(lr) if lr else None))
+    if not weights or len(words) % 2:
+        raise ValueError(f'a contrast is weights and models in turn, as 1 clm -1 mlm, not {text!r}')
+    for dataset in datasets.split():
+        if dataset not in known:
+            raise ValueError(f'no line of tasks has dataset {dataset!r}{nearest(dataset, known)}')
+    return Contrast(name, rule, weights, datasets.split())
+
+
+def read_arm(number, line, study):
+    arm, colon, names = line.split('#')[0].partition(':')
+    if not colon or not names.split():
+        raise ValueError('an arm is its name, a colon and rows by length, as clm: clm-1800 clm-3600')
+    for name in names.split():
+        study.check_model(name)
+    return arm.strip(), names.split()

@@ -1,0 +1,425 @@
+"""Studies: tables and their errors; what is missing, in which order, behind failures, kills, lost folders."""
+import csv
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from conftest import ROOT, SMALL, log_lines, one_line_error, run_process
+from nanoencoder import forecast, jobs, studies
+
+RUNS = '''
+clm      {tiny} --phases='("clm", 12)'
+mlm      {tiny} --phases='("mlm", 12)' --save_at=(6,)
+clm-mlm  {tiny} --phases='(("clm", 3), ("mlm", 9))' --branch_from=clm/3     # a quarter
+again    {tiny} --phases='("mlm", 6)' --weights_from=clm
+'''
+STUDY = '''corpus = "{corpus}"
+runs = """{runs}"""
+seeds = (0, 1)
+tasks = """
+*            {task}
+clm-6,clm-mlm  {task} --variant=causal --causal --lrs=1e-2
+"""
+lrs = (1e-3, 2e-3)
+finetuning_seeds = 2
+contrasts = """
+early | better | 1 clm -0.5 mlm@2e-3 -0.5 clm-mlm+causal | words
+"""
+ladder = """
+CLM then MLM: mlm-6 clm-mlm
+"""
+out = "{folder}/out"
+folder = "{folder}/study"
+'''
+# In place of all scripts: folders and files as theirs, without torch. Each start is noted.
+FAKE = '''
+import ast, csv, re, sys, time
+from pathlib import Path
+words = [word for word in sys.argv[1:] if not word.startswith('--')]
+options = dict((word[2:] + '=').split('=')[:2] for word in sys.argv[1:] if word.startswith('--'))
+here, script = Path(__file__).parent, Path(__file__).name
+with open(here / 'starts.txt', 'a') as file:
+    file.write(' '.join([script, *sys.argv[1:]]) + '\\n')
+def dump(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (path.parent / (path.name + '.tmp')).write_text(text)
+    (path.parent / (path.name + '.tmp')).rename(path)
+def work():
+    time.sleep(float((here / 'pause').read_text()))
+if (here / 'broken').exists() and re.search((here / 'broken').read_text(), ' '.join(sys.argv)):
+    sys.exit('error: broken')
+if script == 'data.py':
+    dump(here / 'corpus/meta.json', '{}')
+elif script == 'pretrain.py':
+    run, phases = Path(options['out'], options['name']), ast.literal_eval(options['phases'])
+    total = sum(n for _, n in ([phases] if type(phases[0]) is str else phases))
+    if not any(run.glob('[0-9]*')):
+        assert all(Path(options[name] or '.').is_dir() for name in ('branch_from', 'weights_from'))
+    for step in sorted({*ast.literal_eval(options['save_at']), total}):
+        work()
+        (run / str(step)).mkdir(parents=True, exist_ok=True)
+        dump(run / 'log.jsonl', str(step))
+elif script == 'finetune.py':
+    text = Path(words[0]).read_text()
+    kind, dataset = (re.search(name + ' = "(.*)"', text)[1] for name in ('kind', 'dataset'))
+    model, lrs, seeds = Path(options.get('model', '')), [0.0], [0]
+    name = 'lookup' if 'baseline' in options else 'untrained' if 'untrained' in options else model.parent.name
+    steps = [int(path.name) for path in model.parent.glob('[0-9]*') if name == model.parent.name]
+    if steps and int(model.name) < max(steps):
+        name += '-' + model.name
+    if 'baseline' not in options:
+        assert model.is_dir()
+        lrs, seeds = (ast.literal_eval(options[key]) for key in ('lrs', 'seeds'))
+    for lr in lrs:
+        for seed in seeds:
+            work()
+            folder = name + ('+' + options['variant'] if 'variant' in options else '')
+            path = Path(options['predictions'], folder, kind, dataset, f'lr{lr:.0e}_sd{seed}')
+            dump(path / 'run.json', '{}')
+elif words[0] == 'pack':
+    for table, names, rows in (
+            ('scores', ['folder', 'dataset', 'lr', 'seed'],
+             [[*path.parts[-5:-4], path.parts[-3], *re.fullmatch('lr(.*)_sd(.*)', path.parts[-2]).groups()]
+              for path in Path(words[1], 'runs').glob('*/*/*/*/run.json')]),
+            ('losses', ['folder', 'step'],
+             [[Path(run).name, Path(run, 'log.jsonl').read_text()] for run in words[2:]])):
+        path = Path(words[1], table + '.csv')
+        old = [row for row in csv.reader(path.read_text().splitlines()[1:])] if path.exists() else []
+        lines = sorted({','.join(row) for row in old + rows})
+        dump(path, '\\n'.join([','.join(names), *lines]) + '\\n')
+else:
+    folder = Path(re.search('(?m)^folder = "(.*)"', Path(words[1]).read_text())[1])
+    dump(folder / 'report.md', (folder / 'scores.csv').read_text() + (folder / 'losses.csv').read_text())
+'''
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with a copy of study.py among scripts that only seem to work, and a study."""
+    shutil.copy(ROOT / 'study.py', tmp_path)
+    for name in ('data.py', 'pretrain.py', 'finetune.py', 'evaluate.py'):
+        (tmp_path / name).write_text(FAKE)
+    (tmp_path / 'pause').write_text('0')
+    (tmp_path / 'tiny.py').write_text('')
+    (tmp_path / 'corpus.py').write_text(f'out = "{tmp_path}/corpus"\n')
+    (tmp_path / 'words.py').write_text('kind = "SC"\ndataset = "words"\n')
+    write(tmp_path)
+    return tmp_path
+
+
+def write(place, runs=RUNS, **changes):
+    """The study's config; `changes` are texts to replace."""
+    text = STUDY.format(corpus=place / 'corpus.py', runs=runs.format(tiny=place / 'tiny.py'),
+                        task=place / 'words.py', folder=place)
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (place / 'test.py').write_text(text)
+
+
+def load(place):
+    return studies.load([str(place / 'test.py')])[0]
+
+
+def start(place, *options):
+    command = [sys.executable, place / 'study.py', place / 'test.py', *options]
+    return subprocess.Popen(command, cwd=place, env=os.environ | {'PYTHONPATH': str(ROOT)}, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def run(place, *options):
+    """(exit code, what it prints, the processes that it starts)."""
+    (place / 'starts.txt').write_text('')
+    process = start(place, *options)
+    text = process.communicate(timeout=100)[0]
+    return process.returncode, text, (place / 'starts.txt').read_text().splitlines()
+
+
+def done(place):
+    """{(model, dataset's run)} of scores.csv."""
+    with open(place / 'study/scores.csv') as file:
+        return {(row['folder'], row['lr'], row['seed']) for row in csv.DictReader(file)}
+
+
+# ------------------------------------------------------------------------------------------- what it asks for
+
+def test_the_graph_by_hand(place):
+    study = load(place)
+    assert [*study.rows] == study.names == ['clm', 'mlm', 'clm-mlm', 'again']
+    assert [row.steps for row in study.rows.values()] == [12, 12, 12, 6]
+    assert study.rows['clm-mlm'].phases == ['clm'] * 3 + ['mlm'] * 9
+    assert [(row.begins, row.parent, row.parent_step) for row in study.rows.values()] == [
+        ('', '', 0), ('', '', 0), ('branch_from', 'clm', 3), ('weights_from', 'clm', 12)]
+    assert {name: study.save_at(name) for name in study.rows} == {
+        'clm': (3, 6), 'mlm': (6,), 'clm-mlm': (), 'again': ()}
+    plain, causal = study.finetunings
+    assert {*plain.models} == {'untrained', 'clm', 'mlm', 'mlm-6', 'clm-mlm', 'again'}
+    assert (plain.kind, plain.datasets, plain.lrs, plain.variant) == ('SC', ['words'], (1e-3, 2e-3), '')
+    assert (causal.models, causal.lrs, causal.variant) == (['clm-6', 'clm-mlm'], (1e-2,), '+causal')
+    assert study.comparisons == [studies.Contrast('early', 'better', [
+        (1.0, 'clm', None), (-0.5, 'mlm', 2e-3), (-0.5, 'clm-mlm+causal', None)], ['words'])]
+    assert study.arms == {'CLM then MLM': ['mlm-6', 'clm-mlm']}
+    assert studies.load([str(ROOT / 'configs/studies/demo.py')])[0].folder == 'studies/demo'
+
+
+def test_parents_come_first_wherever_their_lines_stand(place):
+    write(place, '\n'.join(reversed(RUNS.splitlines())))
+    study = load(place)
+    assert [*study.rows] == ['clm', 'again', 'clm-mlm', 'mlm']
+    assert study.names == ['again', 'clm-mlm', 'mlm', 'clm']
+
+
+@pytest.mark.parametrize('old, new, line, words', [
+    ('clm/3', 'clmm/3', 5, "branch_from: no row 'clmm'; the nearest is 'clm'"),
+    ('clm/3', 'clm/13', 5, 'branch_from clm/13 is behind step 11: clm has 12 and clm-mlm 12'),
+    ('clm/3', 'a/b/3', 5, "branch_from names a row and a step, as clm/450, not 'a/b/3'"),
+    ('"clm", 12)\'', '"clm", 12)\' --branch_from=clm-mlm/2', 3,
+     'branch_from goes round in a circle: clm, clm-mlm, clm'),
+    ('again ', 'mlm ', 6, 'row mlm is there twice, first in line 3'),
+    ('again ', 'a/b ', 6, "'a/b' cannot be the name of a row"),
+    ("--phases='(\"mlm\", 6)'", '', 6, 'again needs phases, such as'),
+    ('(6,)', '(6,) --seed=3', 4, '--seed is set by study.py; leave it out'),
+    ('clm-6,', 'clmm*,', 11, "'clmm*' matches no row; the nearest is 'clm'"),
+    ('clm-6,', 'clm-60,', 11, "no row 'clm-60'; the nearest is 'mlm-6'"),
+    ('--lrs=1e-2', '--seeds=0,', 11, '--seeds is set by study.py'),
+    ('| better', '| beter', 16, "no rule 'beter'; the nearest is 'better'"),
+    ('| words', '| word', 16, "no line of tasks has dataset 'word'; the nearest is 'words'"),
+    ('-0.5 mlm', 'x mlm', 16, "could not convert string to float: 'x'"),
+    (' clm-mlm+causal', '', 16, 'a contrast is weights and models in turn'),
+    ('mlm-6 clm-mlm\n', 'mlm-6 clm-ml\n', 19, "no row 'clm-ml'; the nearest is 'clm-mlm'"),
+    ('(0, 1)', '(0, -1)', 8, 'seeds must be a tuple of ints from 0 on')])
+def test_an_error_names_the_line_and_the_nearest_name(place, old, new, line, words):
+    write(place, **{old: new})
+    result = run_process('study.py', place / 'test.py') if line == 5 else None  # one as the user sees it
+    if result:
+        one_line_error(result, f'test.py:{line}: ')
+    with pytest.raises(ValueError) as error:
+        load(place)
+    assert str(error.value).startswith(f'{place}/test.py:{line}: ') and words in str(error.value)
+
+
+def test_a_line_behind_a_continued_one_keeps_its_number(place):
+    write(place, **{'--save_at=(6,)': '\\\n  --save_at=(6,)', 'clm/3': 'cml/3'})
+    with pytest.raises(ValueError, match='test.py:6: branch_from: no row'):
+        load(place)
+
+
+def test_the_studies_of_the_repository():
+    """The paper's has its 50 models, 15,000 fine-tunings and 18,000 scores; the others have three arms."""
+    paper, demo, one_gpu = (studies.load([str(ROOT / f'configs/studies/{name}.py')])[0]
+                            for name in ('paper', 'demo', 'one_gpu'))
+    with open(ROOT / 'configs/paper/models.csv') as file:
+        assert {row['model'] for row in csv.DictReader(file)} == {*paper.models} - {'untrained'}
+    counts = [(len([*forecast.runs_of(paper, line)]), len(line.datasets)) for line in paper.finetunings]
+    assert sum(runs for runs, _ in counts) == 15_000 and sum(runs * sets for runs, sets in counts) == 18_000
+    assert {name for line in paper.finetunings for name in line.models} == {*paper.models} - {'untrained'}
+    assert [row.steps for row in demo.rows.values()] == [1_800] * 3
+    assert demo.rows['clm25-mlm-1800'].phases.count('clm') / 1_800 == 0.25
+    assert [len(arm) for arm in one_gpu.arms.values()] == [4, 4, 4] and len(one_gpu.rows) == 12
+    for name, row in one_gpu.rows.items():  # branches leave before their parents' decay
+        assert row.parent_step <= 0.8 * 24_000 and row.phases[:row.parent_step] == ['clm' if row.parent == (
+            'clm-24k') else 'mlm'] * row.parent_step
+
+
+# --------------------------------------------------------------------------------------------- doing it
+
+def test_from_start_to_end_and_nothing_to_do(place):
+    """Seed by seed, parents first; each run once; the second start starts nothing but the report."""
+    code, text, starts = run(place)
+    assert code == 0, text
+    scripts = [line.split()[0] for line in starts]
+    first, second = scripts[:15], scripts[15:]
+    assert Counter(first) == {'data.py': 1, 'pretrain.py': 4, 'finetune.py': 9, 'evaluate.py': 1}
+    assert Counter(second) == {'pretrain.py': 4, 'finetune.py': 7, 'evaluate.py': 2}    # and the report
+    assert all('-s1' not in line for line in starts[:14])
+    names = [re.search(r'--name=(\S+)', line)[1] for line in starts if 'pretrain.py' in line]
+    assert [{*names[k:k + 2]} for k in (0, 2, 4, 6)] == [
+        {f'{name}-s{seed}' for name in pair}
+        for seed in (0, 1) for pair in (('clm', 'mlm'), ('clm-mlm', 'again'))]
+    assert f'--branch_from={place}/out/clm-s1/3' in ''.join(starts)
+    grids = [(*seeds, lr) for seeds in (('0', '1'), ('10', '11')) for lr in ('1e-03', '2e-03')]
+    assert {row for row in done(place) if row[0] in ('mlm-s0', 'mlm-s1')} == {
+        (f'mlm-s{k // 2}', lr, seed) for k, (*seeds, lr) in enumerate(grids) for seed in seeds}
+    assert {model for model, *_ in done(place)} == {'lookup', 'untrained'} | {
+        f'{row}-s{seed}{more}' for seed in (0, 1) for row, more in (
+            ('clm', ''), ('mlm', ''), ('mlm', '-6'), ('clm-mlm', ''), ('again', ''), ('clm', '-6+causal'),
+            ('clm-mlm', '+causal'))}
+    assert '[25/25]' in text and text.count('FAILED') == 0 and '0:00:00 left' in text
+    lines = [line for line in (place / 'study/machine.jsonl').read_text().splitlines()]
+    assert len(lines) == 2 and all('"torch"' in line and '"pretraining"' in line for line in lines)
+    code, text, starts = run(place)
+    assert (code, [line.split()[:2] for line in starts]) == (0, [['evaluate.py', 'report']])
+    assert 'nothing to do' in text
+
+
+def test_an_arm_is_one_line_and_lost_folders_cost_nothing(place):
+    run(place)
+    shutil.rmtree(place / 'out')
+    shutil.rmtree(place / 'study/runs')
+    assert 'nothing to do' in run(place)[1]
+    write(place, RUNS + 'third  {tiny} --phases=\'(("clm", 6), ("mlm", 6))\' --branch_from=clm/6\n')
+    code, text, starts = run(place, '--seed=1')
+    assert code == 0 and [line.split()[0] for line in starts] == ['pretrain.py', 'finetune.py', 'evaluate.py']
+    assert '--branch_from= ' in starts[0]        # clm's checkpoints are lost: from scratch, the same numbers
+    assert ('third-s1', '1e-03', '10') in done(place) and ('clm-s0', '1e-03', '0') in done(place)
+    assert len(run(place)[2]) == 4 and 'nothing to do' in run(place)[1]
+    write(place, RUNS + 'third  {tiny} --phases=\'(("clm", 6), ("mlm", 6))\' --branch_from=clm/6\n',
+          **{'-6,clm-mlm ': '-6,clm-mlm,again '})
+    starts = run(place)[2]                        # a new fine-tuning needs `again`, which needs clm's weights
+    assert [re.search(r'--name=(\S+)', line)[1] for line in starts if 'pretrain.py' in line] == [
+        'clm-s0', 'again-s0', 'clm-s1', 'again-s1']
+    assert 'nothing to do' in run(place)[1]
+
+
+def test_a_failure_is_told_and_the_others_go_on(place):
+    (place / 'broken').write_text('--name=clm-s1|untrained')
+    code, text, starts = run(place)
+    assert code == 1 and text.count('FAILED: error: broken (') == 2
+    assert 'again-s1: NOT STARTED: there is no ' in text and 'start this again' in text
+    assert {'mlm-s1', 'mlm-s1-6', 'clm-s0'} <= {model for model, *_ in done(place)}
+    assert not {'untrained', 'clm-s1', 'clm-mlm-s1'} & {model for model, *_ in done(place)}
+    (place / 'broken').unlink()
+    code, text, starts = run(place)
+    assert code == 0 and {'untrained', 'clm-s1', 'clm-mlm-s1'} <= {model for model, *_ in done(place)}
+    assert not any('name=mlm-s1' in line or 'name=clm-s0' in line for line in starts)
+
+
+def test_what_was_done_otherwise_is_not_taken_for_it(place):
+    """Another learning rate of fine-tuning is more to do; one of pretraining would be another row."""
+    run(place)
+    write(place, **{'{task} --': 'x', 'lrs = (1e-3, 2e-3)': 'lrs = (1e-3, 2e-3, 4e-3)'})
+    assert len(run(place)[2]) == 11 + 3
+    write(place, RUNS.replace('"mlm", 6)\'', '"mlm", 6)\' --lr=1e-4'))
+    code, text, starts = run(place)
+    assert (code, starts) == (2, []) and 'commands.json: again was begun with' in text
+    write(place, RUNS.replace('again', 'third').replace('"mlm", 6)\'', '"mlm", 6)\' --lr=1e-4'))
+    assert run(place)[0] == 0 and 'third-s1' in {model for model, *_ in done(place)}
+
+
+def test_rows_seeds_and_parts(place):
+    """A row takes what it branches from with it; parts are disjoint and make the whole."""
+    study = load(place)
+    nothing = SimpleNamespace(row='', seed=-1, part=-1, parts=1)
+
+    def chosen(**changes):
+        return jobs.chosen(study, SimpleNamespace(**vars(nothing) | changes))
+    assert chosen() == {0: [*study.names, 'untrained'], 1: study.names}
+    assert chosen(row='3', seed=1) == chosen(row='clm-mlm', seed=1) == {1: ['clm-mlm']}
+    parts = [chosen(part=part, parts=4) for part in range(4)]
+    pairs = [(seed, name) for part in parts for seed, names in part.items() for name in names]
+    assert len(pairs) == len({*pairs}) == 9 and max(sum(map(len, part.values())) for part in parts) == 3
+    with pytest.raises(ValueError, match="no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'"):
+        chosen(row='clm-ml')
+    with pytest.raises(ValueError, match='--seed: the study has 0, 1, not 2'):
+        chosen(seed=2)
+    code, _, starts = run(place, '--row=3', '--seed=0')
+    names = [re.search(r'--(?:name|model)=(\S+)', line) for line in starts]
+    assert code == 0 and [name[1].split('/')[-1] if name else '' for name in names] == [
+        '', 'clm-s0', 'clm-mlm-s0', '12', '12', '']       # the corpus; two fine-tunings; packed, no report
+
+
+def children(pid):
+    """The processes that a process has started."""
+    path = Path(f'/proc/{pid}/task/{pid}/children')
+    return path.read_text().split() if path.exists() else []
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
+def test_killed_at_random_it_goes_on(place):
+    """SIGKILL of study.py alone or of a child, and SIGTERM. Children die with it; the report is the same."""
+    run(place)
+    expected = (place / 'study/report.md').read_bytes()
+    shutil.rmtree(place / 'study')
+    shutil.rmtree(place / 'out')
+    (place / 'pause').write_text('0.05')
+    rng = random.Random(1)
+    for kill in range(10):
+        process = start(place)
+        time.sleep(rng.uniform(0.2, 1.2))
+        own = children(process.pid)
+        if kill % 3 == 1:
+            for child in own[:1]:
+                os.kill(int(child), signal.SIGKILL)
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM if kill % 3 == 2 else signal.SIGKILL)
+        process.communicate(timeout=100)
+        time.sleep(0.05)
+        assert not [child for child in own if Path(f'/proc/{child}/cmdline').exists()
+                    and Path(f'/proc/{child}/cmdline').read_bytes()]
+    code, text, _ = run(place)
+    assert code == 0, text
+    assert (place / 'study/report.md').read_bytes() == expected
+
+
+# ------------------------------------------------------------------------------------------ with real scripts
+
+@pytest.fixture
+def real(corpus, tmp_path):
+    """The same study for the true scripts: a small model, and titles with a label."""
+    values = {key: value for key, value in SMALL.items() if key not in ('phases', 'keep')}
+    (tmp_path / 'tiny.py').write_text(''.join(f'{key} = {value!r}\n' for key, value in values.items()))
+    (tmp_path / 'corpus.py').write_text(f'out = "{corpus}"\n')
+    rng = random.Random(0)
+    for split, count in (('train', 96), ('validation', 24), ('test', 24)):
+        rows = [(rng.choice(['mean of it', 'a random matrix']), rng.choice('xyz')) for _ in range(count)]
+        (tmp_path / f'{split}.csv').write_text('text,label\n' + ''.join(
+            f'{text} {more},{int("mean" in text)}\n' for text, more in rows))
+    (tmp_path / 'words.py').write_text(
+        'kind = "SC"\ndataset = "words"\n' + f'data = "{tmp_path}"\ntemplate = "{{text}}"\n'
+        'label = "label"\nlabels = ("0", "1")\nsteps = 3\nmax_length = 20\n')
+    write(tmp_path)
+    return tmp_path
+
+
+def report(place):
+    return {path.name: path.read_bytes() for path in (place / 'study').glob('*')
+            if path.suffix in ('.md', '.csv') and path.name != 'losses.csv'}
+
+
+@pytest.mark.slow
+def test_a_real_study_killed_ten_times_has_the_same_report(real):
+    """Bit for bit: scores, tables and the page; of losses all but the seconds."""
+    result = run_process('study.py', real / 'test.py', timeout=900)
+    assert result.returncode == 0, result.stdout + result.stderr
+    expected, lines = report(real), log_lines(real / 'out/clm-mlm-s1')
+    assert {'report.md', 'scores.csv'} <= expected.keys()
+    for name in ('study', 'out'):
+        shutil.move(real / name, real / f'{name}-before')
+    rng = random.Random(2)
+    for kill in range(10):
+        process = subprocess.Popen([sys.executable, 'study.py', real / 'test.py'], cwd=ROOT,
+                                   stdout=subprocess.DEVNULL)
+        time.sleep(rng.uniform(2, 14))
+        if kill % 3 == 1:
+            for child in children(process.pid)[:1]:
+                os.kill(int(child), signal.SIGKILL)
+            time.sleep(1)
+        process.send_signal(signal.SIGTERM if kill % 3 == 2 else signal.SIGKILL)
+        process.wait(100)
+    result = run_process('study.py', real / 'test.py', timeout=900)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert report(real) == expected and log_lines(real / 'out/clm-mlm-s1') == lines
+    again = run_process('study.py', real / 'test.py', timeout=100)
+    assert 'nothing to do' in again.stdout and report(real) == expected
+
+
+@pytest.mark.slow
+def test_a_dry_run_counts(real):
+    """Steps and operations by hand, or as pretrain.py has them; hours from a few steps."""
+    text = run_process('study.py', real / 'test.py', '--dry_run', timeout=300).stdout
+    rows = dict(re.findall(r'(?m)^ *\d+  (\S+) +(\d+ +\d+)', text))
+    assert {name: tuple(map(int, steps.split())) for name, steps in rows.items()} == {
+        'clm': (12, 12), 'mlm': (12, 12), 'clm-mlm': (12, 9), 'again': (6, 6)}
+    assert '8 pretrainings (4 rows x 2 seeds), 52 fine-tunings; 24 processes are left' in text
+    assert 'steps       78, and 6 that branches share' in text
+    assert re.search(r'here +[\d.e-]+ hours with \d+ at once', text)
+    assert not (real / 'out').exists() and not (real / 'study').exists()
