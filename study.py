@@ -46,10 +46,12 @@ def environment(slot, processes, gpus):
     return {'OMP_WAIT_POLICY': 'passive'} | os.environ | one | {'LOCAL_RANK': str(slot)}
 
 
-def die_with_parent(number):
+def die_with_parent(parent, number):
     """Linux ends a child when its parent ends; elsewhere it goes on, and its lock keeps others away."""
     if sys.platform == 'linux':
         ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:          # which ended before that line
+            os._exit(1)
 
 
 def start(job, study, options, env):
@@ -64,7 +66,8 @@ def start(job, study, options, env):
         file.flush()
         return log, time.monotonic(), subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env,
-            preexec_fn=functools.partial(die_with_parent, signal.SIGTERM if options else signal.SIGKILL))
+            preexec_fn=functools.partial(die_with_parent, os.getpid(),
+                                         signal.SIGTERM if options else signal.SIGKILL))
 
 
 def run_jobs(jobs, study, progress, options, gpus):

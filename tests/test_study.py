@@ -65,6 +65,7 @@ elif script == 'pretrain.py':
     total = sum(n for _, n in ([phases] if type(phases[0]) is str else phases))
     if not any(run.glob('[0-9]*')):
         assert all(Path(options[name] or '.').is_dir() for name in ('branch_from', 'weights_from'))
+    dump(run / 'total', str(total))
     for step in sorted({*ast.literal_eval(options['save_at']), total}):
         work()
         (run / str(step)).mkdir(parents=True, exist_ok=True)
@@ -74,8 +75,7 @@ elif script == 'finetune.py':
     kind, dataset = (re.search(name + ' = "(.*)"', text)[1] for name in ('kind', 'dataset'))
     model, lrs, seeds = Path(options.get('model', '')), [0.0], [0]
     name = 'lookup' if 'baseline' in options else 'untrained' if 'untrained' in options else model.parent.name
-    steps = [int(path.name) for path in model.parent.glob('[0-9]*') if name == model.parent.name]
-    if steps and int(model.name) < max(steps):
+    if name == model.parent.name and model.name != (model.parent / 'total').read_text():
         name += '-' + model.name
     if 'baseline' not in options:
         assert model.is_dir()
@@ -333,6 +333,14 @@ def children(pid):
     return path.read_text().split() if path.exists() else []
 
 
+def alive(pid):
+    """A process that has ended, whoever waits for it, has no command line."""
+    try:
+        return Path(f'/proc/{pid}/cmdline').read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b''
+
+
 @pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
 def test_killed_at_random_it_goes_on(place):
     """SIGKILL of study.py alone or of a child, and SIGTERM. Children die with it; the report is the same."""
@@ -352,9 +360,10 @@ def test_killed_at_random_it_goes_on(place):
             time.sleep(0.2)
         process.send_signal(signal.SIGTERM if kill % 3 == 2 else signal.SIGKILL)
         process.communicate(timeout=100)
-        time.sleep(0.05)
-        assert not [child for child in own if Path(f'/proc/{child}/cmdline').exists()
-                    and Path(f'/proc/{child}/cmdline').read_bytes()]
+        until = time.monotonic() + 20
+        while any(map(alive, own)):
+            assert time.monotonic() < until
+            time.sleep(0.01)
     code, text, _ = run(place)
     assert code == 0, text
     assert (place / 'study/report.md').read_bytes() == expected

@@ -4,6 +4,8 @@ import dataclasses
 import gzip
 import json
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import datasets
 import numpy as np
@@ -666,6 +668,20 @@ def embedded(request):
     folder = embedded_files(tasks.Task.cache, 'docs_sc', documents).parent
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
             for path in folder.iterdir()}
+
+
+def test_one_process_extracts_and_the_others_wait(tmp_path):
+    """As a study's first processes, which start at once."""
+    extracted = []
+
+    def documents():
+        extracted.append(1)
+        time.sleep(0.5)
+        return iter(())
+    with ThreadPoolExecutor(3) as pool:
+        folders = [*pool.map(lambda _: embedded_files(tmp_path / 'cache', 'docs_sc', documents), range(3))]
+    assert len(extracted) == 1 and len({*folders}) == 1 and (folders[0] / 'test.jsonl').exists()
+    assert [path.name for path in (tmp_path / 'cache').iterdir()] == [folders[0].parent.name]
 
 
 def test_embedded_tasks_have_enough_and_no_leak(embedded):

@@ -9,11 +9,12 @@ import importlib.metadata
 import json
 import re
 import sys
+import time
 import zlib
 from pathlib import Path
 
 from nanoencoder import docs
-from nanoencoder.durable import expect, whole_folder
+from nanoencoder.durable import expect, locked, whole_folder
 
 QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
 
@@ -186,19 +187,31 @@ def read_hub(source, subset, split, revision, only=None):
 
 
 def embedded_files(cache, dataset, documents=docs.documents):
-    """The folder of an embedded task. All are extracted once, then read from the cache."""
+    """The folder of an embedded task. One process extracts all, once; the others wait, and read the cache."""
     versions = [f'{name} {importlib.metadata.version(name)}' for name in docs.PACKAGES]
     key = hashlib.sha256('\n'.join(versions).encode() + Path(docs.__file__).read_bytes()).hexdigest()[:12]
     folder = Path(cache) / f'docs-{key}'
-    if not folder.exists():
-        print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
-        with whole_folder(folder) as temporary:
-            for name, splits in docs.tasks(documents()).items():
-                (temporary / name).mkdir()
-                for split, rows in splits.items():
-                    lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
-                    (temporary / name / f'{split}.jsonl').write_text(lines, encoding='utf-8')
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    while not folder.exists():
+        try:
+            with locked(folder.parent, f'.{folder.name}.lock'):
+                if not folder.exists():
+                    print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}',
+                          file=sys.stderr)
+                    write_tasks(folder, docs.tasks(documents()))
+        except BlockingIOError:
+            time.sleep(0.2)
     if not (folder / dataset).is_dir():
         names = ', '.join(sorted(path.name for path in folder.iterdir()))
         raise ValueError(f'dataset: the embedded tasks are {names}, not {dataset!r}')
     return folder / dataset
+
+
+def write_tasks(folder, tasks):
+    """{name: {split: rows}} as <folder>/<name>/<split>.jsonl."""
+    with whole_folder(folder) as temporary:
+        for name, splits in tasks.items():
+            (temporary / name).mkdir()
+            for split, rows in splits.items():
+                lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
+                (temporary / name / f'{split}.jsonl').write_text(lines, encoding='utf-8')
