@@ -158,7 +158,7 @@ def likeliest_sentence(row):
 # ----------------------------------------------------------------------------------------- losses and answers
 
 def span_loss(output, batch):
-    """Cross-entropies of start and end over the context's tokens and the last one, eos, which stands for no answer."""
+    """Cross-entropies of start and end over the context's tokens and the last, eos: no answer."""
     starts, loss = np.cumsum([0] + [len(example.tokens) for example in batch]), 0
     for example, first, last in zip(batch, starts, starts[1:]):
         answer = np.flatnonzero(example.targets == 1)

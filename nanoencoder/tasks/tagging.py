@@ -81,7 +81,7 @@ class Tagging(Kind):
 
 
 def words_of_tokens(words, tokenizer):
-    """(tokens, the word of each, or -1): that of its first character that is no space. A space joins words."""
+    """(tokens, the word of each, or -1): that of its first character but spaces. A space joins words."""
     text = ' '.join(words) + ' '
     tokens, offsets = tokenizer.encode_with_offsets(text[:-1])
     owner = np.array([-1 if character in string.whitespace else w
