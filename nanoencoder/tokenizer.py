@@ -143,7 +143,10 @@ class Tokenizer:
             piece = normal[start:character_of[stop - 1] + 1]
             start += len(piece) - len(piece.lstrip())
             offsets[k] = start, start + len(piece.strip())
-        return tokens, offsets if normal == text else original_places(text, self.normalize)[offsets]
+        if normal != text:
+            some, offsets = offsets[:, 0] < offsets[:, 1], original_places(text, self.normalize)[offsets]
+            offsets[:, 1] = np.maximum(offsets[:, 1], offsets[:, 0] + some)  # half of a decomposed character
+        return tokens, offsets
 
     def encode_masked(self, text):
         """Token ids in which the mask token, as the tokenizer writes it, is one id.

@@ -362,6 +362,9 @@ def test_answers_are_read_from_the_text_as_it_was():
     at = np.flatnonzero(examples[0].targets == 1)
     assert context[examples[0].words[at[0], 0]:examples[0].words[at[-1], 1]] == 'cafe\u0301'
     assert examples[0].words[-2, 1] == len(context)
+    # NFC makes two characters of one: both are read from it
+    assert NFC.normalize('\u0958') == '\u0915\u093c'
+    assert NFC.encode_with_offsets('\u0958')[1].tolist() == [[0, 1]] * 6
 
 
 def test_truncation_is_counted():

@@ -3,10 +3,13 @@ import json
 import random
 import unicodedata
 
+import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import ROOT, SHARED, texts
+from data import in_order
+from nanoencoder import prepare
 from nanoencoder.tokenizer import LLAMA3_PATTERN, Tokenizer, byte_alphabet, load_tokenizer
 
 LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
@@ -26,13 +29,13 @@ STYLES = {  # as in these models' tokenizer.json: what stands before the merges,
     'qwen': ([pre_tokenizers.Split(Regex(QWEN_PATTERN), 'isolated'), pre_tokenizers.ByteLevel(**BYTE_LEVEL)],
              normalizers.NFC(), ['<|endoftext|>', '<|im_start|>', '<|im_end|>']),
     'gpt-2': ([pre_tokenizers.ByteLevel(add_prefix_space=False)], None, ['<|endoftext|>']),
-    'smollm2': ([pre_tokenizers.Digits(individual_digits=True),
+    'smollm': ([pre_tokenizers.Digits(individual_digits=True),
                  pre_tokenizers.ByteLevel(add_prefix_space=False)], None,
                 ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>']),
     'modernbert': ([pre_tokenizers.ByteLevel(add_prefix_space=False)], normalizers.NFC(),
                    ['<|padding|>', '<|endoftext|>', '[UNK]', '[CLS]', '[SEP]', '[PAD]', '[MASK]']),
 }
-LACKING_STYLES = 'smollm2', 'modernbert'
+LACKING_STYLES = 'smollm', 'modernbert'
 
 
 def huggingface(style, folder, vocab_size=2_000):
@@ -152,6 +155,18 @@ def test_a_piece_that_is_a_token_is_taken_whole_before_its_bytes_are_dropped(tmp
     assert offsets[[1, 2, 3, 5, 6, 7]].tolist() == [[2, 3], [3, 4], [4, 7], [9, 10], [10, 11], [13, 15]]
     same_ids(ours, theirs, ['wxyz', '\x04wxyz', '\x04bc\x04ab', '!\x04!', '\x04',
                             ' \x04bc!\x04! \x04bc\x04\x04ab'])
+
+
+def test_a_corpus_has_the_ids_of_texts_whose_bytes_the_vocabulary_lacks(tmp_path):
+    theirs = huggingface('smollm', tmp_path, vocab_size=500)
+    samples = [text.replace('\r\n', '\n').lstrip('\ufeff') for text in sample_texts(400, more=LACKED)]
+    (tmp_path / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in samples))
+    prepare.prepare(prepare.Settings(source='folder', path=str(tmp_path / 'texts.jsonl'), val_permille=100,
+                                     tokenizer=str(tmp_path), out=str(tmp_path / 'out')), in_order)
+    stream = np.concatenate([np.load(path) for path in sorted((tmp_path / 'out').glob('tokens_*.npy'))])
+    expected = [encoding.ids for encoding in theirs.encode_batch(
+        [text for text in samples if not prepare.held_out(text, 100)])]
+    assert stream.tolist() == [i for ids in expected for i in [*ids, theirs.token_to_id('<|endoftext|>')]]
 
 
 @pytest.mark.parametrize('steps', [[], [{'type': 'NFC'}]])

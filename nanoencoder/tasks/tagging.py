@@ -82,14 +82,16 @@ class Tagging(Kind):
 
 def words_of_tokens(words, tokenizer):
     """(tokens, the word of each, or -1): that of its first character but spaces. A space joins words."""
-    text = ' '.join(words) + ' '
-    tokens, offsets = tokenizer.encode_with_offsets(text[:-1])
+    tokens, offsets = tokenizer.encode_with_offsets(' '.join(words))
     owner = np.array([-1 if character in string.whitespace else w
                       for w, word in enumerate(words) for character in word + ' '])
-    first, empty = offsets[:, 0], offsets[:, 0] == offsets[:, 1]
-    space = np.array([character.isspace() for character in text])
-    # a no-break space, which stands in a word, is the word's, though it has no characters of its own
-    return tokens, np.where(empty & ~space[first - 1], -1, owner[first - empty]).tolist()
+    first, last = offsets.T
+    # a no-break space or the like is its word's: of a token that is white space alone, the first behind the
+    # token before, or the character that the two share
+    blank = [k for k, character in enumerate(' '.join(words)) if character.isspace() and owner[k] >= 0]
+    blank = np.array([*blank, len(owner) - 1])
+    inside = blank[np.searchsorted(blank, np.minimum(np.append(0, last[:-1]), last - 1))]
+    return tokens, np.where(first < last, owner[first], np.where(inside < last, owner[inside], -1)).tolist()
 
 
 def tags_of(row, example, logits, labels):
