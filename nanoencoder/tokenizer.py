@@ -45,6 +45,8 @@ YOUNG_MARKS = re.compile(
 class Tokenizer:
     """Byte-level BPE: a tiktoken.Encoding, the ids of bos, eos, pad and mask, and its Hugging Face form.
 
+    Of a tokenizer, tasks use encode, encode_with_offsets and `around`: the ids (before, behind) a text.
+
     pattern   the regular expression that splits text into pieces before any merge
     ranks     {token bytes: id}
     specials  {special token: id}; a mask token is added if `roles` names none, and `mask_is_new` says so
@@ -68,6 +70,7 @@ class Tokenizer:
         self.pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
         self.ranks, self.ignore_merges, self.nfc = ranks, ignore_merges, nfc
         self.ids = {role: self.specials[token] for role, token in self.roles.items()}
+        self.around = (), (self.ids['eos'],)
         if len({*ranks.values(), *self.specials.values()}) < len(ranks) + len(self.specials):
             raise ValueError('two tokens of this tokenizer share an id')
         if self.ids['mask'] in (self.ids['bos'], self.ids['eos'], self.ids['pad']):
@@ -91,6 +94,25 @@ class Tokenizer:
             return self.encode(text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace'))
         except ValueError:  # a million spaces in a row are too much for tiktoken's regular expressions
             return np.array(self.encoding._encode_only_native_bpe(text), np.uint32)
+
+    def encode_with_offsets(self, text):
+        """(ids (n,), offsets (n, 2) int64): what encode gives, and the characters of `text` of each token.
+
+        Characters [first, last + 1), without the white space around them. A token that is white space alone
+        has none: first == last, behind it.
+        """
+        tokens, normal = self.encode(text), self.normalize(text)
+        lengths = [len(self.encoding.decode_single_token_bytes(int(token))) for token in tokens]
+        bytes_in = [len(character.encode('utf-8', 'surrogatepass')) for character in normal]
+        character_of = np.repeat(np.arange(len(normal)), bytes_in)  # of each byte
+        offsets, stop = np.empty((len(tokens), 2), np.int64), 0
+        for k, length in enumerate(lengths):
+            first, stop = stop, stop + length
+            start = int(character_of[first])
+            piece = normal[start:character_of[stop - 1] + 1]
+            start += len(piece) - len(piece.lstrip())
+            offsets[k] = start, start + len(piece.strip())
+        return tokens, offsets if normal == text else original_places(text, self.normalize)[offsets]
 
     def encode_masked(self, text):
         """Token ids in which the mask token, as the tokenizer writes it, is one id.
@@ -123,6 +145,20 @@ class Tokenizer:
         config |= {'model_max_length': model_max_length} if model_max_length else {}
         write_json(Path(folder, 'tokenizer.json'), to_json(self, append_eos))
         write_json(Path(folder, 'tokenizer_config.json'), config)
+
+
+def original_places(text, normalize):
+    """Where in the text each character of its normalised form begins, and where the last one ends.
+
+    Word by word, for nothing composes across white space; a character made of several begins with the first.
+    """
+    places, start = [], 0
+    for part in re.findall(r'\s+|\S+', text):
+        lengths = [len(normalize(part[:k])) for k in range(len(part) + 1)]  # falls at a mark
+        places += [start + max(k for k, length in enumerate(lengths) if length <= j)
+                   for j in range(lengths[-1])]
+        start += len(part)
+    return np.array([*places, len(text)])
 
 
 # -------------------------------------------------------------------------------------------------- loading

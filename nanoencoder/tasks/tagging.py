@@ -1,12 +1,13 @@
 """TC, token classification: each word of a sentence has a tag, O, B-TYPE or I-TYPE."""
 import re
+import string
 import sys
 from collections import Counter, defaultdict
 
 import numpy as np
 
 from nanoencoder.metrics import entities
-from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans, with_eos
+from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, framed, room
 from nanoencoder.tasks.task import SCORED, get
 
 
@@ -44,15 +45,16 @@ class Tagging(Kind):
         examples, lost = [], Counter()
         for k, row in enumerate(rows):
             tokens, word_of = words_of_tokens(row['words'], tokenizer)
-            read = word_of[:max_length - 1]
+            read = word_of[:room(tokenizer, max_length)]
             if len(read) < len(word_of):
                 reached = max(read, default=-1) + 1
                 lost['texts'] += 1
                 lost['words'] += len(row['words']) - reached
                 lost['entities'] += sum(stop > reached for _, _, stop in entities(row['tags']))
             targets = [labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read]
-            tokens = with_eos(tokens, tokenizer, max_length)
-            examples.append(Example(tokens, np.array([*targets, NO_LABEL]), k, np.array([*read, -1])))
+            examples.append(Example(framed(tokens, tokenizer, max_length),
+                                    framed(targets, tokenizer, max_length, NO_LABEL), k,
+                                    framed(read, tokenizer, max_length, -1)))
         return examples, +lost
 
     def head(self, hidden_size, labels):
@@ -79,21 +81,15 @@ class Tagging(Kind):
 
 
 def words_of_tokens(words, tokenizer):
-    """(tokens, the word of each, or -1): that of its first byte that is no space. A space joins words."""
-    words = [tokenizer.normalize(word) for word in words]
-    text = ' '.join(words)
-    content = text.encode('utf-8', 'replace')
-    tokens = tokenizer.encode(text)
-    owner, place = np.full(len(content) + 1, -1), 0
-    for w, word in enumerate(words):
-        length = len(word.encode('utf-8', 'replace'))
-        owner[place:place + length] = w
-        place += length + 1
-    word_of = []
-    for first, last in byte_spans(tokens, tokenizer).tolist():
-        own = owner[first:last]
-        word_of.append(int(own[own >= 0][0]) if (own >= 0).any() and content[first:last].strip() else -1)
-    return tokens, word_of
+    """(tokens, the word of each, or -1): that of its first character that is no space. A space joins words."""
+    text = ' '.join(words) + ' '
+    tokens, offsets = tokenizer.encode_with_offsets(text[:-1])
+    owner = np.array([-1 if character in string.whitespace else w
+                      for w, word in enumerate(words) for character in word + ' '])
+    first, empty = offsets[:, 0], offsets[:, 0] == offsets[:, 1]
+    space = np.array([character.isspace() for character in text])
+    # a no-break space, which stands in a word, is the word's, though it has no characters of its own
+    return tokens, np.where(empty & ~space[first - 1], -1, owner[first - empty]).tolist()
 
 
 def tags_of(row, example, logits, labels):
