@@ -34,6 +34,8 @@ class Tokenizer:
         self.backend.no_padding()
         self.backend.encode_special_tokens = True   # nothing in a text is special: [MASK] is six characters
         self.ids = {role: getattr(theirs, name) for role, name in IDS.items()}  # None where it has no such
+        self.unknown = theirs.unk_token_id
+        self.special = [i for i in theirs.all_special_ids if i != self.unknown]
         self.vocab_size = max(self.backend.get_vocab().values()) + 1
         letter = self.backend.encode('a')
         text = np.flatnonzero(np.array(letter.special_tokens_mask) == 0)
@@ -46,12 +48,15 @@ class Tokenizer:
         """((n,) ids, (n, 2) the characters [first, last + 1) of each without the white space around them)."""
         text = re.sub('[\ud800-\udfff]', '\ufffd', text)  # lone surrogates, which UTF-8 cannot hold
         encoding = self.backend.encode(text, add_special_tokens=False)
+        ids = np.array(encoding.ids, np.int64)
+        if self.unknown is not None:    # a vocabulary of SentencePiece's kind may hold [MASK] as a word
+            ids[np.isin(ids, self.special)] = self.unknown
         offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         for k, (first, last) in enumerate(encoding.offsets):
             piece = text[first:last]
             first += len(piece) - len(piece.lstrip())
             offsets[k] = first, first + len(piece.strip())
-        return np.array(encoding.ids, np.int64), offsets
+        return ids, offsets
 
     def fingerprint(self):
         """sha256 over all that decides which ids a text gets."""
@@ -138,7 +143,7 @@ def open_peer(name, folder):
     theirs, fast = read_peer(folder, config)
     tokenizer, embeddings = Tokenizer(fast), theirs.get_input_embeddings()
     if tokenizer.vocab_size > embeddings.num_embeddings:
-        raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but its vocabulary is of '
+        raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for '
                          f'{embeddings.num_embeddings}')
     if bad := next((name for name, p in theirs.named_parameters() if not p.isfinite().all()), None):
         raise ValueError(f'{bad} holds values that are not finite')
@@ -160,8 +165,10 @@ def read_peer(folder, config):
     except ImportError:
         raise ValueError('an encoder of another\'s needs transformers: pip install ".[peers]"') from None
     if (family := config.get('model_type')) not in transformers.CONFIG_MAPPING:
-        why = 'needs the code beside it, which is not run' if 'auto_map' in config else 'is not known to'
-        raise ValueError(f'model_type {family!r} {why} (transformers {transformers.__version__})')
+        remote = 'auto_map' in config
+        raise ValueError(f'model_type {family!r} ' + (
+            'needs code from its repository, which is not run' if remote else
+            f'is not known to transformers {transformers.__version__}'))
     if not (folder / 'tokenizer.json').exists():
         raise ValueError('has no fast tokenizer (tokenizer.json), which says where a token stands in a text')
     transformers.logging.set_verbosity_error()
