@@ -93,7 +93,7 @@ class Transformer(nn.Module):
         return self
 
     def forward(self, tokens, lengths, causal=False):
-        """(N, d) states of flat tokens (N,); texts are padded together with others up to half as long again."""
+        """(N, d) states of flat tokens (N,). Texts are padded with those that are at most half as long again."""
         texts, states = tokens.split(lengths), [None] * len(lengths)
         groups = []
         for k in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -134,7 +134,8 @@ def open_encoder(cfg):
     try:
         return open_peer(name, folder)
     except Exception as error:  # of whatever class a library raises for a file that it does not like
-        raise ValueError(f'{folder}: {error}') from error
+        words = error if isinstance(error, ValueError) else f'transformers cannot open it: {error!r}'
+        raise ValueError(f'{folder}: {words}') from error
 
 
 def open_peer(name, folder):
@@ -145,11 +146,11 @@ def open_peer(name, folder):
     if tokenizer.vocab_size > embeddings.num_embeddings:
         raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for '
                          f'{embeddings.num_embeddings}')
+    if not tokenizer.around[1]:
+        raise ValueError('its tokenizer puts no special token behind a text, as an empty one needs')
     if bad := next((name for name, p in theirs.named_parameters() if not p.isfinite().all()), None):
         raise ValueError(f'{bad} holds values that are not finite')
-    context = min(fast.model_max_length, *positions(theirs))
-    if context > 10 ** 9:
-        raise ValueError('says nowhere how many tokens it reads; set max_position_embeddings in config.json')
+    context = min(fast.model_max_length, *positions(theirs))    # 10^30 where nothing bounds it
     pad = theirs.config.pad_token_id            # by which RoBERTa counts positions
     transformer = Transformer(theirs, config, tokenizer.ids['pad'] or 0 if pad is None else pad)
     if is_causal(transformer, tokenizer):
@@ -165,9 +166,8 @@ def read_peer(folder, config):
     except ImportError:
         raise ValueError('an encoder of another\'s needs transformers: pip install ".[peers]"') from None
     if (family := config.get('model_type')) not in transformers.CONFIG_MAPPING:
-        remote = 'auto_map' in config
         raise ValueError(f'model_type {family!r} ' + (
-            'needs code from its repository, which is not run' if remote else
+            'needs code from its repository, which is not run' if 'auto_map' in config else
             f'is not known to transformers {transformers.__version__}'))
     if not (folder / 'tokenizer.json').exists():
         raise ValueError('has no fast tokenizer (tokenizer.json), which says where a token stands in a text')
@@ -176,12 +176,13 @@ def read_peer(folder, config):
     options = {'local_files_only': True, 'trust_remote_code': False}
     settings = transformers.AutoConfig.from_pretrained(folder, **options)
     settings._attn_implementation = None        # config.json may name a kernel to download and to run
-    if settings.is_encoder_decoder:
-        raise ValueError('has a decoder, too; only encoders can be fine-tuned')
     model, info = transformers.AutoModel.from_pretrained(
-        folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **options)
+        folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+        **options)
     if missing := [name for name in sorted(info['missing_keys']) if not name.startswith('pooler.')]:
         raise ValueError(f'missing weight {missing[0]}')    # a pooler is a head, which nothing here reads
+    if settings.is_encoder_decoder or model.main_input_name != 'input_ids':
+        raise ValueError('is not an encoder of text alone')
     return model, transformers.AutoTokenizer.from_pretrained(folder, **options)
 
 
@@ -189,10 +190,9 @@ def positions(theirs):
     """How many tokens its tables of positions hold, and how many its config.json says."""
     tables = [module for name, module in theirs.named_modules()
               if name.endswith('position_embeddings') and isinstance(module, nn.Embedding)]
-    stated = getattr(theirs.config, 'max_position_embeddings', None)
-    return ([table.num_embeddings - (-1 if table.padding_idx is None else table.padding_idx) - 1
-             for table in tables]               # RoBERTa's begin behind the pad's
-            + [math.inf if stated is None else stated])
+    first = [0 if table.padding_idx is None else table.padding_idx + 1 for table in tables]  # of RoBERTa: 2
+    stated = getattr(theirs.config, 'max_position_embeddings', None) or math.inf
+    return [stated, *(table.num_embeddings - k for table, k in zip(tables, first))]
 
 
 @torch.no_grad()

@@ -257,9 +257,26 @@ def without_a_layer(folder):
 
 
 def a_decoder(folder):
-    transformers.GPT2Config(vocab_size=ROWS, n_embd=32, n_layer=1, n_head=2).save_pretrained(folder)
-    model = transformers.GPT2Model(transformers.GPT2Config.from_pretrained(folder))
-    model.save_pretrained(folder)
+    sizes = dict(vocab_size=ROWS, n_embd=32, n_layer=1, n_head=2)
+    transformers.GPT2Model(transformers.GPT2Config(**sizes)).save_pretrained(folder)
+
+
+def without_post_processor(folder):
+    for path, names in ((folder / 'tokenizer.json', {'post_processor'}),
+                        (folder / 'tokenizer_config.json', {'cls_token', 'sep_token'})):
+        path.write_text(json.dumps(json.loads(path.read_text()) | dict.fromkeys(names)))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {'tokenizer_class': 'PreTrainedTokenizerFast'}))
+
+
+def a_picture_encoder(folder):
+    sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=8,
+                 patch_size=4)
+    transformers.ViTModel(transformers.ViTConfig(**sizes)).save_pretrained(folder)
+
+
+def an_encoder_decoder(folder):
+    sizes = dict(vocab_size=ROWS, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    transformers.T5Model(transformers.T5Config(**sizes)).save_pretrained(folder)
 
 
 BAD = {
@@ -273,12 +290,16 @@ BAD = {
     'shapes': (rewrite(hidden_size=64), [], 'size mismatch|mismatched|shape'),
     'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
                'pytorch_model.bin is a pickle'),
-    'damaged': (lambda folder: (folder / 'model.safetensors').write_bytes(b'x' * 99), [], 'bert: '),
-    'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [], 'bert: '),
+    'damaged': (lambda folder: (folder / 'model.safetensors').write_bytes(b'x' * 99), [],
+                'cannot open it: .*header too large'),
+    'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [],
+                  'cannot open it: KeyError'),
+    'no special tokens': (without_post_processor, [], 'puts no special token behind a text'),
+    'a picture': (a_picture_encoder, [], 'is not an encoder of text alone'),
     'vocabulary': (lambda folder: shutil.copy(ROOT / 'configs/corpora/docs/tokenizer.json', folder), [],
                    r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
     'decoder': (a_decoder, [], 'is causal'), 'decoder of its own kind': (rewrite(is_decoder=True), [], 'is causal'),
-    'both': (rewrite(model_type='t5'), [], 'bert: '),
+    'both': (an_encoder_decoder, [], 'is not an encoder of text alone'),
     'save_model': (lambda folder: None, ['--save_model'], 'save_model is for'),
     'causal': (lambda folder: None, ['--causal'], 'causal is for'),
     'layers': (lambda folder: None, ['--layers=1'], 'layers is for'),
@@ -290,9 +311,7 @@ def test_bad_input_gets_one_line(fault, folders, toy, tmp_path):
     change, more, words = BAD[fault]
     shutil.copytree(folders['bert'], tmp_path / 'bert')
     change(tmp_path / 'bert')
-    result = run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/bert', *more)
-    print(result.stderr)
-    one_line_error(result, words)
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/bert', *more), words)
 
 
 def test_without_transformers_only_ours_open(folders, toy, checkpoint, tmp_path, monkeypatch):  # noqa: F811
