@@ -3,7 +3,7 @@
     checkpoint = open_checkpoint('out/mlm-1800-s0')    # a run, one of its checkpoints, or a hub id
     model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
 
-In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qwen2, Qwen3); one file or shards.
+In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qwen2, Qwen3), also in shards.
 Out: EuroBERT, built into transformers from 5.3 on; with norms of q and k, a Qwen3 without its causal mask.
 Anything we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
 """
