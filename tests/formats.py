@@ -5,6 +5,7 @@
 The code on a model's card is run as it stands there.
 """
 import dataclasses
+import json
 import re
 
 import numpy as np
@@ -28,6 +29,8 @@ from test_huggingface import test_logits_are_those_of_transformers  # noqa: F401
 from test_tokenizer import STYLES, huggingface as trained_tokenizer, sample_texts
 
 MASKED = 'The function returns <|mask|> of <|mask|>.'
+LACKED = '\x04\x06\x13\x14\x16\x1d\U00050000'  # in bytes that SmolLM2's vocabulary has no token for
+NOTHING = dict.fromkeys(map(ord, LACKED + ' '))
 
 
 def opened(folder, *words):
@@ -146,10 +149,24 @@ def test_tokenizers_give_our_ids_and_offsets_without_the_space(style, tmp_path):
         ours.save(saved, append_eos=append_eos)
         theirs = transformers.AutoTokenizer.from_pretrained(saved)
         texts = [text for text in sample_texts(400, seed=4) if '<|' not in text]
+        texts += [f'{text} a{odd}rray {odd}' for odd in LACKED for text in texts[:50]]
         encoded = theirs(texts, return_offsets_mapping=True)
         for text, ids, offsets in zip(texts, encoded['input_ids'], encoded['offset_mapping']):
             assert ids == [*ours.encode(text), *[ours.ids['eos']] * append_eos], repr(text)
             pieces = [text[start:end] for start, end in offsets]
             assert all(piece == piece.strip(' ') for piece in pieces), repr(text)
-            if text.isascii():  # nothing but spaces lies between them
-                assert ''.join(pieces).replace(' ', '') == text.replace(' ', ''), repr(text)
+            if text.isascii():  # nothing but spaces, and bytes that have no token, lies between them
+                covered, whole = (part.translate(NOTHING) for part in (''.join(pieces), text))
+                assert covered == whole, repr(text)
+
+
+def test_a_token_that_is_text_stays_so(tmp_path):
+    trained_tokenizer('qwen', tmp_path)
+    path = tmp_path / 'tokenizer.json'
+    spec = json.loads(path.read_text())
+    spec['added_tokens'][1]['special'] = False  # <|im_start|>
+    path.write_text(json.dumps(spec))
+    load_tokenizer(str(tmp_path)).save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ids = theirs('<|im_start|>array<|im_end|>')['input_ids']
+    assert theirs.decode(ids, skip_special_tokens=True) == '<|im_start|>array'
