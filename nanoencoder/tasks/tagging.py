@@ -76,8 +76,9 @@ class Tagging(Kind):
         return {'word-lookup': word_lookup(rows['train']), 'known-words': word_lookup(rows['train'], False)}
 
     def export(self, labels, sizes):
-        return Export('ForTokenClassification', 'token-classification',
-                      "pipeline('token-classification', '<this folder>')", 'words joined by a space', labels)
+        return Export('ForTokenClassification', 'token-classification',  # without 'first', parts of words
+                      "pipeline('token-classification', '<this folder>', aggregation_strategy='first')",
+                      'words joined by a space', labels)
 
 
 def words_of_tokens(words, tokenizer):
