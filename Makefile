@@ -12,7 +12,7 @@ demo: .venv/installed
 	$(RUN) study.py configs/studies/demo.py
 	$(RUN) evaluate.py losses $(MODELS)
 	for text in $(TEXTS); do $(RUN) fill_mask.py $(MODELS) "$$text" || exit 1; done
-	$(RUN) evaluate.py table --predictions=studies/demo/runs
+	$(RUN) evaluate.py table --split=both --predictions=studies/demo/runs
 	@echo 'This is the early regime, 0.6 passes over the corpus, where CLM then MLM leads. Trained twice as long, its lead'
 	@echo 'on code words was gone: docs/paper.md. The page of the demo is studies/demo/report.md.'
 

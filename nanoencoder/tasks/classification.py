@@ -7,7 +7,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import nn
 
-from nanoencoder.tasks.kind import Example, Export, Kind, mean_pool, unit_vectors, with_eos
+from nanoencoder.tasks.kind import Example, Export, Kind, framed, mean_pool, room, unit_vectors
 from nanoencoder.tasks.task import SCORED, fill, get, terms
 
 
@@ -28,9 +28,9 @@ class Classification(Kind):
         examples, lost = [], Counter()
         for k, row in enumerate(rows):
             tokens = tokenizer.encode(row['text'])
-            lost['texts'] += len(tokens) >= max_length
+            lost['texts'] += len(tokens) > room(tokenizer, max_length)
             target = np.array([labels.index(row['label'])])
-            examples.append(Example(with_eos(tokens, tokenizer, max_length), target, k))
+            examples.append(Example(framed(tokens, tokenizer, max_length), target, k))
         return examples, +lost
 
     def head(self, hidden_size, labels):
