@@ -2,7 +2,7 @@
 # lengths. `make test`: everything, on the CPU, without network.
 PYTHON ?= python3
 RUN = .venv/bin/python
-pinned = $(shell sed -n 's/^ *"$(1)==\(.*\)",/\1/p' pyproject.toml | head -1)
+pinned = $(shell sed -n 's/.*"$(1)==\([^"]*\)".*/\1/p' pyproject.toml | head -1)
 # Waiting threads sleep: where others use the cores too, small models train seven times faster than with spinning ones.
 export OMP_WAIT_POLICY = passive
 TEXTS = "axis : int or <|mask|> of ints, optional" "The number of <|mask|> in the array." "Compute the <|mask|> deviation along the specified axis."
