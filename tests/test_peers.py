@@ -187,9 +187,9 @@ def test_a_word_that_decides_is_learnt(kind, family, folders, toy, tmp_path):
 
 @pytest.mark.parametrize('kind', ['SC', 'TC', 'IR'])
 def test_a_frozen_peer_is_probed(kind, folders, toy, tmp_path):
-    for name, more in (('modernbert', []), ('untrained', ['--untrained'])):
+    for name, more in (('bert', []), ('untrained', ['--untrained'])):
         result = run_script('finetune.py', *toy[kind], f'--predictions={tmp_path}/p', '--probe',
-                            f'--model={folders["modernbert"]}', *more)
+                            f'--model={folders["bert"]}', *more)
         assert result.returncode == 0, result.stderr
         score = float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1])
         assert score > (60 if kind != 'IR' else 10), result.stdout
@@ -220,7 +220,7 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, lr, toy, tmp_path, monk
         predictions.append([row['docs'][0] if kind == 'IR' else row['pred']
                             for split in rows.values() for row in split])
     assert np.abs(outputs[0] - outputs[1]).max() < 1e-5 and outputs[0].std() > 1e-3
-    assert len(logs[0]) == 30 and logs[0] == pytest.approx(logs[1], rel=1e-3) and logs[0][-1] < logs[0][0]
+    assert len(logs[0]) == 30 and logs[0] == pytest.approx(logs[1], rel=1e-4) and logs[0][-1] < logs[0][0]
     equal = np.mean([ours == theirs for ours, theirs in zip(*predictions)])
     assert equal >= 0.995, equal
 
