@@ -93,7 +93,7 @@ class Transformer(nn.Module):
         return self
 
     def forward(self, tokens, lengths, causal=False):
-        """(N, d) states of flat tokens (N,). Texts are padded with those at most half as long again."""
+        """(N, d) states of flat tokens (N,); texts up to half as long again are padded together."""
         texts, states = tokens.split(lengths), [None] * len(lengths)
         groups = []
         for k in sorted(range(len(lengths)), key=lengths.__getitem__):

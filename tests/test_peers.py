@@ -22,12 +22,14 @@ COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_
               num_attention_heads=4, max_position_embeddings=130)
 FAMILIES = {
     'bert': transformers.BertConfig(**COMMON), 'roberta': transformers.RobertaConfig(**COMMON),
-    'deberta-v2': transformers.DebertaV2Config(relative_attention=True, pos_att_type=['p2c', 'c2p'], **COMMON),
-    'modernbert': transformers.ModernBertConfig(local_attention=16, global_attn_every_n_layers=2, **COMMON)}
+    'deberta-v2': transformers.DebertaV2Config(relative_attention=True, pos_att_type=['p2c', 'c2p'],
+                                               **COMMON),
+    'modernbert': transformers.ModernBertConfig(local_attention=16, global_attn_every_n_layers=2,
+                                                **COMMON)}
 TRAINED = {'bert': transformers.BertTokenizer, 'roberta': transformers.RobertaTokenizer,
            'deberta-v2': transformers.DebertaV2Tokenizer}
-TEXTS = ['', 'a', ' The  number of arrays ', 'e\u0301t\xe9 \u6771\u4eac \U0001f642 na\xefve\u00a0x\tand\nlines',
-         'the array of floats ' * 20, 'Rome, Paris']
+TEXTS = ['', 'a', ' The  number of arrays ', 'the array of floats ' * 20, 'Rome, Paris',
+         'e\u0301t\xe9 \u6771\u4eac \U0001f642 na\xefve\u00a0x\tand\nlines']
 
 
 def byte_level():
@@ -51,7 +53,9 @@ def folders(tmp_path_factory):
     """{family: a folder of random weights}, all made by transformers."""
     made = tmp_path_factory.mktemp('peers')
     for family, config in FAMILIES.items():
-        trained = TRAINED[family]().train_new_from_iterator(texts()[:60], 800) if family in TRAINED else byte_level()
+        trained = byte_level()
+        if family in TRAINED:
+            trained = TRAINED[family]().train_new_from_iterator(texts()[:60], 800)
         config.pad_token_id = trained.pad_token_id
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -75,7 +79,7 @@ def judged(folder):
             transformers.AutoTokenizer.from_pretrained(folder))
 
 
-# -------------------------------------------------------------------------------------- tokens, states, scores
+# ------------------------------------------------------------------------------------- tokens, states, scores
 
 def test_tokens_and_states_are_transformers(family, folders):
     """Ids with the special tokens around them; states of a ragged flat row against a padded batch."""
@@ -187,9 +191,9 @@ def test_a_word_that_decides_is_learnt(kind, family, folders, toy, tmp_path):
 
 @pytest.mark.parametrize('kind', ['SC', 'TC', 'IR'])
 def test_a_frozen_peer_is_probed(kind, folders, toy, tmp_path):
-    for name, more in (('modernbert', []), ('untrained', ['--untrained'])):
+    for name, more in (('bert', []), ('untrained', ['--untrained'])):
         result = run_script('finetune.py', *toy[kind], f'--predictions={tmp_path}/p', '--probe',
-                            f'--model={folders["modernbert"]}', *more)
+                            f'--model={folders["bert"]}', *more)
         assert result.returncode == 0, result.stderr
         score = float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1])
         assert score > (60 if kind != 'IR' else 10), result.stdout
@@ -201,7 +205,7 @@ def test_a_frozen_peer_is_probed(kind, folders, toy, tmp_path):
 @pytest.mark.parametrize('kind', tasks.KINDS)
 @pytest.mark.parametrize('lr', [1e-4, 1e-3])
 def test_ours_and_its_export_as_a_peer_learn_alike(kind, lr, toy, tmp_path, monkeypatch):
-    """The same tokens, outputs, losses and predictions, by our own transformer and by transformers' EuroBERT."""
+    """The same tokens, outputs, losses and predictions, by our transformer and transformers' EuroBERT."""
     folder = random_model(tmp_path / 'random', tie_word_embeddings=False)
     TOKENIZER.save(folder, append_eos=True)
     outputs, logs, predictions = [], [], []
@@ -220,7 +224,7 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, lr, toy, tmp_path, monk
         predictions.append([row['docs'][0] if kind == 'IR' else row['pred']
                             for split in rows.values() for row in split])
     assert np.abs(outputs[0] - outputs[1]).max() < 1e-5 and outputs[0].std() > 1e-3
-    assert len(logs[0]) == 30 and logs[0] == pytest.approx(logs[1], rel=1e-3) and logs[0][-1] < logs[0][0]
+    assert len(logs[0]) == 30 and logs[0] == pytest.approx(logs[1], rel=1e-4) and logs[0][-1] < logs[0][0]
     equal = np.mean([ours == theirs for ours, theirs in zip(*predictions)])
     assert equal >= 0.995, equal
 
@@ -235,7 +239,7 @@ def test_weights_in_bf16_leave_the_rotation_alone(folders, toy, tmp_path):
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
-# --------------------------------------------------------------------------------------------------- bad input
+# -------------------------------------------------------------------------------------------------- bad input
 
 def rewrite(**changes):
     def change(folder):
@@ -265,12 +269,13 @@ def without_post_processor(folder):
     for path, names in ((folder / 'tokenizer.json', {'post_processor'}),
                         (folder / 'tokenizer_config.json', {'cls_token', 'sep_token'})):
         path.write_text(json.dumps(json.loads(path.read_text()) | dict.fromkeys(names)))
-    path.write_text(json.dumps(json.loads(path.read_text()) | {'tokenizer_class': 'PreTrainedTokenizerFast'}))
+    plain = {'tokenizer_class': 'PreTrainedTokenizerFast'}  # BERT's class would put them back
+    path.write_text(json.dumps(json.loads(path.read_text()) | plain))
 
 
 def a_picture_encoder(folder):
-    sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=8,
-                 patch_size=4)
+    sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+                 image_size=8, patch_size=4)
     transformers.ViTModel(transformers.ViTConfig(**sizes)).save_pretrained(folder)
 
 
@@ -285,7 +290,7 @@ BAD = {
                     "'nobert' needs code from its repository, which is not run"),
     'slow tokenizer': (lambda folder: (folder / 'tokenizer.json').unlink(), [], 'has no fast tokenizer'),
     'context': (lambda folder: None, ['--max_length=131'], 'max_length 131: the model reads 2 to 130'),
-    'nan': (not_finite, [], r'bert: encoder.layer.0.attention.self.query.weight holds values that are not fi'),
+    'nan': (not_finite, [], r'bert: encoder.layer.0.attention.self.query.weight holds values that are'),
     'a layer less': (without_a_layer, [], 'missing weight encoder.layer.1'),
     'shapes': (rewrite(hidden_size=64), [], 'size mismatch|mismatched|shape'),
     'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
@@ -298,7 +303,8 @@ BAD = {
     'a picture': (a_picture_encoder, [], 'is not an encoder of text alone'),
     'vocabulary': (lambda folder: shutil.copy(ROOT / 'configs/corpora/docs/tokenizer.json', folder), [],
                    r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
-    'decoder': (a_decoder, [], 'is causal'), 'decoder of its own kind': (rewrite(is_decoder=True), [], 'is causal'),
+    'decoder': (a_decoder, [], 'is causal'),
+    'decoder of its own kind': (rewrite(is_decoder=True), [], 'is causal'),
     'both': (an_encoder_decoder, [], 'is not an encoder of text alone'),
     'save_model': (lambda folder: None, ['--save_model'], 'save_model is for'),
     'causal': (lambda folder: None, ['--causal'], 'causal is for'),
