@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +24,9 @@ ROOT, ENVIRONMENT = Path(__file__).resolve().parent.parent, dict(os.environ)    
 sys.path.insert(0, str(ROOT))
 
 import pretrain                                                                            # noqa: E402
+from data import Corpus                                                                    # noqa: E402
 from nanoencoder.durable import read_json, whole_folder, write_json                        # noqa: E402
 from nanoencoder.huggingface import open_checkpoint, write_tensors                         # noqa: E402
-from nanoencoder.origin import inherited, open_corpus                                      # noqa: E402
 from nanoencoder.processes import World, duration                                          # noqa: E402
 from nanoencoder.settings import parse, run_main, setting                                  # noqa: E402
 from nanoencoder.tasks.files import embedded_files                                         # noqa: E402
@@ -139,8 +138,8 @@ def judge_vocabulary(folder):
     entities = sum(tag[0] == 'B' for split in rows.values() for row in split for tag in row['tags'])
     answers = sum(bool(row['answers']) for split in questions.values() for row in split)
     return (f'{len(lacking)} bytes have no token: {bytes(lacking).hex(" ").upper()}\n'
-            f'20,000 texts, half of them with such bytes, have the ids of the tokenizers library; {entities:,} entities and '
-            f'{answers:,} answers are where they should be')
+            '20,000 texts, half of them with such bytes, have the ids of the tokenizers library\n'
+            f'{entities:,} entities and {answers:,} answers are where they should be')
 
 
 @torch.no_grad()
@@ -163,13 +162,13 @@ def judge_logits(folder, causal, text):
     return '\n'.join(lines)
 
 
-def losses(folders, training):
+def losses(corpus, models):
     """Held-out losses, all bidirectional but CLM's: nats per token, of 64 rows, 40 % masked."""
-    options = [*training, '--name=losses', '--phases=(("mlm",1),("mntp",1))', '--val_rows=64']
-    cfg, _ = parse(pretrain.Settings, options, pretrain.ACTIONS, partial(inherited, pretrain.Settings))
-    corpus, world = open_corpus(cfg), World(0, 1, torch.device('cpu'), 'fp32')
+    cfg = pretrain.Settings(name='losses', phases=(('mlm', 1), ('mntp', 1)), warmup_steps=0, decay_steps=0,
+                            context=128, rows_per_step=4, micro_rows=0, val_rows=64)
+    corpus, world = Corpus(corpus), World(0, 1, torch.device('cpu'), 'fp32')
     lines = [f'{"":<28} {"CLM":>6} {"MLM":>6} {"MNTP":>6}']
-    for name, folder in folders.items():
+    for name, folder in models.items():
         values = pretrain.validate(open_checkpoint(folder).model(), corpus, cfg, world)
         lines.append(' '.join([f'{name:<28}', *(f'{value:>6.3f}' for value in values.values())]))
     return '\n'.join([*lines, f'{"token frequencies":<28}' + f' {corpus.meta["unigram_loss"]:>6.3f}' * 3])
@@ -194,12 +193,12 @@ def plan(cfg):
         'packages', 'smollm2-135m-instruct', 'corpus', 'predictions'))
     after = {name: out / f'smollm2-{name}' / str(cfg.steps) for name in ('mlm', 'mntp')}
     training = ['configs/decoder_to_encoder.py', f'--weights_from={decoder}', f'--corpus={corpus}',
-                '--context=128', '--rows_per_step=4', '--micro_rows=0', '--compile=False', '--val_rows=0',
-                '--save_every=50', '--keep=1', f'--out={out}']
+                '--context=128', '--rows_per_step=4', '--micro_rows=0', '--compile=False']
     readme = (ROOT / 'README.md').read_text(encoding='utf-8')
 
     def pretraining(name):
-        return ['pretrain.py', *training, f'--name=smollm2-{name}', f'--phases=("{name}", {cfg.steps})']
+        return ['pretrain.py', *training, f'--out={out}', f'--name=smollm2-{name}', '--val_rows=0',
+                f'--phases=("{name}", {cfg.steps})', '--save_every=50', '--keep=1']
 
     def filling(*models):
         return {f'masks: {text}': ['fill_mask.py', *map(str, models), text] for text in TEXTS}
@@ -213,8 +212,8 @@ def plan(cfg):
                                          f'--out={corpus}'],
         'MLM': pretraining('mlm'), 'MNTP, the ablation': pretraining('mntp'),
         'the encoder in transformers': lambda: judge_logits(after['mlm'], False, readme),
-        'held-out losses': lambda: losses({'the decoder, bidirectional': decoder, 'after MLM': after['mlm'],
-                                           'after MNTP': after['mntp']}, training[1:])}
+        'held-out losses': lambda: losses(corpus, {'the decoder': decoder, 'after MLM': after['mlm'],
+                                                   'after MNTP': after['mntp']})}
     steps |= filling(decoder, *after.values())
     steps['rows that a probe is trained on'] = lambda: thin(out / 'docs_tc', cfg.rows)
     models = {'smollm2-untrained': [f'--model={decoder}', '--untrained'], 'smollm2': [f'--model={decoder}']}
