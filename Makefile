@@ -2,6 +2,7 @@
 # lengths. `make test`: everything, on the CPU, without network.
 PYTHON ?= python3
 RUN = .venv/bin/python
+pinned = $(shell sed -n 's/^ *"$(1)==\(.*\)",/\1/p' pyproject.toml | head -1)
 # Waiting threads sleep: where others use the cores too, small models train seven times faster than with spinning ones.
 export OMP_WAIT_POLICY = passive
 TEXTS = "axis : int or <|mask|> of ints, optional" "The number of <|mask|> in the array." "Compute the <|mask|> deviation along the specified axis."
@@ -11,7 +12,7 @@ demo: .venv/installed
 	$(RUN) study.py configs/studies/demo.py
 	$(RUN) evaluate.py losses $(MODELS)
 	for text in $(TEXTS); do $(RUN) fill_mask.py $(MODELS) "$$text" || exit 1; done
-	$(RUN) evaluate.py table --predictions=studies/demo/runs
+	$(RUN) evaluate.py table --split=both --predictions=studies/demo/runs
 	@echo 'This is the early regime, 0.6 passes over the corpus, where CLM then MLM leads. Trained twice as long, its lead'
 	@echo 'on code words was gone: docs/paper.md. The page of the demo is studies/demo/report.md.'
 
@@ -29,6 +30,10 @@ real: .venv/installed
 slow: .venv/installed
 	$(RUN) -m pytest -q -m slow tests
 
+# What we export, opened by the first transformers that has EuroBERT and by the one of the tests. Downloads both.
+formats: build/transformers-5.3.0/installed build/transformers-$(call pinned,transformers)/installed
+	for installed in $^; do $$(dirname $$installed)/bin/python -m pytest -q tests/formats.py || exit 1; done
+
 .venv: .venv/installed
 
 # On a machine with CUDA this takes the same command: the index serves torch's CUDA build there.
@@ -38,7 +43,13 @@ slow: .venv/installed
 	$(RUN) -m pip install --quiet torch==2.13.0 ".[test]"
 	touch $@
 
+build/transformers-%/installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet torch==2.13.0 . transformers==$* pytest==$(call pinned,pytest) \
+		sentence-transformers==$(call pinned,sentence-transformers)
+	touch $@
+
 clean:
 	rm -rf studies/demo $(foreach seed,0 1,$(MODELS:-s0=-s$(seed))) corpora/docs corpora/tasks
 
-.PHONY: demo study test slow real clean .venv
+.PHONY: demo study test slow formats real clean .venv

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from nanoencoder import figures, losses, paper, studies
 from nanoencoder import report as reports
-from nanoencoder.durable import locked, read_json, remove_temporaries, write_json
+from nanoencoder.durable import in_turn, locked, read_json, remove_temporaries, write_json
 from nanoencoder.intervals import contrast
 from nanoencoder.metrics import KINDS
 from nanoencoder.predictions import packed_runs, read_predictions, read_runs, read_tree, write_packed
@@ -239,7 +239,9 @@ def pack(cfg, folder, logs, problems):
     logs = logs or [path.parent for path in sorted(Path(folder).glob('out/*/log.jsonl'))]
     if cfg != Settings():
         raise ValueError('pack keeps all of a study, and takes no settings')
-    with locked(folder, '.pack.lock'):
+    with in_turn(folder, '.pack.lock'):
+        remove_temporaries(folder)
+        remove_temporaries(root)
         damaged = []
         list(packed_runs(root, damaged))
         if damaged:     # what it held must not be lost

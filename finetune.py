@@ -34,6 +34,7 @@ from torch import nn
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
 from nanoencoder.durable import whole_file
+from nanoencoder.peers import open_encoder
 from nanoencoder.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
 from nanoencoder.runs import (about_model, about_run, alone, is_done, model_name, run_folder,
@@ -129,7 +130,7 @@ def prepare(cfg, training=True):
     The first Data is trained on, unless a probe is all that is wanted; all are scored.
     """
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
-    checkpoint = huggingface.open_checkpoint(cfg.model)
+    checkpoint = open_encoder(cfg)
     transformer = checkpoint.model(head=False)
     if cfg.untrained:
         initialise(transformer, 'model', seed=0)

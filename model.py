@@ -306,7 +306,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 def initial_weight(name, shape, seed):
     """A new parameter: N(0, 0.02) keyed by (seed, name), so equal in every layout; gains are 1, biases 0."""
     if len(shape) == 1:
-        return torch.full(shape, float(name.endswith('norm.weight')))
+        return torch.full(shape, float(name.endswith('.weight')))
     key = hashlib.blake2b(f'{seed} {name}'.encode(), digest_size=7).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(key, 'little'))
     return torch.empty(shape).normal_(0, 0.02, generator=generator)

@@ -70,6 +70,13 @@ def start(job, study, options, env):
                                          signal.SIGTERM if options else signal.SIGKILL))
 
 
+def last_words(log, prefix=''):
+    """The last line that the newest process of a log wrote, of those that begin so if there are any."""
+    lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
+    line = next((line for line in reversed(lines) if line.startswith(prefix)), lines[-1])
+    return re.sub(r'.*\r|; \S+ left$', '', line)
+
+
 def run_jobs(jobs, study, progress, options, gpus):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
     waiting, running, failed = list(jobs), {}, 0
@@ -78,11 +85,10 @@ def run_jobs(jobs, study, progress, options, gpus):
             for slot, (job, log, began, process) in list(running.items()):
                 if process.poll() is not None:
                     del running[slot]
-                    words = log.read_text(errors='replace').strip().splitlines()[-1]
-                    words = re.sub(r'.*\r|; \S+ left$', '', words)
                     good = process.returncode == 0 and all(path.exists() for path in job.makes)
                     failed += not good
-                    progress.end(job, time.monotonic() - began, words if good else f'FAILED: {words} ({log})')
+                    words = last_words(log) if good else f'FAILED: {last_words(log, "error: ")} ({log})'
+                    progress.end(job, time.monotonic() - began, words, good)
             ready = [job for job in waiting if all(path.exists() for path in job.needs)]
             free = [slot for slot in range(progress.processes) if slot not in running]
             for slot, job in zip(free, ready):
@@ -91,7 +97,7 @@ def run_jobs(jobs, study, progress, options, gpus):
             if not running and waiting:
                 for job in waiting:
                     absent = next(path for path in job.needs if not path.exists())
-                    progress.end(job, 0, f'NOT STARTED: there is no {absent}')
+                    progress.end(job, 0, f'NOT STARTED: there is no {absent}', False)
                 return failed + len(waiting)
             time.sleep(0.1)
     finally:
@@ -106,7 +112,9 @@ def run_jobs(jobs, study, progress, options, gpus):
 
 def script(name, *arguments):
     """Run a script to its end, its lines on this terminal; whether it went well."""
-    return subprocess.run([sys.executable, Path(__file__).with_name(name), *arguments]).returncode == 0
+    command = [sys.executable, Path(__file__).with_name(name), *arguments]
+    end = functools.partial(die_with_parent, os.getpid(), signal.SIGKILL)
+    return subprocess.run(command, preexec_fn=end).returncode == 0
 
 
 def pack(study):
@@ -135,17 +143,19 @@ def main():
     processes = actions.processes or (1 if actions.torchrun else gpus or 2)
     if actions.dry_run:
         from nanoencoder.forecast import dry_run  # torch, which the rest needs not
+        check_commands(study, remember=False)
         return dry_run(study, processes, len(jobs))
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
-    check_commands(study)
+    check_commands(study, remember=True)
     if not jobs:
         print(f'{study.folder}: nothing to do')
     failed, progress = 0, Progress(jobs, processes)
     for seed, own in blocks.items():
         began, before = time.monotonic(), Counter(progress.seconds)
         if own:
-            print(f'seed {seed}: {len(own)} processes, {processes} at once')
+            print(f'seed {seed}: {len(own)} of {len(jobs)} processes, {processes} at once; '
+                  f'what they say is in {study.folder}/logs')
             failed += run_jobs(own, study, progress, actions.torchrun, gpus)
             note(study, seed, progress.seconds - before, began, processes)
             failed += not pack(study)

@@ -21,8 +21,7 @@ KEPT = ('step', 'seconds', 'base_model', 'origin', 'logged_from')  # of a run's 
 TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')  # a corpus's, copied into each checkpoint
 MNTP_NOTE = ' Trained with MNTP: what a masked token is, the position before it says.'
 QWEN3_NOTE = (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json '
-              'takes its causal mask away, which older versions ignore. Masks are filled by nanoEncoder\'s '
-              '`fill_mask.py`.')
+              'takes its causal mask away, which versions before 5.2 ignore in silence.')
 
 
 def copy_into(tensor, whole):
@@ -114,7 +113,7 @@ def write_card(folder, model, state, corpus, cfg):
     done, data, last = state['step'], corpus.meta['settings'], objective_at(state['step'] - 1, cfg)
     kinds = [kind for kind, _ in cfg.phases]
     pipeline, use = 'feature-extraction', "AutoModel.from_pretrained('<this folder>')"
-    if last in ('mlm', 'mdlm') and not cfg.model.qk_norm:
+    if last in ('mlm', 'mdlm'):
         pipeline, use = 'fill-mask', "pipeline('fill-mask', '<this folder>')"
     masked = any(OBJECTIVES[kind].masked for kind in kinds)
     share = f'; {cfg.mask_ratio:.0%} of the tokens masked' if masked else ''

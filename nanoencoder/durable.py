@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import sys
+import time
 from pathlib import Path
 
 
@@ -95,12 +96,19 @@ def write_json(path, content, indent=1):
         file.write((json.dumps(content, indent=indent, ensure_ascii=False) + '\n').encode())
 
 
-def read_csv(path):
-    """[{column: text}] of a table; none where there is no file."""
+def read_csv(path, columns=()):
+    """[{column: text}] of a table, which must have `columns`; none where there is no file."""
     if not path.exists():
         return []
-    with open(path, newline='', encoding='utf-8') as file:
-        return list(csv.DictReader(file))
+    try:
+        with open(path, newline='', encoding='utf-8') as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f'{path}: damaged: {error}; restore it') from None
+    for number, row in enumerate(rows, 2):
+        if None in row or None in row.values() or not {*columns} <= {*row}:
+            raise ValueError(f'{path}: line {number} has other columns than were written; restore it')
+    return rows
 
 
 def write_csv(path, columns, rows):
@@ -148,6 +156,19 @@ def remove_temporaries(folder, name='*'):
             path.rename(path.with_name(old[1]))  # killed before the new folder took its place
         else:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+
+
+@contextlib.contextmanager
+def in_turn(folder, name='.lock'):
+    """As `locked`, but where another process is at work, wait."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(folder, name))
+                break
+            except BlockingIOError:
+                time.sleep(0.1)
+        yield
 
 
 @contextlib.contextmanager

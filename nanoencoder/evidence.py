@@ -145,7 +145,7 @@ class Missing(Exception):
 def read_losses(path, seeds):
     """{row: {seed: its validations by step}} of a study's losses.csv; {} where there is none."""
     losses = {}
-    for line in read_csv(path):
+    for line in read_csv(path, ('row', 'seed', 'step')):
         if (seed := int(line['seed'])) in seeds:
             numbers = {name: float(text) for name, text in line.items()
                        if text and name not in ('folder', 'row', 'seed')}
@@ -163,6 +163,9 @@ class Evidence:
         self.study, self.cfg, self.problems = study, cfg, problems
         runs = [run for run in runs if run.origin is None or run.origin in study.seeds]
         self.runs = grouped(runs, 'model', 'dataset')
+        self.seeds = {*study.seeds} & {run.origin for run in runs}
+        if absent := sorted({*study.seeds} - self.seeds):
+            problems.append(f'no runs yet of pretraining seeds {", ".join(map(str, absent))}')
         self.about = {run.dataset: run for run in runs}    # any run of a dataset: its kind, metric
         asked = dict.fromkeys(name for line in study.finetunings for name in line.datasets)
         self.datasets = [name for name in asked if name in self.about]
@@ -177,12 +180,17 @@ class Evidence:
         runs = [run for run in self.runs.get((model, dataset), ()) if lr in (None, run.lr)]
         if not runs:
             raise Missing(f'{model}{f"@{lr}" if lr else ""} on {dataset}')
+        seeds = {run.origin for run in runs}
+        if absent := sorted(self.seeds - seeds if seeds != {None} else ()):
+            self.tell(f'{model} on {dataset} has no pretraining seeds {", ".join(map(str, absent))}')
         try:
             return make_cell(runs, dataclasses.replace(self.cfg, split=split))
         except ValueError as error:
-            problem = f'{model} on {dataset} is left out: {error}'
-            self.problems += [problem] if problem not in self.problems else []
+            self.tell(f'{model} on {dataset} is left out: {error}')
             raise Missing(f'{model} on {dataset}') from None
+
+    def tell(self, problem):
+        self.problems += [problem] if problem not in self.problems else []
 
     def contrast(self, weights, datasets, split='both', without=()):
         """Of {(model, lr): weight}, the mean over datasets."""
@@ -223,13 +231,16 @@ class Evidence:
         return OBJECTIVES[self.objective(self.study.arms[arm][-1])].masked
 
     def validations(self, model):
-        """{seed: lines} of a row, or up to a checkpoint of it; {} of what is not pretrained here."""
+        """{seed: lines} of a row, or up to a checkpoint of it, if it has come that far.
+
+        {} of what is not pretrained here.
+        """
         try:
             row, step = self.study.check_model(model)
         except ValueError:      # a baseline
             return {}
         every = {seed: [line for line in lines if line['step'] <= step]
-                 for seed, lines in self.losses.get(row, {}).items()}
+                 for seed, lines in self.losses.get(row, {}).items() if lines[-1]['step'] >= step}
         return {seed: lines for seed, lines in every.items() if lines}
 
     def last(self, model, name):

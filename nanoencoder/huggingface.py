@@ -3,8 +3,8 @@
     checkpoint = open_checkpoint('out/mlm-1800-s0')    # a run, one of its checkpoints, or a hub id
     model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
 
-In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Qwen2, Qwen3), in one file or in shards.
-Out: EuroBERT, which transformers 5 has built in; with norms of q and k, a Qwen3 without its causal mask.
+In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qwen2, Qwen3), also in shards.
+Out: EuroBERT, built into transformers from 5.3 on; with norms of q and k, a Qwen3 without its causal mask.
 Anything we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
 """
 import errno
@@ -26,10 +26,11 @@ from nanoencoder.durable import expect, read_json, sha256, write_json
 from nanoencoder.tokenizer import load_tokenizer
 
 FAMILIES = {  # model_type: what it implies where config.json does not say otherwise
-    'eurobert': {}, 'llama': {'rope_theta': 10_000}, 'qwen2': {'attention_bias': True},
+    'eurobert': {}, 'llama': {'rope_theta': 10_000}, 'mistral': {'rope_theta': 10_000},
+    'qwen2': {'attention_bias': True},
     'qwen3': {'head_dim': 128, 'qk_norm': True}, 'sl_model': {}}  # the last is the paper's own
 SUPPORTED = {'rope_type': ('default', 'llama3'), 'hidden_act': ('silu',), 'mlp_bias': (False,),
-             'use_sliding_window': (False,), 'partial_rotary_factor': (1,), 'quantization_config': (None,)}
+             'partial_rotary_factor': (1,), 'quantization_config': (None,)}
 IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
 NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
          'num_key_value_heads', 'max_position_embeddings', 'rope_theta', 'rms_norm_eps',
@@ -216,6 +217,7 @@ def read_config(folder):
         sizes = Sizes(**values)
         if sizes.head_dim * sizes.num_attention_heads == sizes.hidden_size:
             sizes = replace(sizes, head_dim=0)  # which says the same
+        check_windows(config, sizes.num_hidden_layers)
         if type(context) is not int or not 1 <= context <= 10 ** 9:
             raise ValueError(f'max_position_embeddings must be an integer from 1 to 10^9, not {context!r}')
         for role, i in ids.items():
@@ -250,9 +252,6 @@ def config_values(config):
         value = rope.get(name, config.get(name))
         if value is not None and value not in supported:
             raise ValueError(f'{name} = {value!r} is not supported, only {" or ".join(map(repr, supported))}')
-    layers = config.get('layer_types') or []
-    if not isinstance(layers, list) or any(layer != 'full_attention' for layer in layers):
-        raise ValueError(f'layer_types {layers} are not supported, only full_attention')
     values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
               'attention_bias': False, 'head_dim': 0} | FAMILIES[family]
     values |= {name: config[name] for name in NAMES if config.get(name) is not None}
@@ -265,6 +264,22 @@ def config_values(config):
         value = value[0] if isinstance(value, list) and value else value
         values[name] = 0 if value in (None, [], -1) else value
     return values
+
+
+def check_windows(config, num_layers):
+    """ValueError if a layer sees only a window of its text.
+
+    As in transformers, sliding_window is that of all layers of Mistral, and of Qwen's from max_window_layers
+    on if use_sliding_window is set, unless layer_types says which layers have it.
+    """
+    layers, window = config.get('layer_types') or [], config.get('sliding_window', 4_096)
+    if not isinstance(layers, list) or any(layer != 'full_attention' for layer in layers):
+        raise ValueError(f'layer_types {layers} are not supported, only full_attention')
+    first, used = config.get('max_window_layers', 28), config.get('use_sliding_window') and not layers
+    if config['model_type'] == 'mistral':
+        first, used = 0, True
+    if used and window is not None and not (type(first) is int and first >= num_layers):
+        raise ValueError(f'sliding_window {window!r} is not supported, only null or one that no layer uses')
 
 
 def weight_files(folder):
@@ -390,7 +405,8 @@ def with_rows(weight, num_rows, new_ids):
 def save(folder, sizes, context, ids, tensors, **more):
     """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder.
 
-    EuroBERT has no norms of q and k: with them it is a Qwen3 whose `is_causal` False transformers 5 heeds.
+    EuroBERT has no norms of q and k: with them it is a Qwen3 with `is_causal` False, heeded from transformers
+    5.2 on.
     """
     values = asdict(sizes) | {IDS[role]: i for role, i in ids.items()} | {'max_position_embeddings': context}
     llama3 = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
@@ -421,7 +437,7 @@ def write_card(folder, *, title, about, rows, use, pipeline, library='transforme
     table = ''.join(f'| {left} | {right} |\n' for left, right in rows.items())
     licence = ('No licence is stated: it is yours to choose, as far as the base model and the data leave it '
                'to you.')
-    opens = f'Opens in transformers 5 or newer, without remote code: `{use}`. {note.strip()}'.rstrip()
+    opens = f'Opens in transformers 5.3 or newer, without remote code: `{use}`. {note.strip()}'.rstrip()
     text = f'# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n{opens}\n\n{licence}\n'
     Path(folder, 'README.md').write_text(f'---\n{front}---\n\n{text}', encoding='utf-8')
 

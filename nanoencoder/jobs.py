@@ -1,5 +1,7 @@
 """What is missing of a study, as processes to start."""
 import datetime
+import itertools
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -42,9 +44,9 @@ class Done:
     def __init__(self, study):
         self.study, self.runs, folder = study, Path(study.folder, 'runs'), Path(study.folder)
         self.scored = {(row['folder'], row['dataset'], run_name(float(row['lr']), int(row['seed'])))
-                       for row in read_csv(folder / 'scores.csv')}
+                       for row in read_csv(folder / 'scores.csv', ('folder', 'dataset', 'lr', 'seed'))}
         self.logged = Counter()    # the last step of each pretraining
-        for row in read_csv(folder / 'losses.csv'):
+        for row in read_csv(folder / 'losses.csv', ('folder', 'step')):
             self.logged[row['folder']] = max(self.logged[row['folder']], int(row['step']))
 
     def run(self, name, seed):
@@ -67,22 +69,26 @@ class Done:
         return folder, packed or (folder / 'run.json').exists(), packed
 
 
-def check_commands(study):
+def check_commands(study, remember):
     """Refuse a row, or a task for it, that was begun with other arguments; commands.json remembers them.
 
     Learning rates may be added, and a branch gives the same numbers as the whole run.
     """
-    path, now = Path(study.folder, 'commands.json'), {}
+    path, now = Path(study.folder, 'commands.json'), {'the corpus': shlex.split(study.corpus)}
     for name, row in study.rows.items():
         now[name] = without(row.words, 'save_at', 'branch_from')
     for line in study.finetunings:
         now |= {f'{model}{line.variant} {line.datasets[0]}': line.words for model in line.models}
+    for config in dict.fromkeys(word for words in now.values() for word in words[:1] if word[:1] != '-'):
+        now[config] = [f'--{name}={value}' for name, (value, _) in read(config).items()]
     before = read_json(path) if path.exists() else {}
     for name, words in now.items():
         if before.get(name, words) != words:
-            raise ValueError(f'{path}: {name} was begun with {" ".join(before[name])}, and is now '
-                             f'{" ".join(words)}: give it another name, or take it out there')
-    if before | now != before:
+            old, new = (' '.join(word for word in own if word not in other)
+                        for own, other in ((before[name], words), (words, before[name])))
+            raise ValueError(f'{path}: {name} was begun with {old or "less"}, and is now with '
+                             f'{new or "less"}: give it another name, or take it out there')
+    if remember and before | now != before:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, before | now)
 
@@ -113,7 +119,7 @@ def block(study, done, seed, names):
                     if name in study.rows)
     corpus = corpus_folder(study)
     if jobs and corpus and not (corpus / 'meta.json').exists():
-        jobs.insert(0, Job('corpus', 'corpus', 1, ['data.py', *study.corpus.split()], [],
+        jobs.insert(0, Job('corpus', 'corpus', 1, ['data.py', *shlex.split(study.corpus)], [],
                            [corpus / 'meta.json']))
     place = {name: k for k, name in enumerate(study.names)}    # a row is fine-tuned before the next begins
     return sorted(jobs + tuned, key=lambda job: place.get(job.row, -1)), unpacked
@@ -123,7 +129,7 @@ def corpus_folder(study):
     """The folder that its config of data.py writes."""
     if not study.corpus:
         return None
-    path, *words = study.corpus.split()
+    path, *words = shlex.split(study.corpus)
     values = read(path) | read_options(words, {})
     return Path(values['out'][0] if 'out' in values else 'corpora/docs')
 
@@ -168,17 +174,19 @@ def finetunings(study, done, seed, names):
                 continue
             checkpoint = done.checkpoint(row or first, seed, step)
             folder = f'{row}-s{seed}' + f'-{step}' * (step != study.rows[row].steps) if row else 'untrained'
-            runs = [done.predictions(line.kind, dataset, folder + line.variant, run_name(lr, k))
-                    for dataset in line.datasets for lr in line.lrs for k in seeds]
-            unpacked |= any(there and not packed for _, there, packed in runs)
-            missing = [path for path, there, _ in runs if not there]
+            runs = {run: done.predictions(line.kind, run[0], folder + line.variant, run_name(*run[1:]))
+                    for run in itertools.product(line.datasets, line.lrs, seeds)}
+            unpacked |= any(there and not packed for _, there, packed in runs.values())
+            missing = {run: path for run, (path, there, _) in runs.items() if not there}
             if missing:
+                lrs, own = (tuple(value for value in every if value in {run[k] for run in missing})
+                            for k, every in ((1, line.lrs), (2, seeds)))
                 if not checkpoint.exists():
                     needed.add(row or first)
-                command = ['finetune.py', *line.words, f'--model={checkpoint}', '--grid', f'--lrs={line.lrs}',
-                           f'--seeds={seeds}', f'--predictions={done.runs}', *['--untrained'] * (not row)]
+                command = ['finetune.py', *line.words, f'--model={checkpoint}', '--grid', f'--lrs={lrs}',
+                           f'--seeds={own}', f'--predictions={done.runs}', *['--untrained'] * (not row)]
                 jobs.append(Job(f'{folder}{line.variant} {line.datasets[0]}', line.datasets[0], len(missing),
-                                command, [checkpoint], missing, row))
+                                command, [checkpoint], [*missing.values()], row))
     return jobs + baselines(study, done) * ('untrained' in names), unpacked, needed
 
 
@@ -203,16 +211,19 @@ class Progress:
             self.left[job.kind] += job.size
         self.count, self.total, self.seconds, self.sizes = 0, len(jobs), Counter(), Counter()
 
-    def end(self, job, seconds, words):
+    def end(self, job, seconds, words, good=True):
+        """Print what a job said, and the time left once a job of each kind is done."""
         self.count += 1
         self.left[job.kind] -= job.size
-        self.seconds[job.kind] += seconds
-        self.sizes[job.kind] += job.size
-        known = {kind: size for kind, size in self.left.items() if self.sizes[kind]}
-        rest = sum(self.seconds[kind] / self.sizes[kind] * size for kind, size in known.items())
-        more = '' if len(known) == len(self.left) else 'more than '
-        print(f'[{self.count}/{self.total}] {job.name}: {words}; {clock(seconds)}, '
-              f'{more}{clock(rest / self.processes)} left', flush=True)
+        if good:
+            self.seconds[job.kind] += seconds
+            self.sizes[job.kind] += job.size
+        left = ''
+        waiting = [(kind, size) for kind, size in self.left.items() if size]
+        if all(self.sizes[kind] for kind, _ in waiting):
+            rest = sum(self.seconds[kind] / self.sizes[kind] * size for kind, size in waiting)
+            left = f', {clock(rest / self.processes)} left'
+        print(f'[{self.count}/{self.total}] {job.name}: {words}; {clock(seconds)}{left}', flush=True)
 
 
 def clock(seconds):

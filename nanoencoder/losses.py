@@ -19,7 +19,8 @@ def read_log(folder):
     config, log = Path(folder, 'config.json'), Path(folder, 'log.jsonl')
     if not config.exists() or not log.exists():
         raise ValueError(f'{folder}: no pretraining run there (config.json and log.jsonl)')
-    lines = [read_line(text, f'{log}:{k}') for k, text in enumerate(log.read_bytes().splitlines(), 1)]
+    text, _, _ = log.read_bytes().rpartition(b'\n')   # a last line without an end is being written
+    lines = [read_line(line, f'{log}:{k}') for k, line in enumerate(text.splitlines(), 1)]
     if not lines:
         raise ValueError(f'{folder}: has no log of a pretraining run yet')
     return read_json(config, CONFIG), lines
@@ -75,7 +76,7 @@ def rows_of(folder):
 def write(path, folders, problems):
     """losses.csv: what it held, and a line for each validation of these runs; train_loss is the mean since
     the one before."""
-    rows = {(row['folder'], int(row['step'])): row for row in read_csv(path)}
+    rows = {(row['folder'], int(row['step'])): row for row in read_csv(path, COLUMNS)}
     for folder in folders:
         if Path(folder, 'log.jsonl').exists() and not Path(folder, 'log.jsonl').stat().st_size:
             continue    # has just begun

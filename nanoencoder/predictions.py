@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 
 from nanoencoder import paper
-from nanoencoder.durable import (expect, locked, read_json, remove_temporaries, sha256, whole_file, write_csv,
-                                 write_json)
+from nanoencoder.durable import (expect, locked, read_csv, read_json, remove_temporaries, sha256, whole_file,
+                                 write_csv, write_json)
 from nanoencoder.intervals import key_of
 from nanoencoder.metrics import KINDS, both_scores
 from nanoencoder.protocols import SPLITS, Run, grouped, key_of_ids, lr_text, run_name
@@ -24,6 +24,7 @@ ABOUT = {'kind': str, 'weights': str, 'data': str, 'settings': dict, 'grid': [[f
          'scheme': str, 'trained_on': str}
 PACKED = {'name': str} | {split: {'paper': {'score': float}, 'standard': STANDARD[split] | {'ids': int}}
                           for split in SPLITS}
+SAME = 'folder', 'dataset', 'lr', 'seed'     # of the same run
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
 
@@ -202,7 +203,7 @@ def write_packed(folder, runs):
     """Write <folder>/runs/s<pretraining seed>.jsonl.gz and <folder>/scores.csv of what `read_tree` yields.
 
     Instances keep their order; in place of their ids stands one number of them all. The same runs are the
-    same bytes. Returns how many there are.
+    same bytes. Returns how many there are. ValueError where scores.csv has a run that is nowhere any more.
     """
     files, table, root = {}, [], Path(folder, 'runs')
     for run, path, about, scores in runs:
@@ -217,6 +218,11 @@ def write_packed(folder, runs):
             json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n')
         table.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
                       f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
+    held, whose = read_csv(Path(folder, 'scores.csv'), COLUMNS), [*map(COLUMNS.index, SAME)]
+    if lost := {tuple(row[name] for name in SAME) for row in held} - {
+            tuple(str(row[k]) for k in whose) for row in table}:
+        raise ValueError(f'{root}: {len(lost)} runs of scores.csv are not there, as {", ".join(min(lost))}; '
+                         'restore its files, or remove scores.csv')
     for name, lines in files.items():
         with whole_file(root / f'{name}.jsonl.gz') as raw, \
                 gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:

@@ -192,6 +192,8 @@ def instances(chosen):
         raise ValueError('the runs that validation and test choose have no seed in common')
     above, below = (np.array([np.concatenate([table[seed][1][name] for table in tables]) for seed in seeds],
                              float) for name in ('numerators', 'denominators'))
+    if not np.isfinite([above, below]).all():
+        raise ValueError('a score is not a finite number')
     runs = [tables[0][seed][0] for seed in seeds]
     ids = [table[seeds[0]][1]['ids'] for table in tables]
     return runs, above, None if (below == 1).all() else below, (runs[0].data, *map(key_of_ids, ids))

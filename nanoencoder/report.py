@@ -199,11 +199,17 @@ def crossing_table(every, evidence):
         for pair, own in every.items()])
 
 
-def untested(judged):
-    """A line each for what of the paper's claims no contrast was made for."""
-    names = {each.line.name for each in judged}
-    return '\n'.join(f'- {claim.words} Not tested here{": " * bool(claim.untested)}{claim.untested}.'
-                     for name, claim in paper.CLAIMS.items() if claim.untested or name not in names)
+def untested(judged, study):
+    """A line each for what of the paper's claims is not judged, or only in part."""
+    done, asked = {each.line.name for each in judged}, {line.name for line in study.comparisons}
+    lines = []
+    for name, claim in paper.CLAIMS.items():
+        if name in asked - done:
+            lines.append(f'- {claim.words} Not judged yet: runs are missing.')
+        elif name not in asked or claim.untested:
+            why = claim.untested or 'no contrast of this study asks it'
+            lines.append(f'- {claim.words} Not tested here: {why}.')
+    return '\n'.join(lines)
 
 
 def page(evidence):
@@ -219,7 +225,8 @@ def page(evidence):
                           for name in evidence.datasets)
     sections = [f'''# {Path(study.folder).name}: the paper's claims, judged at this size
 
-Pretraining seeds: {", ".join(map(str, study.seeds))}, each fine-tuned with {study.finetuning_seeds} seeds.
+Pretraining seeds: {", ".join(map(str, sorted(evidence.seeds)))}, each fine-tuned with
+{study.finetuning_seeds} seeds.
 Test instances, of both held-out splits: {instances}.
 Points are percent, with 95 % intervals over pretraining seeds and test instances; "over seeds alone" keeps
 these test sets. A claim agrees where the interval lies in its rule's region, disagrees where it lies outside:
@@ -231,7 +238,7 @@ claims tested.
 
 {verdict_table(judged, evidence)}
 
-{untested(judged)}
+{untested(judged, study)}
 
 ## How the verdicts move
 

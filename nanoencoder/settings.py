@@ -217,7 +217,8 @@ def nearest(name, options):
     """What may have been meant, in words; silent where nothing is near."""
     usual = [USUAL[name]] if USUAL.get(name) in options else []
     near = usual or difflib.get_close_matches(name, options, n=1)
-    return f'; the nearest is {near[0]!r}' if near else '; --help lists them'
+    words = f'they are {", ".join(options)}' if len(options) <= 20 else '--help lists them'
+    return f'; the nearest is {near[0]!r}' if near else f'; {words}'
 
 
 def from_text(name, text, kind):

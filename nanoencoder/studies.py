@@ -10,6 +10,8 @@ of lines, in which # begins a comment:
     ladder     an arm of the study and its rows by length, as clm: clm-1800 clm-3600
 """
 import fnmatch
+import itertools
+import math
 import re
 import shlex
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from typing import NamedTuple
 
 from nanoencoder.settings import check, nearest, parse, read, read_options, setting
 
+MOST_STEPS = 10 ** 8
 RULES = 'better', 'at_least', 'no_difference'
 OURS = {'runs': {'name', 'row', 'seed', 'corpus', 'out'},  # settings that study.py gives
         'tasks': {'name', 'model', 'untrained', 'lr', 'seed', 'seeds', 'grid', 'predictions'}}
@@ -75,6 +78,10 @@ class Study:
         check(self)
         if not self.seeds or not all(type(seed) is int and 0 <= seed < 10 ** 9 for seed in self.seeds):
             raise ValueError(f'seeds must be a tuple of ints from 0 on, not {self.seeds!r}')
+        if len({*self.seeds}) < len(self.seeds):
+            raise ValueError(f'seeds must be different, not {self.seeds!r}')
+        if not self.rows:
+            raise ValueError('runs must have a row at least')
         self.rows, self.finetunings, self.comparisons, self.arms   # read now: a wrong line raises ValueError
 
     @cached_property
@@ -96,7 +103,7 @@ class Study:
 
     @cached_property
     def finetunings(self):
-        return read_lines(self.tasks, 'tasks', read_task, self)
+        return read_lines(self.tasks, 'tasks', read_task, self, set())
 
     @cached_property
     def comparisons(self):
@@ -105,7 +112,7 @@ class Study:
     @cached_property
     def arms(self):
         """{arm: [its rows, by length]}."""
-        return dict(read_lines(self.ladder, 'ladder', read_arm, self))
+        return dict(read_lines(self.ladder, 'ladder', read_arm, self, set()))
 
     def check_model(self, name):
         """(row, step) of a model's name. ValueError if there is none."""
@@ -127,6 +134,8 @@ class Study:
 
 def load(arguments, actions=()):
     """(Study, its actions) of a command line that begins with a config; errors name the line of a table."""
+    if not arguments:
+        raise ValueError('a study is a config, as configs/studies/demo.py')
     try:
         study, actions = parse(Study, arguments, actions)
     except ValueError as error:
@@ -164,7 +173,11 @@ def read_arguments(table, words, types):
     options = read_options(words, types)
     if ours := OURS[table] & options.keys():
         raise ValueError(f'--{min(ours)} is set by study.py; leave it out')
-    return {name: value for name, (value, _) in (given | options).items()}
+    values = {name: value for name, (value, _) in (given | options).items()}
+    for name in types.keys() & values.keys():
+        if type(values[name]) is not types[name]:
+            raise ValueError(f'{name} must be a {types[name].__name__}, not {values[name]!r:.80}')
+    return values
 
 
 def read_row(number, line, seen):
@@ -174,11 +187,14 @@ def read_row(number, line, seen):
     if name in seen:
         raise ValueError(f'row {name} is there twice, first in line {seen[name]}')
     seen[name] = number
-    given = read_arguments('runs', words, {'phases': tuple, 'repeat': int, 'save_at': tuple})
+    given = read_arguments('runs', words, {'phases': tuple, 'repeat': int, 'save_at': tuple,
+                                           'branch_from': str, 'weights_from': str})
     phases = given.get('phases', ())
     phases = (phases,) if len(phases) == 2 and type(phases[0]) is str else phases
     if not phases or not all(type(pair) is tuple and list(map(type, pair)) == [str, int] for pair in phases):
         raise ValueError(f'{name} needs phases, such as --phases=\'(("clm", 450), ("mlm", 1_350))\'')
+    if not 0 < sum(steps for _, steps in phases) * given.get('repeat', 1) <= MOST_STEPS:
+        raise ValueError(f'{name}: phases have 1 to {MOST_STEPS:,} steps in all')
     phases = [kind for kind, steps in phases for _ in range(steps)] * given.get('repeat', 1)
     begins = next((key for key in ('branch_from', 'weights_from') if given.get(key)), '')
     parent = re.fullmatch(r'([^/]+)(?:/(\d+))?', given.get(begins, ''))
@@ -210,6 +226,10 @@ def in_order(rows):
             if not row.parent_step <= most:
                 raise ValueError(f'{row.begins} {row.parent}/{row.parent_step} is behind step {most:,}: '
                                  f'{row.parent} has {parent.steps:,} and {row.name} {row.steps:,}')
+            shared = row.parent_step if row.begins == 'branch_from' else 0
+            if parent.phases[:shared] != row.phases[:shared]:
+                raise ValueError(f'{row.begins} {row.parent}/{row.parent_step}: {row.name} has another '
+                                 'objective before that step')
         ordered[row.name] = row
 
     for row in rows.values():
@@ -220,17 +240,22 @@ def in_order(rows):
     return ordered
 
 
-def read_task(number, line, study):
+def read_task(number, line, study, seen):
     patterns, *words = shlex.split(line, comments=True)
-    given = read_arguments('tasks', words, {'lrs': tuple, 'score_on': tuple})
+    given = read_arguments('tasks', words, {'lrs': tuple, 'score_on': tuple, 'variant': str, 'kind': str,
+                                            'dataset': str})
     if not {'kind', 'dataset'} <= given.keys():
         raise ValueError(f'a line is models, then a config of a task: {words[:1]} has no kind and dataset')
     lrs = given.get('lrs') or study.lrs
     if not lrs:
         raise ValueError(f'{given["dataset"]} needs --lrs, or the study lrs for all lines')
+    if len({*lrs}) < len(lrs) or not all(type(lr) is float and 0 < lr < math.inf for lr in lrs):
+        raise ValueError(f'lrs must be different floats above 0, not {lrs!r}')
     models = {}
     for pattern in patterns.split(','):
         if not re.search(r'[*?\[]', pattern):
+            if '+' in pattern:
+                raise ValueError(f'{pattern!r}: a variant is made by --variant, not by a name')
             study.check_model(pattern)
             models[pattern] = None
         elif chosen := fnmatch.filter(study.models, pattern):
@@ -240,6 +265,10 @@ def read_task(number, line, study):
     words = [word for word in words if not word.startswith('--lrs=')]
     others = [read(path)['dataset'][0] for path in given.get('score_on', ())]
     variant = '+' + given['variant'] if given.get('variant') else ''
+    for own in itertools.product(models, [given['dataset'], *others], [variant]):
+        if own in seen:
+            raise ValueError(f'{own[0]}{variant} on {own[1]} is there twice; one of them needs a --variant')
+        seen.add(own)
     return Finetuning([*models], words, given['kind'], [given['dataset'], *others], lrs, variant)
 
 
@@ -249,25 +278,32 @@ def read_contrast(number, line, study):
         raise ValueError('a contrast is name | rule | 1 row -1 another | datasets')
     name, rule, text, datasets = parts
     if rule not in RULES:
-        raise ValueError(f'no rule {rule!r}{nearest(rule, RULES)}; they are {", ".join(RULES)}')
+        raise ValueError(f'no rule {rule!r}{nearest(rule, RULES)}')
     words, known = text.split(), {name for line in study.finetunings for name in line.datasets}
     weights = []
+    if not words or len(words) % 2:
+        raise ValueError(f'a contrast is weights and models in turn, as 1 clm -1 mlm, not {text!r}')
     for weight, word in zip(words[::2], words[1::2]):
         model, _, lr = word.partition('@')
         study.check_model(model)
         weights.append((float(weight), model, float(lr) if lr else None))
-    if not weights or len(words) % 2:
-        raise ValueError(f'a contrast is weights and models in turn, as 1 clm -1 mlm, not {text!r}')
+        if not 0 < abs(weights[-1][0]) < math.inf:
+            raise ValueError(f'{weight} {word}: a weight is finite and not 0')
+    for own in ([own[1:] for own in weights], datasets.split()):
+        if len({*own}) < len(own):
+            raise ValueError('a model or a dataset is there twice')
     for dataset in datasets.split():
         if dataset not in known:
             raise ValueError(f'no line of tasks has dataset {dataset!r}{nearest(dataset, known)}')
     return Contrast(name, rule, weights, datasets.split())
 
 
-def read_arm(number, line, study):
+def read_arm(number, line, study, seen):
     arm, colon, names = line.split('#')[0].partition(':')
-    if not colon or not names.split():
+    lengths = [study.check_model(name)[1] for name in names.split()]
+    if not colon or not lengths or not all(a < b for a, b in itertools.pairwise([0, *lengths])):
         raise ValueError('an arm is its name, a colon and rows by length, as clm: clm-1800 clm-3600')
-    for name in names.split():
-        study.check_model(name)
+    if arm.strip() in seen:
+        raise ValueError(f'arm {arm.strip()} is there twice')
+    seen.add(arm.strip())
     return arm.strip(), names.split()

@@ -4,11 +4,13 @@
     load_tokenizer('HuggingFaceTB/SmolLM2-135M')     # a hub id: Llama 3, EuroBERT, Qwen, SmolLM, GPT-2, ...
 
 A text gets the very ids that the tokenizers library gives it; what tiktoken would not reproduce is refused.
-Nothing in a text is special: <|mask|> or Qwen's <think> are characters here.
+Nothing in a text is special: <|mask|> or Qwen's <think> are characters here. Bytes that a vocabulary lacks,
+as SmolLM2's lacks some control characters, are dropped, as that library drops them.
 """
 import base64
 import hashlib
 import json
+import math
 import re
 import unicodedata
 from pathlib import Path
@@ -45,18 +47,22 @@ YOUNG_MARKS = re.compile(
 class Tokenizer:
     """Byte-level BPE: a tiktoken.Encoding, the ids of bos, eos, pad and mask, and its Hugging Face form.
 
+    Of a tokenizer, tasks use encode, encode_with_offsets and `around`: the ids (before, behind) a text.
+
     pattern   the regular expression that splits text into pieces before any merge
     ranks     {token bytes: id}
     specials  {special token: id}; a mask token is added if `roles` names none, and `mask_is_new` says so
     roles     {'bos' | 'eos' | 'pad' | 'mask': special token}; bos and pad are eos if absent
     nfc       whether a text is brought into Unicode's normal form C first
+    ordinary  those of `specials` that Hugging Face's file does not call special, as Qwen's <think>
     """
 
-    def __init__(self, pattern, ranks, specials, roles, ignore_merges=True, nfc=False):
+    def __init__(self, pattern, ranks, specials, roles, ignore_merges=True, nfc=False, ordinary=()):
         if 'eos' not in roles:
             raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
-        if any(bytes([byte]) not in ranks for byte in range(256)):
-            raise ValueError('its vocabulary lacks some of the 256 bytes, so some texts could not be encoded')
+        self.lacking = bytes(byte for byte in range(256) if bytes([byte]) not in ranks)
+        if any(32 <= byte < 127 for byte in self.lacking):
+            raise ValueError(f'its vocabulary lacks some of the printable ASCII bytes: {self.lacking!r:.80}')
         if not all(type(i) is int and 0 <= i < 10 ** 7 for i in (*ranks.values(), *specials.values())):
             raise ValueError('an id is not a whole number from 0 to 9,999,999')
         self.roles = {'bos': roles['eos'], 'pad': roles['eos'], 'mask': MASK} | roles
@@ -66,8 +72,9 @@ class Tokenizer:
         self.vocab_size = last + 1 + self.mask_is_new
         # {1,3}+ is possessive to tiktoken; to Hugging Face's Oniguruma a repetition, unless it is (?>{1,3})
         self.pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
-        self.ranks, self.ignore_merges, self.nfc = ranks, ignore_merges, nfc
+        self.ranks, self.ignore_merges, self.nfc, self.ordinary = ranks, ignore_merges, nfc, ordinary
         self.ids = {role: self.specials[token] for role, token in self.roles.items()}
+        self.around = (), (self.ids['eos'],)
         if len({*ranks.values(), *self.specials.values()}) < len(ranks) + len(self.specials):
             raise ValueError('two tokens of this tokenizer share an id')
         if self.ids['mask'] in (self.ids['bos'], self.ids['eos'], self.ids['pad']):
@@ -86,11 +93,60 @@ class Tokenizer:
         """Token ids, uint32, of text in which nothing is special: a literal <|mask|> is eight characters."""
         text = self.normalize(text)
         try:
+            if self.drops(text):
+                return np.array([i for piece in self.pieces(text) for i in self.merged(*piece)], np.uint32)
             return self.encoding.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError:  # a lone surrogate, which JSON can hold and UTF-8 cannot
             return self.encode(text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace'))
         except ValueError:  # a million spaces in a row are too much for tiktoken's regular expressions
             return np.array(self.encoding._encode_only_native_bpe(text), np.uint32)
+
+    def drops(self, text):
+        """Whether a text has bytes that the vocabulary lacks."""
+        content = text.encode() if self.lacking else b''
+        return len(content.translate(None, self.lacking)) < len(content)
+
+    def pieces(self, text):
+        """(a piece's bytes, those that are encoded): without those that the vocabulary lacks, once it is cut.
+
+        But with ignore_merges a piece that is itself a token is taken whole.
+        """
+        for match in regex.finditer(self.pattern, text):
+            piece = match[0].encode()
+            whole = self.ignore_merges and piece in self.ranks
+            yield piece, piece if whole else piece.translate(None, self.lacking)
+
+    def merged(self, piece, rest):
+        """The ids of a piece: what is left of it becomes a token by merges alone."""
+        if rest != piece and rest in self.ranks:
+            return [self.ranks[part] for part in merge(rest, self.ranks)]
+        return self.encoding._encode_single_piece(rest) if rest else []
+
+    def encode_with_offsets(self, text):
+        """(ids (n,), offsets (n, 2) int64): what encode gives, and the characters of `text` of each token.
+
+        Characters [first, last + 1), without the white space around them. A token that is white space alone
+        has none: first == last, behind it.
+        """
+        text = re.sub('[\ud800-\udfff]', '\ufffd', text)  # which UTF-8 cannot hold
+        tokens, normal = self.encode(text), self.normalize(text)
+        lengths = [len(self.encoding.decode_single_token_bytes(int(token))) for token in tokens]
+        bytes_in = [len(character.encode()) for character in normal]
+        character_of = np.repeat(np.arange(len(normal)), bytes_in)  # of each byte that is encoded
+        if self.drops(normal):
+            character_of = character_of[[piece == rest or byte not in self.lacking
+                                         for piece, rest in self.pieces(normal) for byte in piece]]
+        offsets, stop = np.empty((len(tokens), 2), np.int64), 0
+        for k, length in enumerate(lengths):
+            first, stop = stop, stop + length
+            start = int(character_of[first])
+            piece = normal[start:character_of[stop - 1] + 1]
+            start += len(piece) - len(piece.lstrip())
+            offsets[k] = start, start + len(piece.strip())
+        if normal != text:
+            some, offsets = offsets[:, 0] < offsets[:, 1], original_places(text, self.normalize)[offsets]
+            offsets[:, 1] = np.maximum(offsets[:, 1], offsets[:, 0] + some)  # half of a decomposed character
+        return tokens, offsets
 
     def encode_masked(self, text):
         """Token ids in which the mask token, as the tokenizer writes it, is one id.
@@ -123,6 +179,20 @@ class Tokenizer:
         config |= {'model_max_length': model_max_length} if model_max_length else {}
         write_json(Path(folder, 'tokenizer.json'), to_json(self, append_eos))
         write_json(Path(folder, 'tokenizer_config.json'), config)
+
+
+def original_places(text, normalize):
+    """Where in the text each character of its normalised form begins, and where the last one ends.
+
+    Word by word, for nothing composes across white space; a character made of several begins with the first.
+    """
+    places, start = [], 0
+    for part in re.findall(r'\s+|\S+', text):
+        lengths = [len(normalize(part[:k])) for k in range(len(part) + 1)]  # falls at a mark
+        places += [start + max(k for k, length in enumerate(lengths) if length <= j)
+                   for j in range(lengths[-1])]
+        start += len(part)
+    return np.array([*places, len(text)])
 
 
 # -------------------------------------------------------------------------------------------------- loading
@@ -196,7 +266,7 @@ def to_json(tokenizer, append_eos):
         splits = [(a, b) for a, b in splits if a in ranks and b in ranks]
         merges += sorted(splits, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
     added = [{'id': i, 'content': token, 'single_word': False, 'lstrip': token == tokenizer.roles['mask'],
-              'rstrip': False, 'normalized': False, 'special': True}
+              'rstrip': False, 'normalized': False, 'special': token not in tokenizer.ordinary}
              for token, i in sorted(specials.items(), key=lambda item: item[1])]
     pattern = {'Regex': tokenizer.pattern}
     split = {'type': 'Split', 'pattern': pattern, 'behavior': 'Isolated', 'invert': False}
@@ -205,13 +275,15 @@ def to_json(tokenizer, append_eos):
     end, pair = {'SpecialToken': {'id': eos, 'type_id': 0}}, {'Sequence': {'id': 'B', 'type_id': 0}}
     ending = {'type': 'TemplateProcessing', 'single': [text, end], 'pair': [text, pair, end],
               'special_tokens': {eos: {'id': eos, 'ids': [tokenizer.ids['eos']], 'tokens': [eos]}}}
+    # behind the merges, ByteLevel changes offsets alone: they leave out the space that a token begins with
+    processors = {'type': 'Sequence', 'processors': [byte_level, *([ending] if append_eos else [])]}
     # specials stand in `vocab` too: ids given by `added_tokens` alone are not heeded but counted from its end
     vocabulary = {text: ranks[token] for token, text in written.items()} | specials
     return {
         'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added,
         'normalizer': {'type': 'NFC'} if tokenizer.nfc else None,
         'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [split, byte_level]},
-        'post_processor': ending if append_eos else None, 'decoder': byte_level | {'use_regex': True},
+        'post_processor': processors, 'decoder': byte_level | {'use_regex': True},
         'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
                   'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
                   'ignore_merges': tokenizer.ignore_merges, 'vocab': vocabulary,
@@ -221,6 +293,8 @@ def to_json(tokenizer, append_eos):
 def from_json(spec, config):
     """The Tokenizer of a tokenizer.json's content and that of the tokenizer_config.json beside it."""
     model, normalizer = spec['model'], spec.get('normalizer')
+    if normalizer and normalizer['type'] == 'Sequence' and len(normalizer['normalizers']) < 2:
+        normalizer = next(iter(normalizer['normalizers']), None)
     if model.get('byte_fallback') is True:
         raise ValueError(NO_SENTENCEPIECE)
     features = {'type': 'BPE'} | model | {'normalizer': normalizer and normalizer['type']}
@@ -238,10 +312,16 @@ def from_json(spec, config):
         known = [token for token in (named, *usual) if token in specials]
         roles |= {role: known[0]} if known else {}
     ignore_merges = model.get('ignore_merges') is True
-    tokenizer = Tokenizer(pattern, ranks, specials, roles, ignore_merges, nfc=bool(normalizer))
+    added = spec.get('added_tokens', [])
+    ordinary = {token['content'] for token in added if token.get('special') is not True}
+    tokenizer = Tokenizer(pattern, ranks, specials, roles, ignore_merges, bool(normalizer), ordinary)
+    if tokenizer.lacking and model.get('unk_token') is not None:
+        raise ValueError(f'its unk_token {model["unk_token"]!r} stands for bytes that its vocabulary lacks')
     check_merges(ranks, merges, ignore_merges)
-    text = every_character(0x20000)
-    if tokenizer.decode(tokenizer.encode(text)) != tokenizer.normalize(text):
+    lacking = tokenizer.lacking
+    text = every_character(0x20000).translate(dict.fromkeys(byte for byte in lacking if byte < 128))
+    decoded = tokenizer.encoding.decode_bytes(tokenizer.encode(text)).translate(None, lacking)
+    if decoded != tokenizer.normalize(text).encode().translate(None, lacking):
         raise ValueError(f'its regular expression {pattern!r} leaves out some characters, so tiktoken would')
     return tokenizer
 
@@ -301,6 +381,19 @@ def split_pattern(pre_tokenizer):
     raise ValueError(f'its pre_tokenizer {[step.get("type") for step in steps]} cannot be reproduced')
 
 
+def merge(token, ranks, below=math.inf):
+    """The parts that a token's bytes come to by merges into tokens whose ids are below a number."""
+    parts = [token[k:k + 1] for k in range(len(token))]
+    while len(parts) > 1:
+        unions = [ranks.get(a + b, below) for a, b in zip(parts, parts[1:])]
+        lowest = min(unions)
+        if lowest >= below:
+            break
+        k = unions.index(lowest)
+        parts[k:k + 2] = [parts[k] + parts[k + 1]]
+    return parts
+
+
 def check_merges(ranks, merges, ignore_merges):
     """tiktoken merges by id, a tokenizer.json by its list of merges.
 
@@ -311,13 +404,6 @@ def check_merges(ranks, merges, ignore_merges):
         raise ValueError('token ids do not rise with the order of merges, as tiktoken needs')
     pairs = set(merges)
     for token, rank in ranks.items():
-        parts = [token[k:k + 1] for k in range(len(token))]
-        while len(parts) > 2:
-            unions = [ranks.get(a + b, rank) for a, b in zip(parts, parts[1:])]
-            lowest = min(unions)
-            if lowest >= rank:
-                break
-            k = unions.index(lowest)
-            parts[k:k + 2] = [parts[k] + parts[k + 1]]
+        parts = merge(token, ranks, rank)
         if len(parts) == 2 and tuple(parts) not in pairs or len(parts) > 2 and not ignore_merges:
             raise ValueError(f'token {token!r} is not what its merges make: tiktoken would give other ids')

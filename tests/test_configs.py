@@ -74,7 +74,7 @@ def test_mistakes_in_a_file(tmp_path, text, parts):
     (['--steps=3', 'run.py'], ("'run.py'", '--name=value')),
     (['--share=nan'], ("'nan'",)),
     (['--share=1e999'], ('--share: share must be from 0 to 1, not inf',)),
-    (['--warmup=3'], ("unknown setting 'warmup'; --help lists them",)),
+    (['--warmup=3'], ("unknown setting 'warmup'; they are steps, lr, name",)),
     (['--learning_rate=3'], ("the nearest is 'lr'",)),
     (['run'], ('run: cannot read this config',)),
     (['tiny'], ('there is configs/tiny.py',)),

@@ -24,7 +24,7 @@ from model import Model, Sizes, initial_weight
 from nanoencoder import huggingface, metrics, probe, runs, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
-from nanoencoder.tasks.kind import Example, with_eos
+from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tokenizer import load_tokenizer
 from test_tasks import jsonl
 
@@ -220,7 +220,7 @@ def test_the_encoder_sees_both_sides_and_empty_texts_are_finite(checkpoint, toy,
     b[-1] = 99
     first, second = (encoder.model(tokens, [10], causal=False)[0] for tokens in (a, b))
     assert not torch.equal(first, second)
-    alone = finetune.encode(encoder, [with_eos(TOKENIZER.encode(''), TOKENIZER, 20)], base.world)
+    alone = finetune.encode(encoder, [framed(TOKENIZER.encode(''), TOKENIZER, 20)], base.world)
     assert torch.isfinite(alone).all() and alone.norm().item() == pytest.approx(1, abs=1e-5)
 
 
@@ -747,7 +747,7 @@ def test_sentence_transformers_gives_our_vectors(qk_norm, toy, checkpoint, tmp_p
         prompt = theirs.prompts[name]
         # special strings are special to Hugging Face, text to us
         plain = [text for text in texts if '<|' not in text]
-        arrays = [Example(with_eos(TOKENIZER.encode(prompt + text), TOKENIZER, cfg.max_length))
+        arrays = [Example(framed(TOKENIZER.encode(prompt + text), TOKENIZER, cfg.max_length))
                   for text in plain]
         ours = np.stack(finetune.outputs(cfg, base.world, encoder, arrays, per_token=False))
         assert np.abs(encode(plain, batch_size=4) - ours).max() < 1e-5
@@ -765,7 +765,7 @@ def test_a_saved_classifier_runs_in_a_pipeline(toy, checkpoint, tmp_path):
     runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     texts = [row['text'] for row in data.rows['test']][:20]
     theirs = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu')(texts)
-    arrays = [Example(with_eos(TOKENIZER.encode(text), TOKENIZER, cfg.max_length)) for text in texts]
+    arrays = [Example(framed(TOKENIZER.encode(text), TOKENIZER, cfg.max_length)) for text in texts]
     logits = torch.tensor(np.stack(finetune.outputs(cfg, base.world, encoder, arrays, per_token=False)))
     assert [answer['label'] for answer in theirs] == [data.labels[k] for k in logits.argmax(1)]
     assert [answer['score'] for answer in theirs] == pytest.approx(logits.softmax(1).max(1).values.tolist(),

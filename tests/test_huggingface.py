@@ -46,7 +46,10 @@ FAMILIES = {  # name: (class, what differs from SMALL)
     'llama, all biases': (transformers.LlamaForCausalLM, dict(attention_bias=True)),
     'llama, wide heads': (transformers.LlamaForCausalLM, dict(head_dim=20)),
     'llama 3.2': (transformers.LlamaForCausalLM, dict(rope_parameters=LLAMA31, tie_word_embeddings=True)),
+    'mistral, no window': (transformers.MistralForCausalLM, dict(sliding_window=None)),
     'qwen2': (transformers.Qwen2ForCausalLM, dict()),
+    'qwen2, a window that no layer has': (transformers.Qwen2ForCausalLM, dict(
+        use_sliding_window=True, sliding_window=8, max_window_layers=3)),
     'qwen2, tied': (transformers.Qwen2ForCausalLM,
                     dict(tie_word_embeddings=True,
                          rope_parameters={'rope_type': 'default', 'rope_theta': 1e6})),
@@ -270,7 +273,7 @@ BROKEN = {
     'no vocabulary': (rewrite(vocab_size='gone'), 'has no vocab_size'),
     'config that is a list': (lambda folder: (folder / 'config.json').write_text('[]'),
                               'config.json: .. was found where dict was expected'),
-    'another architecture': (rewrite(model_type='mistral'), "model_type is 'mistral'; supported are"),
+    'another architecture': (rewrite(model_type='gemma'), "model_type is 'gemma'; supported are"),
     'another activation': (rewrite(hidden_act='gelu'), "hidden_act = 'gelu' is not supported"),
     'biases in the MLP': (rewrite(mlp_bias=True), 'mlp_bias = True is not supported'),
     'yarn': (rewrite(rope_parameters={'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 4.0}),
@@ -301,6 +304,13 @@ BROKEN = {
                                                        'factor': 8.0}), 'rope_scaling holds .*None'),
     'partial rotation': (rewrite(partial_rotary_factor=0.5), 'partial_rotary_factor = 0.5 is not supported'),
     'sliding window': (rewrite(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
+    "Mistral's window": (rewrite(model_type='mistral', sliding_window=64, layer_types=['full_attention'] * 3),
+                         'sliding_window 64 is not supported'),  # layer_types is nothing to transformers' Mistral
+    "Mistral's window of old": (rewrite(model_type='mistral'), 'sliding_window 4096 is not supported'),
+    'a window in the last layer': (rewrite(model_type='qwen2', use_sliding_window=True, max_window_layers=2),
+                                   'sliding_window 4096 is not supported'),
+    'a window from no layer': (rewrite(model_type='qwen2', use_sliding_window=True, max_window_layers='9'),
+                               'sliding_window 4096 is not supported'),
     'quantised': (rewrite(quantization_config={'quant_method': 'gptq'}), 'quantization_config'),
     'eos beyond the vocabulary': (rewrite(eos_token_id=320), 'must be from 0 to below vocab_size 320'),
 }
@@ -406,7 +416,7 @@ A model of
 | begun | anew |
 | tokens | 1,000 |
 
-Opens in transformers 5 or newer, without remote code: `pipeline('fill-mask', '<this folder>')`. Mind this.
+Opens in transformers 5.3 or newer, without remote code: `pipeline('fill-mask', '<this folder>')`. Mind this.
 
 No licence is stated: it is yours to choose, as far as the base model and the data leave it to you.
 '''

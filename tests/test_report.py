@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from conftest import ROOT, run_script
+from conftest import ROOT, one_line_error, run_script
 from nanoencoder import evidence, figures, paper, report, studies
 from nanoencoder.evidence import bounds
 from nanoencoder.intervals import p_value
@@ -375,6 +375,51 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(study):
     text = (folder / 'report.md').read_text()
     assert set(cells_of(text, 'How the verdicts move')) == {'claim', '---|---|---|---|---', 'early', 'rate'}
     assert 'Where leads end' not in text and not (folder / 'ladder.png').exists()
+
+
+def test_a_seed_that_is_missing_is_told(study):
+    """All of one seed; one model of another; a pretraining that has not come to its end has no last loss."""
+    folder = study[0].parent / 'toy'
+    (folder / 'runs/s2.jsonl.gz').unlink()
+    with gzip.open(folder / 'runs/s1.jsonl.gz', 'rt') as file:
+        lines = [json.loads(line) for line in file]
+    write_packed(folder / 'runs/s1.jsonl.gz', [line for line in lines if 'clm-1-s1' not in line['run']])
+    text = (folder / 'losses.csv').read_text()
+    (folder / 'losses.csv').write_text(text.replace('mlm-4-s1,mlm-4,1,400', 'mlm-4-s9,mlm-4,9,400'))
+    result = run_script('evaluate.py', 'report', *study)
+    assert result.returncode == 1
+    assert 'no runs yet of pretraining seeds 2' in result.stderr
+    assert 'clm-1 on docs_tc has no pretraining seeds 1' in result.stderr
+    text = (folder / 'report.md').read_text()
+    assert 'Pretraining seeds: 0, 1, each' in text
+    assert cells_of(text, 'All rows')['mlm-4'][1] == '5.01 [4.88, 5.14]'    # seeds 0 and 2: 12.706 x 0.01
+    (folder / 'losses.csv').write_text('row,seed\nmlm,1\n')
+    one_line_error(run_script('evaluate.py', 'report', *study), 'losses.csv: line 2 has other columns')
+
+
+def test_what_a_pack_held_is_not_lost(study):
+    folder = study[0].parent / 'toy'
+    assert run_script('evaluate.py', 'pack', folder).returncode == 0
+    before = (folder / 'scores.csv').read_bytes()
+    held = (folder / 'runs/s1.jsonl.gz').read_bytes()
+    (folder / 'runs/s1.jsonl.gz').write_bytes(b'')
+    one_line_error(run_script('evaluate.py', 'pack', folder),
+                   '38 runs of scores.csv are not there, as both-1-s1')
+    assert (folder / 'scores.csv').read_bytes() == before
+    (folder / 'runs/s1.jsonl.gz').write_bytes(held)
+    assert run_script('evaluate.py', 'pack', folder).returncode == 0
+
+
+def test_a_score_that_is_no_number_leaves_its_model_out(study):
+    folder = study[0].parent / 'toy'
+    with gzip.open(folder / 'runs/s1.jsonl.gz', 'rt') as file:
+        lines = [json.loads(line) for line in file]
+    one = next(line for line in lines if 'mlm-4-s1/TC' in line['run'])
+    one['scores']['test']['standard']['numerators'][3] = math.nan
+    write_packed(folder / 'runs/s1.jsonl.gz', lines)
+    result = run_script('evaluate.py', 'report', *study)
+    assert result.returncode == 1
+    assert 'mlm-4 on docs_tc is left out: a score is not a finite number' in result.stderr
 
 
 def test_a_report_needs_a_study_or_published():

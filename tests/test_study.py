@@ -196,6 +196,17 @@ def test_parents_come_first_wherever_their_lines_stand(place):
     ('-0.5 mlm', 'x mlm', 16, "could not convert string to float: 'x'"),
     (' clm-mlm+causal', '', 16, 'a contrast is weights and models in turn'),
     ('mlm-6 clm-mlm\n', 'mlm-6 clm-ml\n', 19, "no row 'clm-ml'; the nearest is 'clm-mlm'"),
+    ('mlm-6 clm-mlm\n', 'clm-mlm mlm-6\n', 19, 'an arm is its name, a colon and rows by length'),
+    ('mlm-6 clm-mlm\n', 'clm\nCLM then MLM: mlm\n', 20, 'arm CLM then MLM is there twice'),
+    ('-0.5 mlm@2e-3', 'nan mlm', 16, 'nan mlm: a weight is finite and not 0'),
+    ('-0.5 mlm@2e-3', '-0.5 clm', 16, 'a model or a dataset is there twice'),
+    ('| words', '| words words', 16, 'a model or a dataset is there twice'),
+    (' --variant=causal', '', 11, 'clm-mlm on words is there twice; one of them needs a --variant'),
+    ('clm-6,', 'clm+again,', 11, "'clm+again': a variant is made by --variant, not by a name"),
+    ('--lrs=1e-2', '--lrs=1e-2,1e-2', 11, 'lrs must be different floats above 0, not (0.01, 0.01)'),
+    ('"mlm", 6)\'', '"mlm", 6)\' --repeat=2.5', 6, 'repeat must be a int, not 2.5'),
+    ('"mlm", 6)\'', '"mlm", 1_000_000_000)\'', 6, 'again: phases have 1 to 100,000,000 steps in all'),
+    ('(0, 1)', '(0, 0)', 8, 'seeds must be different, not (0, 0)'),
     ('(0, 1)', '(0, -1)', 8, 'seeds must be a tuple of ints from 0 on')])
 def test_an_error_names_the_line_and_the_nearest_name(place, old, new, line, words):
     write(place, **{old: new})
@@ -296,8 +307,15 @@ def test_a_failure_is_told_and_the_others_go_on(place):
 def test_what_was_done_otherwise_is_not_taken_for_it(place):
     """Another learning rate of fine-tuning is more to do; one of pretraining would be another row."""
     run(place)
-    write(place, **{'{task} --': 'x', 'lrs = (1e-3, 2e-3)': 'lrs = (1e-3, 2e-3, 4e-3)'})
-    assert len(run(place)[2]) == 11 + 3
+    shutil.rmtree(place / 'study/runs')
+    write(place, **{'lrs = (1e-3, 2e-3)': 'lrs = (1e-3, 2e-3, 4e-3)'})
+    starts = run(place)[2]
+    assert len(starts) == 11 + 3 and not any('0.001' in line for line in starts)   # the new rate alone
+    (place / 'tiny.py').write_text('hidden_size = 64\n')
+    code, text, starts = run(place)
+    assert (code, starts) == (2, [])
+    assert 'tiny.py was begun with less, and is now with --hidden_size=64' in text
+    (place / 'tiny.py').write_text('')
     write(place, RUNS.replace('"mlm", 6)\'', '"mlm", 6)\' --lr=1e-4'))
     code, text, starts = run(place)
     assert (code, starts) == (2, []) and 'commands.json: again was begun with' in text

@@ -15,13 +15,14 @@ import pytest
 from nanoencoder import settings as configs
 from nanoencoder import docs
 import finetune
+import test_tokenizer
 from conftest import ROOT, SHARED, one_line_error, run_script
 from nanoencoder import paper, tasks
 from nanoencoder.metrics import entities, ratio, standard_scores
 from nanoencoder.tasks import classification, questions, retrieval
 from nanoencoder.tasks.files import embedded_files, read_files, read_hub
 from nanoencoder.tasks.task import Labels, train_test_split
-from nanoencoder.tokenizer import Tokenizer, load_tokenizer
+from nanoencoder.tokenizer import Tokenizer, load_tokenizer, original_places
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 REAL = SHARED / 'realdata'
@@ -251,16 +252,26 @@ STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don
            'Ünïcödé123', '—', '""']
 
 
+def what_is_read(tokenizer, text):
+    """A text as its tokens decode, without what the vocabulary lacks."""
+    content = tokenizer.normalize(text).encode().translate(None, tokenizer.lacking)
+    return content.decode(errors='replace').strip()
+
+
 def check_tagging(rows, labels, tokenizer):
     examples, lost = tasks.kind_of(task('docs_tc')).examples(rows, labels, tokenizer, 4_000)
     assert not lost
     for row, example in zip(rows, examples):
         for kind, start, end in entities(row['tags']):
             at = np.flatnonzero((example.words >= start) & (example.words < end))
-            assert np.array_equal(at, np.arange(at[0], at[-1] + 1)) or not (np.diff(at) > 2).any()
+            words = ' '.join(row['words'][start:end])
+            if not len(at):
+                assert not what_is_read(tokenizer, words)
+                continue
+            between = set(range(at[0], at[-1])) - set(at.tolist())
+            assert not any(tokenizer.decode([example.tokens[k]]).strip() for k in between)
             text = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
-            words = row['words'][start:end]
-            assert text.strip() == tokenizer.normalize(' '.join(words)).strip(), (text, words)
+            assert text.strip() == what_is_read(tokenizer, words), (text, words)
         own = example.words >= 0
         assert [labels[k] for k in example.targets[own]] == [row['tags'][w] for w in example.words[own]]
 
@@ -276,11 +287,15 @@ def check_questions(rows, tokenizer):
             continue
         answers += 1
         text, start = row['answers'][0]
+        wanted = what_is_read(tokenizer, text)
+        assert len(at) or not wanted
+        if not len(at):
+            continue
         first, last = example.words[at[0], 0], example.words[at[-1], 1]
         piece = row['context'][first:last]
         decoded = tokenizer.decode(example.tokens[at[0]:at[-1] + 1])
-        assert text.strip() in piece and tokenizer.normalize(piece.strip()) in decoded
-        inside += piece.strip() != text.strip()
+        assert wanted in what_is_read(tokenizer, piece) and what_is_read(tokenizer, piece) in decoded
+        inside += what_is_read(tokenizer, piece) != wanted
         for k in (at[0], at[-1]):  # both ends are needed
             assert example.words[k, 0] < start + len(text) and example.words[k, 1] > start
     return answers, inside
@@ -290,13 +305,19 @@ def check_questions(rows, tokenizer):
 NFC = Tokenizer(TOKENIZER.pattern, TOKENIZER.ranks, TOKENIZER.specials, TOKENIZER.roles, nfc=True)
 
 
-@pytest.mark.parametrize('tokenizer', [*tokenizers(), NFC])
+# as SmolLM2's
+LACKING = Tokenizer(TOKENIZER.pattern, {token: i for token, i in TOKENIZER.ranks.items()
+                                        if not set(token) & set(test_tokenizer.LACKING)},
+                    TOKENIZER.specials, TOKENIZER.roles)
+
+
+@pytest.mark.parametrize('tokenizer', [*tokenizers(), NFC, LACKING])
 def test_strange_words_align(tokenizer):
-    draw = random.Random(1)
+    draw, strange = random.Random(1), STRANGE + (test_tokenizer.LACKED if tokenizer.lacking else [])
     rows = []
     for k in range(300):
         words = [word for _ in range(draw.randint(1, 12))
-                 for word in [draw.choice(STRANGE + ['plain', 'words'])]]
+                 for word in [draw.choice(strange + ['plain', 'words'])]]
         tags, inside = [], False
         for _ in words:
             tags.append(draw.choice(['O', 'B-X', 'I-X'] if inside else ['O', 'B-X']))
@@ -305,7 +326,7 @@ def test_strange_words_align(tokenizer):
     check_tagging(rows, ('O', 'B-X', 'I-X'), tokenizer)
     rows = []
     for k in range(300):
-        words = draw.choices(STRANGE, k=10)
+        words = draw.choices(strange, k=10)
         context, start = ' '.join(words), len(' '.join(words[:4])) + 1
         rows.append({'id': str(k), 'question': 'What?\n', 'context': context,
                      'answers': [(' '.join(words[4:6]), start)], 'candidates': []})
@@ -313,7 +334,7 @@ def test_strange_words_align(tokenizer):
 
 
 @pytest.mark.skipif(not REAL.exists(), reason='no shared data')
-@pytest.mark.parametrize('tokenizer', tokenizers())
+@pytest.mark.parametrize('tokenizer', [*tokenizers(), LACKING])
 def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
     rows, labels = tasks.load(task('uner', data=str(REAL / 'uner_en'), tags='tags'))
     for split in tasks.SPLITS:
@@ -330,17 +351,20 @@ def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
 def test_answers_are_read_from_the_text_as_it_was():
     """Where a tokenizer composes e and its accent, characters still count in the text it was given."""
     context = 'un cafe\u0301 a\u0323\u0307x \u1100\u1161\u11a8 fin'
-    assert [context[a:b] for a, b in zip(questions.original_places(context, NFC),
-                                         questions.original_places(context, NFC)[1:])] == [
+    assert [context[a:b] for a, b in zip(original_places(context, NFC.normalize),
+                                         original_places(context, NFC.normalize)[1:])] == [
         *'un caf', 'e\u0301', ' ', 'a\u0323', '\u0307', 'x', ' ', '\u1100\u1161\u11a8', *' fin']
     # prefixes are 1, 2, 1, 2 long in normal form
-    assert questions.original_places('l\u0304\u0323x', NFC).tolist() == [0, 3, 4]
+    assert original_places('l\u0304\u0323x', NFC.normalize).tolist() == [0, 3, 4]
     rows = [{'id': '0', 'question': 'What?\n', 'context': context, 'answers': [('cafe\u0301', 3)],
              'candidates': []}]
     examples, _ = tasks.kind_of(task('docs_qa')).examples(rows, (), NFC, 100)
     at = np.flatnonzero(examples[0].targets == 1)
     assert context[examples[0].words[at[0], 0]:examples[0].words[at[-1], 1]] == 'cafe\u0301'
     assert examples[0].words[-2, 1] == len(context)
+    # NFC makes two characters of one: both are read from it
+    assert NFC.normalize('\u0958') == '\u0915\u093c'
+    assert NFC.encode_with_offsets('\u0958')[1].tolist() == [[0, 1]] * 6
 
 
 def test_truncation_is_counted():

@@ -3,17 +3,25 @@ import json
 import random
 import unicodedata
 
+import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import ROOT, SHARED, texts
-from nanoencoder.tokenizer import LLAMA3_PATTERN, Tokenizer, load_tokenizer
+from data import in_order
+from nanoencoder import prepare
+from nanoencoder.tokenizer import LLAMA3_PATTERN, Tokenizer, byte_alphabet, load_tokenizer
 
 LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 NEEDS_LLAMA3 = pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
 QWEN_PATTERN = LLAMA3_PATTERN.replace(r'\p{N}{1,3}', r'\p{N}')
 BYTE_LEVEL = dict(add_prefix_space=False, use_regex=False)
+# SmolLM2's vocabulary has no token for these bytes
+LACKING = bytes.fromhex('04 06 13 14 16 1D C0 C1 F1 F2 F5 F6 F7 F8 F9 FA FB FC FD FE FF')
+LACKED = ['\x04', '\x06\x13', '\x14', '\x16 ', '\x1d\n', '!\x04!', 'the\x1dre', '\U00050000',
+          'x\U000a0000', '.\x13..']
+ALPHABET = {byte: character for character, byte in byte_alphabet().items()}
 STYLES = {  # as in these models' tokenizer.json: what stands before the merges, and the special tokens
     'llama-3': ([pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
                  pre_tokenizers.ByteLevel(**BYTE_LEVEL)], None,
@@ -22,9 +30,12 @@ STYLES = {  # as in these models' tokenizer.json: what stands before the merges,
              normalizers.NFC(), ['<|endoftext|>', '<|im_start|>', '<|im_end|>']),
     'gpt-2': ([pre_tokenizers.ByteLevel(add_prefix_space=False)], None, ['<|endoftext|>']),
     'smollm': ([pre_tokenizers.Digits(individual_digits=True),
-                pre_tokenizers.ByteLevel(add_prefix_space=False)], None,
-               ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>']),
+                 pre_tokenizers.ByteLevel(add_prefix_space=False)], None,
+                ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>']),
+    'modernbert': ([pre_tokenizers.ByteLevel(add_prefix_space=False)], normalizers.NFC(),
+                   ['<|padding|>', '<|endoftext|>', '[UNK]', '[CLS]', '[SEP]', '[PAD]', '[MASK]']),
 }
+LACKING_STYLES = 'smollm', 'modernbert'
 
 
 def huggingface(style, folder, vocab_size=2_000):
@@ -34,9 +45,11 @@ def huggingface(style, folder, vocab_size=2_000):
     made.pre_tokenizer = pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
     if normalizer:
         made.normalizer = normalizer
-    made.train_from_iterator(texts() + sample_texts(500, seed=9), trainers.BpeTrainer(
-        vocab_size=vocab_size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=specials,
-        show_progress=False))
+    lacking = LACKING if style in LACKING_STYLES else b''
+    alphabet = [character for byte, character in ALPHABET.items() if byte not in lacking]
+    read = [text for text in texts() + sample_texts(500, seed=9) if not set(text.encode()) & set(lacking)]
+    made.train_from_iterator(read, trainers.BpeTrainer(
+        vocab_size=vocab_size, initial_alphabet=alphabet, special_tokens=specials, show_progress=False))
     made.save(str(folder / 'tokenizer.json'))
     (folder / 'tokenizer_config.json').write_text(json.dumps({'eos_token': specials[-1]
                                                               if style == 'llama-3' else '<|endoftext|>'}))
@@ -44,7 +57,7 @@ def huggingface(style, folder, vocab_size=2_000):
     return made
 
 
-def sample_texts(count, seed=0):
+def sample_texts(count, seed=0, more=()):
     """Random mixtures of English, code, numbers, emoji, CJK, combining marks, spaces, special strings."""
     random_ = random.Random(seed)
     pieces = ['the', ' The', 'word', "don't", "WE'LL", 'naïve', 'e\u0301', 'Å', 'Å', 'def f(x):',
@@ -54,7 +67,7 @@ def sample_texts(count, seed=0):
               'ру', 'العربية', '🙂', '👩\u200d👩\u200d👧', '\u200b', '\xa0', '\u3000',
               '\x00', '\x07', '\x7f', '\ufeff', '\u0323\u0307',
               'a\u0323\u0307', '\u0d3b\u0301', '"', "'", '...', '!?', '\\', '<|endoftext|>', '<|mask|>',
-              '<|im_end|>', '_', '-', '\U0010ffff']
+              '<|im_end|>', '_', '-', '\U0010ffff', *more]
     made = []
     for _ in range(count):
         parts = random_.choices(pieces, k=random_.randint(1, 30))
@@ -76,15 +89,20 @@ def same_ids(ours, theirs, samples):
 def test_ids_are_those_of_hugging_face(style, tmp_path):
     """On 20,000 texts and on very long words, spaces, digits; special strings are text to both."""
     theirs = huggingface(style, tmp_path)
-    ours = load_tokenizer(str(tmp_path))
-    same_ids(ours, theirs, sample_texts(20_000))
+    ours, lacks = load_tokenizer(str(tmp_path)), style in LACKING_STYLES
+    assert ours.lacking == (LACKING if lacks else b'')
+    samples = sample_texts(20_000, more=LACKED if lacks else ())
+    assert lacks == (sum(map(ours.drops, samples)) > 5_000)
+    same_ids(ours, theirs, samples)
     most = 10 ** 6  # a million spaces are too much for tiktoken
     same_ids(ours, theirs, ['word' * (most // 4), 'a' * most, ' ' * 1_200_000 + 'x', '\n' * most, '7' * most,
                             '東' * (most // 3)])
     ours.save(tmp_path)  # and out again, as a plain Split
     again = HuggingFace.from_file(str(tmp_path / 'tokenizer.json'))
     again.encode_special_tokens = True
-    same_ids(ours, again, sample_texts(3_000, seed=1))
+    same_ids(ours, again, sample_texts(3_000, seed=1, more=LACKED if lacks else ()))
+    ours = load_tokenizer(str(tmp_path))  # read from what we wrote
+    same_ids(ours, theirs, samples[:1_000])
     assert load_tokenizer(str(tmp_path)).fingerprint() == ours.fingerprint()
     assert {token: again.token_to_id(token)
             for token in ours.specials} == ours.specials  # low ids, too, and the mask
@@ -119,6 +137,50 @@ def test_nfc_is_that_of_hugging_face_on_every_character():
         assert ours.normalize(text) == theirs.normalize_str(text), ascii(text)
 
 
+def test_a_piece_that_is_a_token_is_taken_whole_before_its_bytes_are_dropped(tmp_path):
+    """With ignore_merges; wxyz and 04 b c are tokens that no merge makes."""
+    characters = [character for byte, character in ALPHABET.items() if byte != 4]
+    vocab = {token: i for i, token in enumerate([*characters, 'ab', '!!', 'wxyz', ALPHABET[4] + 'bc'])}
+    theirs = HuggingFace(models.BPE(vocab, [('a', 'b'), ('!', '!')], ignore_merges=True))
+    theirs.pre_tokenizer = pre_tokenizers.Sequence(STYLES['llama-3'][0])
+    theirs.add_special_tokens(['<|endoftext|>'])
+    theirs.save(str(tmp_path / 'tokenizer.json'))
+    ours, (w, b) = load_tokenizer(str(tmp_path)), (vocab['w'], vocab['b'])
+    assert ours.encode('wxyz').tolist() == [vocab['wxyz']]
+    assert ours.encode('\x04wxyz').tolist() == [w, w + 1, w + 2, w + 3]
+    assert ours.encode('\x04bc\x04ab').tolist() == [vocab['wxyz'] + 1, vocab['ab']]
+    assert ours.encode('!\x04!').tolist() == [vocab['!!']]  # neighbours merge across
+    ids, offsets = ours.encode_with_offsets(' \x04bc!\x04! \x04bc\x04\x04ab')
+    assert ids.tolist() == [vocab['Ġ'], b, b + 1, vocab['!!'], vocab['Ġ'], b, b + 1, vocab['ab']]
+    assert offsets[[1, 2, 3, 5, 6, 7]].tolist() == [[2, 3], [3, 4], [4, 7], [9, 10], [10, 11], [13, 15]]
+    same_ids(ours, theirs, ['wxyz', '\x04wxyz', '\x04bc\x04ab', '!\x04!', '\x04',
+                            ' \x04bc!\x04! \x04bc\x04\x04ab'])
+
+
+def test_a_corpus_has_the_ids_of_texts_whose_bytes_the_vocabulary_lacks(tmp_path):
+    theirs = huggingface('smollm', tmp_path, vocab_size=500)
+    samples = [text.replace('\r\n', '\n').lstrip('\ufeff') for text in sample_texts(400, more=LACKED)]
+    (tmp_path / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in samples))
+    prepare.prepare(prepare.Settings(source='folder', path=str(tmp_path / 'texts.jsonl'), val_permille=100,
+                                     tokenizer=str(tmp_path), out=str(tmp_path / 'out')), in_order)
+    stream = np.concatenate([np.load(path) for path in sorted((tmp_path / 'out').glob('tokens_*.npy'))])
+    expected = [encoding.ids for encoding in theirs.encode_batch(
+        [text for text in samples if not prepare.held_out(text, 100)])]
+    assert stream.tolist() == [i for ids in expected for i in [*ids, theirs.token_to_id('<|endoftext|>')]]
+
+
+@pytest.mark.parametrize('steps', [[], [{'type': 'NFC'}]])
+def test_a_sequence_of_one_normalizer_or_none(steps, tmp_path):
+    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
+    spec['normalizer'] = {'type': 'Sequence', 'normalizers': steps}
+    (tmp_path / 'tokenizer.json').write_text(json.dumps(spec))
+    theirs = HuggingFace.from_file(str(tmp_path / 'tokenizer.json'))
+    theirs.encode_special_tokens = True
+    ours = load_tokenizer(str(tmp_path))
+    assert ours.nfc == bool(steps)
+    same_ids(ours, theirs, sample_texts(300))
+
+
 def test_special_tokens_in_text_are_characters():
     tokenizer = load_tokenizer(DOCS_TOKENIZER)
     ids = tokenizer.encode('a <|mask|> b <|end_of_text|>')
@@ -148,7 +210,7 @@ def split(pattern):
 
 @pytest.mark.parametrize('change, part', [
     (lambda spec: spec.update(normalizer={'type': 'NFD'}), 'normalizer NFD'),
-    (lambda spec: spec.update(normalizer={'type': 'Sequence', 'normalizers': [{'type': 'NFC'}]}),
+    (lambda spec: spec.update(normalizer={'type': 'Sequence', 'normalizers': [{'type': 'NFC'}] * 2}),
      'normalizer Sequence'),
     (lambda spec: spec['model'].update(type='Unigram'), 'Unigram'),
     (lambda spec: spec['model'].update(byte_fallback=True),
@@ -165,7 +227,9 @@ def split(pattern):
     (lambda spec: spec.update(pre_tokenizer=split(r'\p{N}{1,3}| ?\p{L}+')), 'leaves out some characters'),
     (lambda spec: spec['model']['merges'].reverse(), 'order of merges'),
     (lambda spec: spec['model']['merges'].pop(500), 'not what its merges make'),
-    (lambda spec: spec['model']['vocab'].pop('Ġ'), 'lacks some of the 256 bytes'),
+    (lambda spec: spec['model']['vocab'].pop('Ġ'), "lacks some of the printable ASCII bytes: b' '"),
+    (lambda spec: spec['model'].update(unk_token='a') or spec['model']['vocab'].pop(ALPHABET[4]),
+     "unk_token 'a' stands for bytes that its vocabulary lacks"),
     (lambda spec: spec['model']['vocab'].update({'東': 3}), 'no character of a byte-level vocabulary'),
     (lambda spec: spec['model']['vocab'].update({'the': 'x'}), 'not a whole number'),
     (lambda spec: spec['model']['vocab'].update({'the': 10 ** 7}), 'from 0 to 9,999,999'),
@@ -217,6 +281,36 @@ def test_saved_tokenizer_gives_the_same_ids_in_transformers(name, tmp_path):
     assert theirs.encode('of it') == [*ours.encode('of it'), ours.ids['eos']]
     again = load_tokenizer(tmp_path)
     assert again.fingerprint() == ours.fingerprint() and again.ids == ours.ids
+
+
+def test_offsets_saved_and_ours_are_of_the_words_without_spaces(tmp_path):
+    """Hugging Face strips spaces alone, we any white space; eos has no characters."""
+    ours = load_tokenizer(DOCS_TOKENIZER)
+    ours.save(tmp_path, append_eos=True)
+    theirs = HuggingFace.from_file(str(tmp_path / 'tokenizer.json'))
+    assert theirs.encode('the array  of').offsets == [(0, 3), (4, 9), (10, 10), (11, 13), (0, 0)]
+    for text in sample_texts(1_000):
+        text = text.replace('<|', '<_')
+        ids, offsets = ours.encode_with_offsets(text)
+        encoding = theirs.encode(text)
+        assert encoding.ids == [*ids, ours.ids['eos']]
+        for (a, b), (first, last) in zip(encoding.offsets, offsets.tolist()):
+            assert not text[a:b].startswith(' ') and text[a:b].strip() == text[first:last], (text, a, b)
+            assert first == last or a <= first < last <= b
+
+
+def test_tokens_that_are_not_special_stay_so(tmp_path):
+    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
+    spec['added_tokens'].append({'id': 4096, 'content': '<think>', 'special': False})
+    (tmp_path / 'tokenizer.json').write_text(json.dumps(spec | {'added_tokens': [
+        dict(single_word=False, lstrip=False, rstrip=False, normalized=False) | token
+        for token in spec['added_tokens']]}))
+    load_tokenizer(str(tmp_path)).save(tmp_path)
+    theirs = HuggingFace.from_file(str(tmp_path / 'tokenizer.json'))
+    special = {token.content: token.special for token in theirs.get_added_tokens_decoder().values()}
+    assert special.pop('<think>') is False and all(special.values())
+    assert theirs.decode(theirs.encode('a<think><|mask|>').ids) == 'a<think>'
+    assert load_tokenizer(str(tmp_path)).ordinary == {'<think>'}
 
 
 # of tiktoken's gpt2 and cl100k_base, whose vocabularies would be downloads

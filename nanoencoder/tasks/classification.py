@@ -7,7 +7,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import nn
 
-from nanoencoder.tasks.kind import Example, Export, Kind, mean_pool, unit_vectors, with_eos
+from nanoencoder.tasks.kind import Example, Export, Kind, framed, mean_pool, room, unit_vectors
 from nanoencoder.tasks.task import SCORED, fill, get, terms
 
 
@@ -16,18 +16,21 @@ class Classification(Kind):
     labelled_by = 'label'
 
     def make_row(self, row, labels, where):
-        columns = [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
         label = labels.name(get(row, self.task.label, where, object), where)
         return {'text': fill(self.task.template, row, where), 'label': label,
-                'fields': [str(row[name]) for name in columns]}
+                'fields': [str(row[name]) for name in self.columns()]}
+
+    def columns(self):
+        """The names of the template's columns, in its order."""
+        return [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
 
     def examples(self, rows, labels, tokenizer, max_length):
         examples, lost = [], Counter()
         for k, row in enumerate(rows):
             tokens = tokenizer.encode(row['text'])
-            lost['texts'] += len(tokens) >= max_length
+            lost['texts'] += len(tokens) > room(tokenizer, max_length)
             target = np.array([labels.index(row['label'])])
-            examples.append(Example(with_eos(tokens, tokenizer, max_length), target, k))
+            examples.append(Example(framed(tokens, tokenizer, max_length), target, k))
         return examples, +lost
 
     def head(self, hidden_size, labels):
@@ -48,8 +51,11 @@ class Classification(Kind):
         if sizes.qk_norm:
             raise ValueError('save_model: transformers has no classifier of mean-pooled tokens with norms of '
                              'q and k (Qwen3); leave it out (predictions are written all the same)')
-        return Export('ForSequenceClassification', 'text-classification',
-                      "pipeline('text-classification', '<this folder>')", repr(self.task.template), labels)
+        template, columns = repr(self.task.template), dict.fromkeys(self.columns(), '...')
+        use = "pipeline('text-classification', '<this folder>')"
+        if len(columns) > 1:  # how they become the one string that it reads
+            use += f'({template}.format_map({columns}))'
+        return Export('ForSequenceClassification', 'text-classification', use, template, labels)
 
 
 class PooledClassifier(nn.Module):

@@ -9,12 +9,11 @@ import importlib.metadata
 import json
 import re
 import sys
-import time
 import zlib
 from pathlib import Path
 
 from nanoencoder import docs
-from nanoencoder.durable import expect, locked, whole_folder
+from nanoencoder.durable import expect, in_turn, whole_folder
 
 QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
 
@@ -192,15 +191,11 @@ def embedded_files(cache, dataset, documents=docs.documents):
     key = hashlib.sha256('\n'.join(versions).encode() + Path(docs.__file__).read_bytes()).hexdigest()[:12]
     folder = Path(cache) / f'docs-{key}'
     folder.parent.mkdir(parents=True, exist_ok=True)
-    while not folder.exists():
-        try:
-            with locked(folder.parent, f'.{folder.name}.lock'):
-                if not folder.exists():
-                    print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}',
-                          file=sys.stderr)
-                    write_tasks(folder, docs.tasks(documents()))
-        except BlockingIOError:
-            time.sleep(0.2)
+    if not folder.exists():
+        with in_turn(folder.parent, f'.{folder.name}.lock'):
+            if not folder.exists():
+                print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
+                write_tasks(folder, docs.tasks(documents()))
     if not (folder / dataset).is_dir():
         names = ', '.join(sorted(path.name for path in folder.iterdir()))
         raise ValueError(f'dataset: the embedded tasks are {names}, not {dataset!r}')

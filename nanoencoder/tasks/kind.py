@@ -13,8 +13,8 @@ NO_LABEL = -100   # the target of a token that has none
 
 
 class Example(NamedTuple):
-    """A text as the model reads it. Arrays are as long as `tokens`, which end with eos."""
-    tokens: np.ndarray           # (n,) int64
+    """A text as the model reads it. Arrays are as long as `tokens`."""
+    tokens: np.ndarray           # (n,) int64, special ones around the text's: ours end with eos
     targets: np.ndarray = None   # SC (1,): the label; TC, QA (n,): a label at each token, or NO_LABEL
     row: int = 0                 # index of the row it was made of
     words: np.ndarray = None     # TC: the word of each token, or -1. QA: (n, 2) characters [first, last + 1)
@@ -116,16 +116,22 @@ class Kind:
 
 # ---------------------------------------------------------------------------------------------- tokens, heads
 
-def with_eos(tokens, tokenizer, max_length):
-    """At most max_length - 1 tokens, then eos."""
-    return np.append(tokens[:max_length - 1], tokenizer.ids['eos']).astype(np.int64)
+def room(tokenizer, max_length):
+    """How many of a text's tokens the model reads, beside the special ones around them."""
+    return max_length - sum(map(len, tokenizer.around))
 
 
-def byte_spans(tokens, tokenizer):
-    """(n, 2): the bytes [first, last + 1) that each token stands for."""
-    lengths = [len(tokenizer.encoding.decode_single_token_bytes(int(token))) for token in tokens]
-    stops = np.cumsum(lengths, dtype=np.int64)
-    return np.stack([np.append(0, stops[:-1]), stops], 1) if len(tokens) else np.zeros((0, 2), np.int64)
+def framed(values, tokenizer, max_length, fill=None):
+    """A text's tokens (n,), cut to the room there is, the special ones around them: int64, ours end with eos.
+
+    fill  stands in the special tokens' places where the values (n, ...) are not tokens but belong to some
+    """
+    before, behind = tokenizer.around
+    values = np.asarray(values, np.int64)[:room(tokenizer, max_length)]
+    if fill is None:
+        return np.array([*before, *values, *behind], np.int64)
+    widths = [(len(before), len(behind))] + [(0, 0)] * (values.ndim - 1)
+    return np.pad(values, widths, constant_values=fill)
 
 
 class TokenClassifier(nn.Module):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans
+from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, framed, room
 from nanoencoder.tasks.task import SCORED, fill, get, terms
 
 LONGEST = 30   # tokens of a span
@@ -52,24 +52,25 @@ class Questions(Kind):
         """
         examples, lost = [], Counter()
         for k, row in enumerate(rows):
-            question, tokens = tokenizer.encode(row['question']), tokenizer.encode(row['context'])
+            question = tokenizer.encode(row['question'])
+            tokens, characters = tokenizer.encode_with_offsets(row['context'])
             lost['questions'] += len(question) >= max(1, max_length // 2)
             question = question[:max(0, max_length // 2 - 1)]
-            characters = character_spans(tokens, tokenizer, row['context'])
             text, start = row['answers'][0] if row['answers'] else ('', 0)
             inside = (characters[:, 0] < start + len(text)) & (characters[:, 1] > start)
-            room = max_length - len(question) - 1
-            step = max(1, room - min(self.task.overlap, room // 2))
-            starts = range(0, max(0, len(tokens) - room) + step, step)
-            windows = [slice(start, start + room) for start in starts]
+            size = room(tokenizer, max_length) - len(question)
+            step = max(1, size - min(self.task.overlap, size // 2))
+            starts = range(0, max(0, len(tokens) - size) + step, step)
+            windows = [slice(start, start + size) for start in starts]
             complete = [bool(inside.any() and inside[window].sum() == inside.sum()) for window in windows]
-            around = len(question), 1
+            before = [(len(question), 0), (0, 0)]
             for window, is_complete in zip(windows, complete):
                 targets = inside[window] & (is_complete or self.task.qa_head == 'tag')
-                examples.append(Example(
-                    np.array([*question, *tokens[window], tokenizer.ids['eos']], np.int64),
-                    np.pad(targets.astype(np.int64), around, constant_values=NO_LABEL), k,
-                    np.pad(characters[window], (around, (0, 0)), constant_values=-1)))
+                targets = np.pad(targets.astype(np.int64), before[:1], constant_values=NO_LABEL)
+                places = np.pad(characters[window], before, constant_values=-1)
+                examples.append(Example(framed([*question, *tokens[window]], tokenizer, max_length),
+                                        framed(targets, tokenizer, max_length, NO_LABEL), k,
+                                        framed(places, tokenizer, max_length, -1)))
             lost['texts'] += len(windows) > 1
             lost['windows'] += len(windows) - 1
             lost['answers'] += bool(row['answers']) and not any(complete)
@@ -154,40 +155,10 @@ def likeliest_sentence(row):
     return max(re.split(r'(?<=[.!?])\s+', row['context']), key=lambda text: len(asked & {*terms(text)}))
 
 
-# ----------------------------------------------------------------------------------- characters of the tokens
-
-def character_spans(tokens, tokenizer, text):
-    """(n, 2): the characters [first, last + 1) of each token, without the white space around them."""
-    bytes_of, original, text = byte_spans(tokens, tokenizer), text, tokenizer.normalize(text)
-    lengths = [len(character.encode('utf-8', 'replace')) for character in text]
-    character_of = np.append(np.repeat(np.arange(len(text)), lengths), len(text))  # of each byte
-    spans = np.empty((len(tokens), 2), np.int64)
-    for k, (first, last) in enumerate(bytes_of.tolist()):
-        start = int(character_of[first])
-        piece = text[start:character_of[last - 1] + 1]
-        start += len(piece) - len(piece.lstrip())
-        spans[k] = start, start + len(piece.strip())
-    return spans if text == original else original_places(original, tokenizer)[spans]
-
-
-def original_places(text, tokenizer):
-    """Where in the text each character of its normalised form begins, and where the last one ends.
-
-    Word by word, for nothing composes across white space; a character made of several begins with the first.
-    """
-    places, start = [], 0
-    for part in re.findall(r'\s+|\S+', text):
-        lengths = [len(tokenizer.normalize(part[:k])) for k in range(len(part) + 1)]  # falls at a mark
-        places += [start + max(k for k, length in enumerate(lengths) if length <= j)
-                   for j in range(lengths[-1])]
-        start += len(part)
-    return np.array([*places, len(text)])
-
-
 # ----------------------------------------------------------------------------------------- losses and answers
 
 def span_loss(output, batch):
-    """Cross-entropies of start and end over the context's tokens and eos, which stands for no answer."""
+    """Cross-entropies of start and end over the context's tokens and the last, eos: no answer."""
     starts, loss = np.cumsum([0] + [len(example.tokens) for example in batch]), 0
     for example, first, last in zip(batch, starts, starts[1:]):
         answer = np.flatnonzero(example.targets == 1)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from nanoencoder.tasks.files import id_of
-from nanoencoder.tasks.kind import Example, Export, Kind, unit_vectors, with_eos
+from nanoencoder.tasks.kind import Example, Export, Kind, framed, room, unit_vectors
 from nanoencoder.tasks.task import SCORED, embedded, fill, get, no_column, read_table, terms
 
 SIDES = ('query', 'positive')     # of a training pair
@@ -51,8 +51,8 @@ class Retrieval(Kind):
         texts, beyond = {}, {}
         for text in set().union(*parts.values()):
             tokens = tokenizer.encode(text)
-            beyond[text] = max(0, len(tokens) + 1 - max_length)
-            texts[text] = with_eos(tokens, tokenizer, max_length)
+            beyond[text] = max(0, len(tokens) - room(tokenizer, max_length))
+            texts[text] = framed(tokens, tokenizer, max_length)
         positives = defaultdict(set)
         for row in rows['train']:
             positives[row['query']].add(row['positive'])

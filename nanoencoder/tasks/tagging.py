@@ -1,12 +1,13 @@
 """TC, token classification: each word of a sentence has a tag, O, B-TYPE or I-TYPE."""
 import re
+import string
 import sys
 from collections import Counter, defaultdict
 
 import numpy as np
 
 from nanoencoder.metrics import entities
-from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, byte_spans, with_eos
+from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, framed, room
 from nanoencoder.tasks.task import SCORED, get
 
 
@@ -44,15 +45,16 @@ class Tagging(Kind):
         examples, lost = [], Counter()
         for k, row in enumerate(rows):
             tokens, word_of = words_of_tokens(row['words'], tokenizer)
-            read = word_of[:max_length - 1]
+            read = word_of[:room(tokenizer, max_length)]
             if len(read) < len(word_of):
                 reached = max(read, default=-1) + 1
                 lost['texts'] += 1
                 lost['words'] += len(row['words']) - reached
                 lost['entities'] += sum(stop > reached for _, _, stop in entities(row['tags']))
             targets = [labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read]
-            tokens = with_eos(tokens, tokenizer, max_length)
-            examples.append(Example(tokens, np.array([*targets, NO_LABEL]), k, np.array([*read, -1])))
+            examples.append(Example(framed(tokens, tokenizer, max_length),
+                                    framed(targets, tokenizer, max_length, NO_LABEL), k,
+                                    framed(read, tokenizer, max_length, -1)))
         return examples, +lost
 
     def head(self, hidden_size, labels):
@@ -74,26 +76,23 @@ class Tagging(Kind):
         return {'word-lookup': word_lookup(rows['train']), 'known-words': word_lookup(rows['train'], False)}
 
     def export(self, labels, sizes):
-        return Export('ForTokenClassification', 'token-classification',
-                      "pipeline('token-classification', '<this folder>')", 'words joined by a space', labels)
+        return Export('ForTokenClassification', 'token-classification',  # without 'first', parts of words
+                      "pipeline('token-classification', '<this folder>', aggregation_strategy='first')",
+                      'words joined by a space', labels)
 
 
 def words_of_tokens(words, tokenizer):
-    """(tokens, the word of each, or -1): that of its first byte that is no space. A space joins words."""
-    words = [tokenizer.normalize(word) for word in words]
-    text = ' '.join(words)
-    content = text.encode('utf-8', 'replace')
-    tokens = tokenizer.encode(text)
-    owner, place = np.full(len(content) + 1, -1), 0
-    for w, word in enumerate(words):
-        length = len(word.encode('utf-8', 'replace'))
-        owner[place:place + length] = w
-        place += length + 1
-    word_of = []
-    for first, last in byte_spans(tokens, tokenizer).tolist():
-        own = owner[first:last]
-        word_of.append(int(own[own >= 0][0]) if (own >= 0).any() and content[first:last].strip() else -1)
-    return tokens, word_of
+    """(tokens, the word of each, or -1): that of its first character but spaces. A space joins words."""
+    tokens, offsets = tokenizer.encode_with_offsets(' '.join(words))
+    owner = np.array([-1 if character in string.whitespace else w
+                      for w, word in enumerate(words) for character in word + ' '])
+    first, last = offsets.T
+    # a no-break space or the like is its word's: of a token that is white space alone, the first behind the
+    # token before, or the character that the two share
+    blank = [k for k, character in enumerate(' '.join(words)) if character.isspace() and owner[k] >= 0]
+    blank = np.array([*blank, len(owner) - 1])
+    inside = blank[np.searchsorted(blank, np.minimum(np.append(0, last[:-1]), last - 1))]
+    return tokens, np.where(first < last, owner[first], np.where(inside < last, owner[inside], -1)).tolist()
 
 
 def tags_of(row, example, logits, labels):

@@ -1,0 +1,323 @@
+"""Other people's encoders: transformers' own tokens, states and scores; our exports as peers; bad input."""
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import load_file, save_file
+
+import finetune
+from conftest import ROOT, one_line_error, run_script, texts
+from nanoencoder import peers, tasks
+from nanoencoder.tasks import questions, tagging
+from test_finetune import TOKENIZER, checkpoint, merge, new, random_model, settings, toy  # noqa: F401
+
+ROWS = 900     # embeddings, a few more than tokens
+COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+              num_attention_heads=4, max_position_embeddings=130)
+FAMILIES = {
+    'bert': transformers.BertConfig(**COMMON), 'roberta': transformers.RobertaConfig(**COMMON),
+    'deberta-v2': transformers.DebertaV2Config(relative_attention=True, pos_att_type=['p2c', 'c2p'], **COMMON),
+    'modernbert': transformers.ModernBertConfig(local_attention=16, global_attn_every_n_layers=2, **COMMON)}
+TRAINED = {'bert': transformers.BertTokenizer, 'roberta': transformers.RobertaTokenizer,
+           'deberta-v2': transformers.DebertaV2Tokenizer}
+TEXTS = ['', 'a', ' The  number of arrays ', 'e\u0301t\xe9 \u6771\u4eac \U0001f642 na\xefve\u00a0x\tand\nlines',
+         'the array of floats ' * 20, 'Rome, Paris']
+
+
+def byte_level():
+    """A tokenizer of ModernBERT's kind: runs of spaces are tokens, and not special."""
+    core = tokenizers.Tokenizer(tokenizers.models.BPE())
+    core.normalizer = tokenizers.normalizers.NFC()
+    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = tokenizers.decoders.ByteLevel()
+    roles = {f'{name}_token': f'[{name.upper()}]' for name in ('unk', 'cls', 'sep', 'pad', 'mask')}
+    core.train_from_iterator(texts()[:60], tokenizers.trainers.BpeTrainer(
+        vocab_size=800, special_tokens=[*roles.values()],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    core.add_tokens(['  ', '    '])
+    core.post_processor = tokenizers.processors.TemplateProcessing(
+        single='[CLS] $A [SEP]', special_tokens=[(t, core.token_to_id(t)) for t in ('[CLS]', '[SEP]')])
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=core, **roles)
+
+
+@pytest.fixture(scope='session')
+def folders(tmp_path_factory):
+    """{family: a folder of random weights}, all made by transformers."""
+    made = tmp_path_factory.mktemp('peers')
+    for family, config in FAMILIES.items():
+        trained = TRAINED[family]().train_new_from_iterator(texts()[:60], 800) if family in TRAINED else byte_level()
+        config.pad_token_id = trained.pad_token_id
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            transformers.AutoModel.from_config(config).save_pretrained(made / family)
+        trained.save_pretrained(made / family)
+    return {family: made / family for family in FAMILIES}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+def opened(folder):
+    return peers.open_peer(str(folder), folder)
+
+
+def judged(folder):
+    """transformers' own model and tokenizer."""
+    return (transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval(),
+            transformers.AutoTokenizer.from_pretrained(folder))
+
+
+# -------------------------------------------------------------------------------------- tokens, states, scores
+
+def test_tokens_and_states_are_transformers(family, folders):
+    """Ids with the special tokens around them; states of a ragged flat row against a padded batch."""
+    peer, (model, tokenizer) = opened(folders[family]), judged(folders[family])
+    ours, (before, behind) = peer.tokenizer(), peer.tokenizer().around
+    assert peer.context == (129 - tokenizer.pad_token_id if family == 'roberta' else 130)
+    assert len(before) == len(behind) == 1
+    arrays = [[*before, *ours.encode(text), *behind] for text in TEXTS]
+    assert arrays == tokenizer(TEXTS)['input_ids']
+    batch = tokenizer.pad({'input_ids': arrays}, return_tensors='pt')
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state[batch['attention_mask'].bool()]
+        flat, lengths = torch.tensor(sum(arrays, [])), [*map(len, arrays)]
+        torch.testing.assert_close(peer.model().train()(flat, lengths), expected, atol=1e-5, rtol=0)
+        peer.model()(torch.ones(peer.context, dtype=torch.long), [peer.context])
+
+
+def test_offsets_are_places_in_the_text(family, folders):
+    """Each token's characters, white space left off, against the word that transformers says it is of."""
+    tokenizer, theirs = opened(folders[family]).tokenizer(), judged(folders[family])[1]
+    for text in TEXTS + texts()[:40]:
+        ids, offsets = tokenizer.encode_with_offsets(text)
+        assert ids.shape == (len(offsets),) and offsets.shape == (len(ids), 2)
+        pieces = [text[first:last] for first, last in offsets.tolist()]
+        assert all(piece == piece.strip() for piece in pieces)
+        covered = np.zeros(len(text), bool)
+        for first, last in offsets.tolist():
+            covered[first:last] = True
+        lost = [character for character, seen in zip(text, covered) if not seen and not character.isspace()]
+        assert set(lost) <= {'\u0301'}, (family, lost)  # BERT strips accents
+        places = theirs(text, add_special_tokens=False, return_offsets_mapping=True)['offset_mapping']
+        assert pieces == [text[first:last].strip() for first, last in places]
+
+
+def test_nothing_in_a_text_is_special_and_nothing_is_cut_or_padded(family, folders, tmp_path):
+    plain = opened(folders[family]).tokenizer()
+    mask = plain.backend.id_to_token(plain.ids['mask'])
+    assert plain.ids['mask'] not in plain.encode(f'a {mask} b')
+    plain.encode('\ud800 \udc00')
+    shutil.copytree(folders[family], tmp_path / 'padded')
+    spec = tokenizers.Tokenizer.from_file(str(tmp_path / 'padded/tokenizer.json'))
+    spec.enable_truncation(5)
+    spec.enable_padding(length=5)
+    spec.save(str(tmp_path / 'padded/tokenizer.json'))
+    padded = opened(tmp_path / 'padded').tokenizer()
+    assert padded.around == plain.around and padded.fingerprint() == plain.fingerprint()
+    assert all((padded.encode(text) == plain.encode(text)).all() for text in TEXTS)
+
+
+def test_every_entity_and_answer_has_its_tokens(family, folders, toy):
+    """Of the texts of the toy tasks, and of words that a tokenizer splits, joins or changes."""
+    tokenizer = opened(folders[family]).tokenizer()
+    odd = ['na\xefve', '(\u6771\u4eac)', 'e\u0301t\xe9', 'don\'t', '3.14', '\U0001f642', 'Rome', '\u2026',
+           'A.B', '"']
+    _, word_of = tagging.words_of_tokens(odd, tokenizer)
+    assert set(word_of) - {-1} == set(range(len(odd)))
+    context = f'x {" ".join(odd)}\n\ty'
+    row = {'question': 'Which? ', 'context': context, 'candidates': []}
+    kind = tasks.kind_of(tasks.Task(kind='QA', dataset='d', source='x', template='{question} {context}'))
+    for word in odd:
+        answer = word, context.index(word)
+        (example,), lost = kind.examples([row | {'answers': [answer]}], (), tokenizer, 128)
+        logits = np.stack([-example.targets, example.targets], 1).astype(float)
+        read = questions.answer_of(row, [(example, logits)], 'tag', never_empty=True)
+        assert read == word
+
+
+@pytest.mark.parametrize('kind', tasks.KINDS)
+def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folders, toy, tmp_path):
+    """After a few steps of ours: the trained model in transformers, its states and the head by hand."""
+    cfg = settings(toy, folders[family], kind, tmp_path, steps=3)
+    cfg, base, (data,) = finetune.prepare(cfg)
+    before = [p.clone() for p in base.transformer.parameters()]
+    encoder, _ = finetune.fit(cfg, base, data)
+    assert all(torch.equal(p, q) for p, q in zip(before, base.transformer.parameters()))
+    model, tokenizer = judged(folders[family])
+    model.load_state_dict(encoder.model.theirs.state_dict())
+    examples = data.examples['texts' if kind == 'IR' else 'test'][:24]
+    batch = tokenizer.pad({'input_ids': [example.tokens.tolist() for example in examples]},
+                          return_tensors='pt')
+    mask = batch['attention_mask'].bool()
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state
+        mean = torch.stack([row[kept].mean(0) for row, kept in zip(states, mask)])
+        if kind == 'SC':
+            expected = encoder.head.classifier(F.gelu(encoder.head.dense(mean)))
+        elif kind == 'IR':
+            expected = F.normalize(mean, dim=1)
+        else:
+            expected = torch.cat([encoder.head.classifier(row[kept]) for row, kept in zip(states, mask)])
+    outputs = finetune.outputs(cfg, base.world, encoder, examples, tasks.kind_of(cfg).per_token)
+    ours = np.concatenate(outputs) if tasks.kind_of(cfg).per_token else np.stack(outputs)
+    assert np.abs(ours - expected.numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize('kind, family', [*zip(tasks.KINDS, FAMILIES)])
+def test_a_word_that_decides_is_learnt(kind, family, folders, toy, tmp_path):
+    """From the command line, each kind with another family."""
+    result = run_script('finetune.py', *merge(
+        toy[kind], f'--model={folders[family]}', f'--predictions={tmp_path}/p', '--steps=0', '--lr=1e-2',
+        '--batch_size=4', '--epochs=2'))
+    assert result.returncode == 0, result.stderr
+    score = float(result.stdout.split(' validation ')[1].split(';')[0].split()[-1])
+    assert score > {'SC': 80, 'TC': 80, 'QA': 60, 'IR': 60}[kind], result.stdout
+    about = json.loads((tmp_path / f'p/{family}/{kind}/toy/lr1e-02_sd0/run.json').read_text())
+    assert about['checkpoint'] == opened(folders[family]).digest() and about['pretraining'] is None
+    assert about['sizes']['config']['model_type'] == family
+
+
+@pytest.mark.parametrize('kind', ['SC', 'TC', 'IR'])
+def test_a_frozen_peer_is_probed(kind, folders, toy, tmp_path):
+    for name, more in (('modernbert', []), ('untrained', ['--untrained'])):
+        result = run_script('finetune.py', *toy[kind], f'--predictions={tmp_path}/p', '--probe',
+                            f'--model={folders["modernbert"]}', *more)
+        assert result.returncode == 0, result.stderr
+        score = float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1])
+        assert score > (60 if kind != 'IR' else 10), result.stdout
+        assert (tmp_path / f'p/{name}-probe/{kind}/toy/lr0e+00_sd0/test.jsonl.gz').exists()
+
+
+# -------------------------------------------------------------------------------- our own, opened as a peer's
+
+@pytest.mark.parametrize('kind', tasks.KINDS)
+@pytest.mark.parametrize('lr', [1e-4, 1e-3])
+def test_ours_and_its_export_as_a_peer_learn_alike(kind, lr, toy, tmp_path, monkeypatch):
+    """The same tokens, outputs, losses and predictions, by our own transformer and by transformers' EuroBERT."""
+    folder = random_model(tmp_path / 'random', tie_word_embeddings=False)
+    TOKENIZER.save(folder, append_eos=True)
+    outputs, logs, predictions = [], [], []
+    for opening in (None, lambda cfg: peers.open_peer(cfg.model, folder)):
+        if opening:
+            monkeypatch.setattr(finetune, 'open_encoder', opening)
+        cfg, base, (data,) = finetune.prepare(settings(toy, folder, kind, tmp_path, epochs=9, lr=lr))
+        assert isinstance(base.transformer, peers.Transformer) == bool(opening)
+        part = data.examples['texts' if kind == 'IR' else 'validation']
+        per_token = tasks.kind_of(cfg).per_token
+        outputs.append(np.concatenate(finetune.outputs(cfg, base.world, new(cfg, base, data, 0), part,
+                                                       per_token), axis=None))
+        encoder, log = finetune.fit(cfg, base, data)
+        logs.append([line['loss'] for line in log])
+        rows = finetune.predict(cfg, base.world, encoder, data)
+        predictions.append([row['docs'][0] if kind == 'IR' else row['pred']
+                            for split in rows.values() for row in split])
+    assert np.abs(outputs[0] - outputs[1]).max() < 1e-5 and outputs[0].std() > 1e-3
+    assert len(logs[0]) == 30 and logs[0] == pytest.approx(logs[1], rel=1e-3) and logs[0][-1] < logs[0][0]
+    equal = np.mean([ours == theirs for ours, theirs in zip(*predictions)])
+    assert equal >= 0.995, equal
+
+
+def test_weights_in_bf16_leave_the_rotation_alone(folders, toy, tmp_path):
+    cfg, base, _ = finetune.prepare(settings(toy, folders['modernbert'], 'SC', tmp_path, weights='bf16'))
+    encoder = finetune.new_encoder(cfg, base, lambda states, lengths: states)
+    assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
+    buffers = [(buffer, base.transformer.get_buffer(name)) for name, buffer in encoder.model.named_buffers()
+               if buffer.is_floating_point()]
+    assert buffers and all(torch.equal(ours, before) for ours, before in buffers)
+    assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
+
+
+# --------------------------------------------------------------------------------------------------- bad input
+
+def rewrite(**changes):
+    def change(folder):
+        path = folder / 'config.json'
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return change
+
+
+def not_finite(folder):
+    tensors = load_file(folder / 'model.safetensors')
+    tensors['encoder.layer.0.attention.self.query.weight'][0, 0] = float('nan')
+    save_file(tensors, folder / 'model.safetensors', {'format': 'pt'})
+
+
+def without_a_layer(folder):
+    tensors = load_file(folder / 'model.safetensors')
+    save_file({name: tensor for name, tensor in tensors.items() if '.1.' not in name},
+              folder / 'model.safetensors', {'format': 'pt'})
+
+
+def a_decoder(folder):
+    sizes = dict(vocab_size=ROWS, n_embd=32, n_layer=1, n_head=2)
+    transformers.GPT2Model(transformers.GPT2Config(**sizes)).save_pretrained(folder)
+
+
+def without_post_processor(folder):
+    for path, names in ((folder / 'tokenizer.json', {'post_processor'}),
+                        (folder / 'tokenizer_config.json', {'cls_token', 'sep_token'})):
+        path.write_text(json.dumps(json.loads(path.read_text()) | dict.fromkeys(names)))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {'tokenizer_class': 'PreTrainedTokenizerFast'}))
+
+
+def a_picture_encoder(folder):
+    sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=8,
+                 patch_size=4)
+    transformers.ViTModel(transformers.ViTConfig(**sizes)).save_pretrained(folder)
+
+
+def an_encoder_decoder(folder):
+    sizes = dict(vocab_size=ROWS, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    transformers.T5Model(transformers.T5Config(**sizes)).save_pretrained(folder)
+
+
+BAD = {
+    'unknown': (rewrite(model_type='nobert'), [], "model_type 'nobert' is not known to transformers"),
+    'remote code': (rewrite(model_type='nobert', auto_map={'AutoModel': 'evil.Model'}), [],
+                    "'nobert' needs code from its repository, which is not run"),
+    'slow tokenizer': (lambda folder: (folder / 'tokenizer.json').unlink(), [], 'has no fast tokenizer'),
+    'context': (lambda folder: None, ['--max_length=131'], 'max_length 131: the model reads 2 to 130'),
+    'nan': (not_finite, [], r'bert: encoder.layer.0.attention.self.query.weight holds values that are not fi'),
+    'a layer less': (without_a_layer, [], 'missing weight encoder.layer.1'),
+    'shapes': (rewrite(hidden_size=64), [], 'size mismatch|mismatched|shape'),
+    'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
+               'pytorch_model.bin is a pickle'),
+    'damaged': (lambda folder: (folder / 'model.safetensors').write_bytes(b'x' * 99), [],
+                'cannot open it: .*header too large'),
+    'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [],
+                  'cannot open it: KeyError'),
+    'no special tokens': (without_post_processor, [], 'puts no special token behind a text'),
+    'a picture': (a_picture_encoder, [], 'is not an encoder of text alone'),
+    'vocabulary': (lambda folder: shutil.copy(ROOT / 'configs/corpora/docs/tokenizer.json', folder), [],
+                   r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
+    'decoder': (a_decoder, [], 'is causal'), 'decoder of its own kind': (rewrite(is_decoder=True), [], 'is causal'),
+    'both': (an_encoder_decoder, [], 'is not an encoder of text alone'),
+    'save_model': (lambda folder: None, ['--save_model'], 'save_model is for'),
+    'causal': (lambda folder: None, ['--causal'], 'causal is for'),
+    'layers': (lambda folder: None, ['--layers=1'], 'layers is for'),
+    'recompute': (lambda folder: None, ['--recompute'], 'recompute is for')}
+
+
+@pytest.mark.parametrize('fault', BAD)
+def test_bad_input_gets_one_line(fault, folders, toy, tmp_path):
+    change, more, words = BAD[fault]
+    shutil.copytree(folders['bert'], tmp_path / 'bert')
+    change(tmp_path / 'bert')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/bert', *more), words)
+
+
+def test_without_transformers_only_ours_open(folders, toy, checkpoint, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(sys.modules, 'transformers', None)
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={folders["bert"]}'),
+                   r'transformers: pip install "\.\[peers\]"')
+    result = run_script('finetune.py', *merge(toy['SC'], f'--model={checkpoint}', '--steps=1',
+                                              f'--predictions={tmp_path}/p'))
+    assert result.returncode == 0, result.stderr
