@@ -56,7 +56,7 @@ def install(folder):
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith('ERROR: ')]
         raise ValueError(f'the packages of tests/real.txt cannot be had; pip says: {(errors or ["?"])[-1]}')
-    return f'{folder}: as in tests/real.txt'
+    yield f'{folder}: as in tests/real.txt'
 
 
 NAMES = {'token_embd': 'embed_tokens', 'output_norm': 'norm', 'attn_norm': 'input_layernorm',
@@ -94,7 +94,7 @@ def convert(packages, folder):
         write_json(temporary / 'config.json', config | {f'{role}_token_id': i for role, i in ids.items()})
         write_tensors(temporary / 'model.safetensors', tensors, {'format': 'pt'})
         write_tokenizer(temporary, said, ids)
-    return f'{folder}: {sum(tensor.numel() for tensor in tensors.values()):,} parameters'
+    yield f'{folder}: {sum(tensor.numel() for tensor in tensors.values()):,} parameters'
 
 
 def write_tokenizer(folder, said, ids):
@@ -119,24 +119,24 @@ def write_tokenizer(folder, said, ids):
 # ---------------------------------------------------------------------------------------------- the judges
 
 def judge_vocabulary(folder):
-    """Ids as the tokenizers library gives them; every entity and answer of the embedded tasks in its place."""
+    """Ids as the tokenizers library gives them, every entity and answer of the tasks in its place."""
     from test_tasks import check_questions, check_tagging, task, tasks
     from test_tokenizer import LACKED, LACKING, HuggingFace, sample_texts, same_ids
     ours, theirs = open_checkpoint(folder).tokenizer(), HuggingFace.from_file(str(folder / 'tokenizer.json'))
     theirs.encode_special_tokens = True    # a literal <|im_end|> is text
     assert ours.lacking == LACKING, 'the vocabulary of the tests lacks what the real one does'
+    yield f'{len(LACKING)} bytes have no token: {LACKING.hex(" ").upper()}'
     rows, labels = tasks.load(task('docs_tc'))
     questions, _ = tasks.load(task('docs_qa'))
     texts = [' '.join(row['words']) for row in rows['train']] + [row['context'] for row in questions['train']]
     same_ids(ours, theirs, random.Random(0).sample(texts, 10_000) + sample_texts(10_000, more=LACKED))
+    yield '20,000 texts, half of them with such bytes, have the ids of the tokenizers library'
     for split in tasks.SPLITS:
         check_tagging(rows[split], labels, ours)
         check_questions(questions[split], ours)
     entities = sum(tag[0] == 'B' for split in rows.values() for row in split for tag in row['tags'])
     answers = sum(bool(row['answers']) for split in questions.values() for row in split)
-    return (f'{len(LACKING)} bytes have no token: {LACKING.hex(" ").upper()}\n'
-            '20,000 texts, half of them with such bytes, have the ids of the tokenizers library\n'
-            f'{entities:,} entities and {answers:,} answers are where they should be')
+    yield f'{entities:,} entities and {answers:,} answers are where they should be'
 
 
 @torch.no_grad()
@@ -150,13 +150,11 @@ def judge_logits(folder, causal, text):
     ours = ours.logits(ours.hidden_states(tokens, [len(tokens)], causal=causal))
     expected = theirs(tokens[None]).logits[0]
     worst = (ours[:, :expected.shape[1]] - expected).abs().max().item()
-    lines = [f'{type(theirs).__name__}: logits of {len(tokens)} tokens differ by at most {worst:.1e}']
-    if not worst <= 1e-3:
-        raise ValueError(lines[0])
+    yield f'{type(theirs).__name__}: logits of {len(tokens)} tokens differ by at most {worst:.1e}'
+    assert worst <= 1e-3
     for prompt in PROMPTS if causal else ():
         ids = theirs.generate(**tokenizer(prompt, return_tensors='pt'), max_new_tokens=24, do_sample=False)
-        lines.append(repr(tokenizer.decode(ids[0])))
-    return '\n'.join(lines)
+        yield repr(tokenizer.decode(ids[0]))
 
 
 def losses(corpus, models):
@@ -164,11 +162,11 @@ def losses(corpus, models):
     cfg = pretrain.Settings(name='losses', phases=(('mlm', 1), ('mntp', 1)), warmup_steps=0, decay_steps=0,
                             context=128, rows_per_step=4, micro_rows=0, val_rows=64)
     corpus, world = Corpus(corpus), World(0, 1, torch.device('cpu'), 'fp32')
-    lines = [f'{"":<28} {"CLM":>6} {"MLM":>6} {"MNTP":>6}']
+    yield f'{"":<20} {"CLM":>6} {"MLM":>6} {"MNTP":>6}'
     for name, folder in models.items():
         values = pretrain.validate(open_checkpoint(folder).model(), corpus, cfg, world)
-        lines.append(' '.join([f'{name:<28}', *(f'{value:>6.3f}' for value in values.values())]))
-    return '\n'.join([*lines, f'{"token frequencies":<28}' + f' {corpus.meta["unigram_loss"]:>6.3f}' * 3])
+        yield ' '.join([f'{name:<20}', *(f'{value:>6.3f}' for value in values.values())])
+    yield f'{"token frequencies":<20}' + f' {corpus.meta["unigram_loss"]:>6.3f}' * 3
 
 
 # ----------------------------------------------------------------------------------------------- the steps
@@ -180,11 +178,11 @@ def thin(folder, most):
     lines = (source / 'train.jsonl').read_bytes().splitlines(keepends=True)
     lines = lines[::-(-len(lines) // most)]
     (folder / 'train.jsonl').write_bytes(b''.join(lines))
-    return f'{folder}: {len(lines):,} rows'
+    yield f'{folder}: {len(lines):,} rows'
 
 
 def plan(cfg):
-    """{what a step is called: a function that returns what to tell, or the words of a command}, in order."""
+    """{what a step is called: a function whose lines are told, or the words of a command}, in order."""
     out = Path(cfg.out)
     packages, decoder, corpus, predictions = (out / name for name in (
         'packages', 'smollm2-135m-instruct', 'corpus', 'predictions'))
@@ -226,16 +224,15 @@ def plan(cfg):
 
 
 def run(command):
-    """What a script of ours prints, which is shown meanwhile."""
-    lines = []
-    with subprocess.Popen([sys.executable, *command], env=ENVIRONMENT, stdout=subprocess.PIPE,
-                          text=True) as process:
-        for line in process.stdout:
-            print(line, end='', flush=True)
-            lines.append(line)
-    if process.returncode:
-        raise ValueError(f'{" ".join(command[:2])} failed; start this again to go on')
-    return ''.join(lines).strip()
+    """The lines that one of our scripts prints."""
+    command = [sys.executable, *map(str, command)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    try:
+        yield from map(str.rstrip, process.stdout)
+    finally:
+        failed = process.wait()    # on Ctrl-C, too, a pretraining saves
+    if failed:
+        raise ValueError(f'{command[1]} failed; start this again to go on')
 
 
 def main():
@@ -243,21 +240,20 @@ def main():
     os.chdir(ROOT)
     path, steps = Path(cfg.out, 'steps.json'), plan(cfg)
     path.parent.mkdir(parents=True, exist_ok=True)
-    done = read_json(path) if path.exists() else {}
-    if done.setdefault('settings', dataclasses.asdict(cfg)) != dataclasses.asdict(cfg):
+    done = read_json(path) if path.exists() else {'settings': dataclasses.asdict(cfg)}
+    if done['settings'] != dataclasses.asdict(cfg):
         raise ValueError(f'{path}: was begun with {done["settings"]}; take another --out')
     for number, (title, work) in enumerate(steps.items(), 1):
         print(f'\n[{number} of {len(steps)}] {title}', flush=True)
-        if title in done:
-            print(done[title]['said'])
-            continue
-        began = time.monotonic()
-        said = run(list(map(str, work))) if isinstance(work, list) else work()
-        print('' if isinstance(work, list) else f'{said}\n', end=f'({duration(time.monotonic() - began)})\n')
-        done[title] = {'seconds': round(time.monotonic() - began, 1), 'said': said}
-        write_json(path, done)
-    total = sum(done[title]['seconds'] for title in steps)
-    print(f'\n{duration(total)} in all; {path} holds what was said')
+        began, said = time.monotonic(), []
+        for line in done[title]['said'] if title in done else run(work) if type(work) is list else work():
+            print(line, flush=True)
+            said.append(line)
+        if title not in done:
+            done[title] = {'seconds': round(time.monotonic() - began, 1), 'said': said}
+            write_json(path, done)
+        print(f'({duration(done[title]["seconds"])})')
+    print(f'\n{duration(sum(done[title]["seconds"] for title in steps))} in all; {path} holds what was said')
 
 
 if __name__ == '__main__':

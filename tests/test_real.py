@@ -14,8 +14,8 @@ def test_a_step_that_is_done_is_not_done_again(tmp_path, monkeypatch, capsys):
     import real
     counts, out = [], str(tmp_path / 'real')
     monkeypatch.setattr(real, 'plan', lambda cfg: {
-        'one': lambda: str(counts.append('one')), 'two': ['-c', 'print("of a command")'],
-        'three': lambda: open(tmp_path / 'go').read()})
+        'one': lambda: [counts.append('one')], 'two': ['-c', 'print("of a command")'],
+        'three': lambda: open(tmp_path / 'go').read().split()})
     monkeypatch.setattr('sys.argv', ['real.py', f'--out={out}'])
     for attempt in range(3):
         try:
@@ -25,4 +25,4 @@ def test_a_step_that_is_done_is_not_done_again(tmp_path, monkeypatch, capsys):
             (tmp_path / 'go').write_text('gone')
     said = capsys.readouterr().out
     assert counts == ['one'] and said.count('of a command') == 3 and said.count('gone') == 2
-    assert real.read_json(tmp_path / 'real/steps.json')['two']['said'] == 'of a command'
+    assert real.read_json(tmp_path / 'real/steps.json')['two']['said'] == ['of a command']
