@@ -78,7 +78,8 @@ def write(path, folders, problems):
     the one before."""
     rows = {(row['folder'], int(row['step'])): row for row in read_csv(path, COLUMNS)}
     for folder in folders:
-        if Path(folder, 'log.jsonl').exists() and not Path(folder, 'log.jsonl').stat().st_size:
+        log = Path(folder, 'log.jsonl')
+        if log.exists() and b'\n' not in log.read_bytes():
             continue    # has just begun
         try:
             rows |= {(row['folder'], row['step']): row for row in rows_of(folder)}

