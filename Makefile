@@ -23,7 +23,7 @@ study: .venv/installed
 test: .venv/installed
 	$(RUN) -m pytest -q -m "not slow" tests
 
-# A real decoder, SmolLM2-135M, made an encoder: an hour on two cores, 5 GB in out/real, three packages more.
+# A real decoder, SmolLM2-135M, made an encoder: about an hour on two cores, 5 GB in out/real, three packages more.
 real: .venv/installed
 	$(RUN) tests/real.py
 
