@@ -931,7 +931,7 @@ def test_the_table_of_losses(settings):
     assert '1 clm, then 2 mlm, 4 times' in result.stdout
     assert f'{abs(mlm - both):.3f} nats {"below" if mlm > both else "above"} mlm' in sentences[0]
     one_line_error(run_script('evaluate.py', 'losses', 'absent'), 'no pretraining run there')
-    (run_of(others[0]) / 'log.jsonl').write_text('{"step"')
+    (run_of(others[0]) / 'log.jsonl').write_text('{"step"\n')
     one_line_error(run_script('evaluate.py', 'losses', run_of(others[0])), 'damaged')
 
 
