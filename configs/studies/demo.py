@@ -13,7 +13,7 @@ tasks = """
 *  configs/tasks/docs_ir.py --steps=100
 """
 lrs = (1e-3,)
-finetuning_seeds = 2
+finetuning_seeds = 3
 contrasts = """
 early | better   | 1 clm-1800 -1 mlm-1800       | docs_tc docs_ir
 both  | at_least | 1 clm25-mlm-1800 -1 mlm-1800 | docs_tc docs_ir
