@@ -1,4 +1,4 @@
-# The demo's size: 0.9 M parameters, 3,600 steps in three minutes on two cores. Many small steps are what matters:
+# The demo's size: 0.9 M parameters. Many small steps are what matters:
 # with eight rows a step, an MLM model of this size stays near the frequencies of tokens for as long.
 name = "tiny"
 corpus = "corpora/docs"

@@ -1,5 +1,5 @@
 # The question in miniature, 19 minutes on two cores. 1,800 steps are 0.6 passes over the corpus: the early
-# regime, in which CLM then MLM leads. Twice as long, its lead on code words was gone: docs/paper.md.
+# regime. Twice as long, CLM then MLM's lead on code words was gone; two seeds are few: docs/paper.md.
 corpus = "configs/corpora/docs.py"
 runs = """
 clm-1800        configs/tiny.py --lr=2e-3 --warmup_steps=100 --phases='("clm", 1_800)'
