@@ -58,20 +58,20 @@ def over_seeds(values):
     return mean, mean - half, mean + half
 
 
-def what_decides(distance, seeds, half, seeds_half):
+def what_decides(distance, seeds, half, alone):
     """In words: what would bring the mean's interval to one side of the rule's bound, were the mean right.
 
     distance          from the mean to the bound
-    half, seeds_half  of the interval, and of that over seeds alone; what is left in squares is the instances'
+    half, alone       of the interval, and of that over seeds alone; what is left in squares is the instances'
     """
     from scipy.stats import t
-    spread = seeds_half / t.ppf(0.975, seeds - 1) * math.sqrt(seeds)
-    instances = max(0.0, half ** 2 - seeds_half ** 2)
+    spread = alone / t.ppf(0.975, seeds - 1) * math.sqrt(seeds)
+    instances = max(0.0, half ** 2 - alone ** 2)
     for more in range(seeds + 1, MOST + 1):
         if (t.ppf(0.975, more - 1) * spread) ** 2 / more + instances < distance ** 2:
             return f'about {more} seeds'
     for times in range(2, MOST + 1):
-        if seeds_half ** 2 + instances / times < distance ** 2:
+        if alone ** 2 + instances / times < distance ** 2:
             return f'about {times} times the test instances'
     return f'over {MOST} seeds'
 

@@ -192,7 +192,7 @@ def instances(chosen):
         raise ValueError('the runs that validation and test choose have no seed in common')
     above, below = (np.array([np.concatenate([table[seed][1][name] for table in tables]) for seed in seeds],
                              float) for name in ('numerators', 'denominators'))
-    if not np.isfinite([above, below]).all():
+    if not np.isfinite(above.sum() + below.sum()):
         raise ValueError('a score is not a finite number')
     runs = [tables[0][seed][0] for seed in seeds]
     ids = [table[seeds[0]][1]['ids'] for table in tables]
