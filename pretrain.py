@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -23,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from data import OBJECTIVES, SHORTEST, in_order, objective_at, read_step, validation_batches
 from model import Model, Sizes, initial_weight, parameter_groups
 from nanoencoder import cost, huggingface
-from nanoencoder.checkpoint import copy_into, read_moments, save_checkpoint
+from nanoencoder.checkpoint import Saver, copy_into, read_moments
 from nanoencoder.log import open_log, own_folder
 from nanoencoder.origin import find_origin, inherited, open_corpus
 from nanoencoder.processes import check_rows, processes, stop_signals
@@ -134,11 +133,12 @@ def build(cfg, world):
         model = Model(cfg.model)
     model.model.recompute = cfg.recompute
     if world.size > 1 and cfg.parallel == 'fsdp':
-        mesh = dist.init_device_mesh(world.device.type, (world.size,))
+        mesh = world.mesh()
         for part in (*model.model.layers, model):
             fully_shard(part, mesh=mesh)
     model.to_empty(device=world.device)
     if cfg.compile:
+        torch._dynamo.config.optimize_ddp = False  # it would cut what is compiled at DDP's buckets
         model.compile_layers()
     wrapped = model
     if world.size > 1 and cfg.parallel == 'ddp':
@@ -258,7 +258,8 @@ def train(cfg, tracker=''):
     def due(every):
         return done == total or (every and done % every == 0)
 
-    with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, own_folder(cfg, world) as run:
+    with (processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, own_folder(cfg, world) as run,
+          Saver(world) as saver):
         check_rows(cfg, world.size)
         corpus = open_corpus(cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
@@ -276,14 +277,14 @@ def train(cfg, tracker=''):
             if validating or saving or due(cfg.log_every):
                 lines = log.read()  # waits for the device; raises FloatingPointError
                 log.write(lines, validate(wrapped, corpus, cfg, world) if validating else {})
+            saver.check()
             if saving:
-                state |= {'step': done, 'seconds': log.seconds()}
-                save_checkpoint(run, model, optimizer, state, corpus, cfg, world)
+                saver.save(run, model, optimizer, state | {'step': done, 'seconds': log.seconds()}, corpus, cfg)
                 log.restart_clock()
             if stopping:
                 break
-        if world.rank == 0:
-            print(f'{run}: {"done" if done == total else "stopped"} at step {done:,}')
+    if world.rank == 0:
+        print(f'{run}: {"done" if done == total else "stopped"} at step {done:,}')
 
 
 def main():
@@ -291,9 +292,8 @@ def main():
     if actions.world_size != 1 and not actions.dry_run:
         raise ValueError('--world_size belongs to --dry_run; torchrun starts the processes of a run')
     if actions.dry_run:
-        cost.dry_run(cfg, actions.world_size)
-    else:
-        train(cfg, actions.tracker)
+        return cost.dry_run(cfg, actions.world_size)
+    train(cfg, actions.tracker)
 
 
 if __name__ == '__main__':

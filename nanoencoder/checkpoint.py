@@ -1,12 +1,12 @@
 """A run's checkpoints: Hugging Face folders with AdamW's moments and the state beside the weights. No pickle.
 
 A checkpoint exists complete or not at all, opens under DDP, FSDP and in any number of processes, and gives
-back the same bits. Tensors are gathered and read one at a time.
+back the same bits. Tensors are gathered and read one at a time; while they are written, training goes on.
 """
-import contextlib
 import json
 import math
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -28,17 +28,18 @@ def copy_into(tensor, whole):
     """Copy a whole CPU tensor into a tensor that may be one process's shard."""
     whole = whole.to(tensor.device, tensor.dtype)
     if isinstance(tensor, DTensor):
-        whole = distribute_tensor(whole, tensor.device_mesh, tensor.placements)
+        mesh, placements = tensor.device_mesh, tensor.placements
+        whole = distribute_tensor(whole, mesh, placements, src_data_rank=None)  # each process has read it
     tensor.copy_(whole)
 
 
 def gather(tensors, rank):
-    """{name: whole CPU tensor} on rank 0, of tensors that may be sharded; other ranks hold one at a time."""
+    """{name: copy on the CPU} on rank 0, of tensors that may be sharded; other ranks hold one at a time."""
     gathered = {}
     for name, tensor in tensors.items():
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if rank == 0:
-            gathered[name] = whole.detach().cpu()
+            gathered[name] = whole.detach().to('cpu', copy=True)
     return gathered
 
 
@@ -61,14 +62,13 @@ def read_moments(model, optimizer, folder, step):
         copy_into(tensors[name], whole)
 
 
-def check_finite(run, model, optimizer, step, world):
+def check_finite(model, optimizer, step, world):
     """FloatingPointError, in every process, if a weight or a moment in any of them is not finite."""
     tensors = [*model.parameters(), *moments(model, optimizer).values()]
     shards = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
     largest = torch.nn.utils.get_total_norm([shard for shard in shards if shard.numel()], math.inf)
     if world.sum([int(not largest.isfinite())])[0]:
-        raise FloatingPointError(f'step {step}: its update made weights or moments that are not finite; '
-                                 f'{huggingface.last_good(run)}')
+        raise FloatingPointError(f'step {step}: its update made weights or moments that are not finite')
 
 
 def fixed(cfg, corpus, world):
@@ -77,38 +77,64 @@ def fixed(cfg, corpus, world):
     return json.loads(json.dumps(numbers | {'corpus fingerprint': corpus.meta['fingerprint']}))
 
 
-def save_checkpoint(run, model, optimizer, state, corpus, cfg, world):
-    """Write <run>/<step>/ complete or not at all, then remove checkpoints too many. Every process calls this.
+class Saver:
+    """Saves a run's checkpoints: a thread of rank 0 writes the copy of one while the next steps are trained.
 
-    state holds what KEPT names; the rest of state.json follows from the settings. FloatingPointError, and no
-    checkpoint, if a weight or a moment is not finite.
+    The run lasts until the last is written. What stops the thread stops the run, at `check` or at the end.
     """
-    step, folder = state['step'], run / str(state['step'])
-    check_finite(run, model, optimizer, step, world)
-    state = {name: state[name] for name in KEPT} | {
-        'flops': flops_until(cfg, step), 'processes': world.size, 'fixed': fixed(cfg, corpus, world),
-        'settings': flat(cfg)}
-    with whole_folder(folder) if world.rank == 0 else contextlib.nullcontext() as temporary:
-        weights = gather(dict(model.named_parameters()), world.rank)
-        if world.rank == 0:
-            ids = {role: corpus.meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
-            last = objective_at(step - 1, cfg)
-            huggingface.save(temporary, model.sizes, cfg.context, ids, weights, objective=last)
-        del weights
-        remembered = gather(moments(model, optimizer), world.rank)
-        if world.rank == 0:
-            huggingface.write_tensors(temporary / 'optimizer.safetensors', remembered)
-            for name in TOKENIZER_FILES:
-                shutil.copyfile(corpus.folder / name, temporary / name)
-            state['sha256'] = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-            write_json(temporary / 'state.json', state | {'digest': huggingface.digest_of(state)})
-            write_card(temporary, model, state, corpus, cfg)  # for people to edit: has no sha256
-    if world.rank == 0:
-        prune(run, cfg)
-    world.barrier()
+
+    def __init__(self, world):
+        self.world, self.thread, self.writing = world, ThreadPoolExecutor(1), None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, error, *_):
+        self.thread.shutdown()  # waits
+        if not error:
+            self.check()
+            self.world.barrier()
+
+    def check(self, wait=False):
+        """Raise what stopped the thread."""
+        if self.writing and (wait or self.writing.done()):
+            self.writing = self.writing.result()  # None
+
+    def save(self, run, model, optimizer, state, corpus, cfg):
+        """Copy weights and moments to rank 0's CPU; its thread writes <run>/<step>/. All processes call it.
+
+        state holds what KEPT names; the rest of state.json follows from the settings. FloatingPointError, and
+        no checkpoint, if a weight or a moment is not finite.
+        """
+        self.check(wait=True)
+        check_finite(model, optimizer, state['step'], self.world)
+        weights = gather(dict(model.named_parameters()), self.world.rank)
+        remembered = gather(moments(model, optimizer), self.world.rank)
+        state = {name: state[name] for name in KEPT} | {
+            'flops': flops_until(cfg, state['step']), 'processes': self.world.size,
+            'fixed': fixed(cfg, corpus, self.world), 'settings': flat(cfg)}
+        if self.world.rank == 0:
+            parts = model.sizes, weights, remembered, state
+            self.writing = self.thread.submit(write, run, *parts, corpus, cfg)
 
 
-def write_card(folder, model, state, corpus, cfg):
+def write(run, sizes, weights, remembered, state, corpus, cfg):
+    """Write <run>/<step>/ complete or not at all, then remove checkpoints too many."""
+    step = state['step']
+    ids = {role: corpus.meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
+    with whole_folder(run / str(step)) as folder:
+        huggingface.save(folder, sizes, cfg.context, ids, weights, objective=objective_at(step - 1, cfg))
+        huggingface.write_tensors(folder / 'optimizer.safetensors', remembered)
+        for name in TOKENIZER_FILES:
+            shutil.copyfile(corpus.folder / name, folder / name)
+        state['sha256'] = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+        write_json(folder / 'state.json', state | {'digest': huggingface.digest_of(state)})
+        parameters = sum(weight.numel() for weight in weights.values())
+        write_card(folder, parameters, state, corpus, cfg)  # for people to edit: has no sha256
+    prune(run, cfg)
+
+
+def write_card(folder, parameters, state, corpus, cfg):
     """README.md, a model card."""
     done, data, last = state['step'], corpus.meta['settings'], objective_at(state['step'] - 1, cfg)
     kinds = [kind for kind, _ in cfg.phases]
@@ -124,7 +150,6 @@ def write_card(folder, model, state, corpus, cfg):
     what = 'A bidirectional encoder'
     if all(OBJECTIVES[kind].causal for kind in kinds):
         what = 'A transformer trained causally, which opens as a bidirectional encoder'
-    parameters = sum(p.numel() for p in model.parameters())
     huggingface.write_card(
         folder, title=f'{cfg.name}, step {done:,} of {cfg.total_steps:,}',
         about=f'{what} of\n{parameters:,} parameters, trained with nanoEncoder.',

@@ -20,8 +20,10 @@ PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
     'NVIDIA A100 80GB PCIe': 312e12, 'NVIDIA GeForce RTX 4090': 165e12}
 PEAK = PEAKS['NVIDIA H200']
 UTILISATION = 0.4    # of the peak: assumed
-INSIDE = 300e9       # bytes/s a GPU sends over NVLink in a node of 8: assumed, two thirds of the datasheet
-BETWEEN = 45e9       # and between nodes with 400 Gb/s a GPU: assumed, nine tenths
+NODE = 8             # GPUs
+# bytes/s through a ring: inside a node over NVLink, two thirds of the datasheet's; between nodes, which all
+# eight GPUs of a node send through at once, three quarters of 8 x 400 Gb/s; assumed
+RING = 300e9
 
 
 # ---------------------------------------------------------------------------------------------- operations
@@ -108,23 +110,28 @@ def memory_gib(cfg, gpus, weights):
     # FSDP gathers the ends whole; their gradients are whole until shared, with several micro-batches all are
     ends = end_weights(sizes)
     whole = 4 * ends + 4 * (weights if micro_batches(cfg, gpus) > 1 else ends)
-    memory = {'ddp': 18 * weights, 'fsdp': 16 * weights / gpus + whole, 'activations': micro * activations,
-              'loss': loss}
+    memory = {'ddp': 18 * weights, 'fsdp': 16 * weights / min(gpus, NODE) + whole,
+              'activations': micro * activations, 'loss': loss}
     return {name: value / 2 ** 30 for name, value in memory.items()}
 
 
 def gigabytes_sent(cfg, gpus, weights):
-    """{'ddp', 'fsdp': (GB that a GPU sends in a step, those with no arithmetic beside them)}, in fp32.
+    """{'ddp', 'fsdp': (GB that go through a ring in a step, those with no arithmetic beside them)}, in fp32.
 
-    By rings, which send (n - 1) / n of a buffer to gather it or to reduce and scatter it, twice that to
-    reduce it everywhere. DDP reduces all gradients once; the embedding's comes last. FSDP gathers a layer for
-    the forward and for the backward pass of each micro-batch, the ends once for both, before the first layer;
-    the last micro-batch reduces and scatters all gradients, those of the ends last.
+    A ring of n sends (n - 1) / n of a buffer to gather it or to reduce and scatter it, twice that to reduce
+    it everywhere. DDP reduces all gradients once; the embedding's comes last. FSDP, inside a node, gathers a
+    layer for the forward and for the backward pass of each micro-batch, the ends once for both, before the
+    first layer; the last micro-batch reduces and scatters all gradients, those of the ends last. Between
+    nodes each GPU then reduces its shard: eight rings at once, together as one of all weights.
     """
-    m, ring, ends = micro_batches(cfg, gpus), 4 * (gpus - 1) / gpus / 1e9, end_weights(cfg.model)
-    layers = weights - ends
-    return {'ddp': (2 * weights * ring, 2 * cfg.model.vocab_size * cfg.model.hidden_size * ring),
-            'fsdp': ((layers * (2 * m + 1) + ends * (m + 1)) * ring, ends * (m + 1) * ring)}
+    def ring(n):
+        return 4 * (n - 1) / n / 1e9
+    m, ends, inside = micro_batches(cfg, gpus), end_weights(cfg.model), ring(min(gpus, NODE))
+    layers, between = weights - ends, 2 * ring(max(1, gpus / NODE))
+    embedding = cfg.model.vocab_size * cfg.model.hidden_size
+    return {'ddp': (2 * weights * ring(gpus), 2 * embedding * ring(gpus)),
+            'fsdp': ((layers * (2 * m + 1) + ends * (m + 1)) * inside + weights * between,
+                     ends * ((m + 1) * inside + between))}
 
 
 def efficiency(cfg, gpus, weights, flops):
@@ -134,11 +141,10 @@ def efficiency(cfg, gpus, weights, flops):
     it, FSDP's behind everything. Latency, stragglers and the network's own congestion are not counted.
     """
     compute = flops / gpus / (PEAK * UTILISATION)
-    bandwidth = (INSIDE if gpus <= 8 else BETWEEN) / 1e9
     behind = {'ddp': 2 / 3 * compute / micro_batches(cfg, gpus), 'fsdp': compute}
     shares = {}
     for kind, (sent, alone) in gigabytes_sent(cfg, gpus, weights).items():
-        waiting = alone / bandwidth + max(0.0, (sent - alone) / bandwidth - behind[kind])
+        waiting = alone * 1e9 / RING + max(0.0, (sent - alone) * 1e9 / RING - behind[kind])
         shares[kind] = compute / (compute + waiting)
     return shares
 
@@ -201,9 +207,9 @@ time        {hours:,.1f} GPU-hours of an H100 or H200 at an assumed {UTILISATION
             {waited:,.1f} hours on {world_size}, with what they wait for the network
 rows        {rows:,} a step, {rows // world_size:,} a process
             {rows_at_once(cfg, world_size)} at once
-network     a GPU sends {sent['ddp']:.1f} GB a step (ddp) or {sent['fsdp']:.1f} (fsdp) in fp32
-            at {INSIDE / 1e9:.0f} GB/s inside a node of 8 and {BETWEEN / 1e9:.0f} between nodes GPUs are \
-expected to compute""")
+network     {sent['ddp']:.1f} GB a step (ddp) or {sent['fsdp']:.1f} (fsdp) in fp32 go through a ring; at \
+{RING / 1e9:.0f} GB/s,
+            inside a node of {NODE} and between nodes with 400 Gb/s a GPU, GPUs are expected to compute""")
     for gpus in [gpus for gpus in shares if gpus > 1]:
         divides = '' if rows % gpus == 0 else ' (which would have to divide)'
         print(f'            {shares[gpus]["ddp"]:.0%} (ddp) or {shares[gpus]["fsdp"]:.0%} (fsdp) of the time '
@@ -220,4 +226,5 @@ memory      of a GPU, about, for weights, gradients, AdamW {memory['ddp']:.1f} G
 or {memory['fsdp']:.1f} (fsdp)
             {memory['activations']:.1f} GiB for activations, {memory['loss']:.1f} for the loss: \
 {total:.1f} in all under {cfg.parallel}
+            {checkpoint:.1f} GB of the first machine's for a checkpoint, written while training goes on
 disk        {checkpoint:.1f} GB a checkpoint, {number} at the end: {checkpoint * number:,.0f} GB""")

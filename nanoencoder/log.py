@@ -28,8 +28,8 @@ from nanoencoder.settings import flat
 def own_folder(cfg, world):
     """The run's folder: nothing in it is read before this process, or rank 0 for all, has its lock.
 
-    A start that wrote nothing leaves no folder. An error of the disk, in a save or in the log, names the last
-    good checkpoint.
+    A start that wrote nothing leaves no folder. An error of the disk, in a save or in the log, and a number
+    that is not finite name the last good checkpoint.
     """
     run = Path(cfg.out) / cfg.name
     made = [folder for folder in (run, run.parent) if not folder.exists()]
@@ -46,6 +46,8 @@ def own_folder(cfg, world):
     except OSError as error:
         words = f'{error.strerror or error}; {last_good(run)}'
         raise OSError(error.errno or errno.EIO, words, str(error.filename or run)) from None
+    except FloatingPointError as error:
+        raise FloatingPointError(f'{error}; {last_good(run)}') from None
     finally:
         with contextlib.suppress(OSError):
             for folder in made:
@@ -131,7 +133,7 @@ class Log:
             row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
             raise FloatingPointError(
                 f'step {line["step"]}: {", ".join(f"{name} {x}" for name, x in values.items())}, on rows '
-                f'{row:,} to {row + self.cfg.rows_per_step - 1:,}; {last_good(self.run)}')
+                f'{row:,} to {row + self.cfg.rows_per_step - 1:,}')
 
     def write(self, lines, validation):
         """Have lines that were read on the disk, the last with {name: loss} of a validation behind it."""

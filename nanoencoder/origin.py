@@ -5,6 +5,7 @@ It compares what lies there with the settings and says what to begin with; `star
 import dataclasses
 import json
 import re
+import time
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -56,9 +57,14 @@ def open_corpus(cfg):
 def find_origin(cfg, corpus, world, schedule):
     """The Origin of a run, after what it says has been compared with the settings.
 
+    Rank 0 decides which checkpoint is continued.
+
     schedule  (step, cfg) -> (objective, learning rate), by which a branch is compared with its parent
     """
-    origin = compare_origin(cfg, corpus, world, schedule)
+    own = await_folder(world.of_first(lambda: own_checkpoint(cfg.out, cfg.name)))
+    branch = cfg.branch_from and not own
+    parent = await_folder(world.of_first(lambda: newest_checkpoint(cfg.branch_from) if branch else None))
+    origin = compare_origin(cfg, corpus, world, schedule, own, parent)
     seen = zlib.crc32(json.dumps([origin.folder and origin.folder.name, origin.state]).encode())
     if world.sum([seen])[0] != seen * world.size:
         raise ValueError(f'{cfg.out}: the processes see different checkpoints there, here {origin.folder}: '
@@ -66,18 +72,28 @@ def find_origin(cfg, corpus, world, schedule):
     return origin
 
 
-def compare_origin(cfg, corpus, world, schedule):
+def await_folder(folder, seconds=120):
+    """A checkpoint that rank 0 sees, as soon as this process sees it: other nodes may learn of it later."""
+    deadline = time.monotonic() + seconds
+    while folder and not (folder / 'config.json').exists():
+        if time.monotonic() > deadline:
+            raise ValueError(f'{folder}: rank 0 sees this checkpoint, and this process does not after '
+                             f'{seconds} seconds: it must be on a file system that all nodes share')
+        time.sleep(0.1)
+    return folder
+
+
+def compare_origin(cfg, corpus, world, schedule, own, parent):
     ours, but = fixed(cfg, corpus, world), LARGE if world.rank else ()  # rank 0 compares them for all
-    if folder := own_checkpoint(cfg.out, cfg.name):
-        advice = f'remove {folder} to go on from the checkpoint before it'
-        return resume(folder, read_training(folder, type(cfg), advice, but), cfg, ours)
-    if cfg.branch_from:
-        folder = newest_checkpoint(cfg.branch_from)
-        state = read_training(folder, type(cfg), 'branch from another', but)
-        check_branch(folder, state, cfg, ours, schedule)
-        new = {'seconds': 0.0, 'origin': f'at step {state["step"]:,} of {folder.parent.name}',
+    if own:
+        advice = f'remove {own} to go on from the checkpoint before it'
+        return resume(own, read_training(own, type(cfg), advice, but), cfg, ours)
+    if parent:
+        state = read_training(parent, type(cfg), 'branch from another', but)
+        check_branch(parent, state, cfg, ours, schedule)
+        new = {'seconds': 0.0, 'origin': f'at step {state["step"]:,} of {parent.parent.name}',
                'logged_from': state['step']}
-        return Origin(folder, state | new, f'branched from {folder}')
+        return Origin(parent, state | new, f'branched from {parent}')
     fresh = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights', 'logged_from': 0}
     if not cfg.weights_from:
         return Origin(None, fresh, 'from scratch')

@@ -17,6 +17,7 @@ class World:
     size: int
     device: torch.device
     dtype: str     # bf16 or fp32
+    local: int = 1  # processes of this machine
 
     def sum(self, integers):
         """A list of ints summed over processes. On the CPU, so that no GPU waits for it."""
@@ -33,6 +34,20 @@ class World:
 
     def barrier(self):
         self.sum([0])
+
+    def of_first(self, function):
+        """What a function returns on rank 0, in every process."""
+        values = [function() if self.rank == 0 else None]
+        if self.size > 1:
+            dist.broadcast_object_list(values, device='cpu')
+        return values[0]
+
+    def mesh(self):
+        """Of FSDP: sharded over the GPUs of a node, replicated over nodes (HSDP)."""
+        if 1 < self.local < self.size:
+            return dist.init_device_mesh(self.device.type, (self.size // self.local, self.local),
+                                         mesh_dim_names=('replicate', 'shard'))
+        return dist.init_device_mesh(self.device.type, (self.size,))
 
     def autocast(self):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bf16')
@@ -69,7 +84,7 @@ def processes(device='auto', dtype='auto'):
     if size > 1:
         dist.init_process_group('cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo')
     try:
-        yield World(rank, size, device, dtype)
+        yield World(rank, size, device, dtype, int(os.environ.get('LOCAL_WORLD_SIZE', size)))
     finally:
         if size > 1:
             # gloo's thread needs the GIL, which the teardown holds, to drop its last work: else a deadlock

@@ -1,11 +1,17 @@
 """Under torchrun: train the runs of a JSON list of settings one after the other, in this number of processes.
 
-Beside each run, rank 0 writes the gradient of its first step.
+Beside each run, rank 0 writes the gradient of its first step and, of a compiled one, how many graphs there
+were. A second argument says how many of the processes to take for one node's.
 """
 import json
+import os
 import sys
 import types
+from functools import partial
+from pathlib import Path
 
+import torch
+import torch._dynamo
 import torch.distributed as dist
 from safetensors.torch import save_file
 
@@ -14,11 +20,21 @@ from nanoencoder import processes
 from nanoencoder.checkpoint import gather
 from nanoencoder.settings import build as settings_of
 
+GRAPHS = []  # that torch.compile has traced
+
+
+def compiled(graph, inputs):
+    """A backend for torch.compile that counts, and generates no code."""
+    GRAPHS.append(graph)
+    return graph
+
 
 def main():
     dist.init_process_group('gloo')  # once for all runs: torchrun's store serves one start of a group
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
     processes.time = types.SimpleNamespace(sleep=lambda seconds: None)  # no group is torn down between runs
+    torch.compile = partial(torch.compile, backend=compiled)
+    os.environ |= {'LOCAL_WORLD_SIZE': node for node in sys.argv[2:]}
     build = pretrain.build
     for settings in json.loads(sys.argv[1]):
         cfg = settings_of(pretrain.Settings, settings)
@@ -33,9 +49,12 @@ def main():
             return model, wrapped, optimizer
 
         pretrain.build = watched
+        torch._dynamo.reset()
+        GRAPHS.clear()
         pretrain.train(cfg)
         if seen and seen[0]:
             save_file(seen[0], f'{cfg.out}/{cfg.name}/first_gradient.safetensors')
+            Path(cfg.out, cfg.name, 'graphs.txt').write_text(str(len(GRAPHS)))
 
 
 if __name__ == '__main__':

@@ -2,12 +2,14 @@
 import fcntl
 import hashlib
 import json
+import math
 import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -247,6 +249,53 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, mo
     pretrain.train(cfg)
     assert log_lines(run_of(cfg)) == log_lines(run_of(cfg).with_name('whole'))
     assert weights(run_of(cfg) / '12') == weights(run_of(cfg).with_name('whole') / '12')
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(settings, monkeypatch):
+    """Its writing waits for the third step behind it; the bits are those of the step it is of."""
+    cfg, went_on = settings(save_every=4), threading.Event()
+    pretrain.train(replace(cfg, name='whole'))
+    write, train_step = checkpoint.write, pretrain.train_step
+
+    def waits(*arguments):
+        assert went_on.wait(60)
+        write(*arguments)
+
+    def tells(model, optimizer, batches, count, step, *others):
+        if step == 7:
+            went_on.set()
+        return train_step(model, optimizer, batches, count, step, *others)
+    monkeypatch.setattr(checkpoint, 'write', waits)
+    monkeypatch.setattr(pretrain, 'train_step', tells)
+    pretrain.train(cfg)
+    assert huggingface.saved_steps(run_of(cfg)) == [4, 8, 12]
+    for step in ('4', '8', '12'):
+        assert weights(run_of(cfg) / step) == weights(run_of(cfg).with_name('whole') / step)
+
+
+def test_what_stops_the_writer_of_checkpoints_stops_the_run(settings, monkeypatch):
+    """At the next step, not at the next save; a number that is not finite waits until what is written is."""
+    cfg = settings(save_every=4, phases=(('clm', 10 ** 6),), decay_steps=0)
+
+    def fails(*_):
+        raise PermissionError(13, 'Permission denied', 'some/file')
+    monkeypatch.setattr(checkpoint, 'write', fails)
+    with pytest.raises(PermissionError, match='Permission denied; the last good checkpoint is none'):
+        pretrain.train(cfg)
+    assert len(log_lines(run_of(cfg))) < 8
+    monkeypatch.undo()
+    write = checkpoint.write
+
+    def slow(*arguments):
+        time.sleep(0.5)
+        write(*arguments)
+
+    def explodes(step, cfg):
+        return math.inf if step == 5 else 1e-3
+    monkeypatch.setattr(checkpoint, 'write', slow)
+    monkeypatch.setattr(pretrain, 'lr_at', explodes)
+    with pytest.raises(FloatingPointError, match=r'step \d: .* the last good checkpoint is .*again/4$'):
+        pretrain.train(replace(cfg, name='again'))
 
 
 def test_two_processes_do_not_write_one_run(settings):
@@ -778,8 +827,8 @@ def layouts(settings, world_size, uneven):
     return runs
 
 
-def launch(world_size, runs):
-    result = torchrun(world_size, 'tests/layouts.py', json.dumps([flat(cfg) for cfg in runs]))
+def launch(world_size, runs, *node):
+    result = torchrun(world_size, 'tests/layouts.py', json.dumps([flat(cfg) for cfg in runs]), *node)
     assert result.returncode == 0, result.stderr[-3000:]
 
 
@@ -802,6 +851,37 @@ def test_processes_and_micro_batches_do_not_change_the_numbers(settings, world_s
         assert_same_numbers(run_of(cfg), run_of(reference))
         a, b = (load_file(run_of(c) / 'first_gradient.safetensors') for c in (cfg, reference))
         assert all((a[name] - b[name]).abs().max() < 1e-6 for name in b) and a.keys() == b.keys()
+
+
+def test_shards_in_a_node_and_replicas_between_nodes_do_not_change_the_numbers(settings):
+    """HSDP of two nodes with two processes each, and a checkpoint of it that one process goes on from."""
+    changes = dict(phases=(('mlm', 8),), rows_per_step=8, save_every=4, **UNUSUAL)
+    alone = settings(name='alone', **changes)
+    nodes = [settings(name=f'nodes-{n}', parallel='fsdp', micro_rows=n, **changes) for n in (1, 2)]
+    launch(1, [alone])
+    launch(4, nodes, 2)
+    for cfg in nodes:
+        assert_same_numbers(run_of(cfg), run_of(alone))
+        a, b = (load_file(run_of(c) / 'first_gradient.safetensors') for c in (cfg, alone))
+        assert all((a[name] - b[name]).abs().max() < 1e-6 for name in b) and a.keys() == b.keys()
+    shutil.rmtree(run_of(nodes[0]) / '8')
+    pretrain.train(replace(nodes[0], parallel='ddp'))
+    assert_same_numbers(run_of(nodes[0]), run_of(alone))
+
+
+def test_several_processes_compile_what_one_does(settings):
+    """Two graphs, before and after attention, for each of training and validating.
+
+    Before, DDP's buckets cut them in six.
+    """
+    changes = dict(phases=(('clm', 2),), warmup_steps=0, decay_steps=0, compile=True, save_every=0,
+                   hidden_size=256, intermediate_size=1024)  # a layer is larger than DDP's first bucket
+    runs = {n: [settings(name=f'{n}-{parallel}-{recompute}', parallel=parallel, recompute=recompute, **changes)
+                for parallel in ('ddp', 'fsdp') for recompute in (False, True)] for n in (1, 2)}
+    for n in runs:
+        launch(n, runs[n])
+    graphs = {cfg.name: int((run_of(cfg) / 'graphs.txt').read_text()) for n in runs for cfg in runs[n]}
+    assert graphs == dict.fromkeys(graphs, 4)
 
 
 @pytest.mark.slow
