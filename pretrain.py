@@ -279,7 +279,7 @@ def train(cfg, tracker=''):
                 log.write(lines, validate(wrapped, corpus, cfg, world) if validating else {})
             saver.check()
             if saving:
-                saver.save(run, model, optimizer, state | {'step': done, 'seconds': log.seconds()}, corpus, cfg)
+                saver.save(run, model, optimizer, state | dict(step=done, seconds=log.seconds()), corpus, cfg)
                 log.restart_clock()
             if stopping:
                 break

@@ -25,7 +25,8 @@ PARSERS = {'data.py': (prepare.Settings, prepare.ACTIONS),
            'pretrain.py': (pretrain.Settings, pretrain.ACTIONS),
            'finetune.py': (finetune.Settings, finetune.ACTIONS),
            'study.py': (studies.Study, study.ACTIONS)}
-OF_OTHERS = {'help', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint', 'size'}
+OF_OTHERS = {'help', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint', 'size', 'shutdown_timeout',
+             'rdzv_id', 'max_restarts'}
 
 
 def blocks(page):
@@ -194,7 +195,7 @@ def test_what_a_page_names_is_there(page):
     text = page.read_text()
     known = {name for cls, actions in PARSERS.values() for name in (*leaves(cls), *actions)}
     known |= {*leaves(evaluate.Settings)}
-    options = set(re.findall(r'--(\w+)', re.sub(r'tests/(bench|campaign)\.py.*', '', text)))
+    options = set(re.findall(r'--(\w+)', re.sub(r'(tests/(bench|campaign)\.py|#SBATCH).*', '', text)))
     assert options - known - OF_OTHERS == set()
     made = {title.split(',')[0] for title in blocks(HACKING)} | {*COPIES}
     for path in re.findall(r'`((?:nanoencoder|configs|tests)/[\w./]*|\w+\.py)`', text):
