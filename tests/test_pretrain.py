@@ -876,11 +876,12 @@ def test_several_processes_compile_what_one_does(settings):
     """
     changes = dict(phases=(('clm', 2),), warmup_steps=0, decay_steps=0, compile=True, save_every=0,
                    hidden_size=256, intermediate_size=1024)  # a layer is larger than DDP's first bucket
-    runs = {n: [settings(name=f'{n}-{parallel}-{recompute}', parallel=parallel, recompute=recompute, **changes)
-                for parallel in ('ddp', 'fsdp') for recompute in (False, True)] for n in (1, 2)}
-    for n in runs:
-        launch(n, runs[n])
-    graphs = {cfg.name: int((run_of(cfg) / 'graphs.txt').read_text()) for n in runs for cfg in runs[n]}
+    graphs = {}
+    for n in (1, 2):
+        runs = [settings(name=f'{n}-{parallel}-{recompute}', parallel=parallel, recompute=recompute, **changes)
+                for parallel in ('ddp', 'fsdp') for recompute in (False, True)]
+        launch(n, runs)
+        graphs |= {cfg.name: int((run_of(cfg) / 'graphs.txt').read_text()) for cfg in runs}
     assert graphs == dict.fromkeys(graphs, 4)
 
 

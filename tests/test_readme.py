@@ -25,8 +25,8 @@ PARSERS = {'data.py': (prepare.Settings, prepare.ACTIONS),
            'pretrain.py': (pretrain.Settings, pretrain.ACTIONS),
            'finetune.py': (finetune.Settings, finetune.ACTIONS),
            'study.py': (studies.Study, study.ACTIONS)}
-OF_OTHERS = {'help', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint', 'size', 'shutdown_timeout',
-             'rdzv_id', 'max_restarts'}
+OF_OTHERS = {'help', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint', 'rdzv_id',
+             'shutdown_timeout', 'max_restarts', 'size'}
 
 
 def blocks(page):
