@@ -76,7 +76,7 @@ def dry_run(study, processes, left):
         costs = dict(zip(costs, pool.map(lambda words: counted(words, kinds), costs)))
     width, per_seed, saved, disk, needs = max(map(len, study.rows)), Counter(), 0, 0, {}
     print(f'{"row":<{width + 4}}  {"steps":>7}  {"computed":>8}  {"operations":>10}  begins with')
-    for number, row in enumerate(map(study.rows.get, study.names), 1):
+    for number, row in enumerate(study.rows.values(), 1):
         name, first = row.name, row.parent_step if row.begins == 'branch_from' else 0
         tokens, flops, weights = costs[own_words(row)]
         needs[name] = {kind: tokens * count for kind, count in Counter(row.phases[first:]).items()}

@@ -295,13 +295,13 @@ def weight_files(folder):
 
 
 class Stored(NamedTuple):
-    """A tensor in a safetensors file."""
+    """A tensor in a safetensors file: its shape now, its values when `read`."""
     path: Path
     name: str
-    shape: tuple
+    slice: object
 
     def read(self):
-        tensor = open_tensors(self.path).get_tensor(self.name)
+        tensor = self.slice[:]
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise ValueError(f'{self.path}: {self.name} is of type {tensor.dtype}, not float32 or half')
         if not tensor.isfinite().all():
@@ -310,30 +310,26 @@ class Stored(NamedTuple):
 
 
 def open_tensors(path):
+    """{name: Stored} of a safetensors file."""
     try:
-        return safe_open(path, 'pt')
+        file = safe_open(path, 'pt')
     except SafetensorError as error:
         raise ValueError(f'{path}: damaged or cut short: {error}') from None
-
-
-def read_header(path):
-    """{name: Stored} of a safetensors file."""
-    file = open_tensors(path)
-    return {name: Stored(path, name, tuple(file.get_slice(name).get_shape())) for name in file.keys()}
+    return {name: Stored(path, name, file.get_slice(name)) for name in file.keys()}
 
 
 def read_all(tensors, shapes):
     """An iterator over (name, tensor) of {name: Stored}; {name: shape} are compared first."""
     for name, stored in tensors.items():
-        expected = tuple(shapes[name])
-        if stored.shape != expected:
-            raise ValueError(f'{stored.path}: {name} has shape {stored.shape}, and should have {expected}')
+        expected, shape = tuple(shapes[name]), tuple(stored.slice.get_shape())
+        if shape != expected:
+            raise ValueError(f'{stored.path}: {name} has shape {shape}, and should have {expected}')
     return ((name, stored.read()) for name, stored in tensors.items())
 
 
 def read_exactly(path, shapes):
     """An iterator over (name, tensor) of a safetensors file, which must hold {name: shape} and no more."""
-    tensors = read_header(path)
+    tensors = open_tensors(path)
     if tensors.keys() != shapes.keys():
         raise ValueError(f'{path}: does not hold the tensors of this run')
     return read_all(tensors, shapes)
@@ -345,7 +341,7 @@ def locate(folder):
     for path in weight_files(folder):
         if not path.is_file():
             raise ValueError(f'{folder / INDEX}: names the shard {path.name}, which is not there')
-        tensors = read_header(path)
+        tensors = open_tensors(path)
         prefix = '' if any(name.startswith('model.') for name in tensors) else 'model.'
         for name, stored in tensors.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):

@@ -24,7 +24,7 @@ class Job(NamedTuple):
 
 def chosen(study, actions):
     """{seed: names of rows} that the actions ask for; `untrained` belongs to the first seed."""
-    names = study.names
+    names = [*study.rows]
     row = names[int(actions.row) - 1] if actions.row in map(str, range(1, len(names) + 1)) else actions.row
     if row and row not in names:
         raise ValueError(f'--row: no row {row!r}, nor number of 1 to {len(names)}{nearest(row, names)}')
@@ -121,7 +121,7 @@ def block(study, done, seed, names):
     if jobs and corpus and not (corpus / 'meta.json').exists():
         jobs.insert(0, Job('corpus', 'corpus', 1, ['data.py', *shlex.split(study.corpus)], [],
                            [corpus / 'meta.json']))
-    place = {name: k for k, name in enumerate(study.names)}    # a row is fine-tuned before the next begins
+    place = {name: k for k, name in enumerate(study.rows)}    # a row is fine-tuned before the next begins
     return sorted(jobs + tuned, key=lambda job: place.get(job.row, -1)), unpacked
 
 

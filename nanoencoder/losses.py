@@ -1,5 +1,4 @@
 """Logs of pretraining runs: what `evaluate.py losses` prints, and what its figures draw."""
-import itertools
 import json
 import statistics
 from pathlib import Path
@@ -116,25 +115,3 @@ def table(folders):
         if meta['unigram_loss']:
             print(f'{"token frequencies":<72}' + f' {meta["unigram_loss"]:>8.3f}' * len(kinds))
         print(f'corpus fingerprint {meta["fingerprint"][:12]}')
-    for mlm, both in itertools.permutations(runs, 2):
-        compare(mlm, both)
-
-
-def fixed(run):
-    """What decides a run's numbers, but for its phases; its last rows, and how it was validated."""
-    states = sorted(Path(run['folder']).glob('[0-9]*/state.json'), key=lambda path: int(path.parent.name))
-    values = read_json(states[-1], {'fixed': dict})['fixed'] if states else {'folder': run['folder']}
-    held_out = run.get('val_mask_ratio', run.get('mask_ratio')), run.get('val_rows')    # older: the run's own
-    return run['last']['step'], run['last']['rows'], held_out, values | {'phases': None, 'repeat': None}
-
-
-def compare(mlm, both):
-    """One sentence on MLM against CLM then MLM, if nothing else differs between the two runs."""
-    kinds = [[kind for kind, _ in run['phases']] for run in (mlm, both)]
-    in_turn = both.get('repeat', 1) > 1
-    if kinds == [['mlm'], ['clm', 'mlm']] and not in_turn and fixed(mlm) == fixed(both):
-        gain = mlm['last']['val_mlm_loss'] - both['last']['val_mlm_loss']
-        print(f'\nAt equal steps on the same rows, {both["name"]} ends {abs(gain):.3f} nats '
-              f'{"below" if gain > 0 else "above"} {mlm["name"]} in MLM loss:\n'
-              f'{"" if gain > 0 else "not "}the direction of the paper. One seed of one model shows a '
-              'direction, no more; the claim is about fine-tuned scores.')

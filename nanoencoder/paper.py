@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from nanoencoder.durable import read_csv
 from nanoencoder.metrics import KINDS
 from nanoencoder.protocols import Run
 from nanoencoder.settings import quoted
@@ -72,24 +73,19 @@ CLAIMS = {
         minus('clm-dec42k-mlm40-64k', 'mlm40-dec42k-mlm40-64k', ('SC', 'TC', 'QA', 'IR')))}
 
 
-def read(path):
-    with open(path, newline='', encoding='utf-8') as file:
-        return list(csv.DictReader(file))
-
-
 @functools.cache
 def models():
     """{name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
     return {row['model']: row | {'phases': json.loads(row['phases']), 'mask_ratio': float(row['mask_ratio']),
                                  'step': int(row['step']), 'flops': float(row['flops'])}
-            for row in read(FOLDER / 'models.csv')}
+            for row in read_csv(FOLDER / 'models.csv')}
 
 
 @functools.cache
 def numbers():
     """{(model, task, word for the dataset): (mean, half of the interval)} in percent; its appendix C."""
     return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
-            for row in read(FOLDER / 'tables.csv')}
+            for row in read_csv(FOLDER / 'tables.csv')}
 
 
 def published(model, task, dataset, keys):

@@ -4,6 +4,7 @@ import functools
 import gzip
 import itertools
 import json
+import os
 import re
 import zlib
 from pathlib import Path
@@ -66,20 +67,19 @@ def read_predictions(folder, kind):
     stated = scores.pop('digest', None), scores.get('version'), scores.get('sha256')
     if stated != (key_of(json.dumps(scores)), VERSION, digests) or (folder / '.scores.lock').exists():
         scores = {'version': VERSION, 'sha256': digests} | score(folder, kind, about.get('scheme') or 'IOB2')
-        with contextlib.suppress(BlockingIOError), locked(folder, '.scores.lock'):   # or another writes them
-            remove_temporaries(folder, path.name)
-            write_json(path, scores | {'digest': key_of(json.dumps(scores))}, indent=None)
+        if os.access(folder, os.W_OK):
+            with contextlib.suppress(BlockingIOError), locked(folder, '.scores.lock'):  # or another does
+                remove_temporaries(folder, path.name)
+                write_json(path, scores | {'digest': key_of(json.dumps(scores))}, indent=None)
     return about, scores
 
 
 def read_results(folder, kind):
-    """The same of a run in the authors' format; this program once wrote standard.json beside it."""
-    theirs, path = read_json(folder / 'results.json', RESULTS), folder / 'standard.json'
+    """The same of a run in the authors' format, which says nothing of the run."""
+    theirs = read_json(folder / 'results.json', RESULTS)
     if not all(0 <= theirs[split]['score'] < 1.001 and theirs[split]['scores_i'] for split in SPLITS):
         raise ValueError(f'{folder / "results.json"}: a score is no fraction of 1, or of no instances')
-    ours = read_json(path, STANDARD) if path.exists() else {}
-    return ours, {'name': ours.get('name')} | {
-        split: {'paper': theirs[split], 'standard': ours.get(split)} for split in SPLITS}
+    return {}, {'name': None} | {split: {'paper': theirs[split], 'standard': None} for split in SPLITS}
 
 
 def packed_runs(root, problems):

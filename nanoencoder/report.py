@@ -100,7 +100,8 @@ def in_words(line, margin):
 
 
 def verdict_table(judged, evidence):
-    adjusted = iter(holm([each.p for each in judged if each.p is not None]))
+    known = [each.p for each in judged if each.p is not None]   # what is not there yet has 1
+    adjusted = iter(holm(known + [1.0] * (len(evidence.study.comparisons) - len(known))))
     rows = []
     for each in judged:
         line, whole, claim = each.line, each.whole, paper.CLAIMS.get(each.line.name)
@@ -162,14 +163,13 @@ def generalisation(row, evidence):
 
 def plateau(row, evidence):
     """From the first to the last seed's step at which MLM loss falls below PLATEAU."""
-    steps = []
+    steps, never = [], 0
     for lines in evidence.validations(row).values():
         known = [(line['step'], line['val_mlm_loss'] - PLATEAU) for line in lines if 'val_mlm_loss' in line]
         below = roots(*zip(*known)) if known and known[0][1] > 0 else [step for step, _ in known[:1]]
-        steps.append(below[0] if below else None)
-    if None in steps or not steps:
-        return 'never' if steps and not any(steps) else ''
-    return f'{min(steps):,.0f}' + (f' to {max(steps):,.0f}' if len(steps) > 1 else '')
+        steps, never = steps + below[:1], never + (not below)
+    words = [f'{step:,.0f}' for step in sorted({*map(round, (min(steps), max(steps)))})] if steps else []
+    return ' to '.join(words) + (f'{", " if words else ""}never in {never}' if never else '')
 
 
 def crossing_words(found, first, second):

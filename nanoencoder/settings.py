@@ -229,22 +229,13 @@ def from_text(name, text, kind):
         return True
     if kind is str or kind is None:
         return text
-    if kind is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):  # 1e-3,2e-3 or tiny-clm,tiny-mlm40
-        return tuple(number(part) for part in text.split(','))
     try:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
+        return (value,) if kind is tuple and type(value) is not tuple else value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        if kind is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):  # tiny-clm,tiny-mlm40
+            return tuple(text.split(','))
         raise ValueError(f'--{name}: {quoted(text)} is not a value of type {kind.__name__}') from None
-
-
-def number(text):
-    """An int or a float if the text is one, else the text."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
 
 
 def describe(cls, actions):

@@ -30,7 +30,6 @@ OURS = {'runs': {'name', 'row', 'seed', 'corpus', 'out'},  # settings that study
 class Row(NamedTuple):
     """Runs of pretrain.py that differ in their seed alone."""
     name: str
-    line: int        # of the table
     words: list      # arguments of pretrain.py
     phases: list     # the objective of each step
     begins: str      # branch_from, weights_from or ''
@@ -86,13 +85,10 @@ class Study:
 
     @cached_property
     def rows(self):
-        """{name: Row}, parents before their branches."""
-        return in_order({row.name: row for row in read_lines(self.runs, 'runs', read_row, {})})
-
-    @property
-    def names(self):
-        """Of the rows, as they stand."""
-        return sorted(self.rows, key=lambda name: self.rows[name].line)
+        """{name: Row}, as they stand: parents before their branches."""
+        rows = {}
+        read_lines(self.runs, 'runs', read_row, rows)
+        return rows
 
     @cached_property
     def models(self):
@@ -180,13 +176,13 @@ def read_arguments(table, words, types):
     return values
 
 
-def read_row(number, line, seen):
+def read_row(number, line, rows):
+    """Add a Row to {name: Row} of those above it. A parent's step is its end if none is said."""
     name, *words = shlex.split(line, comments=True)
     if re.search(r'[/@+|,*?\[\]]|^[.-]', name) or name == 'untrained':
         raise ValueError(f'{name!r} cannot be the name of a row')
-    if name in seen:
-        raise ValueError(f'row {name} is there twice, first in line {seen[name]}')
-    seen[name] = number
+    if name in rows:
+        raise ValueError(f'row {name} is there twice')
     given = read_arguments('runs', words, {'phases': tuple, 'repeat': int, 'save_at': tuple,
                                            'branch_from': str, 'weights_from': str})
     phases = given.get('phases', ())
@@ -201,43 +197,17 @@ def read_row(number, line, seen):
     if begins == 'branch_from' and not parent:
         raise ValueError(f'branch_from names a row and a step, as clm/450, not {given[begins]!r}')
     parent, step, weights = (parent[1], int(parent[2] or 0), '') if parent else ('', 0, given.get(begins, ''))
-    return Row(name, number, words, phases, begins, parent, step, weights, given.get('save_at', ()))
-
-
-def in_order(rows):
-    """Rows behind those that they begin with, else as they stand. A parent's step is its end if none is said.
-
-    ValueError where a parent is none of them, too short, or the row's own descendant.
-    """
-    ordered = {}
-
-    def visit(row, below):
-        if row.name in below:
-            raise ValueError(f'{row.begins} goes round in a circle: {", ".join([*below, row.name])}')
-        if row.name in ordered:
-            return
-        if row.parent:
-            parent = rows.get(row.parent)
-            if not parent:
-                raise ValueError(f'{row.begins}: no row {row.parent!r}{nearest(row.parent, [*rows])}')
-            visit(parent, [*below, row.name])
-            row = row._replace(parent_step=row.parent_step or parent.steps)
-            most = min(parent.steps, row.steps - 1 if row.begins == 'branch_from' else parent.steps)
-            if not row.parent_step <= most:
-                raise ValueError(f'{row.begins} {row.parent}/{row.parent_step} is behind step {most:,}: '
-                                 f'{row.parent} has {parent.steps:,} and {row.name} {row.steps:,}')
-            shared = row.parent_step if row.begins == 'branch_from' else 0
-            if parent.phases[:shared] != row.phases[:shared]:
-                raise ValueError(f'{row.begins} {row.parent}/{row.parent_step}: {row.name} has another '
-                                 'objective before that step')
-        ordered[row.name] = row
-
-    for row in rows.values():
-        try:
-            visit(row, [])
-        except ValueError as error:
-            raise ValueError(f'runs line {row.line}: {error}') from None
-    return ordered
+    if parent:
+        if parent not in rows:
+            raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, [*rows])}')
+        above = rows[parent]
+        step, shared = step or above.steps, begins == 'branch_from'
+        if step > (most := min(above.steps, len(phases) - 1) if shared else above.steps):
+            raise ValueError(f'{begins} {parent}/{step} is behind step {most:,}: {parent} has '
+                             f'{above.steps:,} and {name} {len(phases):,}')
+        if shared and above.phases[:step] != phases[:step]:
+            raise ValueError(f'{begins} {parent}/{step}: {name} has another objective before that step')
+    rows[name] = Row(name, words, phases, begins, parent, step, weights, given.get('save_at', ()))
 
 
 def read_task(number, line, study, seen):

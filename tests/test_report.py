@@ -336,7 +336,7 @@ def test_a_made_up_study_from_end_to_end(study):
     assert 'about 2.8 M' in ends['CLM and MLM'][2]   # half an octave above 2 M
     assert ends['MLM and CLM then MLM'][0] == 'CLM then MLM throughout'      # its loss is lower by 0.1
     rows = cells_of(text, 'All rows')
-    assert rows['mlm-1'][:4] == ['1.0', '7.01 [6.99, 7.03]', '+0.25', 'never']   # 4.303 x 0.01 / sqrt(3)
+    assert rows['mlm-1'][:4] == ['1.0', '7.01 [6.99, 7.03]', '+0.25', 'never in 3']   # 4.303 x 0.01 / sqrt(3)
     assert rows['mlm-4'][2:4] == ['+0.25', '170 to 172']     # 100 + 100 x 0.70, 0.72
     assert rows['lookup'][0] == '' and rows['bm25'][5].startswith('9')
     for name in ('ladder', 'share'):
@@ -345,6 +345,19 @@ def test_a_made_up_study_from_end_to_end(study):
     assert run_script('evaluate.py', 'report', *study).returncode == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
     assert str(ROOT) not in text
+
+
+def test_holm_counts_contrasts_whose_runs_are_missing(study):
+    """Before, an unfinished study corrected for fewer."""
+    def smallest():
+        assert run_script('evaluate.py', 'report', *study).returncode == 0
+        rows = cells_of((study[0].parent / 'toy/report.md').read_text(), 'Verdicts').values()
+        return min((float(row[5]), float(row[6])) for row in rows if row[5:6] and row[5][0] == '0')
+    (p, before), config = smallest(), study[0].read_text()
+    study[0].write_text(config.replace(
+        'contrasts = """', 'contrasts = """\nlost | better | 1 clm-2 -1 mlm-1 | docs_ir'))
+    number = before / p
+    assert smallest() == (p, pytest.approx(p * (number + 1), rel=0.02))
 
 
 def test_one_pretraining_speaks_of_one_model(study):

@@ -154,7 +154,7 @@ def done(place):
 
 def test_the_graph_by_hand(place):
     study = load(place)
-    assert [*study.rows] == study.names == ['clm', 'mlm', 'clm-mlm', 'again']
+    assert [*study.rows] == ['clm', 'mlm', 'clm-mlm', 'again']
     assert [row.steps for row in study.rows.values()] == [12, 12, 12, 6]
     assert study.rows['clm-mlm'].phases == ['clm'] * 3 + ['mlm'] * 9
     assert [(row.begins, row.parent, row.parent_step) for row in study.rows.values()] == [
@@ -171,20 +171,13 @@ def test_the_graph_by_hand(place):
     assert studies.load([str(ROOT / 'configs/studies/demo.py')])[0].folder == 'studies/demo'
 
 
-def test_parents_come_first_wherever_their_lines_stand(place):
-    write(place, '\n'.join(reversed(RUNS.splitlines())))
-    study = load(place)
-    assert [*study.rows] == ['clm', 'again', 'clm-mlm', 'mlm']
-    assert study.names == ['again', 'clm-mlm', 'mlm', 'clm']
-
-
 @pytest.mark.parametrize('old, new, line, words', [
-    ('clm/3', 'clmm/3', 5, "branch_from: no row 'clmm'; the nearest is 'clm'"),
+    ('clm/3', 'clmm/3', 5, "branch_from: no row 'clmm' above this one; the nearest is 'clm'"),
     ('clm/3', 'clm/13', 5, 'branch_from clm/13 is behind step 11: clm has 12 and clm-mlm 12'),
     ('clm/3', 'a/b/3', 5, "branch_from names a row and a step, as clm/450, not 'a/b/3'"),
     ('"clm", 12)\'', '"clm", 12)\' --branch_from=clm-mlm/2', 3,
-     'branch_from goes round in a circle: clm, clm-mlm, clm'),
-    ('again ', 'mlm ', 6, 'row mlm is there twice, first in line 3'),
+     "branch_from: no row 'clm-mlm' above this one"),
+    ('again ', 'mlm ', 6, 'row mlm is there twice'),
     ('again ', 'a/b ', 6, "'a/b' cannot be the name of a row"),
     ("--phases='(\"mlm\", 6)'", '', 6, 'again needs phases, such as'),
     ('(6,)', '(6,) --seed=3', 4, '--seed is set by study.py; leave it out'),
@@ -330,7 +323,7 @@ def test_rows_seeds_and_parts(place):
 
     def chosen(**changes):
         return jobs.chosen(study, SimpleNamespace(**vars(nothing) | changes))
-    assert chosen() == {0: [*study.names, 'untrained'], 1: study.names}
+    assert chosen() == {0: [*study.rows, 'untrained'], 1: [*study.rows]}
     assert chosen(row='3', seed=1) == chosen(row='clm-mlm', seed=1) == {1: ['clm-mlm']}
     parts = [chosen(part=part, parts=4) for part in range(4)]
     pairs = [(seed, name) for part in parts for seed, names in part.items() for name in names]
