@@ -118,8 +118,8 @@ def write_tokenizer(folder, said, ids):
 
 # ---------------------------------------------------------------------------------------------- the judges
 
-def judge_vocabulary(folder):
-    """Ids as the tokenizers library gives them, every entity and answer of the tasks in its place."""
+def judge_vocabulary(folder, num_texts=20_000):
+    """Ids as the tokenizers library gives them; the tokens of every entity and answer of the tasks."""
     from test_tasks import check_questions, check_tagging, task, tasks
     from test_tokenizer import LACKED, LACKING, HuggingFace, sample_texts, same_ids
     ours, theirs = open_checkpoint(folder).tokenizer(), HuggingFace.from_file(str(folder / 'tokenizer.json'))
@@ -129,21 +129,22 @@ def judge_vocabulary(folder):
     rows, labels = tasks.load(task('docs_tc'))
     questions, _ = tasks.load(task('docs_qa'))
     texts = [' '.join(row['words']) for row in rows['train']] + [row['context'] for row in questions['train']]
-    same_ids(ours, theirs, random.Random(0).sample(texts, 10_000) + sample_texts(10_000, more=LACKED))
-    yield '20,000 texts, half of them with such bytes, have the ids of the tokenizers library'
+    texts = random.Random(0).sample(texts, num_texts // 2) + sample_texts(num_texts // 2, more=LACKED)
+    same_ids(ours, theirs, texts)
+    yield f'{len(texts):,} texts, {sum(map(ours.drops, texts)):,} of them with such bytes, have its ids'
     for split in tasks.SPLITS:
         check_tagging(rows[split], labels, ours)
-        check_questions(questions[split], ours)
     entities = sum(tag[0] == 'B' for split in rows.values() for row in split for tag in row['tags'])
-    answers = sum(bool(row['answers']) for split in questions.values() for row in split)
-    yield f'{entities:,} entities and {answers:,} answers are where they should be'
+    answers, inside = map(sum, zip(*(check_questions(questions[split], ours) for split in tasks.SPLITS)))
+    yield f'{entities:,} entities are read word for word'
+    yield f'{answers:,} answers are read whole; {inside:,} of them share a token with a neighbour'
 
 
 @torch.no_grad()
 def judge_logits(folder, causal, text):
     """The largest difference of our logits from transformers', and what it writes if it is a decoder."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
-    checkpoint, tokenizer = open_checkpoint(folder), AutoTokenizer.from_pretrained(folder)
+    checkpoint = open_checkpoint(folder)
     theirs = (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder).eval()
     tokens = torch.from_numpy(checkpoint.tokenizer().encode(text).astype(np.int64))[:512]
     ours = checkpoint.model()
@@ -152,6 +153,7 @@ def judge_logits(folder, causal, text):
     worst = (ours[:, :expected.shape[1]] - expected).abs().max().item()
     yield f'{type(theirs).__name__}: logits of {len(tokens)} tokens differ by at most {worst:.1e}'
     assert worst <= 1e-3
+    tokenizer = AutoTokenizer.from_pretrained(folder) if causal else None
     for prompt in PROMPTS if causal else ():
         ids = theirs.generate(**tokenizer(prompt, return_tensors='pt'), max_new_tokens=24, do_sample=False)
         yield repr(tokenizer.decode(ids[0]))
@@ -166,7 +168,7 @@ def losses(corpus, models):
     for name, folder in models.items():
         values = pretrain.validate(open_checkpoint(folder).model(), corpus, cfg, world)
         yield ' '.join([f'{name:<20}', *(f'{value:>6.3f}' for value in values.values())])
-    yield f'{"token frequencies":<20}' + f' {corpus.meta["unigram_loss"]:>6.3f}' * 3
+    yield f'token frequencies alone: {corpus.meta["unigram_loss"]:.3f}'
 
 
 # ----------------------------------------------------------------------------------------------- the steps
