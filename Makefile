@@ -24,6 +24,7 @@ test: .venv/installed
 	$(RUN) -m pytest -q -m "not slow" tests
 
 # A real decoder, SmolLM2-135M, made an encoder: about an hour on two cores, 5 GB in out/real, three packages more.
+# Ctrl-C stops it; run it again to continue.
 real: .venv/installed
 	$(RUN) tests/real.py
 

@@ -1,12 +1,12 @@
 """A real decoder without a hub, an hour on two CPU cores: `make real`. Not part of demo, test or CI.
 
-    .venv/bin/python tests/real.py                       # stop it with Ctrl-C; the same command goes on
+    .venv/bin/python tests/real.py                       # Ctrl-C stops it; run it again to continue
     .venv/bin/python tests/real.py --steps=20 --rows=200 --out=out/trial
 
 Three Python packages (tests/real.txt) hold SmolLM2-135M-Instruct in 4 bits, a reader of its GGUF file, and
 MiniLM. The decoder becomes a Hugging Face folder. Its vocabulary, its logits and its texts are judged by
 transformers and tokenizers; then it is made an encoder, by MLM and by MNTP, and frozen features are compared.
-What is done stands in <out>/steps.json and is not done again; remove a line to repeat a step.
+What is done stands in <out>/steps.json and is not done again; remove its entry there to repeat a step.
 """
 import dataclasses
 import os
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -118,8 +119,8 @@ def write_tokenizer(folder, said, ids):
 
 # ---------------------------------------------------------------------------------------------- the judges
 
-def judge_vocabulary(folder):
-    """Ids as the tokenizers library gives them, every entity and answer of the tasks in its place."""
+def judge_vocabulary(folder, num_texts=20_000):
+    """Ids as the tokenizers library gives them; the tokens of every entity and answer of the tasks."""
     from test_tasks import check_questions, check_tagging, task, tasks
     from test_tokenizer import LACKED, LACKING, HuggingFace, sample_texts, same_ids
     ours, theirs = open_checkpoint(folder).tokenizer(), HuggingFace.from_file(str(folder / 'tokenizer.json'))
@@ -129,21 +130,22 @@ def judge_vocabulary(folder):
     rows, labels = tasks.load(task('docs_tc'))
     questions, _ = tasks.load(task('docs_qa'))
     texts = [' '.join(row['words']) for row in rows['train']] + [row['context'] for row in questions['train']]
-    same_ids(ours, theirs, random.Random(0).sample(texts, 10_000) + sample_texts(10_000, more=LACKED))
-    yield '20,000 texts, half of them with such bytes, have the ids of the tokenizers library'
+    texts = random.Random(0).sample(texts, num_texts // 2) + sample_texts(num_texts // 2, more=LACKED)
+    same_ids(ours, theirs, texts)
+    yield f'{len(texts):,} texts, {sum(map(ours.drops, texts)):,} of them with such bytes, have its ids'
     for split in tasks.SPLITS:
         check_tagging(rows[split], labels, ours)
-        check_questions(questions[split], ours)
     entities = sum(tag[0] == 'B' for split in rows.values() for row in split for tag in row['tags'])
-    answers = sum(bool(row['answers']) for split in questions.values() for row in split)
-    yield f'{entities:,} entities and {answers:,} answers are where they should be'
+    answers, inside = map(sum, zip(*(check_questions(questions[split], ours) for split in tasks.SPLITS)))
+    yield f'{entities:,} entities are read word for word'
+    yield f'{answers:,} answers are read whole; {inside:,} of them share a token with a neighbour'
 
 
 @torch.no_grad()
 def judge_logits(folder, causal, text):
     """The largest difference of our logits from transformers', and what it writes if it is a decoder."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
-    checkpoint, tokenizer = open_checkpoint(folder), AutoTokenizer.from_pretrained(folder)
+    checkpoint = open_checkpoint(folder)
     theirs = (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder).eval()
     tokens = torch.from_numpy(checkpoint.tokenizer().encode(text).astype(np.int64))[:512]
     ours = checkpoint.model()
@@ -152,6 +154,7 @@ def judge_logits(folder, causal, text):
     worst = (ours[:, :expected.shape[1]] - expected).abs().max().item()
     yield f'{type(theirs).__name__}: logits of {len(tokens)} tokens differ by at most {worst:.1e}'
     assert worst <= 1e-3
+    tokenizer = AutoTokenizer.from_pretrained(folder) if causal else None
     for prompt in PROMPTS if causal else ():
         ids = theirs.generate(**tokenizer(prompt, return_tensors='pt'), max_new_tokens=24, do_sample=False)
         yield repr(tokenizer.decode(ids[0]))
@@ -166,61 +169,67 @@ def losses(corpus, models):
     for name, folder in models.items():
         values = pretrain.validate(open_checkpoint(folder).model(), corpus, cfg, world)
         yield ' '.join([f'{name:<20}', *(f'{value:>6.3f}' for value in values.values())])
-    yield f'{"token frequencies":<20}' + f' {corpus.meta["unigram_loss"]:>6.3f}' * 3
+    yield f'token frequencies alone: {corpus.meta["unigram_loss"]:.3f}'
 
 
 # ----------------------------------------------------------------------------------------------- the steps
 
+class Step(NamedTuple):
+    work: object            # a function whose lines are told, or the words of a command
+    minutes: float          # about, on two idle cores of 75 GFLOP/s; 0: seconds, and done each time
+    leaves: Path = None     # without it the step is not done: a pretraining that is stopped exits with 0
+
+
 def thin(folder, most):
-    """docs_tc with at most so many rows to train on, evenly from all files; what is scored stays the same."""
+    """docs_tc with at most so many rows to train on, a quarter to choose the penalty by, and all of test."""
     source = embedded_files('corpora/tasks', 'docs_tc')
     shutil.copytree(source, folder, dirs_exist_ok=True)
-    lines = (source / 'train.jsonl').read_bytes().splitlines(keepends=True)
-    lines = lines[::-(-len(lines) // most)]
-    (folder / 'train.jsonl').write_bytes(b''.join(lines))
-    yield f'{folder}: {len(lines):,} rows'
+    for split, rows in {'train': most, 'validation': -(-most // 4)}.items():
+        lines = (source / f'{split}.jsonl').read_bytes().splitlines(keepends=True)
+        lines = lines[::-(-len(lines) // rows)]
+        (folder / f'{split}.jsonl').write_bytes(b''.join(lines))
+        yield f'{folder}: {len(lines):,} rows of {split}'
 
 
 def plan(cfg):
-    """{what a step is called: a function whose lines are told, or the words of a command}, in order."""
+    """{title: Step}, in order."""
     out = Path(cfg.out)
     packages, decoder, corpus, predictions = (out / name for name in (
         'packages', 'smollm2-135m-instruct', 'corpus', 'predictions'))
     after = {name: out / f'smollm2-{name}' / str(cfg.steps) for name in ('mlm', 'mntp')}
-    training = ['configs/decoder_to_encoder.py', f'--weights_from={decoder}', f'--corpus={corpus}',
-                '--context=128', '--rows_per_step=4', '--micro_rows=0', '--compile=False']
+    smollm2 = {'smollm2': decoder} | {f'smollm2-{name}': folder for name, folder in after.items()}
     readme = (ROOT / 'README.md').read_text(encoding='utf-8')
 
     def pretraining(name):
-        return ['pretrain.py', *training, f'--out={out}', f'--name=smollm2-{name}', '--val_rows=0',
-                f'--phases=("{name}", {cfg.steps})', '--save_every=50', '--keep=1']
-
-    def filling(*models):
-        return {f'masks: {text}': ['fill_mask.py', *map(str, models), text] for text in TEXTS}
+        command = ['pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={decoder}',
+                   f'--corpus={corpus}', '--context=128', '--rows_per_step=4', '--micro_rows=0',
+                   '--compile=False', f'--phases=("{name}", {cfg.steps})', '--val_rows=0', '--save_every=50',
+                   '--keep=1', f'--out={out}', f'--name=smollm2-{name}']
+        return Step(command, cfg.steps / 20, leaves=after[name])
 
     steps = {
-        'the packages': lambda: install(packages),
-        'the decoder': lambda: convert(packages, decoder),
-        'its logits and what it writes': lambda: judge_logits(decoder, True, readme),
-        'its vocabulary': lambda: judge_vocabulary(decoder),
-        'the corpus in its vocabulary': ['data.py', 'configs/corpora/docs.py', f'--tokenizer={decoder}',
-                                         f'--out={corpus}'],
+        'the packages': Step(lambda: install(packages), 1),
+        'the decoder': Step(lambda: convert(packages, decoder), 0.4),
+        'its logits and what it writes': Step(lambda: judge_logits(decoder, True, readme), 0.7),
+        'its vocabulary': Step(lambda: judge_vocabulary(decoder), 2),
+        'the corpus in its vocabulary': Step(
+            ['data.py', 'configs/corpora/docs.py', f'--tokenizer={decoder}', f'--out={corpus}'], 0.6),
         'MLM': pretraining('mlm'), 'MNTP, the ablation': pretraining('mntp'),
-        'the encoder in transformers': lambda: judge_logits(after['mlm'], False, readme),
-        'held-out losses': lambda: losses(corpus, {'the decoder': decoder, 'after MLM': after['mlm'],
-                                                   'after MNTP': after['mntp']})}
-    steps |= filling(decoder, *after.values())
-    steps['rows that a probe is trained on'] = lambda: thin(out / 'docs_tc', cfg.rows)
-    models = {'smollm2-untrained': [f'--model={decoder}', '--untrained'], 'smollm2': [f'--model={decoder}']}
-    models |= {f'smollm2-{name}': [f'--model={folder}'] for name, folder in after.items()}
-    models |= {name: [f'--model={path}'] for name in TINY if (path := Path('out', name)).exists()}
-    models['minilm'] = [f'--model={packages / MINILM}']
-    for dataset, more in {'docs_tc': [f'--data={out / "docs_tc"}'], 'docs_ir': []}.items():
+        'the encoder in transformers': Step(lambda: judge_logits(after['mlm'], False, readme), 0.3),
+        'held-out losses': Step(lambda: losses(corpus, smollm2), 2.5)}
+    steps |= {f'masks: {text}': Step(['fill_mask.py', *smollm2.values(), text], 0.4) for text in TEXTS}
+    steps['rows that a probe reads'] = Step(lambda: thin(out / 'docs_tc', cfg.rows), 0.1)
+    others = {name: Path('out', name) for name in TINY if Path('out', name).exists()}
+    others['minilm'] = packages / MINILM
+    models = {'smollm2-untrained': [f'--model={decoder}', '--untrained']}
+    models |= {name: [f'--model={folder}'] for name, folder in (smollm2 | others).items()}
+    for dataset, more, minutes in ('docs_tc', [f'--data={out / "docs_tc"}'], 2), ('docs_ir', [], 1.6):
         probe = ['finetune.py', f'configs/tasks/{dataset}.py', *more, f'--predictions={predictions}']
         for name, model in models.items():
-            steps[f'{dataset}, {name}'] = [*probe, f'--name={name}', '--probe', *model]
-        steps[f'{dataset}, no model'] = [*probe, '--baseline']
-    return steps | {'scores': ['evaluate.py', 'table', f'--predictions={predictions}']}
+            steps[f'{dataset}, {name}'] = Step([*probe, f'--name={name}', '--probe', *model],
+                                               minutes if 'smollm2' in name else 0.3)
+        steps[f'{dataset}, no model'] = Step([*probe, '--baseline'], 0.2)
+    return steps | {'scores': Step(['evaluate.py', 'table', f'--predictions={predictions}'], 0)}
 
 
 def run(command):
@@ -235,6 +244,30 @@ def run(command):
         raise ValueError(f'{command[1]} failed; start this again to go on')
 
 
+def minutes_left(steps, done):
+    """At the pace of what is done; five minutes count as planned, since a first step says little."""
+    taken = sum(done[title]['seconds'] / 60 for title in steps if done[title]['done'])
+    planned = sum(step.minutes for title, step in steps.items() if done[title]['done'])
+    return (sum(step.minutes for step in steps.values()) - planned) * (5 + taken) / (5 + planned)
+
+
+def do(step, entry, save):
+    """A step, or the rest of it: lines and time are added to those of its entry, which is saved each time."""
+    began = time.monotonic() - entry['seconds']
+    try:
+        for line in run(step.work) if entry['command'] else step.work():
+            print(line, flush=True)
+            entry['said'].append(line)
+            entry['seconds'] = round(time.monotonic() - began, 1)
+            save()
+        if step.leaves and not step.leaves.exists():
+            raise ValueError(f'{step.leaves} is not there yet; start this again to go on')
+        entry['done'] = True
+    finally:
+        entry['seconds'] = round(time.monotonic() - began, 1)
+        save()
+
+
 def main():
     cfg, _ = parse(Settings, sys.argv[1:])
     os.chdir(ROOT)
@@ -243,16 +276,16 @@ def main():
     done = read_json(path) if path.exists() else {'settings': dataclasses.asdict(cfg)}
     if done['settings'] != dataclasses.asdict(cfg):
         raise ValueError(f'{path}: was begun with {done["settings"]}; take another --out')
-    for number, (title, work) in enumerate(steps.items(), 1):
-        print(f'\n[{number} of {len(steps)}] {title}', flush=True)
-        began, said = time.monotonic(), []
-        for line in done[title]['said'] if title in done else run(work) if type(work) is list else work():
-            print(line, flush=True)
-            said.append(line)
-        if title not in done:
-            done[title] = {'seconds': round(time.monotonic() - began, 1), 'said': said}
-            write_json(path, done)
-        print(f'({duration(done[title]["seconds"])})')
+    for title, step in steps.items():
+        command = [*map(str, step.work)] if type(step.work) is list else []
+        if not step.minutes or done.get(title, {}).get('command') != command:
+            done[title] = {'command': command, 'seconds': 0.0, 'said': [], 'done': False}
+    for number, (title, step) in enumerate(steps.items(), 1):
+        entry, left = done[title], f'about {minutes_left(steps, done):.0f}m left'
+        print(f'\n[{number} of {len(steps)}] {title} ({left})', *entry['said'], sep='\n', flush=True)
+        if not entry['done']:
+            do(step, entry, lambda: write_json(path, done))
+        print(f'({duration(entry["seconds"])})')
     print(f'\n{duration(sum(done[title]["seconds"] for title in steps))} in all; {path} holds what was said')
 
 
