@@ -28,6 +28,10 @@ test: .venv/installed
 real: .venv/installed
 	$(RUN) tests/real.py
 
+# What needs CUDA, on a machine that has it: tests, kernels, kills, speeds, a real run; at most 45 minutes on an H100.
+gpu: .venv/installed
+	$(RUN) tests/gpu.py
+
 slow: .venv/installed
 	$(RUN) -m pytest -q -m slow tests
 
@@ -53,4 +57,4 @@ build/transformers-%/installed: pyproject.toml
 clean:
 	rm -rf studies/demo $(foreach seed,0 1,$(MODELS:-s0=-s$(seed))) corpora/docs corpora/tasks
 
-.PHONY: demo study test slow formats real clean .venv
+.PHONY: demo study test slow formats real gpu clean .venv

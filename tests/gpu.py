@@ -1,0 +1,157 @@
+"""What this code has never done on a GPU, in order, at most 45 minutes on one H100: `make gpu`.
+
+    .venv/bin/python tests/gpu.py               # goes on where a step fails; again: what is missing or failed
+    .venv/bin/python tests/gpu.py --config=configs/tiny.py --steps=20 --out=out/trial    # as far as a CPU goes
+
+Writes <out>/report.md, which says of each step what came out and how long it took.
+"""
+import dataclasses
+import json
+import os
+import platform
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import data                                                                     # noqa: E402
+from model import VARLEN_HAS_GQA, Segments, attend, attend_loop                 # noqa: E402
+from nanoencoder.durable import read_json                                       # noqa: E402
+from nanoencoder.processes import duration, pick_device                         # noqa: E402
+from nanoencoder.settings import parse, run_main, setting                       # noqa: E402
+from steps import Step, do_all                                                  # noqa: E402
+
+TASKS = {'docs_tc': ['--steps=0'], 'docs_ir': ['--steps=0', '--epochs=2']}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    config: str = 'configs/small.py'    # what is trained, on the embedded texts
+    steps: int = setting(200, 4)        # of the runs that are compared; the real one has five times as many
+    sizes: tuple = ('210m', '610m', '1b')
+    out: str = 'out/gpu'
+
+
+def machine():
+    yield f'{platform.platform()}, Python {platform.python_version()}, torch {torch.__version__}'
+    yield f'{torch.cuda.device_count()} GPUs, computing on {" in ".join(map(str, pick_device()))}'
+    if torch.cuda.is_available():
+        gpu = torch.cuda.get_device_properties(0)
+        yield (f'{gpu.name}, {gpu.total_memory / 2 ** 30:.0f} GiB, CUDA {torch.version.cuda}, NCCL '
+               f'{".".join(map(str, torch.cuda.nccl.version()))}; varlen_attn shares keys: {VARLEN_HAS_GQA}')
+
+
+def attention():
+    """The kernel and the loop on a GPU's batch of the 610M: 6 rows of 2,048 cut in two."""
+    device, _ = pick_device()
+    lengths = [data.SHORTEST, 2_036, 700, 1_348, 1_024, 1_024, 300, 1_748, 1_900, 148, 512, 1_536]
+    ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(device)
+    segments, outs = Segments(lengths, ends, max(lengths)), {}
+    q, k, v = (torch.randn(sum(lengths), heads, 64, device=device, dtype=torch.bfloat16, requires_grad=True)
+               for heads in (18, 6, 6))
+    for causal in (True, False):
+        for name, function in {'kernel': attend, 'loop': attend_loop}.items():
+            times = []
+            for _ in range(5 if device.type == 'cuda' else 1):
+                began = time.monotonic()
+                out = function(q, k, v, segments, causal)
+                outs[name] = [out.float(), *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
+                outs[name][0].sum().item()    # waits for the device
+                times.append(1e3 * (time.monotonic() - began))
+            yield f'{"causal" if causal else "both ways"}, {name}: {statistics.median(times):.1f} ms'
+        errors = [((a - b).float().norm() / b.float().norm()).item() for a, b in zip(*outs.values())]
+        yield f'relative differences of output and three gradients: {", ".join(f"{x:.1e}" for x in errors)}'
+
+
+def losses_of(run):
+    lines = [json.loads(line) for line in (run / 'log.jsonl').read_text().splitlines()]
+    return [line['loss'] for line in lines], statistics.median(line['tokens_per_second'] for line in lines)
+
+
+def compare(first, second, within):
+    """ValueError if a loss of one run is further from the other's than this share."""
+    (a, fast), (b, slow) = losses_of(first), losses_of(second)
+    worst = max(abs(x - y) / y for x, y in zip(a, b, strict=True))
+    yield (f'{first.name} and {second.name}: {len(a)} losses within {worst:.1e}, the last {a[-1]:.4f} and '
+           f'{b[-1]:.4f}; {fast:,.0f} and {slow:,.0f} tokens/s')
+    if not worst <= within:
+        raise ValueError(f'losses of {first.name} and {second.name} differ by {worst:.1e}, over {within}')
+
+
+def killed(command, run, step):
+    """The run, killed when it has saved a step, and again to its end."""
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (run / str(step) / 'state.json').exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    yield f'killed with {len((run / "log.jsonl").read_text().splitlines())} steps in the log'
+    again = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    yield from again.stdout.splitlines()
+    if again.returncode:
+        raise ValueError(again.stderr.strip().splitlines()[-1])
+
+
+def plan(cfg):
+    """{title: Step}, in order."""
+    out, half = Path(cfg.out), cfg.steps // 2
+
+    def training(name, first, second, *more):
+        return ['pretrain.py', cfg.config, '--corpus=corpora/docs', '--vocab_size=4096', f'--out={out}',
+                f'--name={name}', f'--phases=(("clm", {first}), ("mlm", {second}))', f'--save_every={first}',
+                '--log_every=10', *more]
+    plain, bench = training('killed', half, half, '--compile=False'), f'--out={out / "bench.jsonl"}'
+    steps = {
+        'machine': Step(machine, 0),
+        'tests that need a GPU': Step(['-m', 'pytest', '-q', '-m', 'gpu', 'tests'], 3),
+        'attention': Step(attention, 0.2),
+        'corpus': Step(['data.py', 'configs/corpora/docs.py'], 0.6),
+        'plain': Step(training('plain', half, half, '--compile=False'), 1.5),
+        'compiled': Step(training('compiled', half, half, '--compile'), 2.5),
+        'compiled and plain are equal': Step(lambda: compare(out / 'compiled', out / 'plain', 0.02), 0.1),
+        'killed and resumed': Step(lambda: killed(plain, out / 'killed', half), 2),
+        'killed and plain are equal': Step(lambda: compare(out / 'killed', out / 'plain', 0.01), 0.1)}
+    for size in cfg.sizes:
+        steps[f'speed of the {size}'] = Step(['tests/bench.py', 'mfu', f'--size={size}', bench], 4)
+    steps |= {
+        'where the time goes': Step(['tests/bench.py', 'profile', f'--size={cfg.sizes[-1]}'], 2),
+        'table of speeds': Step(['tests/bench.py', 'table', str(out / 'bench.jsonl')], 0.1),
+        'a real run': Step(training('real', cfg.steps, 4 * cfg.steps), 6)}
+    for task, more in TASKS.items():
+        steps[f'fine-tuned on {task}'] = Step(
+            ['finetune.py', f'configs/tasks/{task}.py', *more, f'--model={out / "real"}', '--grid',
+             '--lrs=5e-4,1e-3', '--seeds=0,1', f'--predictions={out / "predictions"}'], 2)
+    return steps | {'scores': Step(['evaluate.py', 'table', f'--predictions={out / "predictions"}'], 0)}
+
+
+def report(path, steps):
+    done, lines = read_json(path), ['# The first hour on a GPU']
+    for title in steps:
+        entry = done[title]
+        command = f'`{shlex.join(entry["command"])}`\n\n' if entry['command'] else ''
+        lines.append(f'## {title}: {"done" if entry["done"] else "failed"}, {duration(entry["seconds"])}\n\n'
+                     f'{command}```\n' + '\n'.join(entry['said']) + '\n```')
+    path.with_name('report.md').write_text('\n\n'.join(lines) + '\n', encoding='utf-8')
+
+
+def main():
+    cfg, _ = parse(Settings, sys.argv[1:])
+    os.chdir(ROOT)
+    steps, path = plan(cfg), Path(cfg.out, 'steps.json')
+    failed = do_all(steps, path, dataclasses.asdict(cfg) | {'sizes': list(cfg.sizes)}, go_on=True)
+    report(path, steps)
+    if failed:
+        raise ValueError(f'{len(failed)} of {len(steps)} steps failed: {", ".join(failed)}; '
+                         f'{path.with_name("report.md")} has what they said')
+
+
+if __name__ == '__main__':
+    run_main(main)

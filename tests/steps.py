@@ -1,0 +1,84 @@
+"""Long work in steps: progress with time left, what is done is not done again, all that is said is kept."""
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from nanoencoder.durable import read_json, write_json
+from nanoencoder.processes import duration
+
+ENVIRONMENT = dict(os.environ)    # before tests change it
+
+
+class Step(NamedTuple):
+    work: object            # a function whose lines are told, or the words of a command
+    minutes: float          # about, on two idle cores of 75 GFLOP/s; 0: seconds, and done each time
+    leaves: Path = None     # without it the step is not done: a pretraining that is stopped exits with 0
+
+
+def run(command):
+    """The lines that one of our scripts prints, but for bars of progress."""
+    command = [sys.executable, *map(str, command)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True)
+    try:
+        yield from (line.rstrip() for line in process.stdout if '%|' not in line)
+    finally:
+        failed = process.wait()    # on Ctrl-C, too, a pretraining saves
+    if failed:
+        raise ValueError(f'{" ".join(command[1:4])} failed; start this again to go on')
+
+
+def minutes_left(steps, done):
+    """At the pace of what is done; five minutes count as planned, since a first step says little."""
+    taken = sum(done[title]['seconds'] / 60 for title in steps if done[title]['done'])
+    planned = sum(step.minutes for title, step in steps.items() if done[title]['done'])
+    return (sum(step.minutes for step in steps.values()) - planned) * (5 + taken) / (5 + planned)
+
+
+def do(step, entry, save):
+    """A step, or the rest of it: lines and time are added to those of its entry, which is saved each time."""
+    began = time.monotonic() - entry['seconds']
+    try:
+        for line in run(step.work) if entry['command'] else step.work():
+            print(line, flush=True)
+            entry['said'].append(line)
+            entry['seconds'] = round(time.monotonic() - began, 1)
+            save()
+        if step.leaves and not step.leaves.exists():
+            raise ValueError(f'{step.leaves} is not there yet; start this again to go on')
+        entry['done'] = True
+    finally:
+        entry['seconds'] = round(time.monotonic() - began, 1)
+        save()
+
+
+def do_all(steps, path, settings, go_on=False):
+    """Do {title: Step} in order; `path` holds what is done, with these settings. Titles of what failed.
+
+    go_on  past a step that fails; when all is started again, it is done again
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done, failed = read_json(path) if path.exists() else {'settings': settings}, []
+    if done['settings'] != settings:
+        raise ValueError(f'{path}: was begun with {done["settings"]}; take another --out')
+    for title, step in steps.items():
+        command = [*map(str, step.work)] if type(step.work) is list else []
+        if not step.minutes or done.get(title, {}).get('command') != command:
+            done[title] = {'command': command, 'seconds': 0.0, 'said': [], 'done': False}
+    for number, (title, step) in enumerate(steps.items(), 1):
+        entry, left = done[title], f'about {minutes_left(steps, done):.0f}m left'
+        print(f'\n[{number} of {len(steps)}] {title} ({left})', *entry['said'], sep='\n', flush=True)
+        try:
+            if not entry['done']:
+                do(step, entry, lambda: write_json(path, done))
+        except ValueError as error:
+            if not go_on:
+                raise
+            failed.append(title)
+            print(f'failed: {error}', flush=True)
+        print(f'({duration(entry["seconds"])})')
+    print(f'\n{duration(sum(done[title]["seconds"] for title in steps))} in all; {path} holds what was said')
+    return failed
