@@ -853,6 +853,7 @@ def test_processes_and_micro_batches_do_not_change_the_numbers(settings, world_s
         assert all((a[name] - b[name]).abs().max() < 1e-6 for name in b) and a.keys() == b.keys()
 
 
+@pytest.mark.slow
 def test_shards_in_a_node_and_replicas_between_nodes_do_not_change_the_numbers(settings):
     """HSDP of two nodes with two processes each, and a checkpoint of it that one process goes on from."""
     changes = dict(phases=(('mlm', 8),), rows_per_step=8, save_every=4, **UNUSUAL)
@@ -869,6 +870,7 @@ def test_shards_in_a_node_and_replicas_between_nodes_do_not_change_the_numbers(s
     assert_same_numbers(run_of(nodes[0]), run_of(alone))
 
 
+@pytest.mark.slow
 def test_several_processes_compile_what_one_does(settings):
     """Two graphs, before and after attention, for each of training and validating.
 
