@@ -5,6 +5,7 @@
     python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s0 --lr=1e-3 --steps=100
     python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s0 --probe       # frozen features
     python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid       # 6 rates x 5 seeds
+    python finetune.py configs/tasks/sst2.py --model=answerdotai/ModernBERT-base --grid   # another's encoder
     torchrun --nproc_per_node=8 finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid
     python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid --part=3 --parts=16    # job 3
 
@@ -46,7 +47,7 @@ from nanoencoder.tokenizer import load_tokenizer
 @dataclass(frozen=True)
 class Settings(tasks.Task):
     model: str = setting('', fixes='nothing')        # a checkpoint, a hub id, or a run: its newest checkpoint
-    untrained: bool = setting(False, fixes='nothing')    # only the sizes and tokenizer of `model`: the floor
+    untrained: bool = setting(False, fixes='nothing')    # the sizes and tokenizer of `model`; new weights
     name: str = setting('', fixes='nothing')         # of the model in predictions; empty: its run's
     variant: str = setting('', fixes='nothing')      # +<variant> is added to that name and to its study's row
     # controls: another encoder of the same weights, to be given a variant
@@ -131,12 +132,13 @@ def prepare(cfg, training=True):
     """
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint = open_encoder(cfg)
-    transformer = checkpoint.model(head=False)
+    transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
     if cfg.untrained:
         initialise(transformer, 'model', seed=0)
     max_length = cfg.max_length or round(0.99 * checkpoint.context)
-    if not 2 <= max_length <= checkpoint.context:
-        raise ValueError(f'max_length {max_length}: the model reads 2 to {checkpoint.context} tokens')
+    least = 1 + len(tokenizer.prefix) + len(tokenizer.suffix)
+    if not least <= max_length <= checkpoint.context:
+        raise ValueError(f'max_length {max_length}: the model reads {least} to {checkpoint.context} tokens')
     about = about_model(cfg, checkpoint, transformer)
     if cfg.layers >= 0:
         if cfg.layers > len(transformer.layers):
@@ -146,7 +148,7 @@ def prepare(cfg, training=True):
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
         tasks.kind_of(cfg).export((), transformer.sizes)
-    sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length)
+    sets = tasks.load_sets(cfg, tokenizer, max_length)
     examples = len(sets[0].examples['train'])
     steps, wanted = cfg.num_steps(examples), 50 if cfg.steps in (0, Settings.steps) else cfg.steps
     if training and not examples:
@@ -177,7 +179,10 @@ def new_encoder(cfg, base, head):
     if isinstance(head, nn.Module):
         initialise(head, '', cfg.seed)
     encoder.model.recompute = cfg.recompute
-    return encoder.to(base.world.device, torch.bfloat16 if cfg.weights == 'bf16' else torch.float32)
+    encoder.to(base.world.device)
+    for p in encoder.parameters():  # not the buffers: a peer's RoPE needs its frequencies in fp32
+        p.data = p.data.to(torch.bfloat16 if cfg.weights == 'bf16' else torch.float32)
+    return encoder
 
 
 def pack(lengths, budget):

@@ -19,7 +19,7 @@ from nanoencoder.settings import flat
 
 KEPT = ('step', 'seconds', 'base_model', 'origin', 'logged_from')  # of a run's state, beside its settings
 TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')  # a corpus's, copied into each checkpoint
-MNTP_NOTE = ' Trained with MNTP: what a masked token is, the position before it says.'
+MNTP_NOTE = ' Trained with MNTP: it predicts a masked token at the position before it.'
 QWEN3_NOTE = (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json '
               'takes its causal mask away, which versions before 5.2 ignore in silence.')
 

@@ -1,45 +1,50 @@
 """Other people's encoders, such as ModernBERT, BERT, RoBERTa and DeBERTa, fine-tuned just as ours are.
 
-    checkpoint = open_encoder(cfg)        # cfg.model: a folder or a hub id, of ours or of another's
+    checkpoint = open_encoder(cfg)        # cfg.model: a folder or a hub id, ours or anyone else's
     transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
 
 transformers' AutoModel and AutoTokenizer open them: an optional package, pip install ".[peers]".
 No code of a repository is run, and no pickle is opened.
 """
-import hashlib
+import itertools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nanoencoder.durable import read_json
+from nanoencoder.durable import read_json, sha256
 from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, is_hub_id, newest_checkpoint,
                                      open_checkpoint)
+from nanoencoder.tokenizer import trimmed
 
 FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
          'added_tokens.json', INDEX)
-OURS_ALONE = {'causal': False, 'layers': -1, 'recompute': False, 'save_model': False}  # settings
+OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings
+PROBE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
+Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)     # config.json's content
 
 
 class Tokenizer:
-    """A fast tokenizer of transformers with what tasks use of nanoencoder.tokenizer.Tokenizer."""
+    """A tokenizer.json with what tasks use of our Tokenizer; transformers' own names its special tokens."""
 
-    def __init__(self, theirs):
-        self.backend = theirs.backend_tokenizer
+    def __init__(self, path, fast):
+        from tokenizers import Tokenizer as Backend
+        self.path, self.backend = path, Backend.from_file(str(path))
         self.backend.no_truncation()
         self.backend.no_padding()
         self.backend.encode_special_tokens = True   # nothing in a text is special: [MASK] is six characters
-        self.ids = {role: getattr(theirs, name) for role, name in IDS.items()}  # None where it has no such
-        self.unknown = theirs.unk_token_id
-        self.special = [i for i in theirs.all_special_ids if i != self.unknown]
+        self.ids = {role: getattr(fast, name) for role, name in IDS.items()}  # None where it has no such
+        self.unknown = fast.unk_token_id
+        self.special = [i for i in fast.all_special_ids if i != self.unknown]
         self.vocab_size = max(self.backend.get_vocab().values()) + 1
         letter = self.backend.encode('a')
-        text = np.flatnonzero(np.array(letter.special_tokens_mask) == 0)
-        self.around = tuple(letter.ids[:text[0]]), tuple(letter.ids[text[-1] + 1:])
+        first = [*letter.special_tokens_mask, 0].index(0)
+        last = first + letter.special_tokens_mask.count(0)
+        self.prefix, self.suffix = tuple(letter.ids[:first]), tuple(letter.ids[last:])
 
     def encode(self, text):
         return self.encode_with_offsets(text)[0]
@@ -51,155 +56,143 @@ class Tokenizer:
         ids = np.array(encoding.ids, np.int64)
         if self.unknown is not None:    # a vocabulary of SentencePiece's kind may hold [MASK] as a word
             ids[np.isin(ids, self.special)] = self.unknown
-        offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-        for k, (first, last) in enumerate(encoding.offsets):
-            piece = text[first:last]
-            first += len(piece) - len(piece.lstrip())
-            offsets[k] = first, first + len(piece.strip())
-        return ids, offsets
+        return ids, np.array([trimmed(text, *place) for place in encoding.offsets], np.int64).reshape(-1, 2)
 
     def fingerprint(self):
-        """sha256 over all that decides which ids a text gets."""
-        return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Sizes:
-    hidden_size: int
-    config: dict    # config.json
+        return sha256(self.path)
 
 
 class Transformer(nn.Module):
-    """transformers' model with our Transformer's calling convention: no dropout, and padding is its own.
+    """transformers' model with our Transformer's calling convention; it pads, which ours never does.
 
-    It stays in eval mode: ours have no dropout either, whose masks a global generator would draw.
+    Always in eval mode: our models have no dropout, and its masks would come from torch's global generator
+    instead of cfg.seed.
     """
 
-    def __init__(self, theirs, config, pad):
+    def __init__(self, inner, sizes, pad):
         super().__init__()
-        self.theirs, self.sizes, self.pad = theirs.eval(), Sizes(theirs.config.hidden_size, config), pad
-        theirs.get_input_embeddings().padding_idx = None    # where the pad is eos, it learns as in ours
+        self.inner, self.sizes, self.pad = inner.eval(), sizes, pad
+        inner.get_input_embeddings().padding_idx = None    # if pad is also eos, its embedding must learn
 
     def train(self, mode=True):
         return super().train(False)
 
-    def _apply(self, fn, recurse=True):
-        """Buffers, RoPE's frequencies among them, stay fp32 where weights become bf16."""
-        buffers = [(module, name, buffer) for module in self.modules()
-                   for name, buffer in module.named_buffers(recurse=False)]
-        super()._apply(fn, recurse)
-        for module, name, buffer in buffers:
-            setattr(module, name, buffer.to(getattr(module, name).device))
-        return self
-
     def forward(self, tokens, lengths, causal=False):
-        """(N, d) states of flat tokens (N,); texts up to half as long again are padded together."""
+        """(N, d) states of flat tokens (N,); texts of about the same length are padded together."""
         texts, states = tokens.split(lengths), [None] * len(lengths)
-        groups = []
-        for k in sorted(range(len(lengths)), key=lengths.__getitem__):
-            if not groups or lengths[k] > 1.5 * lengths[groups[-1][0]]:
-                groups.append([])
-            groups[-1].append(k)
-        for group in groups:
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        for _, group in itertools.groupby(order, lambda k: math.ceil(math.log(lengths[k], 1.5))):
+            group = list(group)
             padded = pad_sequence([texts[k] for k in group], batch_first=True, padding_value=self.pad)
-            ends = torch.tensor([[lengths[k]] for k in group], device=tokens.device)
-            mask = (torch.arange(padded.shape[1], device=tokens.device) < ends).long()
-            for k, state in zip(group, self.theirs(input_ids=padded, attention_mask=mask)[0]):
+            mask = pad_sequence([torch.ones_like(texts[k]) for k in group], batch_first=True)
+            for k, state in zip(group, self.inner(input_ids=padded, attention_mask=mask)[0]):
                 states[k] = state[:lengths[k]]
         return torch.cat(states)
 
 
 @dataclass(frozen=True, eq=False)
 class Peer(Checkpoint):
-    """A Checkpoint of another architecture; its model and tokenizer have been opened."""
-    opened: tuple = ()    # (Transformer, Tokenizer)
+    """A Checkpoint of another architecture, which has been read whole."""
+    transformer: Transformer
+    fast: Tokenizer
 
     def model(self, head=False):
-        return self.opened[0]
+        return self.transformer
 
     def tokenizer(self):
-        return self.opened[1]
+        return self.fast
 
 
 def open_encoder(cfg):
     """The Checkpoint of cfg.model: ours if config.json's model_type is one of ours, else a Peer."""
     name = cfg.model
     folder = download(name, FILES) if is_hub_id(name) else newest_checkpoint(name)
-    if str(read_json(folder / 'config.json').get('model_type')) in FAMILIES:
+    config = read_json(folder / 'config.json')
+    if str(config.get('model_type')) in FAMILIES:
         return open_checkpoint(name)
-    for setting, default in OURS_ALONE.items():
-        if getattr(cfg, setting) != default:
-            raise ValueError(f'{setting} is for architectures of our own; leave it out for {name}')
+    for setting in OURS_ALONE:
+        if getattr(cfg, setting) != getattr(type(cfg), setting):
+            raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
     Checkpoint(name, folder, None, 0, {}, {}).fetch()
     try:
-        return open_peer(name, folder)
-    except Exception as error:  # of whatever class a library raises for a file that it does not like
-        words = error if isinstance(error, ValueError) else f'transformers cannot open it: {error!r}'
-        raise ValueError(f'{folder}: {words}') from error
+        return open_peer(name, folder, config)
+    except ValueError as error:
+        raise ValueError(f'{folder}: {error}') from error
 
 
-def open_peer(name, folder):
-    """The Peer in a folder. Some exception if transformers cannot open it, or it is no encoder of text."""
-    config = read_json(folder / 'config.json')
-    theirs, fast = read_peer(folder, config)
-    tokenizer, embeddings = Tokenizer(fast), theirs.get_input_embeddings()
-    if tokenizer.vocab_size > embeddings.num_embeddings:
-        raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for '
-                         f'{embeddings.num_embeddings}')
-    if not tokenizer.around[1]:
-        raise ValueError('its tokenizer puts no special token behind a text, as an empty one needs')
-    if bad := next((name for name, p in theirs.named_parameters() if not p.isfinite().all()), None):
-        raise ValueError(f'{bad} holds values that are not finite')
-    context = min(fast.model_max_length, *positions(theirs))    # 10^30 where nothing bounds it
-    pad = theirs.config.pad_token_id            # by which RoBERTa counts positions
-    transformer = Transformer(theirs, config, tokenizer.ids['pad'] or 0 if pad is None else pad)
-    if is_causal(transformer, tokenizer):
-        raise ValueError('is causal: of decoders, those of Llama\'s architecture can be fine-tuned ('
-                         + ', '.join(FAMILIES) + ')')
-    return Peer(name, folder, transformer.sizes, context, tokenizer.ids, {}, (transformer, tokenizer))
-
-
-def read_peer(folder, config):
-    """(transformers' model in fp32, its fast tokenizer), without code of the repository's or pickles."""
+def open_peer(name, folder, config):
+    """The Peer in a folder with this config.json. ValueError if it is no encoder of text for transformers."""
     try:
         import transformers
     except ImportError:
-        raise ValueError('an encoder of another\'s needs transformers: pip install ".[peers]"') from None
-    if (family := config.get('model_type')) not in transformers.CONFIG_MAPPING:
-        raise ValueError(f'model_type {family!r} ' + (
-            'needs code from its repository, which is not run' if 'auto_map' in config else
-            f'is not known to transformers {transformers.__version__}'))
+        raise ValueError('this encoder needs transformers: pip install ".[peers]"') from None
+    if any(str(entry).startswith('AutoModel') for entry in config.get('auto_map') or ()):
+        raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
     if not (folder / 'tokenizer.json').exists():
-        raise ValueError('has no fast tokenizer (tokenizer.json), which says where a token stands in a text')
+        raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     options = {'local_files_only': True, 'trust_remote_code': False}
-    settings = transformers.AutoConfig.from_pretrained(folder, **options)
-    settings._attn_implementation = None        # config.json may name a kernel to download and to run
-    model, info = transformers.AutoModel.from_pretrained(
-        folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-        **options)
-    if missing := [name for name in sorted(info['missing_keys']) if not name.startswith('pooler.')]:
-        raise ValueError(f'missing weight {missing[0]}')    # a pooler is a head, which nothing here reads
+    try:
+        settings = transformers.AutoConfig.from_pretrained(folder, **options)
+        settings._attn_implementation = None        # config.json may name a kernel to download and to run
+        model, info = transformers.AutoModel.from_pretrained(
+            folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+            **options)
+        fast = transformers.AutoTokenizer.from_pretrained(folder, **options)
+        ids = fast(PROBE)['input_ids']
+    except Exception as error:  # of whatever class a library raises for a file that it does not like
+        raise ValueError(f'transformers cannot open it: {error!r}') from error
     if settings.is_encoder_decoder or model.main_input_name != 'input_ids':
         raise ValueError('is not an encoder of text alone')
-    return model, transformers.AutoTokenizer.from_pretrained(folder, **options)
+    check_weights(model, info)
+    tokenizer = Tokenizer(folder / 'tokenizer.json', fast)
+    if ids != tokenizer.backend.encode(PROBE).ids:  # some classes build their own normalizer
+        raise ValueError(f'{type(fast).__name__} gives other ids than tokenizer.json, which the class '
+                         'PreTrainedTokenizerFast heeds: make it tokenizer_class in tokenizer_config.json')
+    pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa counts positions by the first
+    pad = next(pad for pad in pads if pad is not None)
+    transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
+    check_states(transformer, tokenizer)
+    context = min(fast.model_max_length, context_limit(model))    # 10^30 where nothing bounds it
+    return Peer(name, folder, transformer.sizes, context, tokenizer.ids, {}, transformer, tokenizer)
 
 
-def positions(theirs):
-    """How many tokens its tables of positions hold, and how many its config.json says."""
-    tables = [module for name, module in theirs.named_modules()
-              if name.endswith('position_embeddings') and isinstance(module, nn.Embedding)]
-    first = [0 if table.padding_idx is None else table.padding_idx + 1 for table in tables]  # of RoBERTa: 2
-    stated = getattr(theirs.config, 'max_position_embeddings', None) or math.inf
-    return [stated, *(table.num_embeddings - k for table, k in zip(tables, first))]
+def check_weights(model, info):
+    """ValueError unless all weights that config.json asks for are there, none too many, and finite."""
+    missing = [name for name in info['missing_keys'] if not name.startswith('pooler.')]  # a head, never read
+    # heads of pretraining, as cls. and lm_head., are left out too
+    known = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
+    unexpected = [name for name in info['unexpected_keys'] if name.split('.')[0] in known]
+    if missing or unexpected:
+        raise ValueError(f'{"missing" if missing else "unexpected"} weight {min(missing or unexpected)}: not '
+                         'what its config.json describes, or a fine-tuned classifier')
+    if bad := next((name for name, p in model.named_parameters() if not p.isfinite().all()), None):
+        raise ValueError(f'{bad} holds values that are not finite')
 
 
 @torch.no_grad()
-def is_causal(transformer, tokenizer):
-    """Whether the first token's state is the same before two different last tokens."""
-    before, behind = tokenizer.around
-    text = [*before, *tokenizer.encode('an array'), *behind]
-    other = text[:-1] + [(text[-1] + 1) % tokenizer.vocab_size]
-    states = transformer(torch.tensor(text + other), [len(text)] * 2)
-    return torch.allclose(states[0], states[len(text)], rtol=1e-5, atol=1e-6)
+def check_states(transformer, tokenizer):
+    """ValueError unless a token's state heeds the tokens behind it, and no padding."""
+    size = transformer.inner.get_input_embeddings().num_embeddings
+    if tokenizer.vocab_size > size:
+        raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for {size}')
+    text = [*tokenizer.prefix, *tokenizer.encode('an array'), *tokenizer.suffix]
+    text = torch.tensor(np.resize(text, 8))     # 8 and 9 tokens are padded together
+    other = torch.cat([text[:-1], (text[-1:] + 1) % tokenizer.vocab_size])
+    alone, changed = transformer(text, [8]), transformer(other, [8])
+    if torch.allclose(alone[0], changed[0], rtol=1e-5, atol=1e-6):
+        raise ValueError('is a causal decoder; of those only Llama\'s architecture can be fine-tuned')
+    if not tokenizer.suffix:
+        raise ValueError('its tokenizer appends no special token such as [SEP], so an empty text would have '
+                         'no tokens')
+    padded = transformer(torch.cat([text, other, text[:1]]), [8, 9])[:8]
+    if not torch.allclose(alone, padded, rtol=1e-4, atol=1e-5):
+        raise ValueError('states depend on padding; only models that heed attention_mask can be fine-tuned')
+
+
+def context_limit(model):
+    """How many positions its config.json has; RoBERTa's kind counts them from the pad's id on."""
+    tables = [module for name, module in model.named_modules() if name.endswith('position_embeddings')]
+    unused = [table.padding_idx + 1 for table in tables if getattr(table, 'padding_idx', None) is not None]
+    return (getattr(model.config, 'max_position_embeddings', None) or math.inf) - max(unused, default=0)

@@ -47,7 +47,7 @@ YOUNG_MARKS = re.compile(
 class Tokenizer:
     """Byte-level BPE: a tiktoken.Encoding, the ids of bos, eos, pad and mask, and its Hugging Face form.
 
-    Of a tokenizer, tasks use encode, encode_with_offsets and `around`: the ids (before, behind) a text.
+    Of a tokenizer, tasks use encode, encode_with_offsets, and `prefix` and `suffix`, the ids around a text.
 
     pattern   the regular expression that splits text into pieces before any merge
     ranks     {token bytes: id}
@@ -74,7 +74,7 @@ class Tokenizer:
         self.pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
         self.ranks, self.ignore_merges, self.nfc, self.ordinary = ranks, ignore_merges, nfc, ordinary
         self.ids = {role: self.specials[token] for role, token in self.roles.items()}
-        self.around = (), (self.ids['eos'],)
+        self.prefix, self.suffix = (), (self.ids['eos'],)
         if len({*ranks.values(), *self.specials.values()}) < len(ranks) + len(self.specials):
             raise ValueError('two tokens of this tokenizer share an id')
         if self.ids['mask'] in (self.ids['bos'], self.ids['eos'], self.ids['pad']):
@@ -107,9 +107,9 @@ class Tokenizer:
         return len(content.translate(None, self.lacking)) < len(content)
 
     def pieces(self, text):
-        """(a piece's bytes, those that are encoded): without those that the vocabulary lacks, once it is cut.
+        """For each piece of a text, (its bytes, those that are encoded), which the vocabulary has.
 
-        But with ignore_merges a piece that is itself a token is taken whole.
+        With ignore_merges a piece that is itself a token keeps all its bytes.
         """
         for match in regex.finditer(self.pattern, text):
             piece = match[0].encode()
@@ -139,10 +139,7 @@ class Tokenizer:
         offsets, stop = np.empty((len(tokens), 2), np.int64), 0
         for k, length in enumerate(lengths):
             first, stop = stop, stop + length
-            start = int(character_of[first])
-            piece = normal[start:character_of[stop - 1] + 1]
-            start += len(piece) - len(piece.lstrip())
-            offsets[k] = start, start + len(piece.strip())
+            offsets[k] = trimmed(normal, character_of[first], character_of[stop - 1] + 1)
         if normal != text:
             some, offsets = offsets[:, 0] < offsets[:, 1], original_places(text, self.normalize)[offsets]
             offsets[:, 1] = np.maximum(offsets[:, 1], offsets[:, 0] + some)  # half of a decomposed character
@@ -179,6 +176,13 @@ class Tokenizer:
         config |= {'model_max_length': model_max_length} if model_max_length else {}
         write_json(Path(folder, 'tokenizer.json'), to_json(self, append_eos))
         write_json(Path(folder, 'tokenizer_config.json'), config)
+
+
+def trimmed(text, first, last):
+    """[first, last) of a text without the white space at both ends; (last, last) if there is nothing else."""
+    piece = text[first:last]
+    first += len(piece) - len(piece.lstrip())
+    return first, first + len(piece.strip())
 
 
 def original_places(text, normalize):

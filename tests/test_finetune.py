@@ -772,6 +772,14 @@ def test_a_saved_classifier_runs_in_a_pipeline(toy, checkpoint, tmp_path):
                                                             abs=1e-5)
 
 
+@pytest.mark.parametrize('template, shown', [('{text}', False), ('Review: {text}', True),
+                                             ('{text} {text}', True), ('{text} by {author}', True)])
+def test_a_classifiers_card_shows_a_template_that_adds_to_a_column(template, shown):
+    task = tasks.Task(kind='SC', dataset='d', source='x', template=template)
+    use = tasks.kind_of(task).export(('a', 'b'), Sizes()).use
+    assert (f'{template!r}.format_map(' in use) == shown, use
+
+
 def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     import transformers
     random_model(tmp_path / 'normed', qk_norm=True)

@@ -667,7 +667,7 @@ def shifted(tokenizer, folder):
     said = run_script('fill_mask.py', folder, text).stdout
     assert all((token.strip() or repr(token)) in said for token in best)
     card = (folder / 'README.md').read_text()
-    assert 'feature-extraction' in card and 'the position before it says' in card
+    assert 'feature-extraction' in card and 'at the position before it' in card
 
 
 def test_the_mask_token_gets_the_mean_of_the_other_rows(decoder, tmp_path):

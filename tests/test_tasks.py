@@ -348,6 +348,26 @@ def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
     print(answers, inside)
 
 
+@pytest.mark.parametrize('tokenizer', [TOKENIZER, LACKING])
+def test_every_entity_and_answer_of_the_embedded_tasks(tokenizer, embedded):
+    """Of the scored splits. A byte that the vocabulary lacks is put behind each e."""
+    def changed(text):
+        return text.replace('e', 'e\x04') if tokenizer.lacking else text
+
+    def moved(answer, context):
+        return changed(answer[0]), len(changed(context[:answer[1]]))
+    (tagged, labels), (asked, _) = (tasks.load(task(name)) for name in ('docs_tc', 'docs_qa'))
+    for split in ('validation', 'test'):
+        check_tagging([row | {'words': [*map(changed, row['words'])]} for row in tagged[split]], labels,
+                      tokenizer)
+        answers, inside = check_questions(
+            [row | {'context': changed(row['context']), 'answers': [moved(answer, row['context'])
+                                                                    for answer in row['answers']]}
+             for row in asked[split]], tokenizer)
+        assert answers == sum(bool(row['answers']) for row in asked[split]) > 300
+        assert inside < 0.1 * answers
+
+
 def test_answers_are_read_from_the_text_as_it_was():
     """Where a tokenizer composes e and its accent, characters still count in the text it was given."""
     context = 'un cafe\u0301 a\u0323\u0307x \u1100\u1161\u11a8 fin'

@@ -53,7 +53,7 @@ class Classification(Kind):
                              'q and k (Qwen3); leave it out (predictions are written all the same)')
         template, columns = repr(self.task.template), dict.fromkeys(self.columns(), '...')
         use = "pipeline('text-classification', '<this folder>')"
-        if len(columns) > 1:  # how they become the one string that it reads
+        if self.task.template not in [f'{{{name}}}' for name in columns]:  # the one string that it reads
             use += f'({template}.format_map({columns}))'
         return Export('ForSequenceClassification', 'text-classification', use, template, labels)
 

@@ -118,7 +118,7 @@ class Kind:
 
 def room(tokenizer, max_length):
     """How many of a text's tokens the model reads, beside the special ones around them."""
-    return max_length - sum(map(len, tokenizer.around))
+    return max_length - len(tokenizer.prefix) - len(tokenizer.suffix)
 
 
 def framed(values, tokenizer, max_length, fill=None):
@@ -126,11 +126,11 @@ def framed(values, tokenizer, max_length, fill=None):
 
     fill  stands in the special tokens' places where the values (n, ...) are not tokens but belong to some
     """
-    before, behind = tokenizer.around
+    prefix, suffix = tokenizer.prefix, tokenizer.suffix
     values = np.asarray(values, np.int64)[:room(tokenizer, max_length)]
     if fill is None:
-        return np.array([*before, *values, *behind], np.int64)
-    widths = [(len(before), len(behind))] + [(0, 0)] * (values.ndim - 1)
+        return np.array([*prefix, *values, *suffix], np.int64)
+    widths = [(len(prefix), len(suffix))] + [(0, 0)] * (values.ndim - 1)
     return np.pad(values, widths, constant_values=fill)
 
 
