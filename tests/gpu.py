@@ -1,7 +1,7 @@
 """What this code has never done on a GPU, in order, at most 45 minutes on one H100: `make gpu`.
 
     .venv/bin/python tests/gpu.py               # goes on where a step fails; again: what is missing or failed
-    .venv/bin/python tests/gpu.py --config=configs/tiny.py --steps=20 --out=out/trial    # as far as a CPU goes
+    .venv/bin/python tests/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can
 
 Writes <out>/report.md, which says of each step what came out and how long it took.
 """
