@@ -1,5 +1,7 @@
 """Other people's encoders: transformers' own tokens, states and scores; our exports as peers; bad input."""
+import collections
 import json
+import re
 import shutil
 import sys
 
@@ -28,8 +30,7 @@ FAMILIES = {
                                                **COMMON),
     'modernbert': transformers.ModernBertConfig(local_attention=16, global_attn_every_n_layers=2,
                                                 **COMMON)}
-TRAINED = {'bert': transformers.BertTokenizer, 'roberta': transformers.RobertaTokenizer,
-           'deberta-v2': transformers.DebertaV2Tokenizer}
+TRAINED = {'roberta': transformers.RobertaTokenizer, 'deberta-v2': transformers.DebertaV2Tokenizer}
 TEXTS = ['', 'a', ' The  number of arrays ', 'the array of floats ' * 20, 'Rome, Paris',
          'e\u0301t\xe9 \u6771\u4eac \U0001f642 na\xefve\u00a0x\tand\nlines']
 
@@ -50,12 +51,21 @@ def byte_level():
     return transformers.PreTrainedTokenizerFast(tokenizer_object=core, **roles)
 
 
+def word_pieces():
+    """BERT's, of frequent words and single letters: the library's trainer draws another one each time."""
+    words = collections.Counter(re.findall(r'\w+|[^\w\s]', ' '.join(texts()[:60]).lower()))
+    letters = sorted(set(''.join(words)))
+    pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *letters, *(f'##{letter}' for letter in letters),
+              *sorted(words, key=lambda word: (-words[word], word))]
+    return transformers.BertTokenizer({piece: i for i, piece in enumerate(dict.fromkeys(pieces[:800]))})
+
+
 @pytest.fixture(scope='session')
 def folders(tmp_path_factory):
     """{family: a folder of random weights}, all made by transformers."""
     made = tmp_path_factory.mktemp('peers')
     for family, config in FAMILIES.items():
-        trained = byte_level()
+        trained = word_pieces() if family == 'bert' else byte_level()
         if family in TRAINED:
             trained = TRAINED[family]().train_new_from_iterator(texts()[:60], 800)
         config.pad_token_id = trained.pad_token_id
