@@ -6,6 +6,7 @@ back the same bits. Tensors are gathered and read one at a time; while they are 
 import json
 import math
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -78,9 +79,9 @@ def fixed(cfg, corpus, world):
 
 
 class Saver:
-    """Saves a run's checkpoints: a thread of rank 0 writes the copy of one while the next steps are trained.
+    """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on.
 
-    The run lasts until the last is written. What stops the thread stops the run, at `check` or at the end.
+    The run ends after its last checkpoint is written. The thread's error stops the run at the next `check`.
     """
 
     def __init__(self, world):
@@ -94,11 +95,14 @@ class Saver:
         if not error:
             self.check()
             self.world.barrier()
+        elif self.writing and (other := self.writing.exception()):
+            print(f'the last checkpoint was not written: {other}', file=sys.stderr)
 
     def check(self, wait=False):
         """Raise what stopped the thread."""
         if self.writing and (wait or self.writing.done()):
-            self.writing = self.writing.result()  # None
+            writing, self.writing = self.writing, None
+            writing.result()
 
     def save(self, run, model, optimizer, state, corpus, cfg):
         """Copy weights and moments to rank 0's CPU; its thread writes <run>/<step>/. All processes call it.

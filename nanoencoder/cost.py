@@ -21,8 +21,8 @@ PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
 PEAK = PEAKS['NVIDIA H200']
 UTILISATION = 0.4    # of the peak: assumed
 NODE = 8             # GPUs
-# bytes/s through a ring: inside a node over NVLink, two thirds of the datasheet's; between nodes, which all
-# eight GPUs of a node send through at once, three quarters of 8 x 400 Gb/s; assumed
+# bytes/s of a ring, assumed: two thirds of NVLink's 450 GB/s a direction inside a node, where it is slowest;
+# between nodes all eight GPUs send at once, by 8 x 400 Gb/s
 RING = 300e9
 
 
@@ -226,5 +226,5 @@ memory      of a GPU, about, for weights, gradients, AdamW {memory['ddp']:.1f} G
 or {memory['fsdp']:.1f} (fsdp)
             {memory['activations']:.1f} GiB for activations, {memory['loss']:.1f} for the loss: \
 {total:.1f} in all under {cfg.parallel}
-            {checkpoint:.1f} GB of the first machine's for a checkpoint, written while training goes on
+            {checkpoint:.1f} GB of rank 0's host while a checkpoint is written
 disk        {checkpoint:.1f} GB a checkpoint, {number} at the end: {checkpoint * number:,.0f} GB""")

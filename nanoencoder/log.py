@@ -47,6 +47,8 @@ def own_folder(cfg, world):
         words = f'{error.strerror or error}; {last_good(run)}'
         raise OSError(error.errno or errno.EIO, words, str(error.filename or run)) from None
     except FloatingPointError as error:
+        if world.rank:  # rank 0 has waited for what was being written, and says which is the last
+            raise
         raise FloatingPointError(f'{error}; {last_good(run)}') from None
     finally:
         with contextlib.suppress(OSError):

@@ -75,7 +75,7 @@ def find_origin(cfg, corpus, world, schedule):
 def await_folder(folder, seconds=120):
     """A checkpoint that rank 0 sees, as soon as this process sees it: other nodes may learn of it later."""
     deadline = time.monotonic() + seconds
-    while folder and not (folder / 'config.json').exists():
+    while folder and not folder.is_dir():  # it comes whole, by a rename
         if time.monotonic() > deadline:
             raise ValueError(f'{folder}: rank 0 sees this checkpoint, and this process does not after '
                              f'{seconds} seconds: it must be on a file system that all nodes share')

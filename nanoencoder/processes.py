@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -44,6 +45,8 @@ class World:
 
     def mesh(self):
         """Of FSDP: sharded over the GPUs of a node, replicated over nodes (HSDP)."""
+        if self.sum([self.local])[0] != self.size * self.local:
+            raise ValueError(f'fsdp needs as many processes on every node; here they are {self.local}')
         if 1 < self.local < self.size:
             return dist.init_device_mesh(self.device.type, (self.size // self.local, self.local),
                                          mesh_dim_names=('replicate', 'shard'))
@@ -82,7 +85,8 @@ def processes(device='auto', dtype='auto'):
     rank, size = int(os.environ.get('RANK', 0)), int(os.environ.get('WORLD_SIZE', 1))
     device, dtype = pick_device(device, dtype, size)
     if size > 1:
-        dist.init_process_group('cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo')
+        backend = 'cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo'
+        dist.init_process_group(backend, timeout=timedelta(minutes=10))  # of both; else 30
     try:
         yield World(rank, size, device, dtype, int(os.environ.get('LOCAL_WORLD_SIZE', size)))
     finally:

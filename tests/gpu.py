@@ -1,6 +1,6 @@
 """What this code has never done on a GPU, in order, at most 45 minutes on one H100: `make gpu`.
 
-    .venv/bin/python tests/gpu.py               # goes on where a step fails; again: what is missing or failed
+    .venv/bin/python tests/gpu.py    # goes on where a step fails; again: what failed or is missing
     .venv/bin/python tests/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can
 
 Writes <out>/report.md, which says of each step what came out and how long it took.
@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -69,6 +70,8 @@ def attention():
             yield f'{"causal" if causal else "both ways"}, {name}: {statistics.median(times):.1f} ms'
         errors = [((a - b).float().norm() / b.float().norm()).item() for a, b in zip(*outs.values())]
         yield f'relative differences of output and three gradients: {", ".join(f"{x:.1e}" for x in errors)}'
+        if not max(errors) < 1e-2:
+            raise ValueError('the kernel and the loop differ')
 
 
 def losses_of(run):
@@ -88,9 +91,12 @@ def compare(first, second, within):
 
 def killed(command, run, step):
     """The run, killed when it has saved a step, and again to its end."""
+    shutil.rmtree(run, ignore_errors=True)
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
     while process.poll() is None and not (run / str(step) / 'state.json').exists():
         time.sleep(0.05)
+    if process.poll() is not None:
+        raise ValueError('it ended before it could be killed')
     process.send_signal(signal.SIGKILL)
     process.wait()
     yield f'killed with {len((run / "log.jsonl").read_text().splitlines())} steps in the log'
@@ -134,7 +140,7 @@ def plan(cfg):
 
 def report(path, steps):
     done, lines = read_json(path), ['# The first hour on a GPU']
-    for title in steps:
+    for title in [title for title in steps if title in done]:
         entry = done[title]
         command = f'`{shlex.join(entry["command"])}`\n\n' if entry['command'] else ''
         lines.append(f'## {title}: {"done" if entry["done"] else "failed"}, {duration(entry["seconds"])}\n\n'
@@ -146,8 +152,10 @@ def main():
     cfg, _ = parse(Settings, sys.argv[1:])
     os.chdir(ROOT)
     steps, path = plan(cfg), Path(cfg.out, 'steps.json')
-    failed = do_all(steps, path, dataclasses.asdict(cfg) | {'sizes': list(cfg.sizes)}, go_on=True)
-    report(path, steps)
+    try:
+        failed = do_all(steps, path, dataclasses.asdict(cfg) | {'sizes': list(cfg.sizes)}, go_on=True)
+    finally:
+        report(path, steps)
     if failed:
         raise ValueError(f'{len(failed)} of {len(steps)} steps failed: {", ".join(failed)}; '
                          f'{path.with_name("report.md")} has what they said')

@@ -74,11 +74,13 @@ def do_all(steps, path, settings, go_on=False):
         try:
             if not entry['done']:
                 do(step, entry, lambda: write_json(path, done))
-        except ValueError as error:
+        except Exception as error:
             if not go_on:
                 raise
             failed.append(title)
-            print(f'failed: {error}', flush=True)
+            print(f'failed: {error!r}', flush=True)
+            entry['said'].append(f'failed: {error!r}')
+            write_json(path, done)
         print(f'({duration(entry["seconds"])})')
     print(f'\n{duration(sum(done[title]["seconds"] for title in steps))} in all; {path} holds what was said')
     return failed

@@ -298,6 +298,17 @@ def test_what_stops_the_writer_of_checkpoints_stops_the_run(settings, monkeypatc
         pretrain.train(replace(cfg, name='again'))
 
 
+def test_a_full_disk_and_then_no_number_are_both_told(settings, monkeypatch, capsys):
+    def fails(*_):
+        time.sleep(0.3)
+        raise OSError(28, 'No space left on device', 'some/file')
+    monkeypatch.setattr(checkpoint, 'write', fails)
+    monkeypatch.setattr(pretrain, 'lr_at', lambda step, cfg: math.inf if step == 4 else 1e-3)
+    with pytest.raises(FloatingPointError, match='the last good checkpoint is none'):
+        pretrain.train(settings(save_every=4))
+    assert 'the last checkpoint was not written: [Errno 28] No space left' in capsys.readouterr().err
+
+
 def test_two_processes_do_not_write_one_run(settings):
     cfg = settings()
     run_of(cfg).mkdir(parents=True)

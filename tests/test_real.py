@@ -10,7 +10,7 @@ import test_tokenizer
 from conftest import one_line_error, run_process
 from nanoencoder.durable import read_json, write_json
 from nanoencoder.tokenizer import load_tokenizer
-from steps import Step
+from steps import Step, do_all
 
 
 @pytest.fixture
@@ -127,3 +127,15 @@ def test_what_is_said_of_a_vocabulary_was_counted(tmp_path, monkeypatch):
     assert [*real.judge_vocabulary(tmp_path, num_texts=8)][1:] == [
         f'8 texts, {lacking} of them with such bytes, have its ids', '6 entities are read word for word',
         '6 answers are read whole; 3 of them share a token with a neighbour']
+
+
+def test_a_step_that_fails_does_not_stop_the_others(tmp_path):
+    """As `make gpu` asks, whatever it is that fails; started again, it is done again."""
+    def breaks():
+        yield 'begun'
+        raise RuntimeError('CUDA error')
+    path, steps = tmp_path / 'steps.json', {'a': Step(breaks, 1), 'b': Step(lambda: iter(['fine']), 1)}
+    assert do_all(steps, path, {}, go_on=True) == ['a']
+    done = read_json(path)
+    assert done['b']['done'] and done['a']['said'] == ['begun', "failed: RuntimeError('CUDA error')"]
+    assert do_all(steps | {'a': Step(lambda: iter(['works']), 1)}, path, {}, go_on=True) == []
