@@ -28,7 +28,7 @@ test: .venv/installed
 real: .venv/installed
 	$(RUN) tests/real.py
 
-# What needs CUDA, on a machine that has it: tests, kernels, kills, speeds, a real run; at most 45 minutes on an H100.
+# What needs CUDA, on a machine that has it: tests, kernels, kills, speeds, a real run; planned: 35 minutes of an H100.
 gpu: .venv/installed
 	$(RUN) tests/gpu.py
 

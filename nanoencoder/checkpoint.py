@@ -114,10 +114,10 @@ class Saver:
         check_finite(model, optimizer, state['step'], self.world)
         weights = gather(dict(model.named_parameters()), self.world.rank)
         remembered = gather(moments(model, optimizer), self.world.rank)
-        state = {name: state[name] for name in KEPT} | {
-            'flops': flops_until(cfg, state['step']), 'processes': self.world.size,
-            'fixed': fixed(cfg, corpus, self.world), 'settings': flat(cfg)}
         if self.world.rank == 0:
+            state = {name: state[name] for name in KEPT} | {
+                'flops': flops_until(cfg, state['step']), 'processes': self.world.size,
+                'fixed': fixed(cfg, corpus, self.world), 'settings': flat(cfg)}
             parts = model.sizes, weights, remembered, state
             self.writing = self.thread.submit(write, run, *parts, corpus, cfg)
 

@@ -150,12 +150,12 @@ def load(arguments, actions=()):
 
 
 def read_lines(text, table, read_line, *more):
-    """[read_line(number, line, *more)] of the lines of a table."""
+    """[read_line(line, *more)] of the lines of a table."""
     results = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
             if line.split('#')[0].strip():
-                results.append(read_line(number, line, *more))
+                results.append(read_line(line, *more))
         except ValueError as error:
             raise ValueError(f'{table} line {number}: {error}') from None
     return results
@@ -176,7 +176,7 @@ def read_arguments(table, words, types):
     return values
 
 
-def read_row(number, line, rows):
+def read_row(line, rows):
     """Add a Row to {name: Row} of those above it. A parent's step is its end if none is said."""
     name, *words = shlex.split(line, comments=True)
     if re.search(r'[/@+|,*?\[\]]|^[.-]', name) or name == 'untrained':
@@ -210,7 +210,7 @@ def read_row(number, line, rows):
     rows[name] = Row(name, words, phases, begins, parent, step, weights, given.get('save_at', ()))
 
 
-def read_task(number, line, study, seen):
+def read_task(line, study, seen):
     patterns, *words = shlex.split(line, comments=True)
     given = read_arguments('tasks', words, {'lrs': tuple, 'score_on': tuple, 'variant': str, 'kind': str,
                                             'dataset': str})
@@ -242,7 +242,7 @@ def read_task(number, line, study, seen):
     return Finetuning([*models], words, given['kind'], [given['dataset'], *others], lrs, variant)
 
 
-def read_contrast(number, line, study):
+def read_contrast(line, study):
     parts = [part.strip() for part in line.split('#')[0].split('|')]
     if len(parts) != 4 or not all(parts):
         raise ValueError('a contrast is name | rule | 1 row -1 another | datasets')
@@ -268,7 +268,7 @@ def read_contrast(number, line, study):
     return Contrast(name, rule, weights, datasets.split())
 
 
-def read_arm(number, line, study, seen):
+def read_arm(line, study, seen):
     arm, colon, names = line.split('#')[0].partition(':')
     lengths = [study.check_model(name)[1] for name in names.split()]
     if not colon or not lengths or not all(a < b for a, b in itertools.pairwise([0, *lengths])):

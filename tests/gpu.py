@@ -1,4 +1,4 @@
-"""What this code has never done on a GPU, in order, at most 45 minutes on one H100: `make gpu`.
+"""What this code has never done on a GPU, in order; planned for 35 minutes of an H100: `make gpu`.
 
     .venv/bin/python tests/gpu.py    # goes on where a step fails; again: what failed or is missing
     .venv/bin/python tests/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can
@@ -6,7 +6,6 @@
 Writes <out>/report.md, which says of each step what came out and how long it took.
 """
 import dataclasses
-import json
 import os
 import platform
 import shlex
@@ -26,9 +25,10 @@ sys.path.insert(0, str(ROOT))
 import data                                                                     # noqa: E402
 from model import VARLEN_HAS_GQA, Segments, attend, attend_loop                 # noqa: E402
 from nanoencoder.durable import read_json                                       # noqa: E402
+from nanoencoder.losses import read_log                                         # noqa: E402
 from nanoencoder.processes import duration, pick_device                         # noqa: E402
 from nanoencoder.settings import parse, run_main, setting                       # noqa: E402
-from steps import Step, do_all                                                  # noqa: E402
+from steps import Step, do_all, run as run_script                               # noqa: E402
 
 TASKS = {'docs_tc': ['--steps=0'], 'docs_ir': ['--steps=0', '--epochs=2']}
 
@@ -74,17 +74,13 @@ def attention():
             raise ValueError('the kernel and the loop differ')
 
 
-def losses_of(run):
-    lines = [json.loads(line) for line in (run / 'log.jsonl').read_text().splitlines()]
-    return [line['loss'] for line in lines], statistics.median(line['tokens_per_second'] for line in lines)
-
-
 def compare(first, second, within):
     """ValueError if a loss of one run is further from the other's than this share."""
-    (a, fast), (b, slow) = losses_of(first), losses_of(second)
+    (a, fast), (b, slow) = (zip(*((line['loss'], line['tokens_per_second']) for line in read_log(run)[1]))
+                            for run in (first, second))
     worst = max(abs(x - y) / y for x, y in zip(a, b, strict=True))
     yield (f'{first.name} and {second.name}: {len(a)} losses within {worst:.1e}, the last {a[-1]:.4f} and '
-           f'{b[-1]:.4f}; {fast:,.0f} and {slow:,.0f} tokens/s')
+           f'{b[-1]:.4f}; {statistics.median(fast):,.0f} and {statistics.median(slow):,.0f} tokens/s')
     if not worst <= within:
         raise ValueError(f'losses of {first.name} and {second.name} differ by {worst:.1e}, over {within}')
 
@@ -100,10 +96,7 @@ def killed(command, run, step):
     process.send_signal(signal.SIGKILL)
     process.wait()
     yield f'killed with {len((run / "log.jsonl").read_text().splitlines())} steps in the log'
-    again = subprocess.run([sys.executable, *command], capture_output=True, text=True)
-    yield from again.stdout.splitlines()
-    if again.returncode:
-        raise ValueError(again.stderr.strip().splitlines()[-1])
+    yield from run_script(command)
 
 
 def plan(cfg):
@@ -120,8 +113,8 @@ def plan(cfg):
         'tests that need a GPU': Step(['-m', 'pytest', '-q', '-m', 'gpu', 'tests'], 3),
         'attention': Step(attention, 0.2),
         'corpus': Step(['data.py', 'configs/corpora/docs.py'], 0.6),
-        'plain': Step(training('plain', half, half, '--compile=False'), 1.5),
-        'compiled': Step(training('compiled', half, half, '--compile'), 2.5),
+        'plain': Step(training('plain', half, half, '--compile=False'), 1.5, out / f'plain/{2 * half}'),
+        'compiled': Step(training('compiled', half, half, '--compile'), 2.5, out / f'compiled/{2 * half}'),
         'compiled and plain are equal': Step(lambda: compare(out / 'compiled', out / 'plain', 0.02), 0.1),
         'killed and resumed': Step(lambda: killed(plain, out / 'killed', half), 2),
         'killed and plain are equal': Step(lambda: compare(out / 'killed', out / 'plain', 0.01), 0.1)}
@@ -130,7 +123,7 @@ def plan(cfg):
     steps |= {
         'where the time goes': Step(['tests/bench.py', 'profile', f'--size={cfg.sizes[-1]}'], 2),
         'table of speeds': Step(['tests/bench.py', 'table', str(out / 'bench.jsonl')], 0.1),
-        'a real run': Step(training('real', cfg.steps, 4 * cfg.steps), 6)}
+        'a real run': Step(training('real', cfg.steps, 4 * cfg.steps), 6, out / f'real/{5 * cfg.steps}')}
     for task, more in TASKS.items():
         steps[f'fine-tuned on {task}'] = Step(
             ['finetune.py', f'configs/tasks/{task}.py', *more, f'--model={out / "real"}', '--grid',
