@@ -296,16 +296,22 @@ def score(task, rows):
 
 
 def do_run(cfg, base, sets, grid=(), say=lambda text: None):
-    """One fine-tuning: fit, predict every set, write. Returns what to tell. Its folders are to be held."""
+    """One fine-tuning unless it is done: fit, predict every set, write. What to tell, '' if it was done.
+
+    BlockingIOError if another process is at work on it.
+    """
     began, words = time.monotonic(), []
-    encoder, log = fit(cfg, base, sets[0], say)
-    if cfg.save_model:
-        save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
-    for data in sets:
-        rows, dataset = predict(cfg, base.world, encoder, data), data.task.dataset
-        words.append(f'{dataset} validation {score(data.task, rows["validation"])}')
-        about = about_run(cfg, base, sets, data, grid=grid)
-        write_run(run_folder(cfg, dataset), about, rows, log)
+    with alone(cfg, sets):
+        if is_done(cfg, base, sets):
+            return ''
+        encoder, log = fit(cfg, base, sets[0], say)
+        if cfg.save_model:
+            save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
+        for data in sets:
+            rows, dataset = predict(cfg, base.world, encoder, data), data.task.dataset
+            words.append(f'{dataset} validation {score(data.task, rows["validation"])}')
+            about = about_run(cfg, base, sets, data, grid=grid)
+            write_run(run_folder(cfg, dataset), about, rows, log)
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     saved = f'; {saved_folder(cfg)}' if cfg.save_model else ''
     return f'{", ".join(words)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s{saved}'
@@ -328,38 +334,31 @@ def counter():
 def run_grid(cfg, base, sets, part, parts):
     """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed or is left."""
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
-    done, failed = [is_done(run, base, sets) for run in runs], []
-    computed, began, count = 0, time.monotonic(), counter()
-    processes = int(os.environ.get('WORLD_SIZE', 1))
-
-    def held(k):
-        """Whether another process has run k; if not, it is done by now or has failed."""
-        nonlocal computed
-        folder = run_folder(runs[k], cfg.dataset)
-        error_file = folder.with_name(f'{folder.name}.error.txt')
-        try:
-            with alone(runs[k], sets):
-                if is_done(runs[k], base, sets):  # perhaps by another grid
-                    return error_file.unlink(missing_ok=True)
-                try:
-                    words = do_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
-                    error_file.unlink(missing_ok=True)
-                except Exception as error:  # whatever it is: recorded, and the others go on
-                    failed.append(k)
-                    words = f'failed: {error}'
-                    with whole_file(error_file) as file:
-                        file.write(traceback.format_exc().encode())
-        except BlockingIOError:
-            return True
-        computed += 1
-        rest = done[k + 1:].count(False) / processes
-        ends = duration((time.monotonic() - began) / computed * rest)
-        print(f'{cfg.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {words}; {ends} left\n',
-              end='', flush=True)  # one write: processes share the terminal
-
-    mine = itertools.takewhile(lambda k: k < len(runs), (count('runs') - 1 for _ in itertools.count()))
-    waiting = [k for k in mine if held(k)]
-    left = [k for k in waiting if held(k)]  # who had them may have been killed meanwhile
+    done, failed, computed = [is_done(run, base, sets) for run in runs], False, 0
+    began, count, processes = time.monotonic(), counter(), int(os.environ.get('WORLD_SIZE', 1))
+    queue = itertools.takewhile(lambda k: k < len(runs), (count('runs') - 1 for _ in itertools.count()))
+    for _ in range(2):  # the second time what other processes had: they may have been killed meanwhile
+        left = []
+        for k in queue:
+            folder = run_folder(runs[k], cfg.dataset)
+            error_file = folder.with_name(f'{folder.name}.error.txt')
+            try:
+                words = do_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
+                error_file.unlink(missing_ok=True)
+            except BlockingIOError:
+                left.append(k)
+                continue
+            except Exception as error:  # whatever it is: recorded, and the others go on
+                failed, words = True, f'failed: {error}'
+                with whole_file(error_file) as file:
+                    file.write(traceback.format_exc().encode())
+            if words:
+                computed += 1
+                rest = done[k + 1:].count(False) / processes
+                ends = duration((time.monotonic() - began) / computed * rest)
+                print(f'{cfg.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {words}; '
+                      f'{ends} left\n', end='', flush=True)  # one write: processes share the terminal
+        queue = left
     if left:
         print(f'warning: {cfg.name} {cfg.dataset}: another process is at work on {len(left)} of the runs; '
               'start this again when it is done', file=sys.stderr)
@@ -368,7 +367,7 @@ def run_grid(cfg, base, sets, part, parts):
     count('ended')
     while (failed or left) and count('ended', 0) < processes:  # for torchrun ends all where one has failed
         time.sleep(0.5)
-    return int(bool(failed or left))
+    return int(failed or bool(left))
 
 
 def probe(cfg, base, sets):
@@ -427,11 +426,9 @@ def main():
         sys.exit(run_grid(cfg, base, sets, max(0, actions.part), actions.parts))
     if actions.probe:
         cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
-    with alone(cfg, sets):
-        if actions.probe:
+        with alone(cfg, sets):
             return probe(cfg, base, sets)
-        words = 'already done' if is_done(cfg, base, sets) else do_run(cfg, base, sets, say=print)
-        print(f'{run_folder(cfg, cfg.dataset)}: {words}')
+    print(f'{run_folder(cfg, cfg.dataset)}: {do_run(cfg, base, sets, say=print) or "already done"}')
 
 
 if __name__ == '__main__':
