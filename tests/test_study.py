@@ -66,10 +66,11 @@ elif script == 'pretrain.py':
     if not any(run.glob('[0-9]*')):
         assert all(Path(options[name] or '.').is_dir() for name in ('branch_from', 'weights_from'))
     dump(run / 'total', str(total))
-    for step in sorted({*ast.literal_eval(options['save_at']), total}):
+    steps = sorted({*ast.literal_eval(options['save_at']), total})
+    for k, step in enumerate(steps, 1):
         work()
-        (run / str(step)).mkdir(parents=True, exist_ok=True)
-        dump(run / 'log.jsonl', str(step))
+        dump(run / 'log.jsonl', ' '.join(map(str, steps[:k])))
+        (run / str(step)).mkdir(exist_ok=True)
 elif script == 'finetune.py':
     text = Path(words[0]).read_text()
     kind, dataset = (re.search(name + ' = "(.*)"', text)[1] for name in ('kind', 'dataset'))
@@ -92,7 +93,8 @@ elif words[0] == 'pack':
              [[*path.parts[-5:-4], path.parts[-3], *re.fullmatch('lr(.*)_sd(.*)', path.parts[-2]).groups()]
               for path in Path(words[1], 'runs').glob('*/*/*/*/run.json')]),
             ('losses', ['folder', 'step'],
-             [[Path(run).name, Path(run, 'log.jsonl').read_text()] for run in words[2:]])):
+             [[Path(run).name, step] for run in words[2:]
+              for step in Path(run, 'log.jsonl').read_text().split()])):
         path = Path(words[1], table + '.csv')
         old = [row for row in csv.reader(path.read_text().splitlines()[1:])] if path.exists() else []
         lines = sorted({','.join(row) for row in old + rows})
