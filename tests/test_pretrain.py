@@ -800,6 +800,19 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, kind, size,
     assert written == {'config.json', 'log.jsonl', *left}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('change', [dict(phases=(('clm', 400),)), dict(save_every=0)])
+def test_all_processes_stop_where_a_checkpoint_cannot_be_written(settings, change):
+    """Also where it is the last one; before, each process but rank 0 ended with a traceback."""
+    cfg = settings(micro_rows=1, **change)
+    result = torchrun(2, '--no-python', sys.executable, '-c', SMALL_FILES, 1_500_000, '', 'pretrain.py',
+                      *arguments(cfg))
+    assert result.returncode and 'pretrain.py", line' not in result.stderr, result.stderr
+    errors = [line for line in result.stderr.splitlines() if 'error: ' in line]
+    assert len(errors) == 1 and re.search('File too large.* the last good checkpoint is none', errors[0])
+    assert len(log_lines(run_of(cfg))) < 400
+
+
 # ----------------------------------------------------------------------------------------------- processes
 
 @pytest.fixture(scope='session')
