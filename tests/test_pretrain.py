@@ -940,6 +940,31 @@ def test_a_signal_stops_all_processes_at_one_step(settings):
     assert len(list(run_of(cfg).glob('[0-9]*'))) == 1
 
 
+def test_processes_that_would_compute_different_runs_are_refused(settings):
+    """As where a node has an older config; before, each trained with its own settings."""
+    told = []
+
+    class Rank(World):
+        def sum(self, integers):
+            told.append(integers[0])
+            return [sum(told)]
+
+        def of_first(self, function):
+            return function()
+
+    def begin(rank, **change):
+        cfg = settings(**dict(dtype='fp32') | change)
+        world = Rank(rank, rank + 1, torch.device('cpu'), cfg.dtype)
+        return origin.find_origin(cfg, data.Corpus(cfg.corpus), world, pretrain.schedule)
+    begin(0)
+    begin(1, micro_rows=1)  # changes no number
+    for change in dict(lr=1e-3), dict(rope_theta=5e4), dict(dtype='bf16'):
+        told.clear()
+        begin(0)
+        with pytest.raises(ValueError, match='the processes differ in their checkpoint, here None, or in'):
+            begin(1, **change)
+
+
 def test_rows_that_do_not_divide_are_refused(settings):
     cfg = settings(rows_per_step=6)
     with pytest.raises(ValueError, match='rows_per_step 6 must be a multiple of the 4 processes'):
