@@ -1067,5 +1067,7 @@ def test_dry_run_counts_the_paper(capsys):
     dry_run(pretrain.Settings(name='610m-clm-42k'), 192)
     out = capsys.readouterr().out
     for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all',
-                 '6 a process\n            6 at once'):
+                 '6 a process\n            6 at once',
+                 'on 192 GPUs, 6 rows each\n',
+                 '1.12 rows each; rows_per_step would have to be a multiple of 1,024\n'):
         assert part in out
