@@ -1,7 +1,7 @@
 """Pretrain with CLM, MLM, MNTP, MDLM or a mix; from scratch, from another run, or from weights.
 
     python pretrain.py configs/tiny.py                                    # a laptop; the same command resumes
-    torchrun --nproc_per_node=8 pretrain.py configs/610m_clm.py           # one node
+    torchrun --nproc_per_node=8 --shutdown_timeout=300 pretrain.py configs/610m_clm.py    # one node
     python pretrain.py configs/610m_clm.py --dry_run --world_size=192     # what a run will be
     python pretrain.py configs/610m_clm_mlm.py --branch_from=out/610m-clm-42k/10000
 
