@@ -1,7 +1,7 @@
 """Pretrain with CLM, MLM, MNTP, MDLM or a mix; from scratch, from another run, or from weights.
 
     python pretrain.py configs/tiny.py                                    # a laptop; the same command resumes
-    torchrun --nproc_per_node=8 pretrain.py configs/610m_clm.py           # one node
+    torchrun --nproc_per_node=8 --shutdown_timeout=300 pretrain.py configs/610m_clm.py    # one node
     python pretrain.py configs/610m_clm.py --dry_run --world_size=192     # what a run will be
     python pretrain.py configs/610m_clm_mlm.py --branch_from=out/610m-clm-42k/10000
 
@@ -268,7 +268,8 @@ def train(cfg, tracker=''):
         steps = range(done, total)
         for step, (batches, count, rows_hash) in zip(steps, in_order(load, steps)):
             # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
-            count, stopping, rows_hash = world.sum([count, int(bool(stop)), rows_hash])
+            count, stopping, failed, rows_hash = world.sum([count, bool(stop), saver.failed(), rows_hash])
+            saver.check(failed)
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
             log.add(step, *schedule(step, cfg), rows_hash, count, loss_sum, norm)
             done = step + 1
@@ -277,7 +278,6 @@ def train(cfg, tracker=''):
             if validating or saving or due(cfg.log_every):
                 lines = log.read()  # waits for the device; raises FloatingPointError
                 log.write(lines, validate(wrapped, corpus, cfg, world) if validating else {})
-            saver.check()
             if saving:
                 saver.save(run, model, optimizer, state | dict(step=done, seconds=log.seconds()), corpus, cfg)
                 log.restart_clock()

@@ -42,8 +42,9 @@ PACKAGES = 'torch', 'numpy', 'scipy', 'pandas'  # the embedded texts are theirs
 
 def environment(slot, processes, gpus):
     """A process's own GPU; or one thread where several share a CPU, which sleeps while it waits."""
+    usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}  # seconds to save
     one = {'OMP_NUM_THREADS': '1'} if processes > 1 and not gpus else {}
-    return {'OMP_WAIT_POLICY': 'passive'} | os.environ | one | {'LOCAL_RANK': str(slot)}
+    return usual | os.environ | one | {'LOCAL_RANK': str(slot)}
 
 
 def die_with_parent(parent, number):

@@ -81,7 +81,7 @@ def fixed(cfg, corpus, world):
 class Saver:
     """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on.
 
-    The run ends after its last checkpoint is written. The thread's error stops the run at the next `check`.
+    The run ends after its last checkpoint is written. The thread's error ends all processes at one step.
     """
 
     def __init__(self, world):
@@ -93,16 +93,25 @@ class Saver:
     def __exit__(self, error, *_):
         self.thread.shutdown()  # waits
         if not error:
-            self.check()
-            self.world.barrier()
+            self.wait()
         elif self.writing and (other := self.writing.exception()):
             print(f'the last checkpoint was not written: {other}', file=sys.stderr)
 
-    def check(self, wait=False):
-        """Raise what stopped the thread."""
-        if self.writing and (wait or self.writing.done()):
+    def failed(self, wait=False):
+        """Whether an error stopped the thread, which is rank 0's."""
+        return bool(self.writing and (wait or self.writing.done()) and self.writing.exception())
+
+    def check(self, failed):
+        """Where the sum of `failed` over processes is not 0, end them all: rank 0 with the thread's error."""
+        if failed and self.world.rank:
+            sys.exit(1)  # rank 0 says why
+        if failed:
             writing, self.writing = self.writing, None
             writing.result()
+
+    def wait(self):
+        """Until nothing is being written. All processes call it."""
+        self.check(self.world.sum([self.failed(wait=True)])[0])
 
     def save(self, run, model, optimizer, state, corpus, cfg):
         """Copy weights and moments to rank 0's CPU; its thread writes <run>/<step>/. All processes call it.
@@ -110,7 +119,7 @@ class Saver:
         state holds what KEPT names; the rest of state.json follows from the settings. FloatingPointError, and
         no checkpoint, if a weight or a moment is not finite.
         """
-        self.check(wait=True)
+        self.wait()
         check_finite(model, optimizer, state['step'], self.world)
         weights = gather(dict(model.named_parameters()), self.world.rank)
         remembered = gather(moments(model, optimizer), self.world.rank)

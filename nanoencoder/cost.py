@@ -211,7 +211,7 @@ network     {sent['ddp']:.1f} GB a step (ddp) or {sent['fsdp']:.1f} (fsdp) in fp
 {RING / 1e9:.0f} GB/s,
             inside a node of {NODE} and between nodes with 400 Gb/s a GPU, GPUs are expected to compute""")
     for gpus in [gpus for gpus in shares if gpus > 1]:
-        divides = '' if rows % gpus == 0 else ' (which would have to divide)'
+        divides = '' if rows % gpus == 0 else f'; rows_per_step would have to be a multiple of {gpus:,}'
         print(f'            {shares[gpus]["ddp"]:.0%} (ddp) or {shares[gpus]["fsdp"]:.0%} (fsdp) of the time '
               f'on {gpus:,} GPUs, {rows / gpus:.3g} rows each{divides}')
 

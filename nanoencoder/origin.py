@@ -57,7 +57,7 @@ def open_corpus(cfg):
 def find_origin(cfg, corpus, world, schedule):
     """The Origin of a run, after what it says has been compared with the settings.
 
-    Rank 0 decides which checkpoint is continued.
+    Rank 0 decides which checkpoint is continued; ValueError if the processes would not compute one run.
 
     schedule  (step, cfg) -> (objective, learning rate), by which a branch is compared with its parent
     """
@@ -65,10 +65,11 @@ def find_origin(cfg, corpus, world, schedule):
     branch = cfg.branch_from and not own
     parent = await_folder(world.of_first(lambda: newest_checkpoint(cfg.branch_from) if branch else None))
     origin = compare_origin(cfg, corpus, world, schedule, own, parent)
-    seen = zlib.crc32(json.dumps([origin.folder and origin.folder.name, origin.state]).encode())
+    parts = origin.folder and origin.folder.name, origin.state, fixed(cfg, corpus, world)
+    seen = zlib.crc32(json.dumps(parts).encode())
     if world.sum([seen])[0] != seen * world.size:
-        raise ValueError(f'{cfg.out}: the processes see different checkpoints there, here {origin.folder}: '
-                         'it must be a file system that all nodes share')
+        raise ValueError(f'{cfg.out}: the processes differ in their checkpoint, here {origin.folder}, or in '
+                         'settings, corpus or dtype: all nodes must read the same files')
     return origin
 
 

@@ -65,14 +65,14 @@ class Trial(NamedTuple):
         done = tidy(self.start(JOBS[job][1]).end())
         if done.code:
             raise Failed(f'the last start has exit code {done.code}: {shortened(done.err[-300:])}')
-        if job == 'table' and done.out != self.states.done[job].out:
+        if job == 'table' and done.out != self.states.done(job).out:
             raise Failed(f'the table differs: {done.out}')
-        same(contents(self.states.folder / job), contents(self.folder))
+        same(contents(self.states.path(job)), contents(self.folder))
 
 
 def killed(trial, job):
     """kill -9 one to three times, at a random moment or a random operation on files; then start again."""
-    (after, line), usual = JOBS[job], trial.states.done[job]
+    (after, line), usual = JOBS[job], trial.states.done(job)
     trial.states.copy(after, trial.folder)
     for _ in range(trial.draw.randint(1, 3)):
         if trial.draw.random() < 0.5:
@@ -82,6 +82,16 @@ def killed(trial, job):
             trial.wait(1.1 * usual.seconds)
             process.kill()
             process.end()
+    trial.finish(job)
+
+
+def killed_in_a_save(trial, job):
+    """kill -9 while a checkpoint is written behind another, or an old one removed; then start again."""
+    (after, line), run = JOBS[job], trial.folder / 'out/run'
+    trial.states.copy(after, trial.folder)
+    while not (any(run.glob('.*.tmp')) and any(run.glob('[0-9]*'))):
+        shutil.rmtree(trial.folder / 'out', ignore_errors=True)
+        trial.start(line, kill_at=trial.draw.randint(1, trial.states.done(job).operations)).end()
     trial.finish(job)
 
 
@@ -109,15 +119,16 @@ def small_disk(folder):
 
 def full_disk(trial, job):
     """Less space than is needed: on a small tmpfs, or else no file beyond some size."""
-    (after, line), states, limits = JOBS[job], trial.states.folder, {}
+    (after, line), states, limits = JOBS[job], trial.states, {}
     with small_disk(trial.folder) as resize:
         trial.states.copy(after, trial.folder)
         if resize:
-            more = trial.draw.randint(1, max(2, (blocks(states / job) - blocks(states / after)) * 11 // 10))
+            needed = blocks(states.path(job)) - blocks(states.path(after))
+            more = trial.draw.randint(1, max(2, needed * 11 // 10))
             trial.notes.append(f'a disk with {more} free blocks of 4,096 bytes')
             resize(4096 * (blocks(trial.folder) + more))
         else:
-            largest = max(path.stat().st_size for path in (states / job).rglob('*'))
+            largest = max(path.stat().st_size for path in states.path(job).rglob('*'))
             limits = {'largest_file': trial.draw.randint(1, largest)}
         done = tidy(trial.start(line, **limits).end())
         said = ' '.join(done.said)
@@ -134,8 +145,8 @@ def full_disk(trial, job):
 def two_starts(trial, job):
     """The same command twice, the second a little later; who ends with 0 has all results there."""
     trial.states.copy(JOBS[job][0], trial.folder)
-    wanted, waiting = contents(trial.states.folder / job).keys(), [trial.start(JOBS[job][1])]
-    trial.wait(1.1 * trial.states.done[job].seconds)
+    wanted, waiting = contents(trial.states.path(job)).keys(), [trial.start(JOBS[job][1])]
+    trial.wait(1.1 * trial.states.done(job).seconds)
     waiting.append(trial.start(JOBS[job][1]))
     while waiting:
         late = time.monotonic() - waiting[0].began > PATIENCE
@@ -164,7 +175,7 @@ def read_meanwhile(trial, job):
         raise Failed(f'the writer has exit code {done.code}: {shortened(done.out + done.err)}')
     if job == 'grid':
         return trial.finish('table')
-    same(*(contents(folder / 'out/run') for folder in (trial.states.folder / job, trial.folder)))
+    same(*(contents(folder / 'out/run') for folder in (trial.states.path(job), trial.folder)))
 
 
 # --------------------------------------------------------------------------------------------------- damage
@@ -224,7 +235,7 @@ def damage(path, trial):
 
 def unharmed(trial, job, path, how, done):
     """Failed unless a job that read a damaged file wrote and said what it always does."""
-    if job in ('fill', 'losses', 'table', 'verify') and done.out != trial.states.done[job].out:
+    if job in ('fill', 'losses', 'table', 'verify') and done.out != trial.states.done(job).out:
         if path.relative_to(trial.folder).as_posix() not in UNGUARDED:
             raise Failed('another output')
     found, ignore = contents(trial.folder), {str(path.relative_to(trial.folder))}
@@ -233,7 +244,7 @@ def unharmed(trial, job, path, how, done):
         ignore -= {str(path.relative_to(trial.folder))} if path.name == 'scores.json' else set()
     if (how, path.name) == ('remove', 'state.json'):  # then the folder may be anybody's
         ignore |= {name for name in found if name.endswith(('run.json', 'state.json'))}
-    same(contents(trial.states.folder / job), found, ignore)
+    same(contents(trial.states.path(job)), found, ignore)
     if job == 'pretrain' and path.name == 'log.jsonl' and 'log.jsonl' not in done.out + done.err:
         if re.findall(r'"step": (\d+)', path.read_text()) != [str(step) for step in range(1, 13)]:
             raise Failed('lines of the log are lost, and nothing is said')
@@ -327,7 +338,8 @@ def hostile_setting(trial, case):
 # ----------------------------------------------------------------------------------------------------- main
 
 CASES = {
-    'kills': dict.fromkeys('prepare parts pretrain pruned branch two grid table export'.split(), killed),
+    'kills': dict.fromkeys('prepare parts pretrain pruned branch two grid table export'.split(), killed)
+             | {'sharded': killed_in_a_save},
     'damage': dict.fromkeys(DAMAGE, damaged),
     'disk': dict.fromkeys('prepare pretrain pruned grid table'.split(), full_disk),
     'concurrency': dict.fromkeys('prepare pretrain pruned grid table export'.split(), two_starts),

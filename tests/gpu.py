@@ -10,11 +10,11 @@ import os
 import platform
 import shlex
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -39,6 +39,9 @@ class Settings:
     steps: int = setting(200, 4)        # of the runs that are compared; the real one has five times as many
     sizes: tuple = ('210m', '610m', '1b')
     out: str = 'out/gpu'
+
+
+ACTIONS = {'attention': (False, 'compare the kernel with the loop, and stop')}
 
 
 def machine():
@@ -89,14 +92,25 @@ def killed(command, run, step):
     """The run, killed when it has saved a step, and again to its end."""
     shutil.rmtree(run, ignore_errors=True)
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (run / str(step) / 'state.json').exists():
-        time.sleep(0.05)
-    if process.poll() is not None:
-        raise ValueError('it ended before it could be killed')
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        while process.poll() is None and not (run / str(step) / 'state.json').exists():
+            time.sleep(0.05)
+        if process.poll() is not None:
+            raise ValueError('it ended before it could be killed')
+    finally:
+        process.kill()
+        process.wait()
     yield f'killed with {len((run / "log.jsonl").read_text().splitlines())} steps in the log'
     yield from run_script(command)
+
+
+def two_processes(command, run, plain):
+    """A run in two processes, each with a GPU of its own, or on the CPU."""
+    if torch.cuda.device_count() == 1:
+        yield 'one GPU here'
+        return
+    yield from run_script(['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', *command])
+    yield from compare(run, plain, 0.02)
 
 
 def plan(cfg):
@@ -111,13 +125,17 @@ def plan(cfg):
     steps = {
         'machine': Step(machine, 0),
         'tests that need a GPU': Step(['-m', 'pytest', '-q', '-m', 'gpu', 'tests'], 3),
-        'attention': Step(attention, 0.2),
+        'attention': Step(['tests/gpu.py', '--attention'], 0.2),
         'corpus': Step(['data.py', 'configs/corpora/docs.py'], 0.6),
         'plain': Step(training('plain', half, half, '--compile=False'), 1.5, out / f'plain/{2 * half}'),
         'compiled': Step(training('compiled', half, half, '--compile'), 2.5, out / f'compiled/{2 * half}'),
         'compiled and plain are equal': Step(lambda: compare(out / 'compiled', out / 'plain', 0.02), 0.1),
         'killed and resumed': Step(lambda: killed(plain, out / 'killed', half), 2),
         'killed and plain are equal': Step(lambda: compare(out / 'killed', out / 'plain', 0.01), 0.1)}
+    for parallel in ('ddp', 'fsdp'):
+        command = training(parallel, half, half, '--compile=False', f'--parallel={parallel}')
+        steps[f'two processes, {parallel}'] = Step(
+            partial(two_processes, command, out / parallel, out / 'plain'), 1)
     for size in cfg.sizes:
         steps[f'speed of the {size}'] = Step(['tests/bench.py', 'mfu', f'--size={size}', bench], 4)
     steps |= {
@@ -142,7 +160,11 @@ def report(path, steps):
 
 
 def main():
-    cfg, _ = parse(Settings, sys.argv[1:])
+    cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
+    if actions.attention:  # in a process of its own, which a fault of the kernel may end
+        for line in attention():
+            print(line, flush=True)
+        return
     os.chdir(ROOT)
     steps, path = plan(cfg), Path(cfg.out, 'steps.json')
     try:

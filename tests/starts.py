@@ -55,6 +55,7 @@ JOBS = {  # {name: (what it comes after, command)}; `two`: in two processes, wit
     'pretrain': ('prepare', RUN),
     'pruned': ('prepare', RUN + '--save_every=1 --keep=1 --save_at=()'),
     'two': ('prepare', 'two ' + RUN + '--micro_rows=1'),
+    'sharded': ('prepare', 'two ' + RUN + '--micro_rows=1 --parallel=fsdp'),
     'branch': ('pretrain', BRANCH),
     'weights': ('pretrain', WEIGHTS),
     'fill': ('pretrain', FILL),
@@ -110,9 +111,9 @@ class Start:
                 where = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(free.getsockname()[1])}
             worlds = [where | {'RANK': f'{k}', 'LOCAL_RANK': f'{k}', 'WORLD_SIZE': '2'} for k in range(2)]
         sys.stdout.flush()
-        for rank, environment in enumerate(worlds):
+        for environment in worlds:
             if not (pid := os.fork()):
-                self.become(folder, words, environment, 0 if rank else kill_at, largest_file)
+                self.become(folder, words, environment, kill_at, largest_file)
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)
             self.pids.append(pid)
@@ -132,7 +133,8 @@ class Start:
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
             if largest_file:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-            count_operations(self.counter, kill_at)
+            if environment.get('RANK', '0') == '0':
+                count_operations(self.counter, kill_at)
             sys.argv = words
             run_main(SCRIPTS[words[0].removesuffix('.py')].main)
             code = 0
@@ -194,24 +196,38 @@ def count_operations(counter, kill_at):
 # --------------------------------------------------------------------------------------------------- states
 
 class States:
-    """What each job leaves when nothing disturbs it: a folder, and its Done."""
+    """What each job leaves when nothing disturbs it, a folder and its Done; made when first asked for."""
 
     def __init__(self, folder):
-        self.folder, self.done = folder, {}
+        self.folder, self.ended = folder, {}
         write_texts(folder / 'texts')
-        for name, (after, line) in JOBS.items():
-            shutil.copytree(folder / after, folder / name)
-            self.done[name] = Start(folder / name, line.split()).end()
-            if self.done[name].code:
-                raise SystemExit(f'undisturbed, {line} fails: {self.done[name].err}')
-        shutil.copytree(folder / 'tokenizer', killed := folder / 'half_prepared')
-        while not len(list(killed.glob('corpus/tokens_*'))) == 2:  # each kill comes a little further
-            shutil.rmtree(killed / 'corpus', ignore_errors=True)
-            self.kill_at = getattr(self, 'kill_at', 0) + 5
-            Start(killed, PREPARE.split(), self.kill_at).end()
+
+    def path(self, name):
+        """The folder that a job leaves; half_prepared is that of a PREPARE killed behind two shards."""
+        path = self.folder / name
+        if path.exists():
+            return path
+        after, line = JOBS.get(name, ('tokenizer', PREPARE))
+        shutil.copytree(self.path(after), path)
+        if name in JOBS:
+            self.ended[name] = Start(path, line.split()).end()
+            if self.ended[name].code:
+                raise SystemExit(f'undisturbed, {line} fails: {self.ended[name].err}')
+            return path
+        kill_at = 0
+        while not len(list(path.glob('corpus/tokens_*'))) == 2:  # each kill comes a little further
+            shutil.rmtree(path / 'corpus', ignore_errors=True)
+            kill_at += 5
+            Start(path, line.split(), kill_at).end()
+        return path
+
+    def done(self, job):
+        """A job's Done."""
+        self.path(job)
+        return self.ended[job]
 
     def copy(self, name, folder, half=False):
-        shutil.copytree(self.folder / name, folder, dirs_exist_ok=True)
+        shutil.copytree(self.path(name), folder, dirs_exist_ok=True)
         for path in HALF.get(name, ()) if half else ():
             shutil.rmtree(folder / path)
 

@@ -1,5 +1,7 @@
 """Long work in steps: progress with time left, what is done is not done again, all that is said is kept."""
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +19,11 @@ class Step(NamedTuple):
     minutes: float          # about, on two idle cores of 75 GFLOP/s; 0: seconds, and done each time
     leaves: Path = None     # without it the step is not done: a pretraining that is stopped exits with 0
 
+    @property
+    def limit(self):
+        """Minutes after which it is ended: it hangs."""
+        return 5 + 5 * self.minutes
+
 
 def run(command):
     """The lines that one of our scripts prints, but for bars of progress."""
@@ -25,6 +32,12 @@ def run(command):
                                text=True)
     try:
         yield from (line.rstrip() for line in process.stdout if '%|' not in line)
+    except TimeoutError:
+        process.terminate()    # torchrun ends its processes
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(60)
+        process.kill()
+        raise
     finally:
         failed = process.wait()    # on Ctrl-C, too, a pretraining saves
     if failed:
@@ -40,7 +53,11 @@ def minutes_left(steps, done):
 
 def do(step, entry, save):
     """A step, or the rest of it: lines and time are added to those of its entry, which is saved each time."""
+    def late(*_):
+        raise TimeoutError(f'not done after {step.limit:.0f} minutes')
     began = time.monotonic() - entry['seconds']
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 60 * step.limit)
     try:
         for line in run(step.work) if entry['command'] else step.work():
             print(line, flush=True)
@@ -51,6 +68,7 @@ def do(step, entry, save):
             raise ValueError(f'{step.leaves} is not there yet; start this again to go on')
         entry['done'] = True
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         entry['seconds'] = round(time.monotonic() - began, 1)
         save()
 

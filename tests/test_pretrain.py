@@ -800,6 +800,19 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, kind, size,
     assert written == {'config.json', 'log.jsonl', *left}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('change', [dict(phases=(('clm', 400),)), dict(save_every=0)])
+def test_all_processes_stop_where_a_checkpoint_cannot_be_written(settings, change):
+    """Also where it is the last one; before, each process but rank 0 ended with a traceback."""
+    cfg = settings(micro_rows=1, **change)
+    result = torchrun(2, '--no-python', sys.executable, '-c', SMALL_FILES, 1_500_000, '', 'pretrain.py',
+                      *arguments(cfg))
+    assert result.returncode and 'pretrain.py", line' not in result.stderr, result.stderr
+    errors = [line for line in result.stderr.splitlines() if 'error: ' in line]
+    assert len(errors) == 1 and re.search('File too large.* the last good checkpoint is none', errors[0])
+    assert len(log_lines(run_of(cfg))) < 400
+
+
 # ----------------------------------------------------------------------------------------------- processes
 
 @pytest.fixture(scope='session')
@@ -927,6 +940,31 @@ def test_a_signal_stops_all_processes_at_one_step(settings):
     assert len(list(run_of(cfg).glob('[0-9]*'))) == 1
 
 
+def test_processes_that_would_compute_different_runs_are_refused(settings):
+    """As where a node has an older config; before, each trained with its own settings."""
+    told = []
+
+    class Rank(World):
+        def sum(self, integers):
+            told.append(integers[0])
+            return [sum(told)]
+
+        def of_first(self, function):
+            return function()
+
+    def begin(rank, **change):
+        cfg = settings(**dict(dtype='fp32') | change)
+        world = Rank(rank, rank + 1, torch.device('cpu'), cfg.dtype)
+        return origin.find_origin(cfg, data.Corpus(cfg.corpus), world, pretrain.schedule)
+    begin(0)
+    begin(1, micro_rows=1)  # changes no number
+    for change in dict(lr=1e-3), dict(rope_theta=5e4), dict(dtype='bf16'):
+        told.clear()
+        begin(0)
+        with pytest.raises(ValueError, match='the processes differ in their checkpoint, here None, or in'):
+            begin(1, **change)
+
+
 def test_rows_that_do_not_divide_are_refused(settings):
     cfg = settings(rows_per_step=6)
     with pytest.raises(ValueError, match='rows_per_step 6 must be a multiple of the 4 processes'):
@@ -1029,5 +1067,7 @@ def test_dry_run_counts_the_paper(capsys):
     dry_run(pretrain.Settings(name='610m-clm-42k'), 192)
     out = capsys.readouterr().out
     for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all',
-                 '6 a process\n            6 at once'):
+                 '6 a process\n            6 at once',
+                 'on 192 GPUs, 6 rows each\n',
+                 '1.12 rows each; rows_per_step would have to be a multiple of 1,024\n'):
         assert part in out

@@ -113,6 +113,12 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
                    for word in asked if word.isidentifier())
 
 
+def test_torchrun_is_told_to_wait_for_the_save_of_a_stopped_pretraining():
+    texts = [pretrain.__doc__, *(re.sub(r' *\\\n *', ' ', page.read_text()) for page in PAGES)]
+    commands = re.findall(r'torchrun .*pretrain\.py', '\n'.join(texts))
+    assert len(commands) > 5 and all('--shutdown_timeout=300' in command for command in commands)
+
+
 BY_DEMO = {'corpora/docs', *(f'out/{row}-s{seed}' for seed in (0, 1) for row in (
     'clm-1800', 'mlm-1800', 'clm25-mlm-1800'))}
 

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+import gpu
 import real
 import test_tokenizer
 from conftest import one_line_error, run_process
 from nanoencoder.durable import read_json, write_json
 from nanoencoder.tokenizer import load_tokenizer
-from steps import Step, do_all
+from steps import Step, do_all, run
 
 
 @pytest.fixture
@@ -139,3 +140,20 @@ def test_a_step_that_fails_does_not_stop_the_others(tmp_path):
     done = read_json(path)
     assert done['b']['done'] and done['a']['said'] == ['begun', "failed: RuntimeError('CUDA error')"]
     assert do_all(steps | {'a': Step(lambda: iter(['works']), 1)}, path, {}, go_on=True) == []
+
+
+def test_a_step_that_hangs_is_ended_and_the_others_go_on(tmp_path, monkeypatch):
+    """Be it a command or a function that runs one; before, it was waited for without end."""
+    monkeypatch.setattr(Step, 'limit', 0.05)    # minutes
+    sleeps = ['-c', 'import time; time.sleep(100)']
+    steps = {'command': Step(sleeps, 1), 'function': Step(lambda: run(sleeps), 1),
+             'another': Step(lambda: ['fine'], 1)}
+    began = time.monotonic()
+    assert do_all(steps, tmp_path / 'steps.json', {}, go_on=True) == ['command', 'function']
+    assert time.monotonic() - began < 60
+    assert entries(tmp_path)['command']['said'] == ["failed: TimeoutError('not done after 0 minutes')"]
+
+
+def test_a_fault_of_a_kernel_ends_a_process_of_its_own():
+    steps = gpu.plan(gpu.Settings())
+    assert steps['attention'].work == ['tests/gpu.py', '--attention']

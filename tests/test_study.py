@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import study as script
 from conftest import ROOT, SMALL, log_lines, one_line_error, run_process
 from nanoencoder import forecast, jobs, studies
 
@@ -355,6 +356,17 @@ def alive(pid):
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
+def test_torchrun_waits_five_minutes_for_the_save_of_a_stopped_run(monkeypatch):
+    """Before, half a minute; what the user says goes first."""
+    from torch.distributed.run import config_from_args, parse_args
+    monkeypatch.setattr(os, 'environ', dict(os.environ))
+    for seconds, said in ((300, {}), (20, {'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '20'})):
+        os.environ |= said
+        monkeypatch.setattr(os, 'environ', script.environment(0, 1, 0))
+        assert config_from_args(parse_args(['pretrain.py']))[0].shutdown_timeout == seconds
+    assert config_from_args(parse_args(['--shutdown_timeout=600', 'pretrain.py']))[0].shutdown_timeout == 600
+
+
 def test_killed_at_random_it_goes_on(place):
     """SIGKILL of study.py alone or of a child, and SIGTERM. Children die with it; the report is the same."""
     run(place)
