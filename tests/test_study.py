@@ -228,7 +228,7 @@ def test_the_studies_of_the_repository():
 # --------------------------------------------------------------------------------------------- doing it
 
 def test_from_start_to_end_and_nothing_to_do(place):
-    """Seed by seed, parents first; each run once; the second start starts nothing but the report."""
+    """Seed by seed, parents first; each run once; the second start only packs and reports."""
     code, text, starts = run(place)
     assert code == 0, text
     scripts = [line.split()[0] for line in starts]
@@ -252,7 +252,7 @@ def test_from_start_to_end_and_nothing_to_do(place):
     lines = [line for line in (place / 'study/machine.jsonl').read_text().splitlines()]
     assert len(lines) == 2 and all('"torch"' in line and '"pretraining"' in line for line in lines)
     code, text, starts = run(place)
-    assert (code, [line.split()[:2] for line in starts]) == (0, [['evaluate.py', 'report']])
+    assert (code, [line.split()[1] for line in starts]) == (0, ['pack', 'report'])
     assert 'nothing to do' in text
 
 
