@@ -150,11 +150,10 @@ def shared_units(cells, without=()):
     kept = [tuple(unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without)
             for cell in cells]
     for kind in {cell.unit for cell in cells}:
-        several = [set(units) for cell, units in zip(cells, kept) if cell.unit == kind and len(units) > 1]
-        common = set.intersection(*several) if several else ()
-        if len(common) > 1:
-            kept = [tuple(unit for unit in units if unit in common)
-                    if cell.unit == kind and len(units) > 1 else units for cell, units in zip(cells, kept)]
+        several = [k for k, cell in enumerate(cells) if cell.unit == kind and len(kept[k]) > 1]
+        common = set.intersection(*(set(kept[k]) for k in several)) if several else ()
+        for k in several if len(common) > 1 else ():
+            kept[k] = tuple(unit for unit in kept[k] if unit in common)
     return kept
 
 

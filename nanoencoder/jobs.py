@@ -95,9 +95,9 @@ def plan(study, actions):
     """{seed: jobs that are missing}."""
     done = Done(study)
     blocks = {seed: block(study, done, seed, names) for seed, names in chosen(study, actions).items()}
-    meta, training = corpus_meta(study), [jobs for jobs in blocks.values()
-                                          if any(job.kind == 'pretraining' for job in jobs)]
-    if meta and training and not meta.exists():
+    meta = corpus_meta(study)
+    training = [jobs for jobs in blocks.values() if any(job.kind == 'pretraining' for job in jobs)]
+    if meta and training and not meta.exists():     # it is prepared once
         training[0].insert(0, Job('corpus', 'corpus', 1, ['data.py', *shlex.split(study.corpus)], [], [meta]))
     return blocks
 
