@@ -156,7 +156,8 @@ def ladder(shown):
     axes = drawn.subplots(rows, columns, squeeze=False).ravel()
     for ax in axes[len(shown):]:
         ax.remove()
-    arms = colours_of(arm for _, lines, *_ in sorted(shown, key=lambda panel: -len(panel[1])) for arm in lines)
+    fullest_first = sorted(shown, key=lambda panel: -len(panel[1]))
+    arms = colours_of(arm for _, lines, *_ in fullest_first for arm in lines)
     room = 0.03 * max(map(len, arms))      # of the names behind the lines, of a panel's width
     for ax, (title, lines, floors, shaded) in zip(axes, shown):
         for arm, values in lines.items():
