@@ -28,10 +28,10 @@ from nanoencoder import report as reports
 from nanoencoder.durable import in_turn, locked, read_json, remove_temporaries, write_json
 from nanoencoder.intervals import contrast
 from nanoencoder.metrics import KINDS
-from nanoencoder.predictions import packed_runs, read_predictions, read_runs, read_tree, write_packed
+from nanoencoder.predictions import packed_runs, read_runs, read_tree, write_packed
 from nanoencoder.protocols import (PROTOCOLS, SPLITS, Cell, grouped, lr_text, make_cells, shared_means,
                                    unit_of)
-from nanoencoder.settings import check, check_value, parse, quoted, run_main, setting
+from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 USUAL = {'', 'fine-tuned', 'fp32'}     # kinds and weights that a table need not mention
 
@@ -53,8 +53,6 @@ class Settings:
 
     def __post_init__(self):
         check(self)
-        if strange := [name for name in self.models + self.datasets if type(name) is not str]:
-            raise ValueError(f'models and datasets are names, not {quoted(strange[0])}')
         if self.split != 'test' and (self.protocol == 'paper' or self.runs):
             raise ValueError(f"split {self.split}: the paper's protocol and --runs score test alone")
 
@@ -218,7 +216,7 @@ def export(cfg, target, problems):
     Path(target).mkdir(parents=True, exist_ok=True)
     count = 0
     with locked(target, '.export.lock'):
-        for _, folder, about, scores in read_tree(cfg, cfg.predictions, read_predictions, problems):
+        for _, folder, about, scores in read_tree(cfg, cfg.predictions, problems):
             prefix = f'{about["trained_on"]}_' if about.get('trained_on') else ''
             path = Path(target, *folder.parts[-4:-1], prefix + folder.name, 'results.json')
             if not folder.is_dir():
@@ -246,7 +244,7 @@ def pack(cfg, folder, logs, problems):
         list(packed_runs(root, damaged))
         if damaged:     # what it held must not be lost
             raise ValueError(f'{damaged[0]}; restore it first')
-        count = write_packed(folder, read_tree(cfg, root, read_predictions, problems))
+        count = write_packed(folder, read_tree(cfg, root, problems))
         losses.write(Path(folder, 'losses.csv'), logs, problems)
     print(f'{folder}: {count:,} runs')
 

@@ -118,7 +118,7 @@ def script(name, *arguments):
     return subprocess.run(command, preexec_fn=end).returncode == 0
 
 
-def pack(study):
+def pack_results(study):
     runs = [Path(study.out, f'{name}-s{seed}') for seed in study.seeds for name in study.rows]
     return script('evaluate.py', 'pack', study.folder, *(run for run in runs if (run / 'log.jsonl').exists()))
 
@@ -138,7 +138,7 @@ def note(study, seed, seconds, began, processes):
 
 def main():
     study, actions = studies.load(sys.argv[1:], ACTIONS)
-    blocks, unpacked = plan(study, actions)
+    blocks = plan(study, actions)
     jobs = [job for own in blocks.values() for job in own]
     gpus = len([*Path('/dev').glob('nvidia[0-9]*')])
     processes = actions.processes or (1 if actions.torchrun else gpus or 2)
@@ -149,9 +149,11 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
     check_commands(study, remember=True)
+    failed, progress = 0, Progress(jobs, processes)
     if not jobs:
         print(f'{study.folder}: nothing to do')
-    failed, progress = 0, Progress(jobs, processes)
+        if any(Path(study.folder).glob('runs/*/*/*/*/run.json')):    # a kill may have come before the pack
+            failed += not pack_results(study)
     for seed, own in blocks.items():
         began, before = time.monotonic(), Counter(progress.seconds)
         if own:
@@ -159,9 +161,7 @@ def main():
                   f'what they say is in {study.folder}/logs')
             failed += run_jobs(own, study, progress, actions.torchrun, gpus)
             note(study, seed, progress.seconds - before, began, processes)
-            failed += not pack(study)
-    if not jobs and unpacked:
-        failed += not pack(study)
+            failed += not pack_results(study)
     if failed:
         print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
     if not actions.row and actions.parts == 1 and actions.seed == -1:

@@ -31,6 +31,10 @@ MOST = 50           # seeds, or times the test instances: what takes more is out
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 
 
+class Missing(Exception):
+    """In words: what of a study is not there, yet or at all."""
+
+
 # ------------------------------------------------------------------------------------------------------ rules
 
 def verdict(rule, low, high, margin=0.0):
@@ -89,25 +93,25 @@ def shares_at(value, places):
     raise ValueError(f'{value} is not within {places[0]} and {places[-1]}')
 
 
-def at_equal_flops(weights, ladder, flops):
+def mix_at_budgets(weights, ladder, flops):
     """{row: weight} of the same contrast, its rows of each length at the least budget that all arms reach.
 
     weights, flops  {row: its own}
     ladder          [[rows by length] of each arm]
-    None where a row stands on no ladder, arms have rows of different lengths, or no budget in common.
+    Missing where a row stands on no ladder, arms have rows of different lengths, or no budget in common.
     """
     arms = [(arm, own) for arm in ladder if (own := [row for row in arm if row in weights])]
     lengths = [*zip(*(own for _, own in arms))]     # the contrast's rows of each
-    if sorted(weights) != sorted(itertools.chain(*lengths)):
-        return None
+    if sorted(weights, key=str) != sorted(itertools.chain(*lengths), key=str):
+        raise Missing('a ladder with rows of the same lengths')
     mixed = {}
     for rows in lengths:
-        budget = next((budget for budget in sorted(flops[row] for row in rows)
-                       if all(flops[arm[0]] <= budget <= flops[arm[-1]] for arm, _ in arms)), None)
-        if budget is None:
-            return None
+        budgets = [budget for budget in sorted(flops[row] for row in rows)
+                   if all(flops[arm[0]] <= budget <= flops[arm[-1]] for arm, _ in arms)]
+        if not budgets:
+            raise Missing('a budget in common')
         for row, (arm, _) in zip(rows, arms):
-            for k, share in shares_at(budget, [flops[rung] for rung in arm]).items():
+            for k, share in shares_at(budgets[0], [flops[rung] for rung in arm]).items():
                 mixed[arm[k]] = mixed.get(arm[k], 0) + weights[row] * share
     return mixed
 
@@ -137,10 +141,6 @@ def crossing(points):
 
 
 # --------------------------------------------------------------------------------------------------- evidence
-
-class Missing(Exception):
-    """In words: what of a study is not there, yet or at all."""
-
 
 def read_losses(path, seeds):
     """{row: {seed: its validations by step}} of a study's losses.csv; {} where there is none."""
@@ -201,6 +201,12 @@ class Evidence:
         except ValueError as error:
             raise Missing(f'{", ".join(model for model, _ in weights)} on {datasets}: {error}') from None
 
+    def at_equal_flops(self, weights):
+        """{(model, lr): weight} of the same contrast. Missing where the study's ladder does not have it."""
+        arms = [[(row, None) for row in rows] for rows in self.study.arms.values()]
+        flops = self.budget('flops', itertools.chain(*self.study.arms.values()))
+        return mix_at_budgets(weights, arms, {(row, None): own for row, own in flops.items()})
+
     def margin(self, weights, datasets):
         """A tenth of what MLM gains over no pretraining: of the contrast's rows that had MLM alone."""
         gains = []
@@ -213,13 +219,6 @@ class Evidence:
         if not gains:
             raise Missing('a row of MLM alone, of whose gain the margin is a tenth')
         return MARGIN * max(0.0, statistics.fmean(gains))
-
-    def instances(self, dataset):
-        """Of both splits."""
-        for model in self.models:
-            with contextlib.suppress(Missing):
-                return self.cell(model, dataset).values.shape[1]
-        return 0
 
     def objective(self, model):
         """What a model's last step was trained with."""
@@ -292,7 +291,6 @@ class Judged(NamedTuple):
     margin: float
     whole: Contrast
     p: float            # None where a trained arm has one seed
-    decides: str        # in words, where the verdict is that it cannot tell
     views: dict         # {name: the Contrast on one split, or at equal FLOPs}
     without: list       # the Contrasts with each pretraining seed left out
 
@@ -302,33 +300,26 @@ class Judged(NamedTuple):
             return 'cannot tell'
         return verdict(self.line.rule, seen.low, seen.high, self.margin)
 
+    def decides(self):
+        """In words: what would, where the verdict is that it cannot tell."""
+        whole = self.whole
+        if self.verdict() != 'cannot tell':
+            return ''
+        if whole.unit != 'pretraining' or not whole.units:
+            return 'several pretraining seeds'
+        distance = min(abs(whole.mean - bound) for bound in bounds(self.line.rule, self.margin))
+        return what_decides(distance, len(whole.units), (whole.high - whole.low) / 2,
+                            (whole.seeds_high - whole.seeds_low) / 2)
+
 
 def judge(line, evidence):
     weights = {(model, lr): weight for weight, model, lr in line.weights}
     margin = 0.0 if line.rule == 'better' else evidence.margin(weights, line.datasets)
     whole = evidence.contrast(weights, line.datasets)
     p = None if whole.p is None else p_value(whole.draws, bounds(line.rule, margin))
-    seeds = list(whole.units) if whole.unit == 'pretraining' else []
     views = {split: evidence.contrast(weights, line.datasets, split) for split in ('test', 'validation')}
     with contextlib.suppress(Missing):
-        if equal := equal_flops(line, evidence):
-            views['flops'] = evidence.contrast(equal, line.datasets)
-    without = [evidence.contrast(weights, line.datasets, without=(seed,)) for seed in seeds if len(seeds) > 2]
-    judged = Judged(line, margin, whole, p, '', views, without)
-    if judged.verdict() != 'cannot tell':
-        return judged
-    if not seeds:
-        return judged._replace(decides='several pretraining seeds')
-    distance = min(abs(whole.mean - bound) for bound in bounds(line.rule, margin))
-    halves = (whole.high - whole.low) / 2, (whole.seeds_high - whole.seeds_low) / 2
-    return judged._replace(decides=what_decides(distance, len(seeds), *halves))
-
-
-def equal_flops(line, evidence):
-    """{(row, None): weight} of a line's contrast; None where it asks for a rate, or stands on no ladder."""
-    if any(lr for *_, lr in line.weights):
-        return None
-    ladder = [*evidence.study.arms.values()]
-    flops = evidence.budget('flops', itertools.chain(*ladder))
-    mixed = at_equal_flops({row: weight for weight, row, _ in line.weights}, ladder, flops)
-    return mixed and {(row, None): weight for row, weight in mixed.items()}
+        views['flops'] = evidence.contrast(evidence.at_equal_flops(weights), line.datasets)
+    seeds = whole.units if whole.unit == 'pretraining' and len(whole.units) > 2 else ()
+    without = [evidence.contrast(weights, line.datasets, without=(seed,)) for seed in seeds]
+    return Judged(line, margin, whole, p, views, without)

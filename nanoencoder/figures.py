@@ -34,7 +34,7 @@ def panels(titles, height=3.2):
     return drawn, axes
 
 
-def in_turn(names):
+def colours_of(names):
     """{name: colour} in the order of first appearance."""
     return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))
 
@@ -86,7 +86,7 @@ def curves(points, label, scale):
         groups.setdefault((task, line), []).append(values)
     groups = {key: values for key, values in groups.items() if len({x for x, *_ in values}) > 1} or groups
     drawn, axes = panels(task for task, _ in groups)
-    colours, handles = in_turn(line for _, line in groups), {}
+    colours, handles = colours_of(line for _, line in groups), {}
     for (task, line), values in groups.items():
         x, mean, low, high = np.array(sorted(values)).T
         handles[line] = axes[task].errorbar(x, mean, [mean - low, high - mean], color=colours[line],
@@ -156,7 +156,8 @@ def ladder(shown):
     axes = drawn.subplots(rows, columns, squeeze=False).ravel()
     for ax in axes[len(shown):]:
         ax.remove()
-    arms = in_turn(arm for _, lines, *_ in sorted(shown, key=lambda panel: -len(panel[1])) for arm in lines)
+    fullest_first = sorted(shown, key=lambda panel: -len(panel[1]))
+    arms = colours_of(arm for _, lines, *_ in fullest_first for arm in lines)
     room = 0.03 * max(map(len, arms))      # of the names behind the lines, of a panel's width
     for ax, (title, lines, floors, shaded) in zip(axes, shown):
         for arm, values in lines.items():

@@ -91,6 +91,18 @@ class Contrast(NamedTuple):
     n: int                  # test instances, of all datasets
 
 
+class Arm(NamedTuple):
+    """A Cell in a contrast."""
+    part: int       # which of the datasets it is on
+    weight: float
+    cell: object
+    units: tuple    # those that count, of the cell's
+
+    @property
+    def at(self):
+        return [list(self.cell.scores).index(unit) for unit in self.units]
+
+
 def contrast(parts, cfg, without=()):
     """The Contrast of weighted Cells, by the standard protocol.
 
@@ -101,32 +113,36 @@ def contrast(parts, cfg, without=()):
     Runs of one seed go up and down together: it fixes the order of the data and the first weights. So arms
     of the same units are paired, unit by unit; arms of others add a share of their own.
     """
-    arms = [(part, weight / len(parts), cell) for part, own in enumerate(parts) for weight, cell in own]
-    kept = shared_units([cell for *_, cell in arms], without)
-    draws, shares = np.zeros(arms[0][2].draws.shape[1]), {}
-    for (part, weight, cell), units in zip(arms, kept):
-        if cell.data != parts[part][0][1].data:
-            raise ValueError('the models were tested on different data')
-        at = [list(cell.scores).index(unit) for unit in units]
-        draws += weight * cell.draws[at].mean(0, dtype=float)
-        scores, values = shares.setdefault((cell.unit, units), (np.zeros(len(at)), {}))
-        scores += [weight * cell.scores[unit] for unit in units]
-        values[part] = values.get(part, 0) + weight * cell.values[at].astype(float)
-    groups = list(shares)
-    shares = [(scores.tolist(), sum(map(seed_noise, values.values()))) for scores, values in shares.values()]
-    draws = with_seeds(draws, shares, cfg)
-    mean, half = sum(statistics.fmean(scores) for scores, _ in shares), seeds_half(shares)
-    known = all(len(units) > 1 or cell.seedless for (*_, cell), units in zip(arms, kept))
-    p = p_value(draws) if known else None
-    trained = {(cell.unit, units) for (*_, cell), units in zip(arms, kept) if not cell.floor}
-    of_units = [(units, scores) for (kind, units), (scores, _) in zip(groups, shares)
-                if len(groups) == 1 or trained == {(kind, units)}]
-    units = {unit: score + mean - statistics.fmean(scores) for units, scores in of_units
-             for unit, score in zip(units, scores)}
-    of = {cell.unit for *_, cell in arms if not cell.floor}
-    return Contrast(mean, *interval(draws), mean - half, mean + half, p, draws, units,
-                    'pretraining' if of == {'pretraining'} else 'fine-tuning',
-                    sum(own[0][1].values.shape[1] for own in parts))
+    if any(cell.data != own[0][1].data for own in parts for _, cell in own):
+        raise ValueError('the models were tested on different data')
+    units = iter(shared_units([cell for own in parts for _, cell in own], without))
+    arms = [Arm(part, weight / len(parts), cell, next(units))
+            for part, own in enumerate(parts) for weight, cell in own]
+    groups = {}
+    for arm in arms:
+        groups.setdefault((arm.cell.unit, arm.units), []).append(arm)
+    shares = {key: paired(own) for key, own in groups.items()}
+    mean, half = sum(statistics.fmean(scores) for scores, _ in shares.values()), seeds_half(shares.values())
+    draws = sum(arm.weight * arm.cell.draws[arm.at].mean(0, dtype=float) for arm in arms)
+    draws = with_seeds(draws, shares.values(), cfg)
+    p = p_value(draws) if all(len(arm.units) > 1 or arm.cell.seedless for arm in arms) else None
+    trained = [key for key, own in groups.items() if not all(arm.cell.floor for arm in own)]
+    unit = 'pretraining' if {kind for kind, _ in trained} == {'pretraining'} else 'fine-tuning'
+    key, *others = trained or groups
+    scores, _ = shares[key]     # to which the arms of other units add the same
+    units = {} if others else {seed: score + mean - statistics.fmean(scores)
+                               for seed, score in zip(key[1], scores)}
+    n = sum(own[0][1].values.shape[1] for own in parts)
+    return Contrast(mean, *interval(draws), mean - half, mean + half, p, draws, units, unit, n)
+
+
+def paired(arms):
+    """(scores, `seed_noise`) of the weighted sum of arms that have the same units."""
+    scores = sum(arm.weight * np.array([arm.cell.scores[unit] for unit in arm.units]) for arm in arms)
+    values = {}
+    for arm in arms:
+        values[arm.part] = values.get(arm.part, 0) + arm.weight * arm.cell.values[arm.at].astype(float)
+    return scores.tolist(), sum(map(seed_noise, values.values()))
 
 
 def shared_units(cells, without=()):
@@ -134,11 +150,10 @@ def shared_units(cells, without=()):
     kept = [tuple(unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without)
             for cell in cells]
     for kind in {cell.unit for cell in cells}:
-        several = [set(units) for cell, units in zip(cells, kept) if cell.unit == kind and len(units) > 1]
-        common = set.intersection(*several) if several else ()
-        if len(common) > 1:
-            kept = [tuple(unit for unit in units if unit in common)
-                    if cell.unit == kind and len(units) > 1 else units for cell, units in zip(cells, kept)]
+        several = [k for k, cell in enumerate(cells) if cell.unit == kind and len(kept[k]) > 1]
+        common = set.intersection(*(set(kept[k]) for k in several)) if several else ()
+        for k in several if len(common) > 1 else ():
+            kept[k] = tuple(unit for unit in kept[k] if unit in common)
     return kept
 
 

@@ -1,6 +1,5 @@
 """What is missing of a study, as processes to start."""
 import datetime
-import itertools
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -63,10 +62,9 @@ class Done:
         """How far a run has come, whether it is still there or only in a table."""
         return max(self.begun(name, seed), self.logged[f'{name}-s{seed}'])
 
-    def predictions(self, kind, dataset, model, run):
-        """(its folder, whether it is done, whether it is packed)."""
-        folder, packed = self.runs / model / kind / dataset / run, (model, dataset, run) in self.scored
-        return folder, packed or (folder / 'run.json').exists(), packed
+    def tuned(self, path):
+        """Whether a fine-tuning is done: its folder is there, or its line of scores.csv."""
+        return (path / 'run.json').exists() or (path.parts[-4], path.parts[-2], path.name) in self.scored
 
 
 def check_commands(study, remember):
@@ -94,64 +92,64 @@ def check_commands(study, remember):
 
 
 def plan(study, actions):
-    """({seed: jobs that are missing}, whether results are there that are not packed yet)."""
-    blocks, names, unpacked, done = {}, set(), False, Done(study)
-    for seed, own in chosen(study, actions).items():
-        jobs, more = block(study, done, seed, own)
-        blocks[seed] = [job for job in jobs if job.name not in names]  # the corpus is prepared once
-        names |= {job.name for job in jobs}
-        unpacked |= more
-    return blocks, unpacked
+    """{seed: jobs that are missing}."""
+    done = Done(study)
+    blocks = {seed: block(study, done, seed, names) for seed, names in chosen(study, actions).items()}
+    meta = corpus_meta(study)
+    training = [jobs for jobs in blocks.values() if any(job.kind == 'pretraining' for job in jobs)]
+    if meta and training and not meta.exists():     # it is prepared once
+        training[0].insert(0, Job('corpus', 'corpus', 1, ['data.py', *shlex.split(study.corpus)], [], [meta]))
+    return blocks
 
 
 def block(study, done, seed, names):
-    """The same of a pretraining seed: (jobs, whether ...)."""
-    tuned, unpacked, needed = finetunings(study, done, seed, names)
-    wanted = {name for name in names if name in study.rows
-              and done.step(name, seed) < study.rows[name].steps} | needed
-    for row in reversed(study.rows.values()):    # branches stand behind their parents
-        if row.name in wanted and row.parent and not done.begun(row.name, seed):
-            absent = not done.checkpoint(row.parent, seed, row.parent_step).exists()
-            if absent and (row.begins == 'weights_from' or done.step(row.parent, seed) < row.parent_step):
-                wanted.add(row.parent)
+    """The jobs of a pretraining seed; a row is fine-tuned before the next begins."""
+    tuned = finetunings(study, done, seed, names) + baselines(study, done) * ('untrained' in names)
+    wanted = rows_to_train(study, done, seed, names, tuned)
     jobs = [pretraining(study, done, row, seed, wanted) for row in study.rows.values() if row.name in wanted]
-    unpacked |= any(done.logged[f'{name}-s{seed}'] < done.begun(name, seed) for name in names
-                    if name in study.rows)
-    corpus = corpus_folder(study)
-    if jobs and corpus and not (corpus / 'meta.json').exists():
-        jobs.insert(0, Job('corpus', 'corpus', 1, ['data.py', *shlex.split(study.corpus)], [],
-                           [corpus / 'meta.json']))
-    place = {name: k for k, name in enumerate(study.rows)}    # a row is fine-tuned before the next begins
-    return sorted(jobs + tuned, key=lambda job: place.get(job.row, -1)), unpacked
+    place = {name: k for k, name in enumerate(study.rows)}
+    return sorted(jobs + tuned, key=lambda job: place.get(job.row, -1))
 
 
-def corpus_folder(study):
-    """The folder that its config of data.py writes."""
+def rows_to_train(study, done, seed, names, tuned):
+    """Rows that are not at their end, or whose checkpoints a job needs; and parents that these begin with."""
+    lacking = {path.parent for job in tuned for path in job.needs if not path.exists()}
+    wanted = {row.name for row in study.rows.values() if done.run(row.name, seed) in lacking
+              or row.name in names and done.step(row.name, seed) < row.steps}
+    for row in reversed(study.rows.values()):    # branches stand behind their parents
+        begins = row.name in wanted and row.parent and not done.begun(row.name, seed)
+        if begins and not done.checkpoint(row.parent, seed, row.parent_step).exists() and (
+                row.begins == 'weights_from' or done.step(row.parent, seed) < row.parent_step):
+            wanted.add(row.parent)
+    return wanted
+
+
+def corpus_meta(study):
+    """meta.json of the corpus that its config of data.py writes; None without one."""
     if not study.corpus:
         return None
     path, *words = shlex.split(study.corpus)
     values = read(path) | read_options(words, {})
-    return Path(values['out'][0] if 'out' in values else 'corpora/docs')
+    return Path(values['out'][0] if 'out' in values else 'corpora/docs', 'meta.json')
 
 
 def pretraining(study, done, row, seed, wanted):
     """A branch whose parent's checkpoint is gone starts from scratch: the numbers are the same."""
-    parent = done.checkpoint(row.parent, seed, row.parent_step) if row.parent else None
+    begun, begins, needs = done.begun(row.name, seed), {'branch_from': '', 'weights_from': row.weights}, []
+    if row.parent:
+        parent = done.checkpoint(row.parent, seed, row.parent_step)
+        comes = row.parent in wanted and done.begun(row.parent, seed) < row.parent_step
+        if row.begins == 'weights_from' or not begun and (parent.exists() or comes):
+            begins[row.begins] = parent
+            needs = [] if begun else [parent]
     options = {'name': f'{row.name}-s{seed}', 'row': row.name, 'seed': seed, 'out': study.out,
-               'save_at': study.save_at(row.name), 'branch_from': '', 'weights_from': row.weights}
-    needs = []
-    begun, comes = done.begun(row.name, seed), row.parent in wanted and (
-        done.begun(row.parent, seed) < row.parent_step)
-    if parent and (row.begins == 'weights_from' or not begun and (parent.exists() or comes)):
-        options[row.begins] = parent
-        needs = [] if begun else [parent]
-    if corpus := corpus_folder(study):
-        needs.append(corpus / 'meta.json')
-        options = {'corpus': corpus} | options
-    command = ['pretrain.py', *with_options(row.words, **options)]
-    steps = row.steps - (begun or (row.parent_step if options['branch_from'] else 0))
-    return Job(options['name'], 'pretraining', steps, command, needs, [done.checkpoint(row.name, seed)],
-               row.name)
+               'save_at': study.save_at(row.name)} | begins
+    if meta := corpus_meta(study):
+        needs.append(meta)
+        options = {'corpus': meta.parent} | options
+    steps = row.steps - (begun or (row.parent_step if begins['branch_from'] else 0))
+    return Job(options['name'], 'pretraining', steps, ['pretrain.py', *with_options(row.words, **options)],
+               needs, [done.checkpoint(row.name, seed)], row.name)
 
 
 def with_options(words, **options):
@@ -164,64 +162,61 @@ def without(words, *names):
 
 
 def finetunings(study, done, seed, names):
-    """(jobs, whether there are results that are not packed, rows whose checkpoints they lack)."""
-    jobs, unpacked, needed = [], False, set()
-    seeds, first = tuple(10 * seed + k for k in range(study.finetuning_seeds)), next(iter(study.rows), '')
+    """A job for each model and line of tasks: the grid of what is missing."""
+    jobs, first = [], next(iter(study.rows))    # whose sizes `untrained` has
+    seeds = tuple(10 * seed + k for k in range(study.finetuning_seeds))
     for line in study.finetunings:
         for model in line.models:
             row, step = study.check_model(model)
             if (row or 'untrained') not in names:
                 continue
-            checkpoint = done.checkpoint(row or first, seed, step)
-            folder = f'{row}-s{seed}' + f'-{step}' * (step != study.rows[row].steps) if row else 'untrained'
-            runs = {run: done.predictions(line.kind, run[0], folder + line.variant, run_name(*run[1:]))
-                    for run in itertools.product(line.datasets, line.lrs, seeds)}
-            unpacked |= any(there and not packed for _, there, packed in runs.values())
-            missing = {run: path for run, (path, there, _) in runs.items() if not there}
+            name = f'{row}-s{seed}' + f'-{step}' * (step != study.rows[row].steps) if row else 'untrained'
+            folder = done.runs / (name + line.variant) / line.kind
+            missing = {path: (lr, own) for dataset in line.datasets for lr in line.lrs for own in seeds
+                       if not done.tuned(path := folder / dataset / run_name(lr, own))}
             if missing:
-                lrs, own = (tuple(value for value in every if value in {run[k] for run in missing})
-                            for k, every in ((1, line.lrs), (2, seeds)))
-                if not checkpoint.exists():
-                    needed.add(row or first)
+                lrs, own = (tuple(value for value in every if value in set(asked))
+                            for every, asked in zip((line.lrs, seeds), zip(*missing.values())))
+                checkpoint = done.checkpoint(row or first, seed, step)
                 command = ['finetune.py', *line.words, f'--model={checkpoint}', '--grid', f'--lrs={lrs}',
                            f'--seeds={own}', f'--predictions={done.runs}', *['--untrained'] * (not row)]
-                jobs.append(Job(f'{folder}{line.variant} {line.datasets[0]}', line.datasets[0], len(missing),
-                                command, [checkpoint], [*missing.values()], row))
-    return jobs + baselines(study, done) * ('untrained' in names), unpacked, needed
+                jobs.append(Job(f'{name}{line.variant} {line.datasets[0]}', line.datasets[0], len(missing),
+                                command, [checkpoint], [*missing], row))
+    return jobs
 
 
 def baselines(study, done):
     """A job for each task whose simple method has not been scored yet."""
-    jobs, name = {}, run_name(0.0, 0)
+    run, jobs = run_name(0.0, 0), []
+    scored = {dataset for _, dataset, name in done.scored if name == run}
+    scored |= {path.parts[-2] for path in done.runs.glob(f'*/*/*/{run}')}
     for line in study.finetunings:
-        dataset, folder = line.datasets[0], f'*/{line.kind}/{line.datasets[0]}/{name}'
-        if not line.variant and not any(done.runs.glob(folder)) and not any(
-                (own, run) == (dataset, name) for _, own, run in done.scored):
+        dataset = line.datasets[0]
+        if not line.variant and dataset not in scored:
             command = ['finetune.py', *line.words, '--baseline', f'--predictions={done.runs}']
-            jobs.setdefault(dataset, Job(f'baseline {dataset}', 'baseline', 1, command, [], []))
-    return [*jobs.values()]
+            jobs.append(Job(f'baseline {dataset}', 'baseline', 1, command, [], []))
+            scored.add(dataset)
+    return jobs
 
 
 class Progress:
     """What was done, in seconds by kind, and how long the rest will take."""
 
     def __init__(self, jobs, processes):
-        self.left, self.processes = Counter(), processes
+        self.processes, self.count, self.total = processes, 0, len(jobs)
+        self.left, self.done, self.seconds = Counter(), Counter(), Counter()    # by kind: sizes, and seconds
         for job in jobs:
             self.left[job.kind] += job.size
-        self.count, self.total, self.seconds, self.sizes = 0, len(jobs), Counter(), Counter()
 
     def end(self, job, seconds, words, good=True):
         """Print what a job said, and the time left once a job of each kind is done."""
         self.count += 1
         self.left[job.kind] -= job.size
-        if good:
-            self.seconds[job.kind] += seconds
-            self.sizes[job.kind] += job.size
-        left = ''
-        waiting = [(kind, size) for kind, size in self.left.items() if size]
-        if all(self.sizes[kind] for kind, _ in waiting):
-            rest = sum(self.seconds[kind] / self.sizes[kind] * size for kind, size in waiting)
+        self.done[job.kind] += job.size * good
+        self.seconds[job.kind] += seconds * good
+        left, waiting = '', [kind for kind, size in self.left.items() if size]
+        if all(self.done[kind] for kind in waiting):
+            rest = sum(self.seconds[kind] / self.done[kind] * self.left[kind] for kind in waiting)
             left = f', {clock(rest / self.processes)} left'
         print(f'[{self.count}/{self.total}] {job.name}: {words}; {clock(seconds)}{left}', flush=True)
 

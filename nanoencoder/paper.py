@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nanoencoder.durable import read_csv
 from nanoencoder.metrics import KINDS
-from nanoencoder.protocols import Run
+from nanoencoder.protocols import SPLITS, Run
 from nanoencoder.settings import quoted
 
 FOLDER = Path(__file__).parent.parent / 'configs/paper'
@@ -104,14 +104,11 @@ def read_runs(path):
         if not abs(float(text)) < 1e6:
             raise ValueError(f'{quoted(text)} is out of range')
         return float(text)
-
-    def known(text):
-        return number(text) if text else None
     with open(path, newline='', encoding='utf-8') as file:
         reader = csv.DictReader(file)
         try:
-            return [Run(row['model'], row['task'], row['dataset'], number(row['lr']),
-                        int(row['seed']), known(row['validation']), known(row['test']),
+            return [Run(row['model'], row['task'], row['dataset'], number(row['lr']), int(row['seed']),
+                        *(number(row[split]) if row[split] else None for split in SPLITS),
                         KINDS[row['task']].metric) for row in reader]
         except (LookupError, ValueError, TypeError, csv.Error) as error:
             raise ValueError(f'{path}, line {reader.line_num}: not a table of runs: {error}') from None

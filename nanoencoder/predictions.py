@@ -31,7 +31,7 @@ COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'va
 
 # -------------------------------------------------------------------------------------------- scores of a run
 
-def score(folder, kind, scheme):
+def score_run(folder, kind, scheme):
     """{'name', 'validation', 'test'}: what scores.json says of predictions."""
     scores = {}
     for split in SPLITS:
@@ -54,9 +54,8 @@ def check_about(about, where):
     return about
 
 
-def read_predictions(folder, kind):
-    """(run.json, scores.json) of a run; scored unless there are whole scores of these very predictions."""
-    about = check_about(read_json(folder / 'run.json'), folder / 'run.json')
+def read_predictions(folder, about):
+    """scores.json of a run; scored unless there are whole scores of these very predictions."""
     path, scores = folder / 'scores.json', {}
     digests = {file.name: sha256(file) for file in (folder / 'run.json', *folder.glob('*.jsonl.gz'))}
     for name, digest in about.get('sha256', {}).items():
@@ -66,97 +65,103 @@ def read_predictions(folder, kind):
         scores = read_json(path)
     stated = scores.pop('digest', None), scores.get('version'), scores.get('sha256')
     if stated != (key_of(json.dumps(scores)), VERSION, digests) or (folder / '.scores.lock').exists():
-        scores = {'version': VERSION, 'sha256': digests} | score(folder, kind, about.get('scheme') or 'IOB2')
+        scores = {'version': VERSION, 'sha256': digests}
+        scores |= score_run(folder, folder.parts[-3], about.get('scheme') or 'IOB2')
         if os.access(folder, os.W_OK):
             with contextlib.suppress(BlockingIOError), locked(folder, '.scores.lock'):  # or another does
                 remove_temporaries(folder, path.name)
                 write_json(path, scores | {'digest': key_of(json.dumps(scores))}, indent=None)
-    return about, scores
+    return scores
 
 
-def read_results(folder, kind):
-    """The same of a run in the authors' format, which says nothing of the run."""
+def read_results(folder, about):
+    """The same of a run in the authors' format."""
     theirs = read_json(folder / 'results.json', RESULTS)
     if not all(0 <= theirs[split]['score'] < 1.001 and theirs[split]['scores_i'] for split in SPLITS):
         raise ValueError(f'{folder / "results.json"}: a score is no fraction of 1, or of no instances')
-    return {}, {'name': None} | {split: {'paper': theirs[split], 'standard': None} for split in SPLITS}
+    return {'name': None} | {split: {'paper': theirs[split], 'standard': None} for split in SPLITS}
+
+
+# ------------------------------------------------------------------------------------------------------ runs
+
+def run_folders(root, theirs, problems):
+    """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>.
+
+    theirs  whether they are of the authors, whose folders say nothing of a run but its scores
+    """
+    from tqdm import tqdm
+    read = read_results if theirs else read_predictions
+    for folder in tqdm(sorted(Path(root).glob('*/*/*/[!.]*')), delay=2, disable=None, leave=False):
+        if folder.name.endswith('.error.txt'):
+            continue
+        try:
+            about = {} if theirs else check_about(read_json(folder / 'run.json'), folder / 'run.json')
+        except ValueError as error:
+            problems.append(str(error))
+        else:
+            yield folder, about, functools.partial(read, folder, about)
 
 
 def packed_runs(root, problems):
-    """(a run's folder, were it there; its row; () -> the same, as far as kept) of <root>/*.jsonl.gz."""
+    """The same of <root>/*.jsonl.gz: the folders were there, and scores are as far as kept."""
     def unpack(line):
-        content = json.loads(zlib.decompress(line))
-        return content['about'], content['scores']
+        return json.loads(zlib.decompress(line))['scores']
     for path in sorted(Path(root).glob('*.jsonl.gz')):
         try:
             with gzip.open(path, 'rb') as file:
                 for number, line in enumerate(file, 1):
                     content, where = json.loads(line), f'line {number}'
                     expect(content, {'run': str, 'about': dict, 'scores': PACKED}, where)
-                    folder, about = Path(root, content['run']), check_about(content['about'], where)
-                    yield folder, row_of(about, folder.parts[-4]), functools.partial(
-                        unpack, zlib.compress(line, 1))
+                    about = check_about(content['about'], where)
+                    yield Path(root, content['run']), about, functools.partial(unpack, zlib.compress(line, 1))
         except (OSError, EOFError, ValueError, LookupError, zlib.error) as error:
             problems.append(f'{path}: damaged: {error}')
 
 
-# ------------------------------------------------------------------------------------------------------ runs
-
-def row_of(about, model):
-    """The study's row that a model belongs to; its folder's name where it does not say."""
-    past = about.get('pretraining')
-    return isinstance(past, dict) and past.get('row') or model
-
-
-def row_of_folder(folder):
-    """The same of a model's folder, as its first readable run.json says."""
-    for path in sorted(folder.glob('*/*/*/run.json')):
-        with contextlib.suppress(ValueError):
-            return row_of(read_json(path), folder.name)
-    return folder.name
-
-
-def sources(root, read, problems):
-    """(folder, its row, () -> (run.json, scores)) of each run beneath root; packed ones last."""
-    from tqdm import tqdm
-    row = functools.cache(row_of_folder)
-    for folder in tqdm(sorted(Path(root).glob('*/*/*/[!.]*')), delay=2, disable=None, leave=False):
-        yield folder, row(folder.parents[2]), functools.partial(read, folder, folder.parts[-3])
-    yield from packed_runs(root, problems)
-
-
-def read_tree(cfg, root, read, problems):
-    """(Run, folder, run.json, scores) of each <root>/<model>/<TASK>/<dataset>/<run> that can be read."""
-    done, errors = set(), {}
-    for folder, row, again in sources(root, read, problems) if root else ():
-        model, kind, dataset, name = folder.parts[-4:]
+def read_tree(cfg, root, problems, theirs=False):
+    """(Run, folder, run.json, scores) of each run beneath root, in a folder or packed, that can be read."""
+    done, rows = set(), {}
+    for folder, about, load in itertools.chain(run_folders(root, theirs, problems),
+                                               packed_runs(root, problems)):
+        model, _, dataset, _ = folder.parts[-4:]
+        rows[model] = row = about.get('pretraining', {}).get('row') or model
         if folder in done or not cfg.asks_for(row, dataset):
             continue
-        if name.endswith('.error.txt'):
-            errors[folder.with_name(name.removesuffix('.error.txt'))] = folder
-            continue
         try:
-            match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', name)
-            if not match or kind not in KINDS:
-                raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
-            about, scores = again()
-            past = about.get('pretraining') or {}
-            scored = [scores[split] for split in SPLITS if cfg.split in (split, 'both')]
-            yield Run(row, kind, dataset, float(match[1]), int(match[2]),
-                      *((scores[split][cfg.protocol] or {}).get('score') for split in SPLITS),
-                      KINDS[kind].metric if cfg.protocol == 'paper' else scores['name'],
-                      sum(len(own['standard']['numerators'] if own['standard'] else own['paper']['scores_i'])
-                          for own in scored),
-                      lambda split, again=again: again()[1][split]['standard'],
-                      origin=past.get('seed') if past.get('row') else None, folder=model,
-                      **{name: about[name] for name in ABOUT if name in Run.__slots__ and about.get(name)}
-                      ), folder, about, scores
-            done.add(folder)
+            lr, seed = lr_and_seed(folder)
+            scores = load()
         except (ValueError, OSError) as error:
             problems.append(str(error))
-    for folder in [folder for folder in errors if folder not in done]:
-        error = errors[folder].read_text(encoding='utf-8', errors='replace').strip().rpartition('\n')[2]
-        problems.append(f'{folder.parent}: {folder.name} failed: {error}')
+            continue
+        done.add(folder)
+        yield make_run(cfg, row, folder, lr, seed, about, scores, load), folder, about, scores
+    for path in sorted(Path(root).glob('*/*/*/*.error.txt')):
+        folder, model = path.with_name(path.name.removesuffix('.error.txt')), path.parts[-4]
+        if folder not in done and cfg.asks_for(rows.get(model, model), path.parts[-2]):
+            error = path.read_text(encoding='utf-8', errors='replace').strip().rpartition('\n')[2]
+            problems.append(f'{folder.parent}: {folder.name} failed: {error}')
+
+
+def lr_and_seed(folder):
+    """As its name says; the authors have a training set before them."""
+    match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', folder.name)
+    if not match or folder.parts[-3] not in KINDS:
+        raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
+    return float(match[1]), int(match[2])
+
+
+def make_run(cfg, row, folder, lr, seed, about, scores, load):
+    """The Run of a folder; instances are loaded when they are needed."""
+    (model, kind, dataset, _), past = folder.parts[-4:], about.get('pretraining', {})
+    scored = [scores[split] for split in SPLITS if cfg.split in (split, 'both')]
+    n = sum(len(own['standard']['numerators'] if own['standard'] else own['paper']['scores_i'])
+            for own in scored)
+    facts = {name: about[name] for name in ABOUT if name in Run.__slots__ and name in about}
+    return Run(row, kind, dataset, lr, seed,
+               *((scores[split][cfg.protocol] or {}).get('score') for split in SPLITS),
+               KINDS[kind].metric if cfg.protocol == 'paper' else scores['name'], n,
+               lambda split: load()[split]['standard'], origin=past.get('seed') if past.get('row') else None,
+               folder=model, **facts)
 
 
 def read_runs(cfg, problems):
@@ -169,7 +174,7 @@ def read_runs(cfg, problems):
         runs = read_trees(cfg, problems)
     for name in ('model', 'dataset'):
         if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
-            problems.append(f'{name}s: there is no {", ".join(map(quoted, sorted(absent)))}')
+            problems.append(f'{name}s: there is no {", ".join(sorted(map(quoted, absent)))}')
     if not runs:
         raise ValueError('; '.join([f'{cfg.runs or cfg.results or cfg.predictions}: no runs there',
                                     *problems[:2]]))
@@ -178,8 +183,8 @@ def read_runs(cfg, problems):
 
 def read_trees(cfg, problems):
     """The runs of predictions and results; of those in both, the predictions'."""
-    ours, theirs = ([run for run, *_ in read_tree(cfg, root, read, problems)] for root, read in (
-        (cfg.predictions, read_predictions), (cfg.results, read_results)))
+    ours, theirs = ([run for run, *_ in read_tree(cfg, root, problems, theirs)] if root else []
+                    for root, theirs in ((cfg.predictions, False), (cfg.results, True)))
     if alone := sum(run.test is None for run in theirs):
         problems.append(f'{cfg.results}: {alone:,} runs have results.json alone: take --protocol=paper')
     names = 'folder', 'task', 'dataset', 'lr', 'seed'

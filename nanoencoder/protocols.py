@@ -228,8 +228,9 @@ def average(cells, cfg):
     if len(cells) == 1:
         return cells[0]
     if cells[0].draws is not None:
-        mean, low, high, *_, draws, units, unit, _ = contrast([[(1, cell)] for cell in cells], cfg)
-        return Cell(mean, max(0.0, low), min(1.0, high), draws, units, unit=unit)
+        result = contrast([[(1, cell)] for cell in cells], cfg)
+        return Cell(result.mean, max(0.0, result.low), min(1.0, result.high), result.draws, result.units,
+                    unit=result.unit)
     shared = sorted(set.intersection(*(set(cell.scores) for cell in cells)))
     scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in shared}
     return Cell(*of_seeds(scores), None, scores) if scores else None

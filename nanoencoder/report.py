@@ -113,7 +113,7 @@ def verdict_table(judged, evidence):
         p = ['', ''] if each.p is None else [f'{each.p:.4f}', f'{next(adjusted):.4f}']
         rows.append([claim.words if claim else line.name, in_words(line, each.margin), points(*whole[:3]),
                      alone, f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
-                     ', '.join(theirs) or 'no number', *p, f'**{each.verdict()}**', each.decides])
+                     ', '.join(theirs) or 'no number', *p, f'**{each.verdict()}**', each.decides()])
     return markdown('claim | contrast | points | over seeds alone | seeds above 0 | the paper | p | Holm | '
                     'verdict | what would decide', rows)
 
@@ -221,7 +221,7 @@ def page(evidence):
         except Missing as error:
             evidence.problems.append(f'{line.name} is not judged: there is no {error}')
     every = crossings(evidence)
-    instances = ', '.join(f'{name} {evidence.instances(name):,} (data {evidence.about[name].data[:8]})'
+    instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
                           for name in evidence.datasets)
     sections = [f'''# {Path(study.folder).name}: the paper's claims, judged at this size
 

@@ -53,11 +53,11 @@ def is_done(cfg, base, sets):
         names = 'run.json', *(f'{split}.jsonl.gz' for split in tasks.SCORED)
         done &= all((folder / name).exists() for name in names)
         if (folder / 'run.json').exists():
-            compare(cfg, folder / 'run.json', about_run(cfg, base, sets, data))
+            refuse_another(cfg, folder / 'run.json', about_run(cfg, base, sets, data))
     return done
 
 
-def compare(cfg, path, ours):
+def refuse_another(cfg, path, ours):
     """ValueError if a run.json says another thing than ours. What it does not say was the default."""
     theirs = read_json(path, {'settings': dict})
     theirs = {name: entry.default for name, entry in leaves(type(cfg)).items()} | theirs['settings'] | theirs

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from nanoencoder.settings import check, nearest, parse, read, read_options, setting
 
-MOST_STEPS = 10 ** 8
 RULES = 'better', 'at_least', 'no_difference'
 OURS = {'runs': {'name', 'row', 'seed', 'corpus', 'out'},  # settings that study.py gives
         'tasks': {'name', 'model', 'untrained', 'lr', 'seed', 'seeds', 'grid', 'predictions'}}
@@ -75,10 +74,9 @@ class Study:
 
     def __post_init__(self):
         check(self)
-        if not self.seeds or not all(type(seed) is int and 0 <= seed < 10 ** 9 for seed in self.seeds):
-            raise ValueError(f'seeds must be a tuple of ints from 0 on, not {self.seeds!r}')
-        if len({*self.seeds}) < len(self.seeds):
-            raise ValueError(f'seeds must be different, not {self.seeds!r}')
+        if not self.seeds or not all(type(seed) is int and seed >= 0 for seed in self.seeds) or (
+                len({*self.seeds}) < len(self.seeds)):
+            raise ValueError(f'seeds must be different ints from 0 on, not {self.seeds!r}')
         if not self.rows:
             raise ValueError('runs must have a row at least')
         self.rows, self.finetunings, self.comparisons, self.arms   # read now: a wrong line raises ValueError
@@ -108,7 +106,9 @@ class Study:
     @cached_property
     def arms(self):
         """{arm: [its rows, by length]}."""
-        return dict(read_lines(self.ladder, 'ladder', read_arm, self, set()))
+        arms = {}
+        read_lines(self.ladder, 'ladder', read_arm, self, arms)
+        return arms
 
     def check_model(self, name):
         """(row, step) of a model's name. ValueError if there is none."""
@@ -129,21 +129,10 @@ class Study:
 
 
 def load(arguments, actions=()):
-    """(Study, its actions) of a command line that begins with a config; errors name the line of a table."""
+    """(Study, its actions) of a command line that begins with a config."""
     if not arguments:
         raise ValueError('a study is a config, as configs/studies/demo.py')
-    try:
-        study, actions = parse(Study, arguments, actions)
-    except ValueError as error:
-        match = re.fullmatch(r'(.+):(\d+): \w+ line (\d+): (.+)', str(error), re.DOTALL)
-        if not match:
-            raise
-        source, where = Path(match[1]).read_text().splitlines(), int(match[2])
-        for _ in range(int(match[3]) - 1):
-            while source[where - 1].endswith('\\'):  # one line of the table
-                where += 1
-            where += 1
-        raise ValueError(f'{match[1]}:{where}: {match[4]}') from None
+    study, actions = parse(Study, arguments, actions)
     if not study.folder:
         object.__setattr__(study, 'folder', f'studies/{Path(arguments[0]).stem}')
     return study, actions
@@ -152,12 +141,12 @@ def load(arguments, actions=()):
 def read_lines(text, table, read_line, *more):
     """[read_line(line, *more)] of the lines of a table."""
     results = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for line in text.splitlines():
         try:
             if line.split('#')[0].strip():
                 results.append(read_line(line, *more))
         except ValueError as error:
-            raise ValueError(f'{table} line {number}: {error}') from None
+            raise ValueError(f'{table} has "{line[:60]}": {error}') from None
     return results
 
 
@@ -189,24 +178,21 @@ def read_row(line, rows):
     phases = (phases,) if len(phases) == 2 and type(phases[0]) is str else phases
     if not phases or not all(type(pair) is tuple and list(map(type, pair)) == [str, int] for pair in phases):
         raise ValueError(f'{name} needs phases, such as --phases=\'(("clm", 450), ("mlm", 1_350))\'')
-    if not 0 < sum(steps for _, steps in phases) * given.get('repeat', 1) <= MOST_STEPS:
-        raise ValueError(f'{name}: phases have 1 to {MOST_STEPS:,} steps in all')
     phases = [kind for kind, steps in phases for _ in range(steps)] * given.get('repeat', 1)
     begins = next((key for key in ('branch_from', 'weights_from') if given.get(key)), '')
-    parent = re.fullmatch(r'([^/]+)(?:/(\d+))?', given.get(begins, ''))
-    if begins == 'branch_from' and not parent:
-        raise ValueError(f'branch_from names a row and a step, as clm/450, not {given[begins]!r}')
-    parent, step, weights = (parent[1], int(parent[2] or 0), '') if parent else ('', 0, given.get(begins, ''))
-    if parent:
+    parent, step, weights = '', 0, given.get(begins, '')
+    if match := re.fullmatch(r'([^/]+)(?:/(\d+))?', weights):
+        parent, weights, shared = match[1], '', begins == 'branch_from'
         if parent not in rows:
             raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, [*rows])}')
         above = rows[parent]
-        step, shared = step or above.steps, begins == 'branch_from'
-        if step > (most := min(above.steps, len(phases) - 1) if shared else above.steps):
-            raise ValueError(f'{begins} {parent}/{step} is behind step {most:,}: {parent} has '
-                             f'{above.steps:,} and {name} {len(phases):,}')
+        step = int(match[2] or above.steps)
+        if step > above.steps or shared and step >= len(phases):
+            raise ValueError(f'{begins} {parent}/{step} is behind the end of {parent} or {name}')
         if shared and above.phases[:step] != phases[:step]:
             raise ValueError(f'{begins} {parent}/{step}: {name} has another objective before that step')
+    elif begins == 'branch_from':
+        raise ValueError(f'branch_from names a row and a step, as clm/450, not {weights!r}')
     rows[name] = Row(name, words, phases, begins, parent, step, weights, given.get('save_at', ()))
 
 
@@ -257,8 +243,6 @@ def read_contrast(line, study):
         model, _, lr = word.partition('@')
         study.check_model(model)
         weights.append((float(weight), model, float(lr) if lr else None))
-        if not 0 < abs(weights[-1][0]) < math.inf:
-            raise ValueError(f'{weight} {word}: a weight is finite and not 0')
     for own in ([own[1:] for own in weights], datasets.split()):
         if len({*own}) < len(own):
             raise ValueError('a model or a dataset is there twice')
@@ -268,12 +252,11 @@ def read_contrast(line, study):
     return Contrast(name, rule, weights, datasets.split())
 
 
-def read_arm(line, study, seen):
-    arm, colon, names = line.split('#')[0].partition(':')
+def read_arm(line, study, arms):
+    arm, colon, names = map(str.strip, line.split('#')[0].partition(':'))
     lengths = [study.check_model(name)[1] for name in names.split()]
     if not colon or not lengths or not all(a < b for a, b in itertools.pairwise([0, *lengths])):
         raise ValueError('an arm is its name, a colon and rows by length, as clm: clm-1800 clm-3600')
-    if arm.strip() in seen:
-        raise ValueError(f'arm {arm.strip()} is there twice')
-    seen.add(arm.strip())
-    return arm.strip(), names.split()
+    if arm in arms:
+        raise ValueError(f'arm {arm} is there twice')
+    arms[arm] = names.split()

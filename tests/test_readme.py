@@ -133,7 +133,7 @@ def reads_and_writes(command):
     if script == 'study.py':  # prepares its corpus, and trains what a row begins with
         asked, actions = studies.load(rest, study.ACTIONS)
         return set(), set() if actions.dry_run else {f'{asked.out}/{name}-s{seed}' for seed, names in (
-            jobs.chosen(asked, actions).items()) for name in names} | {str(jobs.corpus_folder(asked))}
+            jobs.chosen(asked, actions).items()) for name in names} | {str(jobs.corpus_meta(asked).parent)}
     if script == 'data.py':
         return set(), {parse(prepare.Settings, rest, prepare.ACTIONS)[0].out}
     named = re.findall(r'(?:^|=)(out/[\w.-]+)', '\n'.join(rest), re.M)

@@ -88,13 +88,15 @@ def test_equal_flops_by_hand():
     """MLM takes 1, 2, 4 and CLM 1.29 times as much: the budget is MLM's, at the least length CLM's."""
     flops = {f'mlm{n}': n for n in (1, 2, 4)} | {f'clm{n}': 1.29 * n for n in (1, 2, 4)}
     ladder = [['clm1', 'clm2', 'clm4'], ['mlm1', 'mlm2', 'mlm4']]
-    assert evidence.at_equal_flops({'clm1': 1, 'mlm1': -1}, ladder, flops) == pytest.approx(
+    assert evidence.mix_at_budgets({'clm1': 1, 'mlm1': -1}, ladder, flops) == pytest.approx(
         {'clm1': 1, 'mlm1': OCTAVE - 1, 'mlm2': -OCTAVE})
     for n in (2, 4):
-        assert evidence.at_equal_flops({f'clm{n}': 1, f'mlm{n}': -1}, ladder, flops) == pytest.approx(
+        assert evidence.mix_at_budgets({f'clm{n}': 1, f'mlm{n}': -1}, ladder, flops) == pytest.approx(
             {f'clm{n // 2}': OCTAVE, f'clm{n}': 1 - OCTAVE, f'mlm{n}': -1})
-    assert evidence.at_equal_flops({'clm1': 1, 'other': -1}, ladder, flops) is None
-    assert evidence.at_equal_flops({'clm1': 1, 'mlm1': -1}, [['clm1'], ['mlm1']], flops) is None
+    for weights, own in (({'clm1': 1, 'other': -1}, ladder), ({'clm1': 1, 'mlm1': -1}, [['clm1'], ['mlm1']]),
+                         ({'clm1': 1, 'clm2': 1, 'mlm1': -2}, ladder)):
+        with pytest.raises(evidence.Missing):
+            evidence.mix_at_budgets(weights, own, flops)
 
 
 def test_equal_flops_of_a_mean_over_lengths_is_the_mean_of_each():
@@ -102,12 +104,11 @@ def test_equal_flops_of_a_mean_over_lengths_is_the_mean_of_each():
     ladder = [['clm1', 'clm2', 'clm4'], ['mlm1', 'mlm2', 'mlm4']]
     expected = {}
     for n in (1, 2, 4):
-        mixed = evidence.at_equal_flops({f'clm{n}': 1 / 3, f'mlm{n}': -1 / 3}, ladder, flops)
+        mixed = evidence.mix_at_budgets({f'clm{n}': 1 / 3, f'mlm{n}': -1 / 3}, ladder, flops)
         for row, weight in mixed.items():
             expected[row] = expected.get(row, 0) + weight
     every = {f'{arm}{n}': sign / 3 for n in (1, 2, 4) for arm, sign in (('clm', 1), ('mlm', -1))}
-    assert evidence.at_equal_flops(every, ladder, flops) == pytest.approx(expected)
-    assert evidence.at_equal_flops({'clm1': 1, 'clm2': 1, 'mlm1': -2}, ladder, flops) is None
+    assert evidence.mix_at_budgets(every, ladder, flops) == pytest.approx(expected)
 
 
 def test_a_margin_is_of_mlm_alone_and_never_negative():
@@ -124,7 +125,7 @@ def test_a_margin_is_of_mlm_alone_and_never_negative():
 
 def test_one_seed_cannot_tell():
     line, whole = SimpleNamespace(rule='better'), SimpleNamespace(low=0.1, high=0.2, p=None)
-    assert evidence.Judged(line, 0, whole, None, '', {}, []).verdict() == 'cannot tell'
+    assert evidence.Judged(line, 0, whole, None, {}, []).verdict() == 'cannot tell'
 
 
 def test_losses_of_one_objective_alone(tmp_path):

@@ -175,49 +175,40 @@ def test_the_graph_by_hand(place):
 
 
 @pytest.mark.parametrize('old, new, line, words', [
-    ('clm/3', 'clmm/3', 5, "branch_from: no row 'clmm' above this one; the nearest is 'clm'"),
-    ('clm/3', 'clm/13', 5, 'branch_from clm/13 is behind step 11: clm has 12 and clm-mlm 12'),
-    ('clm/3', 'a/b/3', 5, "branch_from names a row and a step, as clm/450, not 'a/b/3'"),
-    ('"clm", 12)\'', '"clm", 12)\' --branch_from=clm-mlm/2', 3,
+    ('clm/3', 'clmm/3', 2, "branch_from: no row 'clmm' above this one; the nearest is 'clm'"),
+    ('clm/3', 'clm/13', 2, 'branch_from clm/13 is behind the end of clm or clm-mlm'),
+    ('clm/3', 'a/b/3', 2, "branch_from names a row and a step, as clm/450, not 'a/b/3'"),
+    ('"clm", 12)\'', '"clm", 12)\' --branch_from=clm-mlm/2', 2,
      "branch_from: no row 'clm-mlm' above this one"),
-    ('again ', 'mlm ', 6, 'row mlm is there twice'),
-    ('again ', 'a/b ', 6, "'a/b' cannot be the name of a row"),
-    ("--phases='(\"mlm\", 6)'", '', 6, 'again needs phases, such as'),
-    ('(6,)', '(6,) --seed=3', 4, '--seed is set by study.py; leave it out'),
-    ('clm-6,', 'clmm*,', 11, "'clmm*' matches no row; the nearest is 'clm'"),
-    ('clm-6,', 'clm-60,', 11, "no row 'clm-60'; the nearest is 'mlm-6'"),
-    ('--lrs=1e-2', '--seeds=0,', 11, '--seeds is set by study.py'),
-    ('| better', '| beter', 16, "no rule 'beter'; the nearest is 'better'"),
-    ('| words', '| word', 16, "no line of tasks has dataset 'word'; the nearest is 'words'"),
-    ('-0.5 mlm', 'x mlm', 16, "could not convert string to float: 'x'"),
-    (' clm-mlm+causal', '', 16, 'a contrast is weights and models in turn'),
-    ('mlm-6 clm-mlm\n', 'mlm-6 clm-ml\n', 19, "no row 'clm-ml'; the nearest is 'clm-mlm'"),
-    ('mlm-6 clm-mlm\n', 'clm-mlm mlm-6\n', 19, 'an arm is its name, a colon and rows by length'),
-    ('mlm-6 clm-mlm\n', 'clm\nCLM then MLM: mlm\n', 20, 'arm CLM then MLM is there twice'),
-    ('-0.5 mlm@2e-3', 'nan mlm', 16, 'nan mlm: a weight is finite and not 0'),
-    ('-0.5 mlm@2e-3', '-0.5 clm', 16, 'a model or a dataset is there twice'),
-    ('| words', '| words words', 16, 'a model or a dataset is there twice'),
-    (' --variant=causal', '', 11, 'clm-mlm on words is there twice; one of them needs a --variant'),
-    ('clm-6,', 'clm+again,', 11, "'clm+again': a variant is made by --variant, not by a name"),
-    ('--lrs=1e-2', '--lrs=1e-2,1e-2', 11, 'lrs must be different floats above 0, not (0.01, 0.01)'),
-    ('"mlm", 6)\'', '"mlm", 6)\' --repeat=2.5', 6, 'repeat must be a int, not 2.5'),
-    ('"mlm", 6)\'', '"mlm", 1_000_000_000)\'', 6, 'again: phases have 1 to 100,000,000 steps in all'),
-    ('(0, 1)', '(0, 0)', 8, 'seeds must be different, not (0, 0)'),
-    ('(0, 1)', '(0, -1)', 8, 'seeds must be a tuple of ints from 0 on')])
-def test_an_error_names_the_line_and_the_nearest_name(place, old, new, line, words):
+    ('again ', 'mlm ', 2, 'row mlm is there twice'),
+    ('again ', 'a/b ', 2, "'a/b' cannot be the name of a row"),
+    ("--phases='(\"mlm\", 6)'", '', 2, 'again needs phases, such as'),
+    ('(6,)', '(6,) --seed=3', 2, '--seed is set by study.py; leave it out'),
+    ('clm-6,', 'clmm*,', 9, "'clmm*' matches no row; the nearest is 'clm'"),
+    ('clm-6,', 'clm-60,', 9, "no row 'clm-60'; the nearest is 'mlm-6'"),
+    ('--lrs=1e-2', '--seeds=0,', 9, '--seeds is set by study.py'),
+    ('| better', '| beter', 15, "no rule 'beter'; the nearest is 'better'"),
+    ('| words', '| word', 15, "no line of tasks has dataset 'word'; the nearest is 'words'"),
+    ('-0.5 mlm', 'x mlm', 15, "could not convert string to float: 'x'"),
+    (' clm-mlm+causal', '', 15, 'a contrast is weights and models in turn'),
+    ('mlm-6 clm-mlm\n', 'mlm-6 clm-ml\n', 18, "no row 'clm-ml'; the nearest is 'clm-mlm'"),
+    ('mlm-6 clm-mlm\n', 'clm-mlm mlm-6\n', 18, 'an arm is its name, a colon and rows by length'),
+    ('mlm-6 clm-mlm\n', 'clm\nCLM then MLM: mlm\n', 18, 'arm CLM then MLM is there twice'),
+    ('-0.5 mlm@2e-3', '-0.5 clm', 15, 'a model or a dataset is there twice'),
+    ('| words', '| words words', 15, 'a model or a dataset is there twice'),
+    (' --variant=causal', '', 9, 'clm-mlm on words is there twice; one of them needs a --variant'),
+    ('clm-6,', 'clm+again,', 9, "'clm+again': a variant is made by --variant, not by a name"),
+    ('--lrs=1e-2', '--lrs=1e-2,1e-2', 9, 'lrs must be different floats above 0, not (0.01, 0.01)'),
+    ('"mlm", 6)\'', '"mlm", 6)\' --repeat=2.5', 2, 'repeat must be a int, not 2.5'),
+    ('(0, 1)', '(0, 0)', 8, 'seeds must be different ints from 0 on, not (0, 0)'),
+    ('(0, 1)', '(0, -1)', 8, 'seeds must be different ints')])
+def test_an_error_names_the_table_and_the_nearest_name(place, old, new, line, words):
     write(place, **{old: new})
-    result = run_process('study.py', place / 'test.py') if line == 5 else None  # one as the user sees it
-    if result:
-        one_line_error(result, f'test.py:{line}: ')
+    if 'clmm/3' in new:     # one as the user sees it
+        one_line_error(run_process('study.py', place / 'test.py'), 'test.py:2: runs has "clm-mlm ')
     with pytest.raises(ValueError) as error:
         load(place)
     assert str(error.value).startswith(f'{place}/test.py:{line}: ') and words in str(error.value)
-
-
-def test_a_line_behind_a_continued_one_keeps_its_number(place):
-    write(place, **{'--save_at=(6,)': '\\\n  --save_at=(6,)', 'clm/3': 'cml/3'})
-    with pytest.raises(ValueError, match='test.py:6: branch_from: no row'):
-        load(place)
 
 
 def test_the_studies_of_the_repository():
@@ -240,7 +231,7 @@ def test_the_studies_of_the_repository():
 # --------------------------------------------------------------------------------------------- doing it
 
 def test_from_start_to_end_and_nothing_to_do(place):
-    """Seed by seed, parents first; each run once; the second start starts nothing but the report."""
+    """Seed by seed, parents first; each run once; the second start only packs and reports."""
     code, text, starts = run(place)
     assert code == 0, text
     scripts = [line.split()[0] for line in starts]
@@ -264,7 +255,7 @@ def test_from_start_to_end_and_nothing_to_do(place):
     lines = [line for line in (place / 'study/machine.jsonl').read_text().splitlines()]
     assert len(lines) == 2 and all('"torch"' in line and '"pretraining"' in line for line in lines)
     code, text, starts = run(place)
-    assert (code, [line.split()[:2] for line in starts]) == (0, [['evaluate.py', 'report']])
+    assert (code, [line.split()[1] for line in starts]) == (0, ['pack', 'report'])
     assert 'nothing to do' in text
 
 
