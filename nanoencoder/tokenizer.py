@@ -101,8 +101,8 @@ class Tokenizer:
             return np.array(self.encoding._encode_only_native_bpe(text), np.uint32)
 
     def encode_what_is_left(self, text):
-        """The ids of a text without the bytes that the vocabulary lacks: they go behind the split into pieces,
-        so that it heeds them, and before the merges, which join what stood on both sides.
+        """Ids of a text without the bytes that the vocabulary lacks. They go between split and merges: the
+        split heeds them, and what stood on both sides may become one token.
         """
         pieces = (match[0].encode().translate(None, self.lacking)
                   for match in regex.finditer(self.pattern, text))
@@ -320,7 +320,8 @@ def in_bytes(model, specials):
 
 
 def added_tokens(added):
-    """({content: id}, the contents that are not special): <tool_call> and the like, for four spaces are text."""
+    """({content: id}, the contents that are not special: <tool_call> and the like, for four spaces are text)
+    """
     ordinary = {token['content'] for token in added if token.get('special') is not True}
     for content in ordinary:
         if not re.fullmatch(r'[<\[].+[>\]]', content):
@@ -342,11 +343,10 @@ def split_pattern(pre_tokenizer):
         case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
               {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
             if not COMMON_SYNTAX.fullmatch(pattern):
-                raise ValueError(f'its regular expression {pattern!r} is not sure to mean the same to tiktoken')
+                raise ValueError(f'its regular expression {pattern!r} may mean something else to tiktoken')
             text = ''.join(f'a{chr(i)}a {chr(i)} ' for i in range(0x3000))
             if ''.join(match[0] for match in regex.finditer(pattern, text)) != text:
-                raise ValueError(f'its regular expression {pattern!r} leaves out some characters, and tiktoken '
-                                 'would')
+                raise ValueError(f'its regular expression {pattern!r} leaves out some characters')
             return pattern
     raise ValueError(f'its pre_tokenizer {[step.get("type") for step in steps]} cannot be reproduced')
 

@@ -214,11 +214,11 @@ def split(pattern):
     (lambda spec: spec.update(pre_tokenizer={'type': 'Whitespace'}), 'Whitespace'),
     (lambda spec: spec.update(pre_tokenizer={'type': 'ByteLevel', 'add_prefix_space': True}), 'ByteLevel'),
     (lambda spec: spec.update(pre_tokenizer=None), 'pre_tokenizer'),
-    (lambda spec: spec.update(pre_tokenizer=split(r'\p{N}{1,3}+|\p{L}+')), 'not sure to mean the same'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'\p{N}{1,3}+|\p{L}+')), 'may mean something else'),
     # possessive to one only
-    (lambda spec: spec.update(pre_tokenizer=split(r'^\w+')), 'not sure to mean the same'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'^\w+')), 'may mean something else'),
     # of a line to one only
-    (lambda spec: spec.update(pre_tokenizer=split(r'[[:alpha:]]+|\s+')), 'not sure to mean the same'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'[[:alpha:]]+|\s+')), 'may mean something else'),
     (lambda spec: spec.update(pre_tokenizer=split(r'\p{N}{1,3}| ?\p{L}+')), 'leaves out some characters'),
     (lambda spec: spec['model']['merges'].reverse(), 'order of merges'),
     (lambda spec: spec['model']['merges'].pop(500), 'not what its merges make'),
