@@ -28,12 +28,11 @@ from tqdm import tqdm
 from nanoencoder import docs, shards
 from nanoencoder.durable import expect, locked, remove_temporaries, sha256, whole_file, write_json
 from nanoencoder.settings import check, flat, setting
-from nanoencoder.tokenizer import (BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, in_bytes,
-                                   load_tokenizer)
+from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, load_tokenizer
 
 CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
 CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
-POSITIONS = {'docs': int, 'folder': [int], 'hub': list}  # where a part goes on, by its source
+POSITIONS = {'docs': int, 'folder': int, 'hub': dict}  # where a part goes on: behind a text, in a stream
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
 
 
@@ -67,8 +66,8 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 # ------------------------------------------------------------------------------------------------- sources
 
 def source(cfg, part=0, parts=1, position=None):
-    """Chunks of one part of the input, from a position on: [(text, whether it is held out)], the position
-    behind it, and the share of the input that is read by then (0.0 if unknown)."""
+    """Chunks of one part of the input, from a position on: [(text, whether it is held out)], and the position
+    behind it."""
     if cfg.source != 'docs' and not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'hub':
@@ -76,11 +75,12 @@ def source(cfg, part=0, parts=1, position=None):
     if cfg.source == 'folder':
         files = folder_files(cfg.path)
         check_parts(cfg, parts, len(files))
-        texts, also = folder_texts(cfg, files[part::parts], *(position or ())), also_held_out(cfg, files)
-        return gather((text, held_out(text, cfg.val_permille, also), *where) for text, *where in texts)
-    texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
-    items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
-    return gather(items[position or 0:])
+        also = also_held_out(cfg, files)
+        texts = ((text, held_out(text, cfg.val_permille, also))
+                 for text in folder_texts(cfg, files[part::parts]))
+    else:
+        texts = ((text, split == 'validation') for split, _, text in docs.documents() if split != 'test')
+    return gather(texts, position or 0)
 
 
 def check_parts(cfg, parts, num_files):
@@ -101,24 +101,25 @@ def held_out(text, val_permille, also=None):
 def also_held_out(cfg, files):
     """The smallest hash of the texts, if none of them would be held out and they are not all the same."""
     hashes, certain = set(), CHUNK if cfg.max_tokens else None  # what is read whatever the limit
-    for text, *_ in itertools.islice(folder_texts(cfg, files), certain):
+    for text in itertools.islice(folder_texts(cfg, files), certain):
         if held_out(text, cfg.val_permille):
             return None
         hashes |= {text_hash(text)} if text else set()
     return min(hashes) if len(hashes) > 1 else None
 
 
-def gather(items):
-    """Chunks of (text, held out, position, share)."""
-    texts, characters = [], 0
-    for text, held, position, share in items:
-        texts.append((text, held))
-        characters += len(text)
-        if len(texts) == CHUNK or characters > CHUNK_CHARACTERS:
-            yield texts, position, share
-            texts, characters = [], 0
-    if texts:
-        yield texts, position, share
+def gather(texts, first):
+    """Chunks of (text, held out) without the first few, each with the number of texts up to its end."""
+    chunk, characters = [], 0
+    for number, (text, held) in enumerate(texts, 1):
+        if number > first:
+            chunk.append((text, held))
+            characters += len(text)
+        if len(chunk) == CHUNK or characters > CHUNK_CHARACTERS:
+            yield chunk, number
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk, number
 
 
 def folder_files(path):
@@ -134,69 +135,52 @@ def folder_files(path):
     return files
 
 
-def folder_texts(cfg, files, first=0, skip=0):
-    """(text, position, share) of files, from text `skip` of file `first` on; a position is these two."""
-    for k, file in enumerate(files[first:], first):
-        for number, (text, share) in enumerate(READERS[file.suffix](file, cfg), 1):
-            if k > first or number > skip:
-                yield text, (k, number), (k + share) / len(files)
+def folder_texts(cfg, files):
+    for file in files:
+        try:
+            yield from READERS[file.suffix](file, cfg)
+        except (ValueError, OSError) as error:  # of unicode, of ours or of pyarrow
+            raise ValueError(f'{file}: {error}') from None
 
 
-def clean(text, path, cfg):
+def clean(text, cfg):
     """A text without byte order mark and carriage returns; ValueError if it is none."""
     if not isinstance(text, str):
-        raise ValueError(f'{path}: column {cfg.column!r} holds {str(text)[:50]!r} where text was expected')
+        raise ValueError(f'column {cfg.column!r} of {cfg.path} holds {str(text)[:50]!r}, which is no text')
     return text.removeprefix('\ufeff').replace('\r\n', '\n')
 
 
-def decode(path, content, offset=0):
-    try:
-        return content.decode('utf-8')
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path}: invalid UTF-8 at byte {offset + error.start}') from None
-
-
 def read_txt(path, cfg):
-    text, start = clean(decode(path, path.read_bytes()), path, cfg), 0
+    text, start = clean(path.read_bytes().decode(), cfg), 0
     while start < len(text):
         cut = len(text) > cfg.cut_txt_above and re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS)
         end = cut.end() if cut else len(text)
-        yield text[start:end], end / len(text)
+        yield text[start:end]
         start = end
 
 
 def read_jsonl(path, cfg):
-    size, end = path.stat().st_size, 0
     with path.open('rb') as file:
-        for line in file:
-            start, end = end, end + len(line)
-            if not line.strip():
-                continue
-            line = decode(path, line, start).removeprefix('\ufeff')
-            try:
-                text = json.loads(line)[cfg.column]
-            except (ValueError, RecursionError):
-                raise ValueError(f'{path}: the line at byte {start} is not valid JSON') from None
-            except (KeyError, TypeError):
-                raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}') from None
-            yield clean(text, path, cfg), end / size
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    text = json.loads(line)[cfg.column]
+                except (ValueError, KeyError, TypeError):
+                    raise ValueError(f'line {number} is not JSON with a column {cfg.column!r}') from None
+                yield clean(text, cfg)
 
 
 def read_parquet(path, cfg):
     import pyarrow.parquet
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-        if cfg.column not in file.schema_arrow.names:
-            raise ValueError(f'{path}: has no column {cfg.column!r}, but '
-                             + ', '.join(file.schema_arrow.names))
-        batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
-        for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
-            yield clean(text, path, cfg), row / file.metadata.num_rows
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
+    file = pyarrow.parquet.ParquetFile(path)
+    if cfg.column not in file.schema_arrow.names:
+        raise ValueError(f'has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
+    for batch in file.iter_batches(CHUNK, columns=[cfg.column]):
+        for text in batch.column(0).to_pylist():
+            yield clean(text, cfg)
 
 
-READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}  # of (text, share of the file)
+READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 
 def hub_chunks(cfg, part, parts, position):
@@ -209,17 +193,12 @@ def hub_chunks(cfg, part, parts, position):
     if dataset.column_names and cfg.column not in dataset.column_names:
         raise ValueError(f'{cfg.path}: has no column {cfg.column!r}, but {", ".join(dataset.column_names)}')
     check_parts(cfg, parts, dataset.num_shards)
-    split = (dataset.info.splits or {}).get(cfg.split)
-    total = split and split.num_examples or math.inf
     dataset = dataset.select_columns([cfg.column]).shard(parts, part)
-    number, state = position or (0, None)
-    if state:
-        dataset.load_state_dict(state)
+    if position:
+        dataset.load_state_dict(position)
     for batch in dataset.iter(CHUNK):
-        texts = [clean(text, cfg.path, cfg) for text in batch[cfg.column]]
-        number += len(texts)
-        yield ([(text, held_out(text, cfg.val_permille)) for text in texts],
-               (number, dataset.state_dict()), number * parts / total)
+        texts = [clean(text, cfg) for text in batch[cfg.column]]
+        yield [(text, held_out(text, cfg.val_permille)) for text in texts], dataset.state_dict()
 
 
 # ------------------------------------------------------------------------------------- shards and meta.json
@@ -245,9 +224,11 @@ def prepare(cfg, in_order, part=-1, parts=1):
     if cfg.source == 'folder':  # a position means something only among the same files
         files = [[str(file), file.stat().st_size] for file in folder_files(cfg.path)]
         identity['files'] = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
     progress = [folder / f'.part_{number:03d}_of_{parts:03d}.json' for number in range(parts)]
     for number in [part] if part >= 0 else range(parts):
-        prepare_part(cfg, in_order, tokenizer, identity, progress[number], number, parts)
+        with locked(folder, f'{progress[number].stem}.lock'):
+            prepare_part(cfg, in_order, tokenizer, identity, progress[number], number, parts)
     if part < 0:
         with locked(folder):
             join(folder, tokenizer, identity, progress)
@@ -255,25 +236,23 @@ def prepare(cfg, in_order, part=-1, parts=1):
 
 def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
     """Tokenise one part. Behind each shard its progress file is replaced, which says where to go on."""
-    before = progress.exists() and progress.read_bytes()
-    state = read_progress(progress, cfg.source) if before else identity | NOTHING
+    if progress.with_name('meta.json').exists():  # not yet when `prepare` looked
+        raise ValueError(f'{cfg.out}: another process has just written there; run the command again')
+    state = read_progress(progress, cfg.source) if progress.exists() else identity | NOTHING
     if state | identity != state:
         raise ValueError(f'{cfg.out} was begun with other settings or files: remove it')
     if state.get('done'):
         return
-    chunks = source(cfg, part, parts, state.get('position'))
-    first = list(itertools.islice(chunks, 1))  # before anything is written: it may not open
-    progress.parent.mkdir(parents=True, exist_ok=True)
     limit, threads = cfg.max_tokens / parts or math.inf, cfg.threads or os.cpu_count()
-    encoded = in_order(partial(encode, tokenizer), itertools.chain(first, chunks), threads, 2 * threads)
+    chunks = source(cfg, part, parts, state.get('position'))
+    encoded = in_order(partial(encode, tokenizer), chunks, threads, 2 * threads)
     prefix, pending = f'{part:03d}_' if parts > 1 else '', {'': [], 'val_': []}
     tokens = state['tokens'] + state['val_tokens']
-    with (locked(progress.parent, f'{progress.stem}.lock'),
-          tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
-               mininterval=0.2 if sys.stderr.isatty() else 30) as bar):
-        if Path(cfg.out, 'meta.json').exists() or before != (progress.exists() and progress.read_bytes()):
-            raise ValueError(f'{cfg.out}: another process has just written there; run the command again')
-        for documents, position, share in itertools.takewhile(lambda _: tokens < limit, encoded):
+    with tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, total=cfg.max_tokens / parts or None,
+              unit=' tokens', unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
+        for documents, position in encoded:
+            if tokens >= limit:
+                break
             state['position'] = position
             for kind in pending:
                 pending[kind] += documents[kind]
@@ -282,7 +261,6 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
             if state['tokens'] - sum(shard['tokens'] for shard in state['shards']) >= cfg.shard_tokens:
                 write_shards(progress, state, pending, prefix)
             tokens = state['tokens'] + state['val_tokens']
-            bar.total = min(limit, tokens / share) if share else cfg.max_tokens / parts or None
             bar.update(tokens - bar.n)
         write_shards(progress, state | {'done': True}, pending, prefix)
 
@@ -290,23 +268,20 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
 def read_progress(path, source):
     """What a part's progress file says. ValueError if it is damaged."""
     state = shards.read_listed(path)
-    if not state.get('done'):
-        expect(state, {'position': POSITIONS[source]}, path)
-        if source != 'docs' and len(state['position']) != 2:
-            raise ValueError(f'{path}: position is damaged')
+    expect(state, {} if state.get('done') else {'position': POSITIONS[source]}, path)
     return state
 
 
 def encode(tokenizer, chunk):
-    """{'': [tokens of a document to train on, ...], 'val_': [...]}, position and share of a chunk."""
-    texts, position, share = chunk
+    """{'': [tokens of a document to train on, ...], 'val_': [...]} of a chunk, and its position."""
+    texts, position = chunk
     eos = np.array([tokenizer.ids['eos']], np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
     documents = {'': [], 'val_': []}
     for text, held in texts:
         if text:
             tokens = np.append(tokenizer.encode(text).astype(eos.dtype), eos)
             documents['val_' if held else ''].append(tokens)
-    return documents, position, share
+    return documents, position
 
 
 def write_shards(progress, state, pending, prefix):
@@ -327,17 +302,8 @@ def join(folder, tokenizer, identity, progress):
     remove_temporaries(folder)
     states = [read_progress(path, identity['settings']['source']) for path in progress]
     meta = identity | {name: sum((state[name] for state in states), NOTHING[name]) for name in NOTHING}
-    for path, state in zip(progress, states):
-        for shard in state['shards'] + state['val_shards']:
-            try:
-                shards.open_shard(folder, shard, meta['vocab_size'])
-            except ValueError as error:
-                raise ValueError(f'{error}; remove {path} to prepare that part again') from None
     if not meta['tokens']:
-        for shard in meta['val_shards']:
-            (folder / shard['name']).unlink()
-        remove_progress(folder)
-        raise ValueError(f'{meta["settings"]["path"]}: no training text there')
+        raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder} to try again')
     meta['fingerprint'] = shards.fingerprint(meta)
     meta['unigram_loss'] = shards.unigram_loss(folder, meta)
     if not meta['val_tokens']:
@@ -359,20 +325,19 @@ def train_tokenizer(cfg, vocab_size):
     """Learn a byte-level BPE vocabulary from the texts to train on and write it where `tokenizer` points."""
     if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
-    from tokenizers import Regex, Tokenizer as Trained, models, pre_tokenizers, trainers
-    trained = Trained(models.BPE())
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+    trained = Tokenizer(models.BPE(ignore_merges=True))
     trained.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, initial_alphabet=list(byte_alphabet()),
-                                  show_progress=False)
-    texts = (text for chunk, _, _ in source(cfg) for text, held in chunk if not held)
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    texts = (text for chunk, _ in source(cfg) for text, held in chunk if not held)
     trained.train_from_iterator(texts, trainer)
-    ranks, _ = in_bytes({'vocab': trained.get_vocab(), 'merges': []}, specials={})
-    if len(ranks) < vocab_size - 3:
-        raise ValueError(f'train_tokenizer: these texts give {len(ranks) + 3:,} ids, not {vocab_size:,}')
-    specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
-    tokenizer = Tokenizer(LLAMA3_PATTERN, ranks, specials, {'bos': BOS, 'eos': EOS})
+    if (size := trained.get_vocab_size() + 3) < vocab_size:
+        raise ValueError(f'train_tokenizer: these texts give {size:,} ids, not {vocab_size:,}')
+    trained.add_special_tokens([BOS, EOS, MASK])
     Path(cfg.tokenizer).mkdir(parents=True, exist_ok=True)
-    tokenizer.save(cfg.tokenizer)
-    print(f'{cfg.tokenizer}: {tokenizer.vocab_size:,} ids')
+    trained.save(f'{cfg.tokenizer}/tokenizer.json')
+    load_tokenizer(cfg.tokenizer).save(cfg.tokenizer)
+    print(f'{cfg.tokenizer}: {size:,} ids')
