@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 
 from model import Model, Sizes
 from nanoencoder.durable import expect, read_json, sha256, write_json
+from nanoencoder.settings import check_value, quoted
 from nanoencoder.tokenizer import load_tokenizer
 
 FAMILIES = {  # model_type: what it implies where config.json does not say otherwise
@@ -30,7 +31,7 @@ FAMILIES = {  # model_type: what it implies where config.json does not say other
     'qwen2': {'attention_bias': True},
     'qwen3': {'head_dim': 128, 'qk_norm': True}, 'sl_model': {}}  # the last is the paper's own
 SUPPORTED = {'rope_type': ('default', 'llama3'), 'hidden_act': ('silu',), 'mlp_bias': (False,),
-             'partial_rotary_factor': (1,), 'quantization_config': (None,)}
+             'partial_rotary_factor': (1,), 'quantization_config': (None,), 'use_sliding_window': (False,)}
 IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
 NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
          'num_key_value_heads', 'max_position_embeddings', 'rope_theta', 'rms_norm_eps',
@@ -217,12 +218,12 @@ def read_config(folder):
         sizes = Sizes(**values)
         if sizes.head_dim * sizes.num_attention_heads == sizes.hidden_size:
             sizes = replace(sizes, head_dim=0)  # which says the same
-        check_windows(config, sizes.num_hidden_layers)
-        if type(context) is not int or not 1 <= context <= 10 ** 9:
-            raise ValueError(f'max_position_embeddings must be an integer from 1 to 10^9, not {context!r}')
+        layers = config.get('layer_types')
+        if layers and layers != ['full_attention'] * sizes.num_hidden_layers:
+            raise ValueError(f'layer_types {quoted(layers)} are not supported, only full_attention')
+        check_value('max_position_embeddings', int, context, 1, 10 ** 9)
         for role, i in ids.items():
-            if type(i) is not int or not 0 <= i < sizes.vocab_size:
-                raise ValueError(f'{IDS[role]} must be from 0 to below vocab_size {sizes.vocab_size}: {i!r}')
+            check_value(IDS[role], int, i, 0, sizes.vocab_size - 1)
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
     return sizes, context, ids
@@ -252,6 +253,8 @@ def config_values(config):
         value = rope.get(name, config.get(name))
         if value is not None and value not in supported:
             raise ValueError(f'{name} = {value!r} is not supported, only {" or ".join(map(repr, supported))}')
+    if family == 'mistral' and config.get('sliding_window', 4_096) is not None:
+        raise ValueError('sliding_window is not supported: in Mistral, only null')
     values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
               'attention_bias': False, 'head_dim': 0} | FAMILIES[family]
     values |= {name: config[name] for name in NAMES if config.get(name) is not None}
@@ -266,32 +269,13 @@ def config_values(config):
     return values
 
 
-def check_windows(config, num_layers):
-    """ValueError if a layer sees only a window of its text.
-
-    As in transformers, sliding_window is that of all layers of Mistral, and of Qwen's from max_window_layers
-    on if use_sliding_window is set, unless layer_types says which layers have it.
-    """
-    layers, window = config.get('layer_types') or [], config.get('sliding_window', 4_096)
-    if not isinstance(layers, list) or any(layer != 'full_attention' for layer in layers):
-        raise ValueError(f'layer_types {layers} are not supported, only full_attention')
-    first, used = config.get('max_window_layers', 28), config.get('use_sliding_window') and not layers
-    if config['model_type'] == 'mistral':
-        first, used = 0, True
-    if used and window is not None and not (type(first) is int and first >= num_layers):
-        raise ValueError(f'sliding_window {window!r} is not supported, only null or one that no layer uses')
-
-
 def weight_files(folder):
-    """model.safetensors, or the shards that an index puts tensors into, which must lie beside it."""
+    """model.safetensors, or the shards that an index puts tensors into; Path.name: they lie beside it."""
     single, index = folder / 'model.safetensors', folder / INDEX
     if single.is_file() or not index.is_file():
         return [single]
-    files = sorted(set(map(str, read_json(index, {'weight_map': dict})['weight_map'].values())))
-    for file in files:
-        if not re.fullmatch(r'[\w-][\w.-]*\.safetensors', file):
-            raise ValueError(f'{index}: {file!r} is not the name of a safetensors file beside it')
-    return [folder / file for file in files]
+    weight_map = read_json(index, {'weight_map': dict})['weight_map']
+    return [folder / name for name in sorted({Path(str(file)).name for file in weight_map.values()})]
 
 
 class Stored(NamedTuple):
@@ -346,11 +330,8 @@ def locate(folder):
         for name, stored in tensors.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):
                 raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
-            ours = name if name.startswith('lm_head.') else prefix + name
-            if ours in located:
-                raise ValueError(f'{path}: {name} is there twice, also in {located[ours].path.name}')
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
-                located[ours] = stored
+                located[name if name.startswith('lm_head.') else prefix + name] = stored
     return located
 
 
