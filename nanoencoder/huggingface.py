@@ -126,10 +126,10 @@ def open_checkpoint(name, weights=True):
     gets the weights. ValueError where a file is not what the state.json beside it says.
     """
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
-    state = read_state(folder, but=('optimizer.safetensors',) if weights else LARGE)
+    state = read_state(folder, but=LARGE)
     checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
     if weights:
-        checkpoint.fetch(compare=False)
+        checkpoint.fetch()
     return checkpoint
 
 
@@ -149,10 +149,8 @@ def newest_checkpoint(folder):
     for candidate in (run, folder):
         if (candidate / 'model.safetensors').is_file() or (candidate / INDEX).is_file():
             return candidate
-    suffixes = ('.bin', '.pt', '.pth', '.pkl', '.ckpt')
-    if pickles := sorted(path.name for path in folder.glob('*') if path.suffix in suffixes):
-        raise ValueError(f'{folder}: {pickles[0]} is a pickle, which can run any code, and is not opened')
-    raise ValueError(f'{folder}: no checkpoint there (no model.safetensors)')
+    raise ValueError(f'{folder}: no checkpoint there (no model.safetensors); pickles (.bin, .pt) can run any '
+                     'code and are not opened')
 
 
 def saved_steps(run):
@@ -302,8 +300,12 @@ def open_tensors(path):
     return {name: Stored(path, name, file.get_slice(name)) for name in file.keys()}
 
 
-def read_all(tensors, shapes):
-    """An iterator over (name, tensor) of {name: Stored}; {name: shape} are compared first."""
+def read_all(where, tensors, shapes):
+    """An iterator over (name, tensor) of {name: Stored}, which must be those of {name: shape} and no more."""
+    missing, unexpected = shapes.keys() - tensors.keys(), tensors.keys() - shapes.keys()
+    if missing or unexpected:
+        which = 'missing' if missing else 'unexpected'
+        raise ValueError(f'{where}: {which} weight {min(missing or unexpected)}')
     for name, stored in tensors.items():
         expected, shape = tuple(shapes[name]), tuple(stored.slice.get_shape())
         if shape != expected:
@@ -312,11 +314,8 @@ def read_all(tensors, shapes):
 
 
 def read_exactly(path, shapes):
-    """An iterator over (name, tensor) of a safetensors file, which must hold {name: shape} and no more."""
-    tensors = open_tensors(path)
-    if tensors.keys() != shapes.keys():
-        raise ValueError(f'{path}: does not hold the tensors of this run')
-    return read_all(tensors, shapes)
+    """As `read_all`, of one safetensors file."""
+    return read_all(path, open_tensors(path), shapes)
 
 
 def locate(folder):
@@ -346,22 +345,19 @@ def read_weights(folder, shapes, new_ids=()):
     folder = Path(folder)
     sizes, tensors = read_config(folder)[0], locate(folder)
     spare_head = tensors.pop(HEAD, None) if HEAD not in shapes else None
-    missing, unexpected = shapes.keys() - tensors.keys(), tensors.keys() - shapes.keys()
+    missing = shapes.keys() - tensors.keys()
     zeros = {name: torch.zeros(shapes[name]) for name in sorted(missing) if name.endswith('o_proj.bias')}
-    missing -= zeros.keys()
-    if missing == {HEAD}:
+    if missing - zeros.keys() == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to '
                          'go on with pretraining, set new_head = True')
-    if missing or unexpected:
-        raise ValueError(f'{folder}: {"missing" if missing else "unexpected"} weight '
-                         + ascii(min(missing or unexpected))[1:-1])
     if spare_head and sizes.tie_word_embeddings:
         if not torch.equal(spare_head.read().float(), tensors[EMBEDDING].read().float()):
             raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
     rows = {name: shapes[name][0] for name in (EMBEDDING, HEAD) if name in shapes}
-    stored = read_all(tensors, shapes | dict.fromkeys(rows, (sizes.vocab_size, sizes.hidden_size)))
+    stored = {name: shape for name, shape in shapes.items() if name not in zeros}
+    stored |= dict.fromkeys(rows, (sizes.vocab_size, sizes.hidden_size))
     grown = ((name, with_rows(tensor, rows[name], new_ids) if name in rows else tensor)
-             for name, tensor in stored)
+             for name, tensor in read_all(folder, tensors, stored))
     return itertools.chain(zeros.items(), grown)
 
 
