@@ -15,7 +15,6 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -276,41 +275,34 @@ def weight_files(folder):
     return [folder / name for name in sorted({Path(str(file)).name for file in weight_map.values()})]
 
 
-class Stored(NamedTuple):
-    """A tensor in a safetensors file: its shape now, its values when `read`."""
-    path: Path
-    name: str
-    slice: object
-
-    def read(self):
-        tensor = self.slice[:]
-        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ValueError(f'{self.path}: {self.name} is of type {tensor.dtype}, not float32 or half')
-        if not tensor.isfinite().all():
-            raise ValueError(f'{self.path}: {self.name} holds values that are not finite')
-        return tensor
-
-
 def open_tensors(path):
-    """{name: Stored} of a safetensors file."""
+    """{name: slice} of a safetensors file: get_shape() reads nothing, [:] the tensor."""
     try:
         file = safe_open(path, 'pt')
     except SafetensorError as error:
         raise ValueError(f'{path}: damaged or cut short: {error}') from None
-    return {name: Stored(path, name, file.get_slice(name)) for name in file.keys()}
+    return {name: file.get_slice(name) for name in file.keys()}
 
 
-def read_all(where, tensors, shapes):
-    """An iterator over (name, tensor) of {name: Stored}, which must be those of {name: shape} and no more."""
-    missing, unexpected = shapes.keys() - tensors.keys(), tensors.keys() - shapes.keys()
+def read_all(where, slices, shapes):
+    """An iterator over (name, tensor) of {name: slice}, which must be those of {name: shape} and no more."""
+    missing, unexpected = shapes.keys() - slices.keys(), slices.keys() - shapes.keys()
     if missing or unexpected:
         which = 'missing' if missing else 'unexpected'
         raise ValueError(f'{where}: {which} weight {min(missing or unexpected)}')
-    for name, stored in tensors.items():
-        expected, shape = tuple(shapes[name]), tuple(stored.slice.get_shape())
+    for name, stored in slices.items():
+        expected, shape = tuple(shapes[name]), tuple(stored.get_shape())
         if shape != expected:
-            raise ValueError(f'{stored.path}: {name} has shape {shape}, and should have {expected}')
-    return ((name, stored.read()) for name, stored in tensors.items())
+            raise ValueError(f'{where}: {name} has shape {shape}, and should have {expected}')
+    return ((name, finite(where, name, stored[:])) for name, stored in slices.items())
+
+
+def finite(where, name, tensor):
+    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f'{where}: {name} is of type {tensor.dtype}, not float32 or half')
+    if not tensor.isfinite().all():
+        raise ValueError(f'{where}: {name} holds values that are not finite')
+    return tensor
 
 
 def read_exactly(path, shapes):
@@ -319,14 +311,14 @@ def read_exactly(path, shapes):
 
 
 def locate(folder):
-    """{our name: Stored} of a checkpoint's tensors; in a base model's files names lack "model."."""
+    """{our name: slice} of a checkpoint's tensors; in a base model's files names lack "model."."""
     located = {}
     for path in weight_files(folder):
         if not path.is_file():
             raise ValueError(f'{folder / INDEX}: names the shard {path.name}, which is not there')
-        tensors = open_tensors(path)
-        prefix = '' if any(name.startswith('model.') for name in tensors) else 'model.'
-        for name, stored in tensors.items():
+        slices = open_tensors(path)
+        prefix = '' if any(name.startswith('model.') for name in slices) else 'model.'
+        for name, stored in slices.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):
                 raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
@@ -343,21 +335,21 @@ def read_weights(folder, shapes, new_ids=()):
     The output head is left alone if `shapes` has none; a missing o_proj.bias is zeros (Qwen2 has none).
     """
     folder = Path(folder)
-    sizes, tensors = read_config(folder)[0], locate(folder)
-    spare_head = tensors.pop(HEAD, None) if HEAD not in shapes else None
-    missing = shapes.keys() - tensors.keys()
+    sizes, slices = read_config(folder)[0], locate(folder)
+    spare_head = slices.pop(HEAD, None) if HEAD not in shapes else None
+    missing = shapes.keys() - slices.keys()
     zeros = {name: torch.zeros(shapes[name]) for name in sorted(missing) if name.endswith('o_proj.bias')}
     if missing - zeros.keys() == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to '
                          'go on with pretraining, set new_head = True')
-    if spare_head and sizes.tie_word_embeddings:
-        if not torch.equal(spare_head.read().float(), tensors[EMBEDDING].read().float()):
+    if spare_head and sizes.tie_word_embeddings and EMBEDDING in slices:
+        if not torch.equal(spare_head[:].float(), slices[EMBEDDING][:].float()):
             raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
     rows = {name: shapes[name][0] for name in (EMBEDDING, HEAD) if name in shapes}
     stored = {name: shape for name, shape in shapes.items() if name not in zeros}
     stored |= dict.fromkeys(rows, (sizes.vocab_size, sizes.hidden_size))
     grown = ((name, with_rows(tensor, rows[name], new_ids) if name in rows else tensor)
-             for name, tensor in read_all(folder, tensors, stored))
+             for name, tensor in read_all(folder, slices, stored))
     return itertools.chain(zeros.items(), grown)
 
 

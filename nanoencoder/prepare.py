@@ -188,12 +188,11 @@ def hub_chunks(cfg, part, parts, position):
     import datasets
     try:
         dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
+        dataset = dataset.select_columns([cfg.column])
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
-    if dataset.column_names and cfg.column not in dataset.column_names:
-        raise ValueError(f'{cfg.path}: has no column {cfg.column!r}, but {", ".join(dataset.column_names)}')
     check_parts(cfg, parts, dataset.num_shards)
-    dataset = dataset.select_columns([cfg.column]).shard(parts, part)
+    dataset = dataset.shard(parts, part)
     if position:
         dataset.load_state_dict(position)
     for batch in dataset.iter(CHUNK):

@@ -389,7 +389,7 @@ def test_hub_source_continues_where_it_stopped(tmp_path, monkeypatch, killed_at)
             assert rest == [text for chunk, _ in whole[k + 1:] for text, _ in chunk]
     with pytest.raises(ValueError, match='too few for 5 parts'):
         next(prepare.source(cfg, 0, 5))
-    with pytest.raises(ValueError, match="no column 'body'"):
+    with pytest.raises(ValueError, match="cannot open the dataset owner/name .*'body'"):
         next(prepare.source(replace(cfg, column='body')))
     killed = replace(cfg, out=str(tmp_path / 'killed'))
     assert not killed_at(5, killed)
