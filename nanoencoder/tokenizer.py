@@ -93,16 +93,16 @@ class Tokenizer:
         text = self.normalize(text)
         try:
             if self.lacking and text.encode().translate(None, self.lacking) != text.encode():
-                return self.encode_what_is_left(text)
+                return self.encode_pieces(text)
             return self.encoding.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError:  # a lone surrogate, which JSON can hold and UTF-8 cannot
             return self.encode(text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace'))
         except ValueError:  # a million spaces in a row are too much for tiktoken's regular expressions
-            return np.array(self.encoding._encode_only_native_bpe(text), np.uint32)
+            return self.encode_pieces(text)
 
-    def encode_what_is_left(self, text):
-        """Ids of a text without the bytes that the vocabulary lacks. They go between split and merges: the
-        split heeds them, and what stood on both sides may become one token.
+    def encode_pieces(self, text):
+        """The same, split here. Bytes that the vocabulary lacks go between split and merges: the split heeds
+        them, and what stood on both sides may become one token.
         """
         pieces = (match[0].encode().translate(None, self.lacking)
                   for match in regex.finditer(self.pattern, text))
