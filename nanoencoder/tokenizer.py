@@ -322,11 +322,12 @@ def in_bytes(model, specials):
 def added_tokens(added):
     """({content: id}, the contents that are not special: <tool_call> and the like, for four spaces are text)
     """
+    specials = {token['content']: token['id'] for token in added}
     ordinary = {token['content'] for token in added if token.get('special') is not True}
-    for content in ordinary:
-        if not re.fullmatch(r'[<\[].+[>\]]', content):
+    for content in specials:
+        if not content or content in ordinary and not re.fullmatch(r'[<\[].+[>\]]', content):
             raise ValueError(f'its added token {content!r} occurs in ordinary text, where tiktoken splits it')
-    return {token['content']: token['id'] for token in added}, ordinary
+    return specials, ordinary
 
 
 def split_pattern(pre_tokenizer):

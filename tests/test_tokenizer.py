@@ -231,6 +231,8 @@ def split(pattern):
     (lambda spec: spec['added_tokens'].append({'id': 4096, 'content': '    ', 'special': False}),
      'occurs in ordinary text'),
     (lambda spec: spec['added_tokens'][2].update(id=500), 'share an id'),
+    (lambda spec: spec['added_tokens'].append({'id': 4096, 'content': '', 'special': True}),
+     'occurs in ordinary text'),
     (lambda spec: spec['model']['vocab'].update({'Ġthe': 4096, 'a': spec['model']['vocab']['b']}),
      'rise with|share an id'),
     (lambda spec: spec.update(pre_tokenizer=split(r'\p{L}*')), 'leaves out some characters'),
