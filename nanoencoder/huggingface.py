@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 from model import Model, Sizes
 from nanoencoder.durable import expect, read_json, sha256, write_json
-from nanoencoder.settings import check_value, quoted
+from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import load_tokenizer
 
 FAMILIES = {  # model_type: what it implies where config.json does not say otherwise
@@ -30,7 +30,7 @@ FAMILIES = {  # model_type: what it implies where config.json does not say other
     'qwen2': {'attention_bias': True},
     'qwen3': {'head_dim': 128, 'qk_norm': True}, 'sl_model': {}}  # the last is the paper's own
 SUPPORTED = {'rope_type': ('default', 'llama3'), 'hidden_act': ('silu',), 'mlp_bias': (False,),
-             'partial_rotary_factor': (1,), 'quantization_config': (None,), 'use_sliding_window': (False,)}
+             'partial_rotary_factor': (1,), 'quantization_config': (None,)}
 IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
 NAMES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads',
          'num_key_value_heads', 'max_position_embeddings', 'rope_theta', 'rms_norm_eps',
@@ -215,9 +215,7 @@ def read_config(folder):
         sizes = Sizes(**values)
         if sizes.head_dim * sizes.num_attention_heads == sizes.hidden_size:
             sizes = replace(sizes, head_dim=0)  # which says the same
-        layers = config.get('layer_types')
-        if layers and layers != ['full_attention'] * sizes.num_hidden_layers:
-            raise ValueError(f'layer_types {quoted(layers)} are not supported, only full_attention')
+        check_windows(config, sizes.num_hidden_layers)
         check_value('max_position_embeddings', int, context, 1, 10 ** 9)
         for role, i in ids.items():
             check_value(IDS[role], int, i, 0, sizes.vocab_size - 1)
@@ -250,8 +248,6 @@ def config_values(config):
         value = rope.get(name, config.get(name))
         if value is not None and value not in supported:
             raise ValueError(f'{name} = {value!r} is not supported, only {" or ".join(map(repr, supported))}')
-    if family == 'mistral' and config.get('sliding_window', 4_096) is not None:
-        raise ValueError('sliding_window is not supported: in Mistral, only null')
     values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
               'attention_bias': False, 'head_dim': 0} | FAMILIES[family]
     values |= {name: config[name] for name in NAMES if config.get(name) is not None}
@@ -264,6 +260,22 @@ def config_values(config):
         value = value[0] if isinstance(value, list) and value else value
         values[name] = 0 if value in (None, [], -1) else value
     return values
+
+
+def check_windows(config, num_layers):
+    """ValueError if a layer sees only a window of its text.
+
+    As in transformers, sliding_window is that of all layers of Mistral, and of Qwen's from max_window_layers
+    on if use_sliding_window is set, unless layer_types says which layers have it.
+    """
+    layers, window = config.get('layer_types') or [], config.get('sliding_window', 4_096)
+    if not isinstance(layers, list) or any(layer != 'full_attention' for layer in layers):
+        raise ValueError(f'layer_types {layers} are not supported, only full_attention')
+    first, used = config.get('max_window_layers', 28), config.get('use_sliding_window') and not layers
+    if config['model_type'] == 'mistral':
+        first, used = 0, True
+    if used and window is not None and not (type(first) is int and first >= num_layers):
+        raise ValueError(f'sliding_window {window!r} is not supported, only null or one that no layer uses')
 
 
 def weight_files(folder):

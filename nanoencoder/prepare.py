@@ -32,7 +32,7 @@ from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, load_tokenizer
 
 CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
 CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
-POSITIONS = {'docs': int, 'folder': int, 'hub': dict}  # where a part goes on: behind a text, in a stream
+POSITIONS = {'docs': int, 'folder': [int], 'hub': list}  # where a part goes on, by its source
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
 
 
@@ -66,8 +66,8 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 # ------------------------------------------------------------------------------------------------- sources
 
 def source(cfg, part=0, parts=1, position=None):
-    """Chunks of one part of the input, from a position on: [(text, whether it is held out)], and the position
-    behind it."""
+    """Chunks of one part of the input, from a position on: [(text, whether it is held out)], the position
+    behind it, and the share of the input that is read by then (0.0 if unknown)."""
     if cfg.source != 'docs' and not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'hub':
@@ -75,12 +75,11 @@ def source(cfg, part=0, parts=1, position=None):
     if cfg.source == 'folder':
         files = folder_files(cfg.path)
         check_parts(cfg, parts, len(files))
-        also = also_held_out(cfg, files)
-        texts = ((text, held_out(text, cfg.val_permille, also))
-                 for text in folder_texts(cfg, files[part::parts]))
-    else:
-        texts = ((text, split == 'validation') for split, _, text in docs.documents() if split != 'test')
-    return gather(texts, position or 0)
+        texts, also = folder_texts(cfg, files[part::parts], *(position or ())), also_held_out(cfg, files)
+        return gather((text, held_out(text, cfg.val_permille, also), *where) for text, *where in texts)
+    texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
+    items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
+    return gather(items[position or 0:])
 
 
 def check_parts(cfg, parts, num_files):
@@ -101,25 +100,24 @@ def held_out(text, val_permille, also=None):
 def also_held_out(cfg, files):
     """The smallest hash of the texts, if none of them would be held out and they are not all the same."""
     hashes, certain = set(), CHUNK if cfg.max_tokens else None  # what is read whatever the limit
-    for text in itertools.islice(folder_texts(cfg, files), certain):
+    for text, *_ in itertools.islice(folder_texts(cfg, files), certain):
         if held_out(text, cfg.val_permille):
             return None
         hashes |= {text_hash(text)} if text else set()
     return min(hashes) if len(hashes) > 1 else None
 
 
-def gather(texts, first):
-    """Chunks of (text, held out) without the first few, each with the number of texts up to its end."""
-    chunk, characters = [], 0
-    for number, (text, held) in enumerate(texts, 1):
-        if number > first:
-            chunk.append((text, held))
-            characters += len(text)
-        if len(chunk) == CHUNK or characters > CHUNK_CHARACTERS:
-            yield chunk, number
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk, number
+def gather(items):
+    """Chunks of (text, held out, position, share)."""
+    texts, characters = [], 0
+    for text, held, position, share in items:
+        texts.append((text, held))
+        characters += len(text)
+        if len(texts) == CHUNK or characters > CHUNK_CHARACTERS:
+            yield texts, position, share
+            texts, characters = [], 0
+    if texts:
+        yield texts, position, share
 
 
 def folder_files(path):
@@ -135,11 +133,14 @@ def folder_files(path):
     return files
 
 
-def folder_texts(cfg, files):
-    for file in files:
+def folder_texts(cfg, files, first=0, skip=0):
+    """(text, position, share) of files, from text `skip` of file `first` on; a position is these two."""
+    for k, file in enumerate(files[first:], first):
         try:
-            yield from READERS[file.suffix](file, cfg)
-        except (ValueError, OSError) as error:  # of unicode, of ours or of pyarrow
+            for number, (text, share) in enumerate(READERS[file.suffix](file, cfg), 1):
+                if k > first or number > skip:
+                    yield text, (k, number), (k + share) / len(files)
+        except (ValueError, OSError) as error:  # of UTF-8, of ours or of pyarrow
             raise ValueError(f'{file}: {error}') from None
 
 
@@ -155,19 +156,20 @@ def read_txt(path, cfg):
     while start < len(text):
         cut = len(text) > cfg.cut_txt_above and re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS)
         end = cut.end() if cut else len(text)
-        yield text[start:end]
+        yield text[start:end], end / len(text)
         start = end
 
 
 def read_jsonl(path, cfg):
+    size = path.stat().st_size
     with path.open('rb') as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 try:
                     text = json.loads(line)[cfg.column]
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError, RecursionError):
                     raise ValueError(f'line {number} is not JSON with a column {cfg.column!r}') from None
-                yield clean(text, cfg)
+                yield clean(text, cfg), file.tell() / size
 
 
 def read_parquet(path, cfg):
@@ -175,12 +177,12 @@ def read_parquet(path, cfg):
     file = pyarrow.parquet.ParquetFile(path)
     if cfg.column not in file.schema_arrow.names:
         raise ValueError(f'has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
-    for batch in file.iter_batches(CHUNK, columns=[cfg.column]):
-        for text in batch.column(0).to_pylist():
-            yield clean(text, cfg)
+    batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
+    for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
+        yield clean(text, cfg), row / file.metadata.num_rows
 
 
-READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
+READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}  # of (text, share of the file)
 
 
 def hub_chunks(cfg, part, parts, position):
@@ -192,12 +194,16 @@ def hub_chunks(cfg, part, parts, position):
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
     check_parts(cfg, parts, dataset.num_shards)
-    dataset = dataset.shard(parts, part)
-    if position:
-        dataset.load_state_dict(position)
+    split = (dataset.info.splits or {}).get(cfg.split)
+    total = split and split.num_examples or math.inf
+    dataset, (number, state) = dataset.shard(parts, part), position or (0, None)
+    if state:
+        dataset.load_state_dict(state)
     for batch in dataset.iter(CHUNK):
         texts = [clean(text, cfg) for text in batch[cfg.column]]
-        yield [(text, held_out(text, cfg.val_permille)) for text in texts], dataset.state_dict()
+        number += len(texts)
+        yield ([(text, held_out(text, cfg.val_permille)) for text in texts],
+               (number, dataset.state_dict()), number * parts / total)
 
 
 # ------------------------------------------------------------------------------------- shards and meta.json
@@ -247,9 +253,9 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
     encoded = in_order(partial(encode, tokenizer), chunks, threads, 2 * threads)
     prefix, pending = f'{part:03d}_' if parts > 1 else '', {'': [], 'val_': []}
     tokens = state['tokens'] + state['val_tokens']
-    with tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, total=cfg.max_tokens / parts or None,
-              unit=' tokens', unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
-        for documents, position in encoded:
+    with tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
+              mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
+        for documents, position, share in encoded:
             if tokens >= limit:
                 break
             state['position'] = position
@@ -260,6 +266,7 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
             if state['tokens'] - sum(shard['tokens'] for shard in state['shards']) >= cfg.shard_tokens:
                 write_shards(progress, state, pending, prefix)
             tokens = state['tokens'] + state['val_tokens']
+            bar.total = min(limit, tokens / share) if share else cfg.max_tokens / parts or None
             bar.update(tokens - bar.n)
         write_shards(progress, state | {'done': True}, pending, prefix)
 
@@ -267,20 +274,23 @@ def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
 def read_progress(path, source):
     """What a part's progress file says. ValueError if it is damaged."""
     state = shards.read_listed(path)
-    expect(state, {} if state.get('done') else {'position': POSITIONS[source]}, path)
+    if not state.get('done'):
+        expect(state, {'position': POSITIONS[source]}, path)
+        if source != 'docs' and len(state['position']) != 2:
+            raise ValueError(f'{path}: position is damaged')
     return state
 
 
 def encode(tokenizer, chunk):
-    """{'': [tokens of a document to train on, ...], 'val_': [...]} of a chunk, and its position."""
-    texts, position = chunk
+    """{'': [tokens of a document to train on, ...], 'val_': [...]}, position and share of a chunk."""
+    texts, position, share = chunk
     eos = np.array([tokenizer.ids['eos']], np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
     documents = {'': [], 'val_': []}
     for text, held in texts:
         if text:
             tokens = np.append(tokenizer.encode(text).astype(eos.dtype), eos)
             documents['val_' if held else ''].append(tokens)
-    return documents, position
+    return documents, position, share
 
 
 def write_shards(progress, state, pending, prefix):
@@ -301,8 +311,17 @@ def join(folder, tokenizer, identity, progress):
     remove_temporaries(folder)
     states = [read_progress(path, identity['settings']['source']) for path in progress]
     meta = identity | {name: sum((state[name] for state in states), NOTHING[name]) for name in NOTHING}
+    for path, state in zip(progress, states):
+        for shard in state['shards'] + state['val_shards']:
+            try:
+                shards.open_shard(folder, shard, meta['vocab_size'])
+            except ValueError as error:
+                raise ValueError(f'{error}; remove {path} to prepare that part again') from None
     if not meta['tokens']:
-        raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder} to try again')
+        for shard in meta['val_shards']:
+            (folder / shard['name']).unlink()
+        remove_progress(folder)
+        raise ValueError(f'{meta["settings"]["path"]}: no training text there')
     meta['fingerprint'] = shards.fingerprint(meta)
     meta['unigram_loss'] = shards.unigram_loss(folder, meta)
     if not meta['val_tokens']:
@@ -331,7 +350,7 @@ def train_tokenizer(cfg, vocab_size):
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    texts = (text for chunk, _ in source(cfg) for text, held in chunk if not held)
+    texts = (text for chunk, _, _ in source(cfg) for text, held in chunk if not held)
     trained.train_from_iterator(texts, trainer)
     if (size := trained.get_vocab_size() + 3) < vocab_size:
         raise ValueError(f'train_tokenizer: these texts give {size:,} ids, not {vocab_size:,}')

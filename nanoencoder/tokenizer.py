@@ -290,7 +290,9 @@ def from_json(spec, config):
             raise ValueError(f'its {name} {features[name]} is not supported, only '
                              + ' or '.join(map(str, supported)))
     pattern = split_pattern(spec.get('pre_tokenizer'))
-    specials, ordinary = added_tokens(spec.get('added_tokens', []))
+    added = spec.get('added_tokens', [])
+    specials = special_tokens(added, model['vocab'])
+    ordinary = {token['content'] for token in added if token.get('special') is not True}
     ranks, merges = in_bytes(model, specials)
     roles = {}
     for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
@@ -319,15 +321,22 @@ def in_bytes(model, specials):
         raise ValueError(f'{error.args[0]!r} is no character of a byte-level vocabulary') from None
 
 
-def added_tokens(added):
-    """({content: id}, the contents that are not special: <tool_call> and the like, for four spaces are text)
-    """
-    specials = {token['content']: token['id'] for token in added}
-    ordinary = {token['content'] for token in added if token.get('special') is not True}
-    for content in specials:
-        if not content or content in ordinary and not re.fullmatch(r'[<\[].+[>\]]', content):
+def special_tokens(added, vocabulary):
+    """{content: id} of the added tokens, whose ids must be those that Hugging Face would give them."""
+    specials = {}
+    for token in added:
+        content, top = token['content'], max(specials.values(), default=-1)
+        if not content or content in specials:
+            raise ValueError(f'its added token {content!r} is empty or there twice')
+        expected = vocabulary.get(content, max(top + 1, len(vocabulary)))
+        if token['id'] != expected:
+            raise ValueError(f'its added token {content!r} has id {token["id"]}, but Hugging Face would give '
+                             f'it {expected}')
+        # <tool_call> and the like are characters here; four spaces are text
+        if token.get('special') is not True and not re.fullmatch(r'[<\[].+[>\]]', content):
             raise ValueError(f'its added token {content!r} occurs in ordinary text, where tiktoken splits it')
-    return specials, ordinary
+        specials[content] = token['id']
+    return specials
 
 
 def split_pattern(pre_tokenizer):

@@ -446,13 +446,13 @@ def tokenising():
     theirs.encode_special_tokens = True
     texts, threads = [text for _, _, text in docs.documents()][:8_000], os.cpu_count()
     parts = [texts[k:k + prepare.CHUNK] for k in range(0, len(texts), prepare.CHUNK)]
-    chunks = [([(text, False) for text in part], None) for part in parts]
+    chunks = [([(text, False) for text in part], None, None) for part in parts]
     ids = [tokenizer.encode(text).tolist() for text in texts]
     assert ids == [encoding.ids for encoding in theirs.encode_batch_fast(texts, add_special_tokens=False)]
 
     def ours():
         encoded = data.in_order(lambda chunk: prepare.encode(tokenizer, chunk), chunks, threads, 2 * threads)
-        return [sum(len(array) for documents, _ in encoded for array in documents[''])]
+        return [sum(len(array) for documents, _, _ in encoded for array in documents[''])]
 
     def peer():
         encodings = theirs.encode_batch_fast(texts, add_special_tokens=False)

@@ -316,7 +316,8 @@ def test_a_key_that_meta_lacks_is_named(copied):
 
 @pytest.mark.parametrize('change', [
     lambda meta: {'documents': meta['documents'] + 1}, lambda meta: {'val_documents': 1},
-    lambda meta: {'eos_token_id': meta['bos_token_id']}, lambda meta: {'special_ids': [*range(4090, 4096)]}])
+    lambda meta: {'eos_token_id': meta['bos_token_id']}, lambda meta: {'special_ids': [*range(4090, 4096)]},
+    lambda meta: {'unigram_loss': 3.0}, lambda meta: {'unigram_loss': None}])
 def test_verify_counts_all_that_meta_says(copied, change):
     """Before, --verify compared the shards' digests and nothing else."""
     shards.verify(copied)

@@ -48,6 +48,8 @@ FAMILIES = {  # name: (class, what differs from SMALL)
     'llama 3.2': (transformers.LlamaForCausalLM, dict(rope_parameters=LLAMA31, tie_word_embeddings=True)),
     'mistral, no window': (transformers.MistralForCausalLM, dict(sliding_window=None)),
     'qwen2': (transformers.Qwen2ForCausalLM, dict()),
+    'qwen2, a window that no layer has': (transformers.Qwen2ForCausalLM, dict(
+        use_sliding_window=True, sliding_window=8, max_window_layers=3)),
     'qwen2, tied': (transformers.Qwen2ForCausalLM,
                     dict(tie_word_embeddings=True,
                          rope_parameters={'rope_type': 'default', 'rope_theta': 1e6})),
@@ -297,10 +299,12 @@ BROKEN = {
     'partial rotation': (rewrite(partial_rotary_factor=0.5), 'partial_rotary_factor = 0.5 is not supported'),
     'sliding window': (rewrite(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
     "Mistral's window": (rewrite(model_type='mistral', sliding_window=64, layer_types=['full_attention'] * 3),
-                         'sliding_window is not supported'),  # its Mistral heeds no layer_types
-    "Mistral's window of old": (rewrite(model_type='mistral'), 'sliding_window is not supported'),
-    'a window': (rewrite(model_type='qwen2', use_sliding_window=True),
-                 'use_sliding_window = True is not supported'),
+                         'sliding_window 64 is not supported'),  # its Mistral heeds no layer_types
+    "Mistral's window of old": (rewrite(model_type='mistral'), 'sliding_window 4096 is not supported'),
+    'a window in the last layer': (rewrite(model_type='qwen2', use_sliding_window=True, max_window_layers=2),
+                                   'sliding_window 4096 is not supported'),
+    'a window from no layer': (rewrite(model_type='qwen2', use_sliding_window=True, max_window_layers='9'),
+                               'sliding_window 4096 is not supported'),
     'quantised': (rewrite(quantization_config={'quant_method': 'gptq'}), 'quantization_config'),
     'eos beyond the vocabulary': (rewrite(eos_token_id=320), 'eos_token_id must be from 0 to 319'),
 }

@@ -186,13 +186,13 @@ def test_one_long_txt_trains_and_validates(tmp_path):
     cfg = small(tmp_path / 'book.txt', tmp_path / 'single', val_permille=1)
     assert prepared(cfg).meta['val_documents'] == 0  # no longer than the default: one document
     corpus = prepared(replace(cfg, out=str(tmp_path / 'cut'), cut_txt_above=100_000))
-    cut = [text for chunk, _ in prepare.source(replace(cfg, cut_txt_above=100_000)) for text, _ in chunk]
+    cut = [text for chunk, _, _ in prepare.source(replace(cfg, cut_txt_above=100_000)) for text, _ in chunk]
     assert ''.join(cut) == whole and len(cut) > 10
     assert all(text.endswith('\n\n') and prepare.CUT_CHARACTERS <= len(text) < 17_000 for text in cut[:-1])
     assert len(documents(corpus, 'validation')) == 1 and len(documents(corpus)) == len(cut) - 1
     assert corpus.num_stretches('validation', 256) > 1
     chunks = list(prepare.source(replace(cfg, cut_txt_above=0)))
-    rest = list(prepare.source(replace(cfg, cut_txt_above=0), position=len(cut) - 2))
+    rest = list(prepare.source(replace(cfg, cut_txt_above=0), position=[0, len(cut) - 2]))
     assert [text for text, _ in rest[0][0]] == [text for text, _ in chunks[0][0]][-2:]
 
 
@@ -208,7 +208,7 @@ def test_novels(tmp_path):
     files = [path.read_bytes() for path in sorted((tmp_path / 'novels').iterdir())]
     assert any(text.startswith(b'\xef\xbb\xbf') and b'\r\n' in text for text in files)
     cfg = small(tmp_path / 'novels', tmp_path / 'out', val_permille=1, cut_txt_above=400_000)
-    chunks = [text for chunk, _ in prepare.source(cfg) for text, _ in chunk]
+    chunks = [text for chunk, _, _ in prepare.source(cfg) for text, _ in chunk]
     novels = [text.decode('utf-8-sig').replace('\r\n', '\n') for text in files]
     assert ''.join(chunks) == ''.join(novels) and len(chunks) > len(novels)
     corpus = prepared(cfg)
@@ -380,13 +380,13 @@ def test_hub_source_continues_where_it_stopped(tmp_path, monkeypatch, killed_at)
                            out=str(tmp_path / 'whole'))
     for part in range(2):
         whole = list(prepare.source(cfg, part, 2))
-        texts = [text for chunk, _ in whole for text, _ in chunk]
+        texts = [text for chunk, _, _ in whole for text, _ in chunk]
         files_of_part = 2 * part, 2 * part + 1
         assert sorted(texts) == sorted(f'file {k} row {r}' for k in files_of_part for r in range(700))
         for k in (0, 2, len(whole) - 1):
             position = json.loads(json.dumps(whole[k][1]))
-            rest = [text for chunk, _ in prepare.source(cfg, part, 2, position) for text, _ in chunk]
-            assert rest == [text for chunk, _ in whole[k + 1:] for text, _ in chunk]
+            rest = [text for chunk, _, _ in prepare.source(cfg, part, 2, position) for text, _ in chunk]
+            assert rest == [text for chunk, _, _ in whole[k + 1:] for text, _ in chunk]
     with pytest.raises(ValueError, match='too few for 5 parts'):
         next(prepare.source(cfg, 0, 5))
     with pytest.raises(ValueError, match="cannot open the dataset owner/name .*'body'"):
@@ -406,7 +406,7 @@ def test_hub_source_continues_where_it_stopped(tmp_path, monkeypatch, killed_at)
     ('a.jsonl', b'{"text": null}\n', "a.jsonl: column 'text' of .* holds 'None', which is no text"),
     ('a.parquet', b'PAR1 cut short', 'a.parquet: Parquet'),
     ('notes.md', b'x', 'no .txt, .jsonl or .parquet file there'),
-    ('a.txt', b'', 'no training text there; remove .*out to try again'),
+    ('a.txt', b'', 'no training text'),
 ])
 def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message):
     (tmp_path / 'texts').mkdir()
@@ -430,6 +430,15 @@ def test_a_source_that_cannot_be_opened_leaves_no_file_behind(tmp_path, source, 
         with pytest.raises(ValueError, match=message):
             prepared(cfg, part, parts)
     assert not [path for path in tmp_path.rglob('*') if path.is_file()]
+
+
+def test_a_better_source_takes_the_place_of_one_without_text(tmp_path):
+    cfg = small(tmp_path / 'a.txt', tmp_path / 'out')
+    (tmp_path / 'a.txt').write_text('')
+    with pytest.raises(ValueError, match='no training text'):
+        prepared(cfg)
+    (tmp_path / 'a.txt').write_text('some text to train on')
+    assert prepared(cfg).meta['documents'] == 1
 
 
 def test_other_files_than_a_preparation_began_with_are_refused(tmp_path, killed_at):
@@ -500,6 +509,7 @@ def half_done(tmp_path):
 
 @pytest.mark.parametrize('change, message', [
     ({'position': None, 'done': False}, 'position: None was found'),
+    ({'position': [0], 'done': False}, 'position is damaged'),
     ({'shards': {}}, 'shards: {} was found'), ({'tokens': 1}, 'tokens are not those of the shards'),
     ({'documents': None}, 'documents: None was found')])
 def test_a_damaged_progress_file_is_refused(half_done, change, message):
@@ -508,6 +518,18 @@ def test_a_damaged_progress_file_is_refused(half_done, change, message):
     write_json(progress, json.loads(progress.read_text()) | change)
     with pytest.raises(ValueError, match=f'part_000_of_002.json: .*{message}'):
         prepared(cfg, -1, 2)
+
+
+@pytest.mark.parametrize('damage', [lambda shard: shard.unlink(),
+                                    lambda shard: shard.write_bytes(shard.read_bytes()[:-10])])
+def test_a_shard_that_is_missing_or_cut_at_the_join_is_named_with_what_to_do(half_done, damage):
+    """Before, meta.json was written all the same."""
+    cfg, progress = half_done
+    damage(progress.with_name('tokens_000_00001.npy'))
+    with pytest.raises(ValueError, match='tokens_000_00001.npy: missing or cut .*; remove .*part_000_of_002'):
+        prepared(cfg, -1, 2)
+    progress.unlink()
+    shards.verify(prepared(cfg, -1, 2).folder)
 
 
 @pytest.mark.parametrize('disk', ['tmpfs', 'limit'])
