@@ -15,7 +15,6 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,6 +22,7 @@ from safetensors.torch import save_file
 
 from model import Model, Sizes
 from nanoencoder.durable import expect, read_json, sha256, write_json
+from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import load_tokenizer
 
 FAMILIES = {  # model_type: what it implies where config.json does not say otherwise
@@ -125,10 +125,10 @@ def open_checkpoint(name, weights=True):
     gets the weights. ValueError where a file is not what the state.json beside it says.
     """
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
-    state = read_state(folder, but=('optimizer.safetensors',) if weights else LARGE)
+    state = read_state(folder, but=LARGE)
     checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
     if weights:
-        checkpoint.fetch(compare=False)
+        checkpoint.fetch()
     return checkpoint
 
 
@@ -148,10 +148,8 @@ def newest_checkpoint(folder):
     for candidate in (run, folder):
         if (candidate / 'model.safetensors').is_file() or (candidate / INDEX).is_file():
             return candidate
-    suffixes = ('.bin', '.pt', '.pth', '.pkl', '.ckpt')
-    if pickles := sorted(path.name for path in folder.glob('*') if path.suffix in suffixes):
-        raise ValueError(f'{folder}: {pickles[0]} is a pickle, which can run any code, and is not opened')
-    raise ValueError(f'{folder}: no checkpoint there (no model.safetensors)')
+    raise ValueError(f'{folder}: no checkpoint there (no model.safetensors); pickles (.bin, .pt) can run any '
+                     'code and are not opened')
 
 
 def saved_steps(run):
@@ -218,11 +216,9 @@ def read_config(folder):
         if sizes.head_dim * sizes.num_attention_heads == sizes.hidden_size:
             sizes = replace(sizes, head_dim=0)  # which says the same
         check_windows(config, sizes.num_hidden_layers)
-        if type(context) is not int or not 1 <= context <= 10 ** 9:
-            raise ValueError(f'max_position_embeddings must be an integer from 1 to 10^9, not {context!r}')
+        check_value('max_position_embeddings', int, context, 1, 10 ** 9)
         for role, i in ids.items():
-            if type(i) is not int or not 0 <= i < sizes.vocab_size:
-                raise ValueError(f'{IDS[role]} must be from 0 to below vocab_size {sizes.vocab_size}: {i!r}')
+            check_value(IDS[role], int, i, 0, sizes.vocab_size - 1)
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
     return sizes, context, ids
@@ -283,74 +279,62 @@ def check_windows(config, num_layers):
 
 
 def weight_files(folder):
-    """model.safetensors, or the shards that an index puts tensors into, which must lie beside it."""
+    """model.safetensors, or the shards that an index puts tensors into; Path.name: they lie beside it."""
     single, index = folder / 'model.safetensors', folder / INDEX
     if single.is_file() or not index.is_file():
         return [single]
-    files = sorted(set(map(str, read_json(index, {'weight_map': dict})['weight_map'].values())))
-    for file in files:
-        if not re.fullmatch(r'[\w-][\w.-]*\.safetensors', file):
-            raise ValueError(f'{index}: {file!r} is not the name of a safetensors file beside it')
-    return [folder / file for file in files]
-
-
-class Stored(NamedTuple):
-    """A tensor in a safetensors file: its shape now, its values when `read`."""
-    path: Path
-    name: str
-    slice: object
-
-    def read(self):
-        tensor = self.slice[:]
-        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ValueError(f'{self.path}: {self.name} is of type {tensor.dtype}, not float32 or half')
-        if not tensor.isfinite().all():
-            raise ValueError(f'{self.path}: {self.name} holds values that are not finite')
-        return tensor
+    weight_map = read_json(index, {'weight_map': dict})['weight_map']
+    return [folder / name for name in sorted({Path(str(file)).name for file in weight_map.values()})]
 
 
 def open_tensors(path):
-    """{name: Stored} of a safetensors file."""
+    """{name: slice} of a safetensors file: get_shape() reads nothing, [:] the tensor."""
     try:
         file = safe_open(path, 'pt')
     except SafetensorError as error:
         raise ValueError(f'{path}: damaged or cut short: {error}') from None
-    return {name: Stored(path, name, file.get_slice(name)) for name in file.keys()}
+    return {name: file.get_slice(name) for name in file.keys()}
 
 
-def read_all(tensors, shapes):
-    """An iterator over (name, tensor) of {name: Stored}; {name: shape} are compared first."""
-    for name, stored in tensors.items():
-        expected, shape = tuple(shapes[name]), tuple(stored.slice.get_shape())
+def read_all(where, slices, shapes):
+    """An iterator over (name, tensor) of {name: slice}, which must be those of {name: shape} and no more."""
+    missing, unexpected = shapes.keys() - slices.keys(), slices.keys() - shapes.keys()
+    if missing or unexpected:
+        which = 'missing' if missing else 'unexpected'
+        raise ValueError(f'{where}: {which} weight {min(missing or unexpected)}')
+    for name, stored in slices.items():
+        expected, shape = tuple(shapes[name]), tuple(stored.get_shape())
         if shape != expected:
-            raise ValueError(f'{stored.path}: {name} has shape {shape}, and should have {expected}')
-    return ((name, stored.read()) for name, stored in tensors.items())
+            raise ValueError(f'{where}: {name} has shape {shape}, and should have {expected}')
+    return ((name, finite(where, name, stored[:])) for name, stored in slices.items())
+
+
+def finite(where, name, tensor):
+    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f'{where}: {name} is of type {tensor.dtype}, not float32 or half')
+    if not tensor.isfinite().all():
+        raise ValueError(f'{where}: {name} holds values that are not finite')
+    return tensor
 
 
 def read_exactly(path, shapes):
-    """An iterator over (name, tensor) of a safetensors file, which must hold {name: shape} and no more."""
-    tensors = open_tensors(path)
-    if tensors.keys() != shapes.keys():
-        raise ValueError(f'{path}: does not hold the tensors of this run')
-    return read_all(tensors, shapes)
+    """As `read_all`, of one safetensors file."""
+    return read_all(path, open_tensors(path), shapes)
 
 
 def locate(folder):
-    """{our name: Stored} of a checkpoint's tensors; in a base model's files names lack "model."."""
+    """{our name: slice} of a checkpoint's tensors; in a base model's files names lack "model."."""
     located = {}
     for path in weight_files(folder):
         if not path.is_file():
             raise ValueError(f'{folder / INDEX}: names the shard {path.name}, which is not there')
-        tensors = open_tensors(path)
-        prefix = '' if any(name.startswith('model.') for name in tensors) else 'model.'
-        for name, stored in tensors.items():
+        slices = open_tensors(path)
+        prefix = '' if any(name.startswith('model.') for name in slices) else 'model.'
+        for name, stored in slices.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):
                 raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
-            ours = name if name.startswith('lm_head.') else prefix + name
-            if ours in located:
-                raise ValueError(f'{path}: {name} is there twice, also in {located[ours].path.name}')
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
-                located[ours] = stored
+                located[name if name.startswith('lm_head.') else prefix + name] = stored
     return located
 
 
@@ -363,24 +347,21 @@ def read_weights(folder, shapes, new_ids=()):
     The output head is left alone if `shapes` has none; a missing o_proj.bias is zeros (Qwen2 has none).
     """
     folder = Path(folder)
-    sizes, tensors = read_config(folder)[0], locate(folder)
-    spare_head = tensors.pop(HEAD, None) if HEAD not in shapes else None
-    missing, unexpected = shapes.keys() - tensors.keys(), tensors.keys() - shapes.keys()
+    sizes, slices = read_config(folder)[0], locate(folder)
+    spare_head = slices.pop(HEAD, None) if HEAD not in shapes else None
+    missing = shapes.keys() - slices.keys()
     zeros = {name: torch.zeros(shapes[name]) for name in sorted(missing) if name.endswith('o_proj.bias')}
-    missing -= zeros.keys()
-    if missing == {HEAD}:
+    if missing - zeros.keys() == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to '
                          'go on with pretraining, set new_head = True')
-    if missing or unexpected:
-        raise ValueError(f'{folder}: {"missing" if missing else "unexpected"} weight '
-                         + ascii(min(missing or unexpected))[1:-1])
-    if spare_head and sizes.tie_word_embeddings:
-        if not torch.equal(spare_head.read().float(), tensors[EMBEDDING].read().float()):
+    if spare_head and sizes.tie_word_embeddings and EMBEDDING in slices:
+        if not torch.equal(spare_head[:].float(), slices[EMBEDDING][:].float()):
             raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
     rows = {name: shapes[name][0] for name in (EMBEDDING, HEAD) if name in shapes}
-    stored = read_all(tensors, shapes | dict.fromkeys(rows, (sizes.vocab_size, sizes.hidden_size)))
+    stored = {name: shape for name, shape in shapes.items() if name not in zeros}
+    stored |= dict.fromkeys(rows, (sizes.vocab_size, sizes.hidden_size))
     grown = ((name, with_rows(tensor, rows[name], new_ids) if name in rows else tensor)
-             for name, tensor in stored)
+             for name, tensor in read_all(folder, slices, stored))
     return itertools.chain(zeros.items(), grown)
 
 

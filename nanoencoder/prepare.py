@@ -28,8 +28,7 @@ from tqdm import tqdm
 from nanoencoder import docs, shards
 from nanoencoder.durable import expect, locked, remove_temporaries, sha256, whole_file, write_json
 from nanoencoder.settings import check, flat, setting
-from nanoencoder.tokenizer import (BOS, EOS, LLAMA3_PATTERN, MASK, Tokenizer, byte_alphabet, in_bytes,
-                                   load_tokenizer)
+from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, load_tokenizer
 
 CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
 CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
@@ -137,27 +136,23 @@ def folder_files(path):
 def folder_texts(cfg, files, first=0, skip=0):
     """(text, position, share) of files, from text `skip` of file `first` on; a position is these two."""
     for k, file in enumerate(files[first:], first):
-        for number, (text, share) in enumerate(READERS[file.suffix](file, cfg), 1):
-            if k > first or number > skip:
-                yield text, (k, number), (k + share) / len(files)
+        try:
+            for number, (text, share) in enumerate(READERS[file.suffix](file, cfg), 1):
+                if k > first or number > skip:
+                    yield text, (k, number), (k + share) / len(files)
+        except (ValueError, OSError) as error:  # of UTF-8, of ours or of pyarrow
+            raise ValueError(f'{file}: {error}') from None
 
 
-def clean(text, path, cfg):
+def clean(text, cfg):
     """A text without byte order mark and carriage returns; ValueError if it is none."""
     if not isinstance(text, str):
-        raise ValueError(f'{path}: column {cfg.column!r} holds {str(text)[:50]!r} where text was expected')
+        raise ValueError(f'column {cfg.column!r} of {cfg.path} holds {str(text)[:50]!r}, which is no text')
     return text.removeprefix('\ufeff').replace('\r\n', '\n')
 
 
-def decode(path, content, offset=0):
-    try:
-        return content.decode('utf-8')
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path}: invalid UTF-8 at byte {offset + error.start}') from None
-
-
 def read_txt(path, cfg):
-    text, start = clean(decode(path, path.read_bytes()), path, cfg), 0
+    text, start = clean(path.read_bytes().decode(), cfg), 0
     while start < len(text):
         cut = len(text) > cfg.cut_txt_above and re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS)
         end = cut.end() if cut else len(text)
@@ -166,34 +161,25 @@ def read_txt(path, cfg):
 
 
 def read_jsonl(path, cfg):
-    size, end = path.stat().st_size, 0
+    size = path.stat().st_size
     with path.open('rb') as file:
-        for line in file:
-            start, end = end, end + len(line)
-            if not line.strip():
-                continue
-            line = decode(path, line, start).removeprefix('\ufeff')
-            try:
-                text = json.loads(line)[cfg.column]
-            except (ValueError, RecursionError):
-                raise ValueError(f'{path}: the line at byte {start} is not valid JSON') from None
-            except (KeyError, TypeError):
-                raise ValueError(f'{path}: the line at byte {start} has no column {cfg.column!r}') from None
-            yield clean(text, path, cfg), end / size
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    text = json.loads(line)[cfg.column]
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    raise ValueError(f'line {number} is not JSON with a column {cfg.column!r}') from None
+                yield clean(text, cfg), file.tell() / size
 
 
 def read_parquet(path, cfg):
     import pyarrow.parquet
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-        if cfg.column not in file.schema_arrow.names:
-            raise ValueError(f'{path}: has no column {cfg.column!r}, but '
-                             + ', '.join(file.schema_arrow.names))
-        batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
-        for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
-            yield clean(text, path, cfg), row / file.metadata.num_rows
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
+    file = pyarrow.parquet.ParquetFile(path)
+    if cfg.column not in file.schema_arrow.names:
+        raise ValueError(f'has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
+    batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
+    for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
+        yield clean(text, cfg), row / file.metadata.num_rows
 
 
 READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}  # of (text, share of the file)
@@ -204,19 +190,17 @@ def hub_chunks(cfg, part, parts, position):
     import datasets
     try:
         dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
+        dataset = dataset.select_columns([cfg.column])
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
-    if dataset.column_names and cfg.column not in dataset.column_names:
-        raise ValueError(f'{cfg.path}: has no column {cfg.column!r}, but {", ".join(dataset.column_names)}')
     check_parts(cfg, parts, dataset.num_shards)
     split = (dataset.info.splits or {}).get(cfg.split)
     total = split and split.num_examples or math.inf
-    dataset = dataset.select_columns([cfg.column]).shard(parts, part)
-    number, state = position or (0, None)
+    dataset, (number, state) = dataset.shard(parts, part), position or (0, None)
     if state:
         dataset.load_state_dict(state)
     for batch in dataset.iter(CHUNK):
-        texts = [clean(text, cfg.path, cfg) for text in batch[cfg.column]]
+        texts = [clean(text, cfg) for text in batch[cfg.column]]
         number += len(texts)
         yield ([(text, held_out(text, cfg.val_permille)) for text in texts],
                (number, dataset.state_dict()), number * parts / total)
@@ -245,9 +229,11 @@ def prepare(cfg, in_order, part=-1, parts=1):
     if cfg.source == 'folder':  # a position means something only among the same files
         files = [[str(file), file.stat().st_size] for file in folder_files(cfg.path)]
         identity['files'] = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
     progress = [folder / f'.part_{number:03d}_of_{parts:03d}.json' for number in range(parts)]
     for number in [part] if part >= 0 else range(parts):
-        prepare_part(cfg, in_order, tokenizer, identity, progress[number], number, parts)
+        with locked(folder, f'{progress[number].stem}.lock'):
+            prepare_part(cfg, in_order, tokenizer, identity, progress[number], number, parts)
     if part < 0:
         with locked(folder):
             join(folder, tokenizer, identity, progress)
@@ -255,25 +241,23 @@ def prepare(cfg, in_order, part=-1, parts=1):
 
 def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
     """Tokenise one part. Behind each shard its progress file is replaced, which says where to go on."""
-    before = progress.exists() and progress.read_bytes()
-    state = read_progress(progress, cfg.source) if before else identity | NOTHING
+    if progress.with_name('meta.json').exists():  # not yet when `prepare` looked
+        raise ValueError(f'{cfg.out}: another process has just written there; run the command again')
+    state = read_progress(progress, cfg.source) if progress.exists() else identity | NOTHING
     if state | identity != state:
         raise ValueError(f'{cfg.out} was begun with other settings or files: remove it')
     if state.get('done'):
         return
-    chunks = source(cfg, part, parts, state.get('position'))
-    first = list(itertools.islice(chunks, 1))  # before anything is written: it may not open
-    progress.parent.mkdir(parents=True, exist_ok=True)
     limit, threads = cfg.max_tokens / parts or math.inf, cfg.threads or os.cpu_count()
-    encoded = in_order(partial(encode, tokenizer), itertools.chain(first, chunks), threads, 2 * threads)
+    chunks = source(cfg, part, parts, state.get('position'))
+    encoded = in_order(partial(encode, tokenizer), chunks, threads, 2 * threads)
     prefix, pending = f'{part:03d}_' if parts > 1 else '', {'': [], 'val_': []}
     tokens = state['tokens'] + state['val_tokens']
-    with (locked(progress.parent, f'{progress.stem}.lock'),
-          tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
-               mininterval=0.2 if sys.stderr.isatty() else 30) as bar):
-        if Path(cfg.out, 'meta.json').exists() or before != (progress.exists() and progress.read_bytes()):
-            raise ValueError(f'{cfg.out}: another process has just written there; run the command again')
-        for documents, position, share in itertools.takewhile(lambda _: tokens < limit, encoded):
+    with tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
+              mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
+        for documents, position, share in encoded:
+            if tokens >= limit:
+                break
             state['position'] = position
             for kind in pending:
                 pending[kind] += documents[kind]
@@ -359,20 +343,19 @@ def train_tokenizer(cfg, vocab_size):
     """Learn a byte-level BPE vocabulary from the texts to train on and write it where `tokenizer` points."""
     if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
-    from tokenizers import Regex, Tokenizer as Trained, models, pre_tokenizers, trainers
-    trained = Trained(models.BPE())
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+    trained = Tokenizer(models.BPE(ignore_merges=True))
     trained.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, initial_alphabet=list(byte_alphabet()),
-                                  show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     texts = (text for chunk, _, _ in source(cfg) for text, held in chunk if not held)
     trained.train_from_iterator(texts, trainer)
-    ranks, _ = in_bytes({'vocab': trained.get_vocab(), 'merges': []}, specials={})
-    if len(ranks) < vocab_size - 3:
-        raise ValueError(f'train_tokenizer: these texts give {len(ranks) + 3:,} ids, not {vocab_size:,}')
-    specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
-    tokenizer = Tokenizer(LLAMA3_PATTERN, ranks, specials, {'bos': BOS, 'eos': EOS})
+    if (size := trained.get_vocab_size() + 3) < vocab_size:
+        raise ValueError(f'train_tokenizer: these texts give {size:,} ids, not {vocab_size:,}')
+    trained.add_special_tokens([BOS, EOS, MASK])
     Path(cfg.tokenizer).mkdir(parents=True, exist_ok=True)
-    tokenizer.save(cfg.tokenizer)
-    print(f'{cfg.tokenizer}: {tokenizer.vocab_size:,} ids')
+    trained.save(f'{cfg.tokenizer}/tokenizer.json')
+    load_tokenizer(cfg.tokenizer).save(cfg.tokenizer)
+    print(f'{cfg.tokenizer}: {size:,} ids')

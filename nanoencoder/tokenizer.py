@@ -10,7 +10,6 @@ as SmolLM2's lacks some control characters, are dropped, as that library drops t
 import base64
 import hashlib
 import json
-import math
 import re
 import unicodedata
 from pathlib import Path
@@ -93,34 +92,22 @@ class Tokenizer:
         """Token ids, uint32, of text in which nothing is special: a literal <|mask|> is eight characters."""
         text = self.normalize(text)
         try:
-            if self.drops(text):
-                return np.array([i for piece in self.pieces(text) for i in self.merged(*piece)], np.uint32)
+            if self.lacking and text.encode().translate(None, self.lacking) != text.encode():
+                return self.encode_pieces(text)
             return self.encoding.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError:  # a lone surrogate, which JSON can hold and UTF-8 cannot
             return self.encode(text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace'))
         except ValueError:  # a million spaces in a row are too much for tiktoken's regular expressions
-            return np.array(self.encoding._encode_only_native_bpe(text), np.uint32)
+            return self.encode_pieces(text)
 
-    def drops(self, text):
-        """Whether a text has bytes that the vocabulary lacks."""
-        content = text.encode() if self.lacking else b''
-        return len(content.translate(None, self.lacking)) < len(content)
-
-    def pieces(self, text):
-        """For each piece of a text, (its bytes, those that are encoded), which the vocabulary has.
-
-        With ignore_merges a piece that is itself a token keeps all its bytes.
+    def encode_pieces(self, text):
+        """The same, split here. Bytes that the vocabulary lacks go between split and merges: the split heeds
+        them, and what stood on both sides may become one token.
         """
-        for match in regex.finditer(self.pattern, text):
-            piece = match[0].encode()
-            whole = self.ignore_merges and piece in self.ranks
-            yield piece, piece if whole else piece.translate(None, self.lacking)
-
-    def merged(self, piece, rest):
-        """The ids of a piece: what is left of it becomes a token by merges alone."""
-        if rest != piece and rest in self.ranks:
-            return [self.ranks[part] for part in merge(rest, self.ranks)]
-        return self.encoding._encode_single_piece(rest) if rest else []
+        pieces = (match[0].encode().translate(None, self.lacking)
+                  for match in regex.finditer(self.pattern, text))
+        return np.array([i for piece in pieces if piece for i in self.encoding._encode_single_piece(piece)],
+                        np.uint32)
 
     def encode_with_offsets(self, text):
         """(ids (n,), offsets (n, 2) int64): what encode gives, and the characters of `text` of each token.
@@ -130,15 +117,11 @@ class Tokenizer:
         """
         text = re.sub('[\ud800-\udfff]', '\ufffd', text)  # which UTF-8 cannot hold
         tokens, normal = self.encode(text), self.normalize(text)
-        lengths = [len(self.encoding.decode_single_token_bytes(int(token))) for token in tokens]
-        bytes_in = [len(character.encode()) for character in normal]
-        character_of = np.repeat(np.arange(len(normal)), bytes_in)  # of each byte that is encoded
-        if self.drops(normal):
-            character_of = character_of[[piece == rest or byte not in self.lacking
-                                         for piece, rest in self.pieces(normal) for byte in piece]]
+        character_of = [k for k, character in enumerate(normal) for byte in character.encode()
+                        if byte not in self.lacking]
         offsets, stop = np.empty((len(tokens), 2), np.int64), 0
-        for k, length in enumerate(lengths):
-            first, stop = stop, stop + length
+        for k, token in enumerate(tokens):
+            first, stop = stop, stop + len(self.encoding.decode_single_token_bytes(int(token)))
             offsets[k] = trimmed(normal, character_of[first], character_of[stop - 1] + 1)
         if normal != text:
             some, offsets = offsets[:, 0] < offsets[:, 1], original_places(text, self.normalize)[offsets]
@@ -307,7 +290,9 @@ def from_json(spec, config):
             raise ValueError(f'its {name} {features[name]} is not supported, only '
                              + ' or '.join(map(str, supported)))
     pattern = split_pattern(spec.get('pre_tokenizer'))
-    specials = special_tokens(spec.get('added_tokens', []), model['vocab'])
+    added = spec.get('added_tokens', [])
+    specials = special_tokens(added, model['vocab'])
+    ordinary = {token['content'] for token in added if token.get('special') is not True}
     ranks, merges = in_bytes(model, specials)
     roles = {}
     for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
@@ -316,17 +301,11 @@ def from_json(spec, config):
         known = [token for token in (named, *usual) if token in specials]
         roles |= {role: known[0]} if known else {}
     ignore_merges = model.get('ignore_merges') is True
-    added = spec.get('added_tokens', [])
-    ordinary = {token['content'] for token in added if token.get('special') is not True}
     tokenizer = Tokenizer(pattern, ranks, specials, roles, ignore_merges, bool(normalizer), ordinary)
-    if tokenizer.lacking and model.get('unk_token') is not None:
-        raise ValueError(f'its unk_token {model["unk_token"]!r} stands for bytes that its vocabulary lacks')
+    if tokenizer.lacking and (ignore_merges or model.get('unk_token') is not None):
+        raise ValueError('its vocabulary lacks bytes, which is supported without unk_token and ignore_merges '
+                         'only')
     check_merges(ranks, merges, ignore_merges)
-    lacking = tokenizer.lacking
-    text = every_character(0x20000).translate(dict.fromkeys(byte for byte in lacking if byte < 128))
-    decoded = tokenizer.encoding.decode_bytes(tokenizer.encode(text)).translate(None, lacking)
-    if decoded != tokenizer.normalize(text).encode().translate(None, lacking):
-        raise ValueError(f'its regular expression {pattern!r} leaves out some characters, so tiktoken would')
     return tokenizer
 
 
@@ -340,11 +319,6 @@ def in_bytes(model, specials):
         return ranks, [tuple(bytes(map(alphabet.__getitem__, part)) for part in pair) for pair in merges]
     except KeyError as error:
         raise ValueError(f'{error.args[0]!r} is no character of a byte-level vocabulary') from None
-
-
-def every_character(end):
-    """A text of every character below `end`, in two contexts."""
-    return ''.join(f'a{chr(i)}a {chr(i)} ' for i in range(end) if not 0xd800 <= i < 0xe000)
 
 
 def special_tokens(added, vocabulary):
@@ -378,14 +352,16 @@ def split_pattern(pre_tokenizer):
             return DIGITS_PATTERN
         case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
               {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
-            if COMMON_SYNTAX.fullmatch(pattern):
-                if all(match[0] for match in regex.finditer(pattern, every_character(0x180))):
-                    return pattern
-            raise ValueError(f'its regular expression {pattern!r} is not sure to mean the same to tiktoken')
+            if not COMMON_SYNTAX.fullmatch(pattern):
+                raise ValueError(f'its regular expression {pattern!r} may mean something else to tiktoken')
+            text = ''.join(f'a{chr(i)}a {chr(i)} ' for i in range(0x3000))
+            if ''.join(match[0] for match in regex.finditer(pattern, text)) != text:
+                raise ValueError(f'its regular expression {pattern!r} leaves out some characters')
+            return pattern
     raise ValueError(f'its pre_tokenizer {[step.get("type") for step in steps]} cannot be reproduced')
 
 
-def merge(token, ranks, below=math.inf):
+def merge(token, ranks, below):
     """The parts that a token's bytes come to by merges into tokens whose ids are below a number."""
     parts = [token[k:k + 1] for k in range(len(token))]
     while len(parts) > 1:

@@ -131,7 +131,8 @@ def judge_vocabulary(folder, num_texts=20_000):
     texts = [' '.join(row['words']) for row in rows['train']] + [row['context'] for row in questions['train']]
     texts = random.Random(0).sample(texts, num_texts // 2) + sample_texts(num_texts // 2, more=LACKED)
     same_ids(ours, theirs, texts)
-    yield f'{len(texts):,} texts, {sum(map(ours.drops, texts)):,} of them with such bytes, have its ids'
+    lacking = sum(bool({*text.encode()} & {*LACKING}) for text in texts)
+    yield f'{len(texts):,} texts, {lacking:,} of them with such bytes, have its ids'
     for split in tasks.SPLITS:
         check_tagging(rows[split], labels, ours)
     entities = sum(tag[0] == 'B' for split in rows.values() for row in split for tag in row['tags'])

@@ -228,26 +228,20 @@ BROKEN = {
                                   'missing weight model.layers.0.self_attn.k_proj.bias'),
     'groups that do not divide': (rewrite(num_key_value_heads=4), 'of num_key_value_heads 4'),
     'mask beyond the vocabulary': (rewrite(mask_token_id=320),
-                                   'config.json: mask_token_id must be from 0 to below vocab_size 320'),
+                                   'config.json: mask_token_id must be from 0 to 319, not 320'),
     'pad that is a truth': (rewrite(pad_token_id=True),
-                            'config.json: pad_token_id must be from 0 to below vocab_size 320'),
-    'bos as text': (rewrite(bos_token_id='1'), "config.json: bos_token_id must be .*'1'"),
+                            'config.json: pad_token_id takes int, not bool True'),
+    'bos as text': (rewrite(bos_token_id='1'), "config.json: bos_token_id takes int, not str '1'"),
     'negative eos': (rewrite(eos_token_id=-2), 'config.json: eos_token_id must be .*-2'),
     'no room for a token': (rewrite(max_position_embeddings=0),
-                            'config.json: max_position_embeddings must be an integer from 1'),
+                            'config.json: max_position_embeddings must be from 1 to 1000000000, not 0'),
     'context as text': (rewrite(max_position_embeddings='128'),
-                        "config.json: max_position_embeddings must be .*'128'"),
+                        "config.json: max_position_embeddings takes int, not str '128'"),
     'no context': (rewrite(max_position_embeddings='gone'), 'config.json: has no max_position_embeddings'),
-    'only a pickle': (only_a_pickle, 'pytorch_model.bin is a pickle.*not opened'),
-    'shard elsewhere': (index({'weight_map': {'a': '../../etc/passwd'}}),
-                        "'../../etc/passwd' is not the name of a safetensors file"),
-    'shard with a path': (index({'weight_map': {'a': 'sub/model.safetensors'}}),
-                          'is not the name of a safetensors file'),
-    'absolute shard': (index({'weight_map': {'a': '/tmp/x.safetensors'}}),
-                       'is not the name of a safetensors file'),
-    'pickled shard': (index({'weight_map': {'a': 'pytorch_model.bin'}}),
-                      'is not the name of a safetensors file'),
-    'shard is a number': (index({'weight_map': {'a': 7}}), "'7' is not the name"),
+    'only a pickle': (only_a_pickle, 'no model.safetensors.*pickles .* are not opened'),
+    'shard elsewhere': (index({'weight_map': {'a': '../../etc/passwd'}}), 'names the shard passwd, which'),
+    'pickled shard': (index({'weight_map': {'a': 'pytorch_model.bin'}}), 'names the shard pytorch_model.bin'),
+    'shard is a number': (index({'weight_map': {'a': 7}}), 'names the shard 7, which is not there'),
     'missing shard': (index({'weight_map': {'a': 'model-00002-of-00002.safetensors'}}),
                       'names the shard model-00002-of-00002.safetensors, which'),
     'index without a map': (index({'metadata': {}}), 'index.json: has no weight_map'),
@@ -312,7 +306,7 @@ BROKEN = {
     'a window from no layer': (rewrite(model_type='qwen2', use_sliding_window=True, max_window_layers='9'),
                                'sliding_window 4096 is not supported'),
     'quantised': (rewrite(quantization_config={'quant_method': 'gptq'}), 'quantization_config'),
-    'eos beyond the vocabulary': (rewrite(eos_token_id=320), 'must be from 0 to below vocab_size 320'),
+    'eos beyond the vocabulary': (rewrite(eos_token_id=320), 'eos_token_id must be from 0 to 319'),
 }
 
 
@@ -328,9 +322,9 @@ def test_broken_and_malicious_folders_are_refused(what, tmp_path):
 def test_a_refusal_is_one_line(tmp_path):
     make('llama', tmp_path)
     only_a_pickle(tmp_path)
-    one_line_error(run_script('fill_mask.py', tmp_path, 'a <|mask|>'), 'is a pickle')
+    one_line_error(run_script('fill_mask.py', tmp_path, 'a <|mask|>'), 'pickles .* are not opened')
     one_line_error(run_script('pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={tmp_path}',
-                            '--dry_run'), 'is a pickle')
+                            '--dry_run'), 'pickles .* are not opened')
 
 
 def test_a_config_may_leave_out_or_null_what_its_family_implies(tmp_path):
@@ -388,8 +382,8 @@ def test_a_file_must_hold_exactly_the_tensors_asked_for(tmp_path):
     tensors = dict(huggingface.read_exactly(path, shapes))
     assert {name: tuple(tensor.shape) for name,
             tensor in tensors.items()} == shapes and tensors['a'].eq(0.5).all()
-    for others, part in (({'a': (2, 3)}, 'does not hold the tensors of this run'),
-                         (shapes | {'c': (1,)}, 'does not hold'),
+    for others, part in (({'a': (2, 3)}, 'moments.safetensors: unexpected weight b'),
+                         (shapes | {'c': (1,)}, 'missing weight c'),
                          (shapes | {'b': (5,)}, r'b has shape \(4,\), and should have \(5,\)')):
         with pytest.raises(ValueError, match=part):  # before any tensor is read
             huggingface.read_exactly(path, others)
@@ -772,13 +766,3 @@ def make_sl_model(folder):
     model = transformers.EuroBertModel.from_pretrained(folder, dtype=torch.float32)
     (folder / 'config.json').write_text(json.dumps(SL_MODEL))
     return model
-
-
-def test_a_tensor_that_two_shards_hold_is_refused(tmp_path):
-    tensors = {'model.norm.weight': torch.ones(4)}
-    for name in ('a.safetensors', 'b.safetensors'):
-        save_file(tensors, tmp_path / name)
-    (tmp_path / 'model.safetensors.index.json').write_text(json.dumps(
-        {'weight_map': {'model.norm.weight': 'a.safetensors', 'model.other.weight': 'b.safetensors'}}))
-    with pytest.raises(ValueError, match='norm.weight is there twice, also in a.safetensors'):
-        huggingface.locate(tmp_path)

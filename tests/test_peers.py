@@ -380,7 +380,7 @@ BAD = {
     'classifier': (a_weight_more('classifier.bias'), [], 'unexpected weight classifier.bias: .*fine-tuned'),
     'shapes': (rewrite(hidden_size=64), [], 'size mismatch|mismatched|shape'),
     'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
-               'pytorch_model.bin is a pickle'),
+               'pickles .* are not opened'),
     'damaged': (lambda folder: (folder / 'model.safetensors').write_bytes(b'x' * 99), [],
                 'cannot open it: .*header too large'),
     'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [],
