@@ -1,12 +1,16 @@
 import contextlib
+import functools
+import gc
 import importlib
 import importlib.util
 import io
 import json
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 
@@ -51,6 +55,43 @@ def torchrun(processes, *arguments, timeout=200):
     launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
     environment = os.environ | {'PYTHONPATH': str(ROOT)}
     return run_process(*launcher, *arguments, timeout=timeout, env=environment)
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what was imported stays: the collector need not look at it again
+
+
+FORKS = multiprocessing.get_context('forkserver')
+FORKS.set_forkserver_preload(['pytest', 'pretrain', 'finetune'])  # so that a start costs no seconds
+
+
+@functools.cache
+def folder_of_prints():
+    return tempfile.TemporaryDirectory()  # while this process lives
+
+
+class Script(FORKS.Process):
+    """`python <script> <words>` in a process of its own, forked from one that has torch imported."""
+
+    def __init__(self, script, *words, **environment):
+        super().__init__()
+        self.words, self.environment = [script, *map(str, words)], environment
+        self.prints = [tempfile.mkstemp(dir=folder_of_prints().name)[1] for _ in range(2)]
+        self.start()
+
+    def run(self):
+        for number, path in enumerate(self.prints, 1):  # stdout, stderr
+            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
+        os.environ |= self.environment
+        sys.argv = self.words
+        run_main(importlib.import_module(self.words[0].removesuffix('.py')).main)
+
+    def ended(self, timeout=120):
+        """As subprocess.run returns it."""
+        self.join(timeout)
+        assert self.exitcode is not None, f'{self.words} has not ended in {timeout} s'
+        return subprocess.CompletedProcess(self.words, self.exitcode,
+                                           *(Path(path).read_text() for path in self.prints))
 
 
 def texts():

@@ -3,6 +3,7 @@
 Beside each run, rank 0 writes the gradient of its first step and, of a compiled one, how many graphs there
 were. A second argument says how many of the processes to take for one node's.
 """
+import importlib
 import json
 import os
 import sys
@@ -11,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import torch._dynamo
 import torch.distributed as dist
 from safetensors.torch import save_file
 
@@ -29,31 +29,39 @@ def compiled(graph, inputs):
     return graph
 
 
+def train(cfg):
+    """pretrain.train; rank 0 writes the gradient of the first step."""
+    seen, build = [], pretrain.build
+
+    def watched(cfg, world):
+        def keep_first_gradient(*_):
+            if not seen:
+                seen.append(gather({name: p.grad for name, p in model.named_parameters()}, world.rank))
+        model, wrapped, optimizer = build(cfg, world)
+        optimizer.register_step_pre_hook(keep_first_gradient)
+        return model, wrapped, optimizer
+    pretrain.build = watched
+    try:
+        pretrain.train(cfg)
+    finally:
+        pretrain.build = build
+    if seen and seen[0]:
+        save_file(seen[0], f'{cfg.out}/{cfg.name}/first_gradient.safetensors')
+
+
 def main():
+    dynamo = importlib.import_module('torch._dynamo')  # takes seconds
     dist.init_process_group('gloo')  # once for all runs: torchrun's store serves one start of a group
     dist.init_process_group = dist.destroy_process_group = lambda *_, **__: None
     processes.time = types.SimpleNamespace(sleep=lambda seconds: None)  # no group is torn down between runs
     torch.compile = partial(torch.compile, backend=compiled)
     os.environ |= {'LOCAL_WORLD_SIZE': node for node in sys.argv[2:]}
-    build = pretrain.build
     for settings in json.loads(sys.argv[1]):
         cfg = settings_of(pretrain.Settings, settings)
-        seen = []
-
-        def watched(cfg, world):
-            def keep_first_gradient(*_):
-                if not seen:
-                    seen.append(gather({name: p.grad for name, p in model.named_parameters()}, world.rank))
-            model, wrapped, optimizer = build(cfg, world)
-            optimizer.register_step_pre_hook(keep_first_gradient)
-            return model, wrapped, optimizer
-
-        pretrain.build = watched
-        torch._dynamo.reset()
+        dynamo.reset()
         GRAPHS.clear()
-        pretrain.train(cfg)
-        if seen and seen[0]:
-            save_file(seen[0], f'{cfg.out}/{cfg.name}/first_gradient.safetensors')
+        train(cfg)
+        if dist.get_rank() == 0:
             Path(cfg.out, cfg.name, 'graphs.txt').write_text(str(len(GRAPHS)))
 
 

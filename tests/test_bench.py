@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bench
-from conftest import one_line_error, run_process
+from conftest import one_line_error, run_process, run_script
 from nanoencoder import cost
 
 LEAST = {  # ratios below what is measured, for busy machines
@@ -70,15 +70,15 @@ def test_table_and_figure_read_what_was_measured_before(tmp_path, capsys, monkey
 
 
 def test_a_wrong_case_is_named():
-    one_line_error(run_bench('stepp'), 'error: no case stepp; there are step_padded')
+    one_line_error(run_script('bench.py', 'stepp'), 'error: no case stepp; there are step_padded')
 
 
 def test_a_killed_runs_half_line_costs_only_itself(tmp_path):
     out = tmp_path / 'bench.jsonl'
     out.write_text('{"case": "ndcg", "ours"')
-    result = run_bench('bootstrap', '--repeats=1', f'--out={out}')
+    result = run_script('bench.py', 'bootstrap', '--repeats=1', f'--out={out}')
     assert result.returncode == 0, result.stderr
-    shown = run_bench('table', out)
+    shown = run_script('bench.py', 'table', out)
     assert shown.stdout.count('interval of a mean') == 1 and 'bench.jsonl:1: not a line' in shown.stderr
 
 

@@ -352,8 +352,8 @@ def test_novels(tmp_path, settings):
     novels, out = tmp_path / 'novels', tmp_path / 'out'
     novels.mkdir()
     with tarfile.open(SHARED / 'realdata' / 'english_novels.tar.xz') as archive:
-        members = [member for member in archive if member.name.endswith('.txt')][:12]
-        for member in members:
+        texts = (member for member in archive if member.name.endswith('.txt'))
+        for member in itertools.islice(texts, 12):  # in the archive's order: to go back would read it again
             (novels / os.path.basename(member.name)).write_bytes(archive.extractfile(member).read())
     contents = [path.read_bytes() for path in novels.iterdir()]
     assert any(content.startswith(b'\xef\xbb\xbf') and b'\r\n' in content for content in contents)

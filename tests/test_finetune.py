@@ -4,10 +4,8 @@ import dataclasses
 import gzip
 import json
 import math
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 import finetune
-from conftest import ROOT, one_line_error, run_script
+from conftest import ROOT, Script, one_line_error, run_script
 from model import Model, Sizes, initial_weight
 from nanoencoder import huggingface, metrics, probe, runs, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
@@ -414,28 +413,41 @@ def test_retrieval_is_trained_once_and_scored_on_every_set(toy, checkpoint, tmp_
 GRID = ['--grid', '--lrs=(1e-3, 3e-3)', '--seeds=(0, 1, 2)', '--steps=12']
 
 
+class Pair:
+    """Two processes of a grid with the store in which they count its runs, as torchrun starts them."""
+
+    def __init__(self, *words):
+        self.store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
+        about = dict(TORCHELASTIC_RUN_ID='pair', WORLD_SIZE='2', MASTER_ADDR='127.0.0.1',
+                     MASTER_PORT=str(self.store.port))
+        self.processes = [Script('finetune.py', *words, RANK=str(k), LOCAL_RANK=str(k), **about)
+                          for k in range(2)]
+
+    def alive(self):
+        return any(process.is_alive() for process in self.processes)
+
+    def ended(self):
+        return [process.ended() for process in self.processes]
+
+
 def test_a_grid_killed_at_random_equals_the_sequential_one(toy, checkpoint, tmp_path):
     options = merge(toy['TC'], f'--model={checkpoint}', *GRID)
     whole = run_script('finetune.py', *options, f'--predictions={tmp_path}/whole')
     assert whole.returncode == 0, whole.stderr
-    launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2',
-                'finetune.py', *options,
-                f'--predictions={tmp_path}/killed']
-    draw, kills = random.Random(5), 0
+    draw, kills, killed = random.Random(5), 0, [*options, f'--predictions={tmp_path}/killed']
     for _ in range(2):
-        process = subprocess.Popen(launcher, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   start_new_session=True)
+        pair = Pair(*killed)
         wanted, deadline = draw.randint(1, 3) + kills, time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline and \
+        while pair.alive() and time.monotonic() < deadline and \
                 len(list(Path(f'{tmp_path}/killed').glob('*/*/*/*/run.json'))) < wanted:
             time.sleep(0.01)
         time.sleep(draw.random() * 0.1)
-        kills += process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kills += pair.alive()
+        for process in pair.processes:
+            process.kill()
+        pair.ended()
     assert kills
-    rest = subprocess.run(launcher, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert rest.returncode == 0, rest.stderr
+    assert all(process.returncode == 0 for process in Pair(*killed).ended())
     before, after = read(tmp_path / 'whole'), read(tmp_path / 'killed')
     assert len([name for name in before if name.endswith('run.json')]) == 6
     assert {name: content for name, content in after.items() if '.tmp' not in name} == before
@@ -443,28 +455,18 @@ def test_a_grid_killed_at_random_equals_the_sequential_one(toy, checkpoint, tmp_
     assert again.returncode == 0 and 'nothing to do, 6 of 6 runs were done' in again.stdout
 
 
-def test_each_run_of_a_grid_is_computed_once(toy, checkpoint, tmp_path):
-    launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2',
-                'finetune.py', *toy['SC'],
-                f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--grid', '--lrs=(1e-3, 3e-3)',
-                '--seeds=(0, 1, 2)']
-    result = subprocess.run(launcher, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    told = [line.split(':')[0] for line in result.stdout.splitlines() if ' of 6)' in line]
-    assert len(told) == len(set(told)) == 6
-
-
 def test_two_grids_on_one_folder_share_its_runs(toy, checkpoint, tmp_path):
-    """Before, they destroyed each other's finished runs, or one ended with a FileNotFoundError."""
+    """Two processes each; every run is computed once.
+
+    Before, they destroyed each other's finished runs, or one ended with a FileNotFoundError.
+    """
     options = merge(toy['SC'], f'--model={checkpoint}', *GRID)
-    launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2',
-                'finetune.py', *options, f'--predictions={tmp_path}/both']
-    grids = [subprocess.Popen(launcher, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-             for _ in range(2)]
-    outputs = [grid.communicate(timeout=200) for grid in grids]
-    for grid, (_, errors) in zip(grids, outputs):  # who ends while the other has a run says so
-        assert grid.returncode == int('another process is at work on' in errors), errors
-    told = [line.split(':')[0] for out, _ in outputs for line in out.splitlines() if ' of 6)' in line]
+    grids = [Pair(*options, f'--predictions={tmp_path}/both') for _ in range(2)]
+    ends = [process for grid in grids for process in grid.ended()]
+    for process in ends:  # who ends while the other has a run says so
+        assert process.returncode == int('another process is at work on' in process.stderr), process.stderr
+    told = [line.split(':')[0] for process in ends for line in process.stdout.splitlines()
+            if ' of 6)' in line]
     assert len(told) == len(set(told)) == 6
     assert run_script('finetune.py', *options, f'--predictions={tmp_path}/alone').returncode == 0
     assert read(tmp_path / 'both') == read(tmp_path / 'alone')

@@ -105,6 +105,7 @@ def test_ids_beyond_two_bytes_without_a_real_vocabulary(tmp_path):
     assert documents(corpus) == [text for text in texts if not prepare.held_out(text, 100)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 def test_ids_above_65535_round_trip(tmp_path):
     text = 'Unquestionably, extraterrestrial 東京 Übergrößenträger Конституция résumé ' * 9
@@ -201,8 +202,8 @@ def test_novels(tmp_path):
     """BOM and CRLF in the wild; long novels are cut, and none of their text is lost."""
     (tmp_path / 'novels').mkdir()
     with tarfile.open(NOVELS) as archive:
-        members = [member for member in archive if member.name.endswith('.txt')][:6]
-        for member in members:
+        texts = (member for member in archive if member.name.endswith('.txt'))
+        for member in itertools.islice(texts, 6):  # in the archive's order: to go back would read it again
             content = archive.extractfile(member).read()
             (tmp_path / 'novels' / os.path.basename(member.name)).write_bytes(content)
     files = [path.read_bytes() for path in sorted((tmp_path / 'novels').iterdir())]

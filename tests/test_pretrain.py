@@ -1,10 +1,13 @@
 """Runs: what they log, that they resume and branch bit for bit in any layout, what they say on mistakes."""
+import ctypes
 import fcntl
 import hashlib
 import json
 import math
+import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -20,7 +23,9 @@ from safetensors.torch import load_file, save_file
 
 import data
 import pretrain
-from conftest import ROOT, SMALL, arguments, log_lines, one_line_error, replace, run_script, torchrun
+import layouts
+from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, replace, run_script,
+                      torchrun)
 from fill_mask import fill_mask
 from nanoencoder import checkpoint, durable, huggingface, origin, studies
 from nanoencoder.checkpoint import fixed
@@ -213,12 +218,11 @@ def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
         log = run_of(killed) / 'log.jsonl'
         before = len(log_lines(run_of(killed))) if log.exists() else 0
         enough = before + draw.randint(8, 20)
-        command = [sys.executable, 'pretrain.py', *arguments(killed)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-        while process.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') >= enough):
+        process = Script('pretrain.py', *arguments(killed))
+        while process.is_alive() and not (log.exists() and log.read_bytes().count(b'\n') >= enough):
             time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
     pretrain.train(killed)
     assert log_lines(run_of(killed)) == log_lines(run_of(cfg))
     assert weights(run_of(killed) / '45') == weights(run_of(cfg) / '45')
@@ -227,9 +231,8 @@ def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
 
 
 @pytest.mark.parametrize('place', ['save', 'write_tensors', 'sha256', 'write_json', 'sync', 'prune'])
-def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, monkeypatch, place):
+def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, finished, monkeypatch, place):
     cfg = settings(save_every=4, keep=1)
-    pretrain.train(replace(cfg, name='whole'))
     owner = {'save': huggingface, 'write_tensors': huggingface, 'sync': durable}.get(place, checkpoint)
     original, calls = getattr(owner, place), []
 
@@ -247,8 +250,8 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, mo
     assert place == 'prune' or list(run_of(cfg).glob('.8.*.tmp'))
     assert huggingface.saved_steps(run_of(cfg)) == [8 if place == 'prune' else 4]
     pretrain.train(cfg)
-    assert log_lines(run_of(cfg)) == log_lines(run_of(cfg).with_name('whole'))
-    assert weights(run_of(cfg) / '12') == weights(run_of(cfg).with_name('whole') / '12')
+    assert log_lines(run_of(cfg)) == log_lines(finished[1])
+    assert weights(run_of(cfg) / '12') == weights(finished[1] / '12')
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(settings, monkeypatch):
@@ -339,10 +342,8 @@ def test_a_damaged_tokenizer_of_a_corpus_is_refused(settings, tmp_path, name, ch
     assert not Path(cfg.out).exists()  # before, an empty one stayed
 
 
-def test_a_torn_log_and_a_half_written_checkpoint_are_cleared_away(settings):
-    cfg = settings()
-    pretrain.train(cfg)
-    run, before = run_of(cfg), log_lines(run_of(cfg))
+def test_a_torn_log_and_a_half_written_checkpoint_are_cleared_away(copied):
+    (cfg, run), before = copied, log_lines(copied[1])
     shutil.rmtree(run / '12')
     (run / '.12.tmp').mkdir()
     (run / '.12.tmp' / 'model.safetensors').write_bytes(b'torn')
@@ -356,32 +357,32 @@ def test_a_torn_log_and_a_half_written_checkpoint_are_cleared_away(settings):
 
 
 def test_a_branch_equals_the_run_from_scratch(settings):
-    parent = settings(name='clm', phases=(('clm', 60),), decay_steps=10,
-                      save_every=0, save_at=(30, 55), val_every=20)
-    scratch = settings(name='scratch', phases=(('clm', 30), ('mlm', 30)), decay_steps=12,
-                       save_every=0, save_at=(30,), val_every=20)
-    branch = replace(scratch, name='branch', branch_from=str(run_of(parent) / '30'))
+    parent = settings(name='clm', phases=(('clm', 30),), decay_steps=5,
+                      save_every=0, save_at=(15, 27), val_every=10)
+    scratch = settings(name='scratch', phases=(('clm', 15), ('mlm', 15)), decay_steps=6,
+                       save_every=0, save_at=(15,), val_every=10)
+    branch = replace(scratch, name='branch', branch_from=str(run_of(parent) / '15'))
     for cfg in (parent, scratch, branch):
         pretrain.train(cfg)
-    assert weights(run_of(scratch) / '60') == weights(run_of(branch) / '60')
-    assert log_lines(run_of(branch)) == [line for line in log_lines(run_of(scratch)) if line['step'] > 30]
+    assert weights(run_of(scratch) / '30') == weights(run_of(branch) / '30')
+    assert log_lines(run_of(branch)) == [line for line in log_lines(run_of(scratch)) if line['step'] > 15]
 
     def refused(text, **changes):
         with pytest.raises(ValueError, match=text):
             pretrain.train(replace(branch, name='refused', **changes))
         assert not run_of(replace(branch, name='refused')).exists()
-    refused('step 30 was clm at lr 0.003, and would have been mlm at lr 0.003',
-            branch_from=str(run_of(parent) / '55'))
-    refused('step 51 was clm at lr 0.0027', branch_from=str(run_of(parent)),
-            phases=(('clm', 90),), decay_steps=10)
+    refused('step 15 was clm at lr 0.003, and would have been mlm at lr 0.003',
+            branch_from=str(run_of(parent) / '27'))
+    refused('step 26 was clm at lr 0.0024', branch_from=str(run_of(parent)),
+            phases=(('clm', 45),), decay_steps=5)
     refused('step 0 was clm at lr 0.001, and would have been clm at lr 0.002', lr=6e-3)
     refused('step 0 was clm at lr', warmup_steps=5)
     refused('has seed = 0, this run 1', seed=1)
     refused('has rows_per_step = 4, this run 8', rows_per_step=8)
     refused('has hidden_size = 32', hidden_size=64)
     refused('no checkpoint there', branch_from='out/absent')
-    refused('is at step 30, and this run has 20: nothing is left',
-            phases=(('clm', 20),), branch_from=str(run_of(parent) / '30'))
+    refused('is at step 15, and this run has 10: nothing is left',
+            phases=(('clm', 10),), branch_from=str(run_of(parent) / '15'))
     pretrain.train(replace(branch, name='other', mask_ratio=0.2))  # nothing was masked before the branch
     masked = replace(scratch, name='masked', phases=(('mlm', 4),), decay_steps=0, warmup_steps=0)
     pretrain.train(masked)
@@ -477,16 +478,15 @@ def test_a_checkpoint_older_than_a_size_goes_on(settings):
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_signals_finish_the_step_and_save(settings, number):
     cfg = settings(phases=(('clm', 5_000),), decay_steps=0, save_every=0, val_every=0)
-    command = [sys.executable, 'pretrain.py', *arguments(cfg)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = Script('pretrain.py', *arguments(cfg))
     log = run_of(cfg) / 'log.jsonl'
-    while process.poll() is None and not (log.exists() and log.read_bytes().count(b'\n') > 5):
+    while process.is_alive() and not (log.exists() and log.read_bytes().count(b'\n') > 5):
         time.sleep(0.01)
     for _ in range(3):
-        process.send_signal(number)
+        os.kill(process.pid, number)
         time.sleep(0.001)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and 'stopped at step' in out
+    result = process.ended()
+    assert result.returncode == 0 and 'stopped at step' in result.stdout, result.stderr
     saved = [int(path.name) for path in run_of(cfg).glob('[0-9]*')]
     assert len(saved) == 1 and saved[0] == log_lines(run_of(cfg))[-1]['step'] < 5_000
 
@@ -511,10 +511,9 @@ def test_a_loss_that_is_not_finite_stops_and_is_not_saved(settings):
 
 
 @pytest.mark.parametrize('name', ['model.safetensors', 'optimizer.safetensors', 'config.json'])
-def test_a_damaged_checkpoint_is_named(settings, name):
-    cfg = settings()
-    pretrain.train(cfg)
-    path = run_of(cfg) / '12' / name
+def test_a_damaged_checkpoint_is_named(copied, name):
+    cfg, run = copied
+    path = run / '12' / name
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     one_line_error(run_script('pretrain.py', *arguments(cfg)), f'12/{name}: missing, cut short or changed')
@@ -766,8 +765,33 @@ def test_damaged_logs_are_named_in_the_table_of_losses(copied):
 
 # ---------------------------------------------------------------------------------------------- a full disk
 
-SMALL_DISK = """mount -t tmpfs -o size=$1 none "$2" || exit 99
-folder=$2; shift 2; "$@"; code=$?; ls -A "$folder"/run; exit $code"""
+class OnSmallDisk(Script):
+    """With a file system of a few bytes on the folder of the run, or files that cannot grow beyond them."""
+
+    def __init__(self, kind, size, cfg):
+        self.kind, self.size, self.cfg = kind, size, cfg
+        super().__init__('pretrain.py', *arguments(cfg))
+
+    def run(self):
+        if self.kind == 'files':
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, self.size))
+        elif not self.mount():
+            sys.exit(99)
+        try:
+            super().run()
+        finally:  # nobody else sees the disk
+            print('left:', *(path.name for path in run_of(self.cfg).iterdir()))
+
+    def mount(self):
+        """In a namespace of this process, where it is root (unshare -rm)."""
+        user, group, libc = os.getuid(), os.getgid(), ctypes.CDLL(None)
+        if sys.platform != 'linux' or libc.unshare(0x10020000):
+            return False
+        for name, text in ('setgroups', 'deny'), ('uid_map', f'0 {user} 1'), ('gid_map', f'0 {group} 1'):
+            Path('/proc/self', name).write_text(text)
+        return not libc.mount(b'none', self.cfg.out.encode(), b'tmpfs', 0, b'size=%d' % self.size)
+
+
 SMALL_FILES = """import resource, runpy, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
@@ -777,27 +801,17 @@ runpy.run_path(sys.argv[0], run_name='__main__')"""
 
 # Before, a full disk in a save was a traceback, and no message named a checkpoint.
 @pytest.mark.parametrize('kind, size, log_only, words, left', [
-    ('disk', '5m', False, 'No space left.* the last good checkpoint is .*out/run/4: make room', ['4']),
-    ('disk', '16k', True, 'No space left on device.* the last good checkpoint is none: make room', []),
-    ('files', '1500000', False, 'File too large.* the last good checkpoint is none: make room', [])])
+    ('disk', 5_000_000, False, 'No space left.* the last good checkpoint is .*out/run/4: make room', ['4']),
+    ('disk', 16_000, True, 'No space left on device.* the last good checkpoint is none: make room', []),
+    ('files', 1_500_000, False, 'File too large.* the last good checkpoint is none: make room', [])])
 def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, kind, size, log_only, words, left):
     cfg = settings(**dict(save_every=0, phases=(('clm', 90),)) if log_only else {})
     Path(cfg.out).mkdir()
-    command = [size, cfg.out, sys.executable, 'pretrain.py', *arguments(cfg)]
-    if kind == 'disk':
-        command = ['unshare', '-rm', 'sh', '-c', SMALL_DISK, 'sh', *command]
-    else:
-        command = [sys.executable, '-c', SMALL_FILES, *command[:2], *command[3:]]
-    try:
-        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
-    except FileNotFoundError:
-        pytest.skip('no unshare here')
-    if result.returncode == 99 or 'unshare: ' in result.stderr:
+    result = OnSmallDisk(kind, size, cfg).ended()
+    if result.returncode == 99:
         pytest.skip('no file system may be mounted here')
     one_line_error(result, words)
-    files = result.stdout.splitlines() if kind == 'disk' else [path.name for path in run_of(cfg).iterdir()]
-    written = {name for name in files if '/' not in name and ':' not in name}  # not what was printed
-    assert written == {'config.json', 'log.jsonl', *left}
+    assert {*result.stdout.split('left: ')[1].split()} == {'config.json', 'log.jsonl', *left}
 
 
 @pytest.mark.slow
@@ -832,22 +846,27 @@ UNUSUAL = dict(qk_norm=True, attention_bias=True, head_dim=12, rope_scaling=(8.0
 BOTH = (('clm', 10), ('mlm', 10))
 
 
-def layouts(settings, world_size, uneven):
-    """Four runs for each wrapper and size of a micro-batch, one of uneven targets, one that recomputes."""
-    common = dict(rows_per_step=8, grad_clip=1e9, val_every=7, save_every=0, save_at=(10,), val_rows=5)
+def runs_of_layouts(settings, world_size, uneven):
+    """Three runs for each wrapper and size of a micro-batch; of wrappers, one in which objectives alternate.
+
+    And one of uneven targets, and one that recomputes.
+    """
+    common = dict(rows_per_step=8, grad_clip=1e9, val_every=3, save_every=0, save_at=(4,), val_rows=5)
+    both = dict(phases=(('clm', 4), ('mlm', 4)))
     runs = []
     for parallel in ('ddp', 'fsdp') if world_size > 1 else ('ddp',):
-        for micro_rows in (1, 2, 4):
+        for micro_rows in (1, 2, 4) if parallel == 'ddp' else (1, 4):
             suffix = f'{world_size}-{parallel}-{micro_rows}'
             layout = common | dict(parallel=parallel, micro_rows=micro_rows)
-            runs += [settings(name=f'both-{suffix}', phases=BOTH, decay_steps=5, **layout),
-                     settings(name=f'turns-{suffix}', phases=TURNS, repeat=2, decay_steps=5, **layout),
+            runs += [settings(name=f'both-{suffix}', **both, **layout),
                      *(settings(name=f'{kind}-{suffix}', phases=((kind, 1),), warmup_steps=1, decay_steps=0,
                                 **layout) for kind in ('mlm', 'mdlm'))]
+        runs.append(settings(name=f'turns-{world_size}-{parallel}', phases=TURNS, repeat=2, parallel=parallel,
+                             micro_rows=1, **common))
     sharded = common | dict(parallel='fsdp', micro_rows=2)
     runs += [settings(name=f'uneven-{world_size}', phases=(('mlm', 4),), decay_steps=0, corpus=str(uneven),
                       **sharded, **UNUSUAL),
-             settings(name=f'recompute-{world_size}', phases=BOTH, decay_steps=5, recompute=True, **sharded)]
+             settings(name=f'recompute-{world_size}', recompute=True, **both, **sharded)]
     return runs
 
 
@@ -866,10 +885,11 @@ def assert_same_numbers(run, reference):
 @pytest.mark.parametrize('world_size', [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_and_micro_batches_do_not_change_the_numbers(settings, world_size, uneven):
     """Also where one process has a few targets and the other many, and with activations recomputed."""
-    alone, together = layouts(settings, 1, uneven), layouts(settings, world_size, uneven)
-    launch(1, alone)
+    alone, together = (runs_of_layouts(settings, size, uneven) for size in (1, world_size))
+    for cfg in alone:
+        layouts.train(cfg)
     launch(world_size, together)
-    references = dict(zip(('both', 'turns', 'mlm', 'mdlm'), alone), recompute=alone[0], uneven=alone[-2])
+    references = {cfg.name.split('-')[0]: cfg for cfg in reversed(alone)} | {'recompute': alone[0]}
     for cfg in alone + together:
         reference = references[cfg.name.split('-')[0]]
         assert_same_numbers(run_of(cfg), run_of(reference))
@@ -883,7 +903,7 @@ def test_shards_in_a_node_and_replicas_between_nodes_do_not_change_the_numbers(s
     changes = dict(phases=(('mlm', 8),), rows_per_step=8, save_every=4, **UNUSUAL)
     alone = settings(name='alone', **changes)
     nodes = [settings(name=f'nodes-{n}', parallel='fsdp', micro_rows=n, **changes) for n in (1, 2)]
-    launch(1, [alone])
+    layouts.train(alone)
     launch(4, nodes, 2)
     for cfg in nodes:
         assert_same_numbers(run_of(cfg), run_of(alone))

@@ -366,7 +366,7 @@ def test_killed_at_random_it_goes_on(place):
     shutil.rmtree(place / 'out')
     (place / 'pause').write_text('0.05')
     rng = random.Random(1)
-    for kill in range(10):
+    for kill in range(6):
         process = start(place)
         time.sleep(rng.uniform(0.2, 1.2))
         own = children(process.pid)

@@ -333,30 +333,45 @@ def test_strange_words_align(tokenizer):
     check_questions(rows, tokenizer)
 
 
-@pytest.mark.skipif(not REAL.exists(), reason='no shared data')
-@pytest.mark.parametrize('tokenizer', [*tokenizers(), LACKING])
-def test_every_gold_entity_and_answer_of_real_data(tokenizer, capsys):
+@pytest.fixture(scope='module')
+def real_data():
+    """(rows, labels) of UNER and of SQuAD's dev set."""
     rows, labels = tasks.load(task('uner', data=str(REAL / 'uner_en'), tags='tags'))
-    for split in tasks.SPLITS:
-        check_tagging(rows[split], labels, tokenizer)
     assert sum(tag.startswith('B-') for row in rows['test'] for tag in row['tags']) == 449 + 322 + 317
-    rows, _ = tasks.load(task('squad', data=str(REAL / 'squad_dev'), validation='validation', test='test'))
-    answers, inside = (sum(both) for both in zip(*(check_questions(rows[split], tokenizer)
+    squad, _ = tasks.load(task('squad', data=str(REAL / 'squad_dev'), validation='validation', test='test'))
+    assert sum(bool(row['answers']) for split in squad.values() for row in split) == 7_721 + 1_156 + 1_693
+    return rows, labels, squad
+
+
+@pytest.mark.skipif(not REAL.exists(), reason='no shared data')
+@pytest.mark.parametrize('every', [10, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('tokenizer', [*tokenizers(), LACKING])
+def test_every_gold_entity_and_answer_of_real_data(tokenizer, every, real_data, capsys):
+    """Of each tenth row, and of all if slow."""
+    rows, labels, squad = real_data
+    for split in tasks.SPLITS:
+        check_tagging(rows[split][::every], labels, tokenizer)
+    answers, inside = (sum(both) for both in zip(*(check_questions(squad[split][::every], tokenizer)
                                                    for split in tasks.SPLITS)))
-    assert answers == 7_721 + 1_156 + 1_693
+    assert answers == sum(bool(row['answers']) for split in squad.values() for row in split[::every])
     assert inside < 0.06 * answers  # "(Reich" or "1960s": the rest of a token comes along
     print(answers, inside)
 
 
+@pytest.fixture(scope='module')
+def embedded_tasks(embedded):
+    return [tasks.load(task(name)) for name in ('docs_tc', 'docs_qa')]
+
+
 @pytest.mark.parametrize('tokenizer', [TOKENIZER, LACKING])
-def test_every_entity_and_answer_of_the_embedded_tasks(tokenizer, embedded):
+def test_every_entity_and_answer_of_the_embedded_tasks(tokenizer, embedded, embedded_tasks):
     """Of the scored splits. A byte that the vocabulary lacks is put behind each e."""
     def changed(text):
         return text.replace('e', 'e\x04') if tokenizer.lacking else text
 
     def moved(answer, context):
         return changed(answer[0]), len(changed(context[:answer[1]]))
-    (tagged, labels), (asked, _) = (tasks.load(task(name)) for name in ('docs_tc', 'docs_qa'))
+    (tagged, labels), (asked, _) = embedded_tasks
     for split in ('validation', 'test'):
         check_tagging([row | {'words': [*map(changed, row['words'])]} for row in tagged[split]], labels,
                       tokenizer)
