@@ -257,7 +257,8 @@ def test_a_frozen_peer_is_probed(kind, folders, toy, tmp_path):
 # -------------------------------------------------------------------------------- our own, opened as a peer's
 
 @pytest.mark.parametrize('kind', tasks.KINDS)
-def test_ours_and_its_export_as_a_peer_learn_alike(kind, toy, tmp_path, monkeypatch):
+@pytest.mark.parametrize('lr', [1e-3, pytest.param(1e-4, marks=pytest.mark.slow)])
+def test_ours_and_its_export_as_a_peer_learn_alike(kind, lr, toy, tmp_path, monkeypatch):
     """The same tokens, outputs, losses and predictions, by our transformer and transformers' EuroBERT."""
     folder = random_model(tmp_path / 'random', tie_word_embeddings=False)
     TOKENIZER.save(folder, append_eos=True)
@@ -265,7 +266,7 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, toy, tmp_path, monkeypa
     for opening in (None, lambda cfg: opened(folder)):
         if opening:
             monkeypatch.setattr(finetune, 'open_encoder', opening)
-        cfg, base, (data,) = finetune.prepare(settings(toy, folder, kind, tmp_path, epochs=9, lr=1e-3))
+        cfg, base, (data,) = finetune.prepare(settings(toy, folder, kind, tmp_path, epochs=9, lr=lr))
         assert isinstance(base.transformer, peers.Transformer) == bool(opening)
         part = data.examples['texts' if kind == 'IR' else 'validation']
         per_token = tasks.kind_of(cfg).per_token
