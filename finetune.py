@@ -296,22 +296,16 @@ def score(task, rows):
 
 
 def do_run(cfg, base, sets, grid=(), say=lambda text: None):
-    """One fine-tuning unless it is done: fit, predict every set, write. What to tell, '' if it was done.
-
-    BlockingIOError if another process is at work on it.
-    """
+    """One fine-tuning: fit, predict every set, write. Returns what to tell. Its folders are to be held."""
     began, words = time.monotonic(), []
-    with alone(cfg, sets):
-        if is_done(cfg, base, sets):
-            return ''
-        encoder, log = fit(cfg, base, sets[0], say)
-        if cfg.save_model:
-            save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
-        for data in sets:
-            rows, dataset = predict(cfg, base.world, encoder, data), data.task.dataset
-            words.append(f'{dataset} validation {score(data.task, rows["validation"])}')
-            about = about_run(cfg, base, sets, data, grid=grid)
-            write_run(run_folder(cfg, dataset), about, rows, log)
+    encoder, log = fit(cfg, base, sets[0], say)
+    if cfg.save_model:
+        save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
+    for data in sets:
+        rows, dataset = predict(cfg, base.world, encoder, data), data.task.dataset
+        words.append(f'{dataset} validation {score(data.task, rows["validation"])}')
+        about = about_run(cfg, base, sets, data, grid=grid)
+        write_run(run_folder(cfg, dataset), about, rows, log)
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     saved = f'; {saved_folder(cfg)}' if cfg.save_model else ''
     return f'{", ".join(words)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s{saved}'
@@ -331,6 +325,26 @@ def counter():
     return lambda name, more=1: store.add(f'{key}/{name}', more)
 
 
+def try_run(cfg, base, sets, grid):
+    """(what to tell, whether it failed) of a run of a grid; nothing to tell if it was done already.
+
+    Whatever the error, <run>.error.txt has it. BlockingIOError if another process is at work on the run.
+    """
+    folder = run_folder(cfg, cfg.dataset)
+    error_file = folder.with_name(f'{folder.name}.error.txt')
+    with alone(cfg, sets):
+        words = ''
+        if not is_done(cfg, base, sets):
+            try:
+                words = do_run(cfg, base, sets, grid)
+            except Exception as error:
+                with whole_file(error_file) as file:
+                    file.write(traceback.format_exc().encode())
+                return f'failed: {error}', True
+        error_file.unlink(missing_ok=True)
+    return words, False
+
+
 def run_grid(cfg, base, sets, part, parts):
     """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed or is left."""
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
@@ -340,23 +354,18 @@ def run_grid(cfg, base, sets, part, parts):
     for _ in range(2):  # the second time what other processes had: they may have been killed meanwhile
         left = []
         for k in queue:
-            folder = run_folder(runs[k], cfg.dataset)
-            error_file = folder.with_name(f'{folder.name}.error.txt')
+            name = run_folder(runs[k], cfg.dataset).name
             try:
-                words = do_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
-                error_file.unlink(missing_ok=True)
+                words, has_failed = try_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
             except BlockingIOError:
                 left.append(k)
                 continue
-            except Exception as error:  # whatever it is: recorded, and the others go on
-                failed, words = True, f'failed: {error}'
-                with whole_file(error_file) as file:
-                    file.write(traceback.format_exc().encode())
             if words:
                 computed += 1
+                failed |= has_failed
                 rest = done[k + 1:].count(False) / processes
                 ends = duration((time.monotonic() - began) / computed * rest)
-                print(f'{cfg.name} {cfg.dataset} {folder.name} ({k + 1} of {len(runs)}): {words}; '
+                print(f'{cfg.name} {cfg.dataset} {name} ({k + 1} of {len(runs)}): {words}; '
                       f'{ends} left\n', end='', flush=True)  # one write: processes share the terminal
         queue = left
     if left:
@@ -426,9 +435,11 @@ def main():
         sys.exit(run_grid(cfg, base, sets, max(0, actions.part), actions.parts))
     if actions.probe:
         cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
-        with alone(cfg, sets):
+    with alone(cfg, sets):
+        if actions.probe:
             return probe(cfg, base, sets)
-    print(f'{run_folder(cfg, cfg.dataset)}: {do_run(cfg, base, sets, say=print) or "already done"}')
+        words = 'already done' if is_done(cfg, base, sets) else do_run(cfg, base, sets, say=print)
+        print(f'{run_folder(cfg, cfg.dataset)}: {words}')
 
 
 if __name__ == '__main__':

@@ -152,8 +152,7 @@ def main():
     failed, progress = 0, Progress(jobs, processes)
     if not jobs:
         print(f'{study.folder}: nothing to do')
-        if any(Path(study.folder).glob('runs/*/*/*/*/run.json')):    # a kill may have come before the pack
-            failed += not pack_results(study)
+        failed += not pack_results(study)    # a kill may have come before it
     for seed, own in blocks.items():
         began, before = time.monotonic(), Counter(progress.seconds)
         if own:

@@ -125,10 +125,10 @@ def open_checkpoint(name, weights=True):
     gets the weights. ValueError where a file is not what the state.json beside it says.
     """
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
-    state = read_state(folder, but=LARGE)
+    state = read_state(folder, but=('optimizer.safetensors',) if weights else LARGE)
     checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
     if weights:
-        checkpoint.fetch()
+        checkpoint.fetch(compare=False)
     return checkpoint
 
 
@@ -301,7 +301,7 @@ def read_all(where, slices, shapes):
     missing, unexpected = shapes.keys() - slices.keys(), slices.keys() - shapes.keys()
     if missing or unexpected:
         which = 'missing' if missing else 'unexpected'
-        raise ValueError(f'{where}: {which} weight {min(missing or unexpected)}')
+        raise ValueError(f'{where}: {which} weight ' + ascii(min(missing or unexpected))[1:-1])
     for name, stored in slices.items():
         expected, shape = tuple(shapes[name]), tuple(stored.get_shape())
         if shape != expected:
@@ -333,8 +333,11 @@ def locate(folder):
         for name, stored in slices.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):
                 raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
+            ours = name if name.startswith('lm_head.') else prefix + name
+            if ours in located:
+                raise ValueError(f'{path}: {name} is there twice, also in another shard')
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
-                located[name if name.startswith('lm_head.') else prefix + name] = stored
+                located[ours] = stored
     return located
 
 

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from nanoencoder import docs, shards
 from nanoencoder.durable import expect, locked, remove_temporaries, sha256, whole_file, write_json
 from nanoencoder.settings import check, flat, setting
-from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, load_tokenizer
+from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, from_json, load_tokenizer
 
 CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
 CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
@@ -140,14 +140,14 @@ def folder_texts(cfg, files, first=0, skip=0):
             for number, (text, share) in enumerate(READERS[file.suffix](file, cfg), 1):
                 if k > first or number > skip:
                     yield text, (k, number), (k + share) / len(files)
-        except (ValueError, OSError) as error:  # of UTF-8, of ours or of pyarrow
+        except (ValueError, OSError) as error:  # of UTF-8 or of ours
             raise ValueError(f'{file}: {error}') from None
 
 
 def clean(text, cfg):
     """A text without byte order mark and carriage returns; ValueError if it is none."""
     if not isinstance(text, str):
-        raise ValueError(f'column {cfg.column!r} of {cfg.path} holds {str(text)[:50]!r}, which is no text')
+        raise ValueError(f'column {cfg.column!r} of {cfg.path} holds {text!r:.50}, which is no text')
     return text.removeprefix('\ufeff').replace('\r\n', '\n')
 
 
@@ -174,12 +174,15 @@ def read_jsonl(path, cfg):
 
 def read_parquet(path, cfg):
     import pyarrow.parquet
-    file = pyarrow.parquet.ParquetFile(path)
-    if cfg.column not in file.schema_arrow.names:
-        raise ValueError(f'has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
-    batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
-    for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
-        yield clean(text, cfg), row / file.metadata.num_rows
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        if cfg.column not in file.schema_arrow.names:
+            raise ValueError(f'has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
+        batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
+        for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
+            yield clean(text, cfg), row / file.metadata.num_rows
+    except pyarrow.ArrowException as error:
+        raise ValueError(f'not a whole parquet file: {error}') from None
 
 
 READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}  # of (text, share of the file)
@@ -196,7 +199,8 @@ def hub_chunks(cfg, part, parts, position):
     check_parts(cfg, parts, dataset.num_shards)
     split = (dataset.info.splits or {}).get(cfg.split)
     total = split and split.num_examples or math.inf
-    dataset, (number, state) = dataset.shard(parts, part), position or (0, None)
+    dataset = dataset.shard(parts, part)
+    number, state = position or (0, None)
     if state:
         dataset.load_state_dict(state)
     for batch in dataset.iter(CHUNK):
@@ -356,6 +360,5 @@ def train_tokenizer(cfg, vocab_size):
         raise ValueError(f'train_tokenizer: these texts give {size:,} ids, not {vocab_size:,}')
     trained.add_special_tokens([BOS, EOS, MASK])
     Path(cfg.tokenizer).mkdir(parents=True, exist_ok=True)
-    trained.save(f'{cfg.tokenizer}/tokenizer.json')
-    load_tokenizer(cfg.tokenizer).save(cfg.tokenizer)
+    from_json(json.loads(trained.to_str()), {}).save(cfg.tokenizer)
     print(f'{cfg.tokenizer}: {size:,} ids')

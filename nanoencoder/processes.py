@@ -91,8 +91,8 @@ def processes(device='auto', dtype='auto'):
         yield World(rank, size, device, dtype, int(os.environ.get('LOCAL_WORLD_SIZE', size)))
     finally:
         if size > 1:
-            # torchrun sends it once a process has failed; rank 0 has still to say why
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if rank == 0:  # torchrun sends it once a process has failed; this one has still to say why
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             # gloo's thread needs the GIL, which the teardown holds, to drop its last work: else a deadlock
             time.sleep(0.5)
             dist.destroy_process_group()

@@ -33,7 +33,9 @@ def read_listed(path, form=FORM):
         (not 1 <= size <= 10 ** 7, 'vocab_size is not from 1 to 10,000,000'),
         (not all(0 <= i < size for i in specials), 'special_ids are not below vocab_size'),
         (not {*ids} <= {*specials}, 'special_ids lack that of bos, eos, pad or mask'),
-        (ids.count(meta['mask_token_id']) > 1, 'mask_token_id is also that of bos, eos or pad')]
+        (ids.count(meta['mask_token_id']) > 1, 'mask_token_id is also that of bos, eos or pad'),
+        (any(Path(shard['name']).name != shard['name'] for shard in meta['shards'] + meta['val_shards']),
+         'a shard is not the name of a file here')]
     for kind in ('', 'val_'):
         counted = sum(shard['tokens'] for shard in meta[kind + 'shards'])
         problems.append((meta[kind + 'tokens'] != counted, f'{kind}tokens are not those of the shards'))

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from nanoencoder.settings import check, nearest, parse, read, read_options, setting
 
+MOST_STEPS = 10 ** 8
 RULES = 'better', 'at_least', 'no_difference'
 OURS = {'runs': {'name', 'row', 'seed', 'corpus', 'out'},  # settings that study.py gives
         'tasks': {'name', 'model', 'untrained', 'lr', 'seed', 'seeds', 'grid', 'predictions'}}
@@ -178,6 +179,8 @@ def read_row(line, rows):
     phases = (phases,) if len(phases) == 2 and type(phases[0]) is str else phases
     if not phases or not all(type(pair) is tuple and list(map(type, pair)) == [str, int] for pair in phases):
         raise ValueError(f'{name} needs phases, such as --phases=\'(("clm", 450), ("mlm", 1_350))\'')
+    if not 0 < sum(steps for _, steps in phases) * given.get('repeat', 1) <= MOST_STEPS:
+        raise ValueError(f'{name}: phases have 1 to {MOST_STEPS:,} steps in all')
     phases = [kind for kind, steps in phases for _ in range(steps)] * given.get('repeat', 1)
     begins = next((key for key in ('branch_from', 'weights_from') if given.get(key)), '')
     parent, step, weights = '', 0, given.get(begins, '')
@@ -186,7 +189,7 @@ def read_row(line, rows):
         if parent not in rows:
             raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, [*rows])}')
         above = rows[parent]
-        step = int(match[2] or above.steps)
+        step = int(match[2] or 0) or above.steps
         if step > above.steps or shared and step >= len(phases):
             raise ValueError(f'{begins} {parent}/{step} is behind the end of {parent} or {name}')
         if shared and above.phases[:step] != phases[:step]:
@@ -243,6 +246,8 @@ def read_contrast(line, study):
         model, _, lr = word.partition('@')
         study.check_model(model)
         weights.append((float(weight), model, float(lr) if lr else None))
+        if not 0 < abs(weights[-1][0]) < math.inf:
+            raise ValueError(f'{weight} {word}: a weight is finite and not 0')
     for own in ([own[1:] for own in weights], datasets.split()):
         if len({*own}) < len(own):
             raise ValueError('a model or a dataset is there twice')

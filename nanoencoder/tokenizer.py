@@ -354,8 +354,12 @@ def split_pattern(pre_tokenizer):
               {'type': 'ByteLevel', 'add_prefix_space': False, 'use_regex': False}]:
             if not COMMON_SYNTAX.fullmatch(pattern):
                 raise ValueError(f'its regular expression {pattern!r} may mean something else to tiktoken')
-            text = ''.join(f'a{chr(i)}a {chr(i)} ' for i in range(0x3000))
-            if ''.join(match[0] for match in regex.finditer(pattern, text)) != text:
+            if pattern == LLAMA3_PATTERN:
+                return pattern  # known to be whole
+            characters = map(chr, (*range(0xd800), *range(0xe000, 0x20000)))
+            text = ''.join(f'a{character}a {character} ' for character in characters)
+            pieces = [match[0] for match in regex.finditer(pattern, text)]
+            if not all(pieces) or ''.join(pieces) != text:
                 raise ValueError(f'its regular expression {pattern!r} leaves out some characters')
             return pattern
     raise ValueError(f'its pre_tokenizer {[step.get("type") for step in steps]} cannot be reproduced')

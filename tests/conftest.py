@@ -57,6 +57,11 @@ def torchrun(processes, *arguments, timeout=200):
     return run_process(*launcher, *arguments, timeout=timeout, env=environment)
 
 
+def pytest_sessionfinish():
+    for process in multiprocessing.active_children():  # of a test that failed
+        process.kill()
+
+
 def pytest_collection_finish():
     gc.freeze()  # what was imported stays: the collector need not look at it again
 
@@ -71,17 +76,21 @@ def folder_of_prints():
 
 
 class Script(FORKS.Process):
-    """`python <script> <words>` in a process of its own, forked from one that has torch imported."""
+    """Almost `python <script> <words>`: a process of its own, forked from one that has torch imported.
+
+    It begins in this process's folder and environment. At its end nothing of Python's is torn down.
+    """
 
     def __init__(self, script, *words, **environment):
         super().__init__()
-        self.words, self.environment = [script, *map(str, words)], environment
-        self.prints = [tempfile.mkstemp(dir=folder_of_prints().name)[1] for _ in range(2)]
+        self.words, self.environment = [script, *map(str, words)], os.environ | environment
+        self.prints = [Path(tempfile.mkdtemp(dir=folder_of_prints().name), name) for name in ('out', 'err')]
         self.start()
 
     def run(self):
         for number, path in enumerate(self.prints, 1):  # stdout, stderr
-            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
+            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), number)
+        os.environ.clear()
         os.environ |= self.environment
         sys.argv = self.words
         run_main(importlib.import_module(self.words[0].removesuffix('.py')).main)
@@ -89,6 +98,7 @@ class Script(FORKS.Process):
     def ended(self, timeout=120):
         """As subprocess.run returns it."""
         self.join(timeout)
+        self.kill()
         assert self.exitcode is not None, f'{self.words} has not ended in {timeout} s'
         return subprocess.CompletedProcess(self.words, self.exitcode,
                                            *(Path(path).read_text() for path in self.prints))

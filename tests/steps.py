@@ -32,14 +32,19 @@ def run(command):
                                text=True)
     try:
         yield from (line.rstrip() for line in process.stdout if '%|' not in line)
-    except TimeoutError:
-        process.terminate()    # torchrun ends its processes
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(60)
-        process.kill()
+    except KeyboardInterrupt:
+        process.wait()         # a pretraining saves
         raise
-    finally:
-        failed = process.wait()    # on Ctrl-C, too, a pretraining saves
+    finally:                   # also where the alarm rings while this generator waits
+        if process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1)        # its output has ended
+        if process.poll() is None:
+            process.terminate()        # torchrun ends its processes
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            process.kill()
+        failed = process.wait()
     if failed:
         raise ValueError(f'{" ".join(command[1:4])} failed; start this again to go on')
 

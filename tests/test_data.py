@@ -294,6 +294,7 @@ def first_shard(meta, **changes):
     (lambda meta: {'mask_token_id': meta['eos_token_id']}, 'mask_token_id is also that of'),
     (lambda meta: {'special_ids': [*meta['special_ids'], 4096]}, 'special_ids are not below vocab_size'),
     (lambda meta: {'vocab_size': 10 ** 8}, 'vocab_size is not from 1'),
+    (lambda meta: first_shard(meta, name='../copied/tokens_00000.npy'), 'not the name of a file'),
     (lambda meta: {'tokens': meta['tokens'] + 1}, 'tokens are not those of the shards'),
     (lambda meta: first_shard(meta, sha256='0'), 'fingerprint is not that of'),
     (lambda meta: {'unigram_loss': 'x'}, 'unigram_loss: x was found')])

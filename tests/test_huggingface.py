@@ -766,3 +766,13 @@ def make_sl_model(folder):
     model = transformers.EuroBertModel.from_pretrained(folder, dtype=torch.float32)
     (folder / 'config.json').write_text(json.dumps(SL_MODEL))
     return model
+
+
+def test_a_tensor_that_two_shards_hold_is_refused(tmp_path):
+    tensors = {'model.norm.weight': torch.ones(4)}
+    for name in ('a.safetensors', 'b.safetensors'):
+        save_file(tensors, tmp_path / name)
+    (tmp_path / 'model.safetensors.index.json').write_text(json.dumps(
+        {'weight_map': {'model.norm.weight': 'a.safetensors', 'model.other.weight': 'b.safetensors'}}))
+    with pytest.raises(ValueError, match='b.safetensors: model.norm.weight is there twice'):
+        huggingface.locate(tmp_path)

@@ -787,8 +787,11 @@ class OnSmallDisk(Script):
         user, group, libc = os.getuid(), os.getgid(), ctypes.CDLL(None)
         if sys.platform != 'linux' or libc.unshare(0x10020000):
             return False
-        for name, text in ('setgroups', 'deny'), ('uid_map', f'0 {user} 1'), ('gid_map', f'0 {group} 1'):
-            Path('/proc/self', name).write_text(text)
+        try:
+            for name, text in ('setgroups', 'deny'), ('uid_map', f'0 {user} 1'), ('gid_map', f'0 {group} 1'):
+                Path('/proc/self', name).write_text(text)
+        except OSError:
+            return False
         return not libc.mount(b'none', self.cfg.out.encode(), b'tmpfs', 0, b'size=%d' % self.size)
 
 
@@ -814,8 +817,8 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, kind, size,
     assert {*result.stdout.split('left: ')[1].split()} == {'config.json', 'log.jsonl', *left}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('change', [dict(phases=(('clm', 400),)), dict(save_every=0)])
+@pytest.mark.parametrize('change', [dict(phases=(('clm', 400),)),
+                                    pytest.param(dict(save_every=0), marks=pytest.mark.slow)])
 def test_all_processes_stop_where_a_checkpoint_cannot_be_written(settings, change):
     """Also where it is the last one; before, each process but rank 0 ended with a traceback."""
     cfg = settings(micro_rows=1, **change)
@@ -824,7 +827,7 @@ def test_all_processes_stop_where_a_checkpoint_cannot_be_written(settings, chang
     assert result.returncode and 'pretrain.py", line' not in result.stderr, result.stderr
     errors = [line for line in result.stderr.splitlines() if 'error: ' in line]
     assert len(errors) == 1 and re.search('File too large.* the last good checkpoint is none', errors[0])
-    assert len(log_lines(run_of(cfg))) < 400
+    assert len(log_lines(run_of(cfg))) < 100  # it fails in the save of step 4
 
 
 # ----------------------------------------------------------------------------------------------- processes

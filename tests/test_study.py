@@ -200,6 +200,8 @@ def test_the_graph_by_hand(place):
     ('clm-6,', 'clm+again,', 9, "'clm+again': a variant is made by --variant, not by a name"),
     ('--lrs=1e-2', '--lrs=1e-2,1e-2', 9, 'lrs must be different floats above 0, not (0.01, 0.01)'),
     ('"mlm", 6)\'', '"mlm", 6)\' --repeat=2.5', 2, 'repeat must be a int, not 2.5'),
+    ('"mlm", 6)\'', '"mlm", 1_000_000_000)\'', 2, 'again: phases have 1 to 100,000,000 steps in all'),
+    ('-0.5 mlm@2e-3', 'nan mlm', 15, 'nan mlm: a weight is finite and not 0'),
     ('(0, 1)', '(0, 0)', 8, 'seeds must be different ints from 0 on, not (0, 0)'),
     ('(0, 1)', '(0, -1)', 8, 'seeds must be different ints')])
 def test_an_error_names_the_table_and_the_nearest_name(place, old, new, line, words):
@@ -346,7 +348,6 @@ def alive(pid):
         return b''
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
 def test_torchrun_waits_five_minutes_for_the_save_of_a_stopped_run(monkeypatch):
     """Before, half a minute; what the user says goes first."""
     from torch.distributed.run import config_from_args, parse_args
@@ -358,6 +359,7 @@ def test_torchrun_waits_five_minutes_for_the_save_of_a_stopped_run(monkeypatch):
     assert config_from_args(parse_args(['--shutdown_timeout=600', 'pretrain.py']))[0].shutdown_timeout == 600
 
 
+@pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
 def test_killed_at_random_it_goes_on(place):
     """SIGKILL of study.py alone or of a child, and SIGTERM. Children die with it; the report is the same."""
     run(place)

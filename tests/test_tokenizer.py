@@ -241,6 +241,9 @@ def split(pattern):
     (lambda spec: spec.update(pre_tokenizer=split(r'\p{L}*')), 'leaves out some characters'),
     (lambda spec: spec.update(pre_tokenizer=split(r'\p{L}+|)')), 'not a tokenizer.json.*parenthesis'),
     (lambda spec: spec.update(pre_tokenizer=split(r'\S+')), 'leaves out some characters'),
+    (lambda spec: spec.update(pre_tokenizer=split(r'[\p{L}\p{N}\p{P}\p{S}\p{M}]+|\s+|[\p{Cc}\p{Cf}\p{Cn}]+')),
+     'leaves out some characters'),  # U+E000 alone
+    (lambda spec: spec.update(pre_tokenizer=split(r'\S+|\s+|\s*')), 'leaves out some characters'),
     (lambda spec: spec['added_tokens'].append('x'), 'not a tokenizer.json'),
     (lambda spec: spec.pop('model'), 'not a tokenizer.json'),
     (lambda spec: spec.update(model=[]), 'not a tokenizer.json'),
