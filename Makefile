@@ -21,7 +21,7 @@ study: .venv/installed
 	$(RUN) study.py configs/studies/small.py
 
 test: .venv/installed
-	$(RUN) -m pytest -q -m "not slow" tests
+	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests
 
 # A real decoder, SmolLM2-135M, made an encoder: about an hour on two cores, 5 GB in out/real, three packages more.
 # Ctrl-C stops it; run it again to continue.
