@@ -181,7 +181,7 @@ def read_parquet(path, cfg):
         batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
         for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
             yield clean(text, cfg), row / file.metadata.num_rows
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f'not a whole parquet file: {error}') from None
 
 
