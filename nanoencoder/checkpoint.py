@@ -101,11 +101,11 @@ class Saver:
         """Whether an error stopped the thread, which is rank 0's."""
         return bool(self.writing and (wait or self.writing.done()) and self.writing.exception())
 
-    def check(self, failed):
-        """Where the sum of `failed` over processes is not 0, end them all: rank 0 with the thread's error."""
-        if failed and self.world.rank:
+    def check(self, count):
+        """Where `failed`, summed over processes, is not 0, end them all: rank 0 with the thread's error."""
+        if count and self.world.rank:
             sys.exit(1)  # rank 0 says why
-        if failed:
+        if count:
             writing, self.writing = self.writing, None
             writing.result()
 

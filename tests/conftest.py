@@ -101,7 +101,7 @@ class Script(FORKS.Process):
         self.kill()
         assert self.exitcode is not None, f'{self.words} has not ended in {timeout} s'
         return subprocess.CompletedProcess(self.words, self.exitcode,
-                                           *(Path(path).read_text() for path in self.prints))
+                                           *(path.read_text() for path in self.prints))
 
 
 def texts():
