@@ -163,7 +163,7 @@ def main():
             failed += not pack_results(study)
     if failed:
         print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
-    if not actions.row and actions.parts == 1 and actions.seed == -1:
+    if study.tasks and not actions.row and actions.parts == 1 and actions.seed == -1:
         failed += not script('evaluate.py', 'report', *without(sys.argv[1:], *ACTIONS))
     sys.exit(1 if failed else 0)
 

@@ -9,12 +9,14 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from tqdm import tqdm
+
 from nanoencoder.cost import PEAK, UTILISATION
 from nanoencoder.jobs import corpus_meta, with_options, without
 
 MEASURED = 1e12   # operations of a step: where one has more, a CPU is not asked
-ALONE = dict(name='measured', branch_from='', weights_from='', repeat=1, warmup_steps=0, decay_steps=0,
-             save_every=0, save_at=())   # a run of a few steps
+ALONE = dict(name='measured', branch_from='', repeat=1, warmup_steps=0, decay_steps=0, save_every=0,
+             save_at=())   # a run of a few steps
 
 
 def script(name, *arguments):
@@ -28,8 +30,11 @@ def script(name, *arguments):
 
 
 def cost_words(row):
-    """Its arguments without what ALONE replaces, and phases: rows that share them cost the same a step."""
-    return tuple(without(row.words, 'phases', *ALONE))
+    """Its arguments without what ALONE replaces, and phases: rows that share them cost the same a step.
+
+    It begins with no other row; a model from outside the study stays, for its sizes.
+    """
+    return (*without(row.words, 'phases', 'weights_from', *ALONE), f'--weights_from={row.weights}')
 
 
 def computed(row):
@@ -50,7 +55,8 @@ def counted(words, kinds):
 def dry_run(study, processes, left):
     """Print what a study will be; left is the number of its processes that are still to be run."""
     kinds = sorted({kind for row in study.rows.values() for kind in row.phases})
-    costs = {words: counted(words, kinds) for words in dict.fromkeys(map(cost_words, study.rows.values()))}
+    different = [*dict.fromkeys(map(cost_words, study.rows.values()))]
+    costs = {words: counted(words, kinds) for words in tqdm(different, 'counting', leave=False, disable=None)}
     width, total = max(map(len, study.rows)), Counter()     # of a pretraining seed
     print(f'{"row":<{width + 4}}  {"steps":>7}  {"computed":>8}  {"operations":>10}  begins with')
     for number, row in enumerate(study.rows.values(), 1):
@@ -76,7 +82,7 @@ H100        {hours:,.{0 if hours > 10 else 2}f} hours of pretraining, if at {spe
 def runs_of(study, line):
     """(model, learning rate, seed) of all fine-tunings of a line; untrained counts once."""
     for model in line.models:
-        seeds = study.seeds if study.check_model(model)[0] else study.seeds[:1]
+        seeds = study.seeds if study.check_model(model)[0] else (min(study.seeds),)
         yield from ((model, lr, seed, k) for lr in line.lrs for seed in seeds
                     for k in range(study.finetuning_seeds))
 

@@ -22,7 +22,7 @@ class Job(NamedTuple):
 
 
 def chosen(study, actions):
-    """{seed: names of rows} that the actions ask for; `untrained` belongs to the first seed."""
+    """{seed: names of rows} that the actions ask for; `untrained` belongs to the least seed."""
     names = [*study.rows]
     row = names[int(actions.row) - 1] if actions.row in map(str, range(1, len(names) + 1)) else actions.row
     if row and row not in names:
@@ -32,7 +32,7 @@ def chosen(study, actions):
     if not -1 <= actions.part < actions.parts or actions.parts > 1 and actions.part < 0:
         raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}')
     pairs = [(seed, name) for seed in study.seeds
-             for name in names + ['untrained'] * (seed == study.seeds[0])
+             for name in names + ['untrained'] * (seed == min(study.seeds))
              if row in ('', name) and actions.seed in (-1, seed)][max(0, actions.part)::actions.parts]
     return {seed: [name for own, name in pairs if own == seed] for seed in dict(pairs)}
 

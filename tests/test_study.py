@@ -312,6 +312,16 @@ def test_what_was_done_otherwise_is_not_taken_for_it(place):
     assert run(place)[0] == 0 and 'third-s1' in {model for model, *_ in done(place)}
 
 
+def test_without_tasks_it_ends_well(place):
+    """There is nothing to report then: losses are what it was made for."""
+    text = re.sub(r'(?s)(tasks|contrasts|ladder) = """.*?"""\n', '', STUDY)
+    (place / 'test.py').write_text(text.format(corpus=place / 'corpus.py', folder=place,
+                                               runs=RUNS.format(tiny=place / 'tiny.py')))
+    code, text, starts = run(place)
+    assert code == 0, text
+    assert starts[-1].startswith('evaluate.py pack') and (place / 'study/losses.csv').exists()
+
+
 def test_rows_seeds_and_parts(place):
     """A row takes what it branches from with it; parts are disjoint and make the whole."""
     study = load(place)
@@ -320,6 +330,9 @@ def test_rows_seeds_and_parts(place):
     def chosen(**changes):
         return jobs.chosen(study, SimpleNamespace(**vars(nothing) | changes))
     assert chosen() == {0: [*study.rows, 'untrained'], 1: [*study.rows]}
+    write(place, **{'(0, 1)': '(1, 0)'})      # another order of seeds, the same fine-tunings of `untrained`
+    assert jobs.chosen(load(place), nothing) == {1: [*study.rows], 0: [*study.rows, 'untrained']}
+    write(place)
     assert chosen(row='3', seed=1) == chosen(row='clm-mlm', seed=1) == {1: ['clm-mlm']}
     parts = [chosen(part=part, parts=4) for part in range(4)]
     pairs = [(seed, name) for part in parts for seed, names in part.items() for name in names]
@@ -437,6 +450,12 @@ def test_a_real_study_killed_ten_times_has_the_same_report(real):
     assert report(real) == expected and log_lines(real / 'out/clm-mlm-s1') == lines
     again = run_process('study.py', real / 'test.py', timeout=100)
     assert 'nothing to do' in again.stdout and report(real) == expected
+
+
+def test_a_dry_run_counts_a_model_from_outside_by_its_own_sizes():
+    rows = dict(weights='', words=['tiny.py', '--lr=1e-3', '--weights_from=clm', '--phases=("mlm", 9)'])
+    assert forecast.cost_words(SimpleNamespace(**rows)) == ('tiny.py', '--lr=1e-3', '--weights_from=')
+    assert forecast.cost_words(SimpleNamespace(**rows | dict(weights='a/b')))[-1] == '--weights_from=a/b'
 
 
 @pytest.mark.slow
