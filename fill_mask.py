@@ -28,7 +28,7 @@ def fill_mask(model, tokenizer, text, objective='mlm'):
     with torch.no_grad():
         hidden = model.hidden_states(tokens.to(model.head.device), [len(tokens)], causal=False)
         logits = model.logits(hidden[masks - 1 if objective == 'mntp' else masks])
-    best = logits.float().softmax(1).topk(5)
+    best = logits.float().softmax(1)[:, :tokenizer.vocab_size].topk(5)  # some decoders have rows of no token
     return [[(tokenizer.decode([i]), p) for p, i in zip(*row)]
             for row in zip(best.values.tolist(), best.indices.tolist())]
 
