@@ -63,7 +63,11 @@ class Checkpoint:
 
     @functools.cache
     def tokenizer(self):
-        return load_tokenizer(str(self.folder))
+        tokenizer = load_tokenizer(str(self.folder))
+        if (last := max(tokenizer.ranks.values())) >= self.sizes.vocab_size:  # special ones get a row
+            raise ValueError(f'{self.folder}: its tokenizer has tokens up to {last}, but its config.json has '
+                             f'vocab_size {self.sizes.vocab_size}: is it another model\'s tokenizer?')
+        return tokenizer
 
     @property
     def new_ids(self):

@@ -446,6 +446,32 @@ def test_fill_mask(tmp_path):
         fill_mask.fill_mask(model, tokenizer, '<|mask|> first', objective='mntp')
 
 
+def test_a_row_of_no_token_fills_no_mask(tmp_path):
+    """As a padded vocabulary has them; before, the best of them was a traceback."""
+    tokenizer = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+    make('eurobert', tmp_path, vocab_size=6_000)
+    tokenizer.save(tmp_path)
+    model, text = load(tmp_path), 'The function returns <|mask|> of floats.'
+    ids = torch.from_numpy(tokenizer.encode_masked(text))
+    with torch.no_grad():
+        p = model.logits(model.hidden_states(ids, [len(ids)])).softmax(1)[ids == 4095][0]
+    assert p.topk(5).indices.max() >= 4_096
+    best = fill_mask.fill_mask(model, tokenizer, text)[0]
+    assert [x for _, x in best] == pytest.approx(p[:4_096].topk(5).values.tolist())
+
+
+def test_a_tokenizer_with_more_tokens_than_rows_is_refused(tmp_path):
+    """Before, each of them got the mean of the others' rows; a special token may, as the mask does."""
+    tokenizer = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+    tokenizer.save(tmp_path)
+    last = max(tokenizer.ranks.values())
+    make('llama', tmp_path, vocab_size=last + 1)
+    assert load(tmp_path).sizes.vocab_size == tokenizer.vocab_size > last + 1
+    make('llama', tmp_path, vocab_size=last)
+    with pytest.raises(ValueError, match=f'tokens up to {last}, but its config.json has vocab_size {last}:'):
+        load(tmp_path)
+
+
 # ---------------------------------------------------------------------------------------------------- the hub
 
 @pytest.fixture
