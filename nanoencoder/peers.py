@@ -126,9 +126,9 @@ def open_peer(name, folder, config):
         import transformers
     except ImportError:
         raise ValueError('this encoder needs transformers: pip install ".[peers]"') from None
-    if any(str(entry).startswith('AutoModel') for entry in config.get('auto_map') or ()):
+    if "'AutoModel" in str(config.get('auto_map')):
         raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
-    if not (folder / 'tokenizer.json').exists():
+    if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -150,11 +150,11 @@ def open_peer(name, folder, config):
     if ids != tokenizer.backend.encode(PROBE).ids:  # some classes build their own normalizer
         raise ValueError(f'{type(fast).__name__} gives other ids than tokenizer.json, which the class '
                          'PreTrainedTokenizerFast heeds: make it tokenizer_class in tokenizer_config.json')
-    pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa counts positions by the first
-    pad = next(pad for pad in pads if pad is not None)
-    transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
-    check_states(transformer, tokenizer)
-    context = min(fast.model_max_length, context_limit(model))    # 10^30 where nothing bounds it
+    transformer = called(model, config, tokenizer)
+    context = min(fast.model_max_length, context_limit(model), 10 ** 9)     # the first may be 10^30
+    if not context > len(tokenizer.prefix) + len(tokenizer.suffix):
+        raise ValueError(f'has room for {context} tokens: see model_max_length in tokenizer_config.json and '
+                         'max_position_embeddings in config.json')
     return Peer(name, folder, transformer.sizes, context, tokenizer.ids, {}, transformer, tokenizer)
 
 
@@ -171,6 +171,20 @@ def check_weights(model, info):
         raise ValueError(f'{bad} holds values that are not finite')
 
 
+def called(model, config, tokenizer):
+    """The Transformer of a model of transformers, called once. ValueError if it is no encoder of text."""
+    try:
+        pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa counts positions by the first
+        pad = next(pad for pad in pads if pad is not None and pad >= 0)     # -1 is none
+        transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
+        check_states(transformer, tokenizer)
+    except ValueError:
+        raise
+    except Exception as error:  # CLIP has no pad, CANINE no embedding table, others ask for more than tokens
+        raise ValueError(f'{type(model).__name__} is not an encoder of text alone: {error!r}') from error
+    return transformer
+
+
 @torch.no_grad()
 def check_states(transformer, tokenizer):
     """ValueError unless a token's state heeds the tokens behind it, and no padding."""
@@ -181,6 +195,9 @@ def check_states(transformer, tokenizer):
     text = torch.tensor(np.resize(text, 8))     # 8 and 9 tokens are padded together
     other = torch.cat([text[:-1], (text[-1:] + 1) % tokenizer.vocab_size])
     alone, changed = transformer(text, [8]), transformer(other, [8])
+    if alone.shape[1] != transformer.sizes.hidden_size:     # Reformer's are twice as wide
+        raise ValueError(f'its states have {alone.shape[1]} numbers, but hidden_size in its config.json is '
+                         f'{transformer.sizes.hidden_size}')
     if torch.allclose(alone[0], changed[0], rtol=1e-5, atol=1e-6):
         raise ValueError('is a causal decoder; of those only Llama\'s architecture can be fine-tuned')
     if not tokenizer.suffix:
@@ -195,4 +212,5 @@ def context_limit(model):
     """How many positions its config.json has; RoBERTa's kind counts them from the pad's id on."""
     tables = [module for name, module in model.named_modules() if name.endswith('position_embeddings')]
     unused = [table.padding_idx + 1 for table in tables if getattr(table, 'padding_idx', None) is not None]
-    return (getattr(model.config, 'max_position_embeddings', None) or math.inf) - max(unused, default=0)
+    limit = getattr(model.config, 'max_position_embeddings', None) or 0
+    return (limit if limit > 0 else math.inf) - max(unused, default=0)     # XLNet's is -1: there is none

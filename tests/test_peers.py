@@ -366,6 +366,21 @@ def an_encoder_decoder(folder):
     transformers.T5Model(transformers.T5Config(**sizes)).save_pretrained(folder)
 
 
+def two_encoders(folder):
+    sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    config = transformers.CLIPConfig(text_config=sizes | {'vocab_size': ROWS},
+                                     vision_config=sizes | {'image_size': 8, 'patch_size': 4})
+    transformers.CLIPModel(config).save_pretrained(folder)
+
+
+def no_room(folder):
+    path = folder / 'tokenizer_config.json'
+    path.write_text(json.dumps(read_json(path) | {'model_max_length': 2}))
+
+
+REFORMER = transformers.ReformerConfig(
+    vocab_size=ROWS, hidden_size=32, attention_head_size=8, feed_forward_size=48, num_attention_heads=4,
+    axial_pos_embds=False, max_position_embeddings=256, attn_layers=['local'], local_attn_chunk_length=8)
 BAD = {
     'unknown': (rewrite(model_type='nobert'), [], 'transformers cannot open it: .*nobert'),
     'remote code': (rewrite(auto_map={'AutoModel': 'evil.Model'}), [], 'needs code from its repository'),
@@ -394,6 +409,14 @@ BAD = {
     'both': (an_encoder_decoder, [], 'is not an encoder of text alone'),
     'Fourier': (another(transformers.FNetConfig(**COMMON, pad_token_id=0)), [], 'states depend on padding'),
     'convolution': (another(transformers.ConvBertConfig(**COMMON, pad_token_id=0)), [], 'depend on padding'),
+    'text and pictures': (two_encoders, [], 'CLIPModel is not an encoder of text alone: AttributeError'),
+    'characters': (another(transformers.CanineConfig(**COMMON | {'vocab_size': None})), [],
+                   'CanineModel is not an encoder of text alone: NotImplementedError'),
+    'twice as wide': (another(REFORMER), [], 'states have 64 numbers, but hidden_size .* is 32'),
+    'no room': (no_room, [], 'has room for 2 tokens: see model_max_length in tokenizer_config.json'),
+    'code of no form': (rewrite(auto_map=5), [], 'transformers cannot open it: TypeError'),
+    'a folder': (lambda folder: ((folder / 'tokenizer.json').unlink(), (folder / 'tokenizer.json').mkdir()),
+                 [], 'has no tokenizer.json'),
     'save_model': (lambda folder: None, ['--save_model'], 'save_model works only with'),
     'causal': (lambda folder: None, ['--causal'], 'causal works only with'),
     'layers': (lambda folder: None, ['--layers=1'], 'layers works only with'),
@@ -413,6 +436,18 @@ def test_a_cased_vocabulary_opens_as_the_message_says(folders, tmp_path):
     cased(tmp_path / 'bert', **PLAIN)
     upper, lower = map(opened(tmp_path / 'bert').tokenizer().encode, ('ARRAY', 'array'))
     assert upper.tolist() != lower.tolist()
+
+
+@pytest.mark.parametrize('config', [
+    transformers.BertConfig(**COMMON, pad_token_id=-1),
+    transformers.XLNetConfig(vocab_size=ROWS, d_model=32, n_layer=1, n_head=4, d_inner=48)])
+def test_minus_one_is_no_pad_and_no_limit(config, folders, toy, tmp_path):
+    """As some configs say it. XLNet reads what its tokenizer allows, and this one sets no bound."""
+    shutil.copytree(folders['bert'], tmp_path / 'minus')
+    another(config)(tmp_path / 'minus')
+    result = run_script('finetune.py', *merge(toy['SC'], f'--model={tmp_path}/minus', '--steps=1',
+                                              f'--predictions={tmp_path}/p'))
+    assert result.returncode == 0, result.stderr
 
 
 def test_a_head_of_pretraining_may_be_left(folders, tmp_path):
