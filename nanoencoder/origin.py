@@ -4,6 +4,7 @@ It compares what lies there with the settings and says what to begin with; `star
 """
 import dataclasses
 import json
+import os
 import re
 import time
 import zlib
@@ -232,7 +233,7 @@ def inherited(cls, values):
 
 def name_after(weights, phases, mask_ratio):
     """The name of a run that begins with these weights, in the paper's style: smollm2-135m-mlm40."""
-    path = Path(weights)
+    path = Path(os.path.abspath(weights))  # for . has no name
     base = (path.parent if path.name.isdigit() else path).name.lower()
     names = sorted(OBJECTIVES, key=len, reverse=True)  # the longest first: one name may hold another
     kinds = re.findall('|'.join(names), str(phases))

@@ -2,13 +2,14 @@
 import contextlib
 import gzip
 import json
+import os
 import re
 from dataclasses import asdict
 from pathlib import Path
 
 from nanoencoder import huggingface, tasks
 from nanoencoder.cost import flops_of_state
-from nanoencoder.durable import locked, read_json, remove_temporaries, sha256, whole_folder
+from nanoencoder.durable import locked, read_json, remove_temporaries, sha256, whole_folder, write_json
 from nanoencoder.protocols import run_name
 from nanoencoder.settings import flat, leaves
 
@@ -54,6 +55,8 @@ def is_done(cfg, base, sets):
         done &= all((folder / name).exists() for name in names)
         if (folder / 'run.json').exists():
             refuse_another(cfg, folder / 'run.json', about_run(cfg, base, sets, data))
+    if cfg.save_model and (saved_folder(cfg) / 'run.json').exists():  # --predictions is not in its path
+        refuse_another(cfg, saved_folder(cfg) / 'run.json', about_run(cfg, base, sets, sets[0]))
     return done
 
 
@@ -66,7 +69,7 @@ def refuse_another(cfg, path, ours):
         if name not in ('settings', 'grid', 'pretraining') and theirs.get(name) != value:
             raise ValueError(
                 f'{path}: was made with {name} = {str(theirs.get(name))[:60]}, this run has '
-                f'{str(value)[:60]}; remove the folder, or take another --predictions or --name')
+                f'{str(value)[:60]}; remove the folder, or take another --name')
 
 
 def write_run(folder, about, rows, log=()):
@@ -137,6 +140,7 @@ def model_name(cfg, folder, past):
     """The run's name, with -<step> for a checkpoint before its end and +<variant> where there is one."""
     if cfg.name or cfg.untrained:
         return (cfg.name or 'untrained') + variant(cfg)
+    folder = Path(os.path.abspath(folder))  # for . has no name
     run = folder.parent.name if folder.name.isdigit() else folder.name
     if huggingface.is_hub_id(cfg.model):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
@@ -163,6 +167,7 @@ def save_encoder(cfg, base, data, encoder, folder):
     rows = {'texts': f'{export.texts}; then eos, which the tokenizer adds; at most {cfg.max_length:,} tokens',
             'training': f'{cfg.num_steps(count):,} steps of {cfg.batch_size}, of {count:,} examples'}
     with whole_folder(folder) as temporary:
+        write_json(temporary / 'run.json', about_run(cfg, base, [data], data))
         huggingface.save(temporary, sizes, checkpoint.context, tokenizer.ids, tensors, **more)
         tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if export.prompts:

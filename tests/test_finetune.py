@@ -20,7 +20,7 @@ import torch.nn.functional as F
 import finetune
 from conftest import ROOT, Script, one_line_error, run_script
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, metrics, probe, runs, settings as configs, tasks
+from nanoencoder import huggingface, metrics, origin, probe, runs, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, framed
@@ -548,7 +548,20 @@ def test_what_a_killed_grid_left_goes_at_the_next_start(toy, checkpoint, tmp_pat
             (folder / f'.{name}.0a1b2c3d.tmp').mkdir()
             (folder / f'.{name}.lock').write_text('')
     assert finetune.run_grid(*grid) == 0
-    assert len(list(tmp_path.rglob('run.json'))) == 7 and not list(tmp_path.rglob('*/.*'))
+    runs = [list((tmp_path / top).rglob('run.json')) for top in ('predictions', 'fine-tuned')]
+    assert [*map(len, runs)] == [7, 7] and not list(tmp_path.rglob('*/.*'))
+
+
+def test_a_saved_model_is_that_of_its_run(toy, checkpoint, tmp_path, monkeypatch):
+    """Before, with another --predictions, the model of other settings was "already done", or replaced."""
+    monkeypatch.chdir(tmp_path)
+    words = merge(toy['SC'], f'--model={ROOT / checkpoint}', '--steps=1', '--predictions=a', '--save_model')
+    assert run_script('finetune.py', *words).returncode == 0
+    others = merge(words[:-1], '--steps=2', '--predictions=b')
+    assert run_script('finetune.py', *others).returncode == 0
+    one_line_error(run_script('finetune.py', *others, '--save_model'),
+                   '^error: fine-tuned/.*run.json: was made with steps = 1, this run has 2; .*another --name')
+    assert 'already done' in run_script('finetune.py', *words).stdout
 
 
 def test_a_single_run_and_a_probe_are_alone_too(toy, checkpoint, tmp_path):
@@ -813,6 +826,16 @@ def test_a_head_that_transformers_lacks_is_refused_before_training(toy, tmp_path
     odd = run_script('finetune.py', *toy['IR'], f'--model={tmp_path}/normed', '--save_model',
                      '--query=Query: {text} ?')
     one_line_error(odd, "query 'Query: {text} \\?': with save_model it must end with a column")
+
+
+def test_a_folder_given_as_a_dot_has_its_name(tmp_path, monkeypatch):
+    """Before, its predictions were those of no model, in predictions/SC/, where no table looks."""
+    (tmp_path / 'bert/run/42').mkdir(parents=True)
+    cfg = finetune.Settings(kind='SC', dataset='d', source='x', model='.')
+    for inside, folder, name in ('bert', '.', 'bert'), ('bert/run', '42', 'run'), ('bert/run/42', '.', 'run'):
+        monkeypatch.chdir(tmp_path / inside)
+        assert runs.model_name(cfg, Path(folder), None) == name
+        assert origin.name_after('.', (('clm', 1),), 0.4) == f'{name}-clm'
 
 
 @pytest.mark.parametrize('more, parts', [
