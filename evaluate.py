@@ -29,8 +29,8 @@ from nanoencoder.durable import in_turn, locked, read_json, remove_temporaries, 
 from nanoencoder.intervals import contrast
 from nanoencoder.metrics import KINDS
 from nanoencoder.predictions import packed_runs, read_runs, read_tree, write_packed
-from nanoencoder.protocols import (PROTOCOLS, SPLITS, Cell, grouped, lr_text, make_cells, shared_means,
-                                   unit_of)
+from nanoencoder.protocols import (PROTOCOLS, SPLITS, Cell, caveats, grouped, lr_text, make_cells,
+                                   shared_means, unit_of)
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 USUAL = {'', 'fine-tuned', 'fp32'}     # kinds and weights that a table need not mention
@@ -155,6 +155,8 @@ def compare(cfg, first, second, problems):
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
               f'{high:+.1f}] {alone}{"no p value" if p is None else f"{sign}{p:.4f}"}   n = {n:,}, {a.seeds} '
               f'and {b.seeds} seeds')
+        for caveat in caveats((a, b)):
+            print(f'    mind: {caveat}')
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if any(result.unit == 'fine-tuning' for result in results):

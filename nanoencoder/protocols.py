@@ -60,6 +60,7 @@ class Cell:
     values: object = None   # (units, n) of `instance_values`
     data: tuple = ()        # by which two cells are known to be of the same instances
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
+    rates: tuple = ()       # learning rates that were tried
 
     @property
     def seedless(self):
@@ -177,7 +178,8 @@ def make_cell(runs, cfg):
     of, above, below, data = instances(chosen)
     draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(f'{runs[0].dataset} {cfg.split}')))
     cell = standard_cell(of, draws, instance_values(above, below), data, cfg)
-    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())))
+    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())),
+                   rates=tuple(sorted({run.lr for run in runs})))
 
 
 def instances(chosen):
@@ -218,6 +220,19 @@ def standard_cell(runs, draws, values, data, cfg):
                 values.astype(np.float32), data, unit)
     result = contrast([[(1, cell)]], cfg)
     return replace(cell, mean=result.mean, low=max(0.0, result.low), high=min(1.0, result.high))
+
+
+def caveats(cells):
+    """What, in words, a difference of two Cells may be of besides the models; baselines are not trained."""
+    runs = [cell.runs[0] for cell in cells]
+    if 'baseline' in (run.kind for run in runs):
+        return []
+    first, second = ((run.settings or {}) | {'kind': run.kind} for run in runs)
+    words = [f'{name} {first[name]} -> {second[name]}' for name in sorted(first.keys() & second.keys())
+             if name not in ('lr', 'seed') and first[name] != second[name]]
+    return words + [f'{run.model}: no learning rate beyond {lr_text(lr)}, its best, was tried'
+                    for run, cell in zip(runs, cells) if len(cell.rates) > 1
+                    for lr in sorted({run.lr for run in cell.runs} & {cell.rates[0], cell.rates[-1]})]
 
 
 def average(cells, cfg):

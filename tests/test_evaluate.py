@@ -1130,6 +1130,17 @@ def test_cells_of_other_data_or_settings_are_refused(predictions):
     assert result.returncode == 1 and 'good/SC/toy is left out: its runs differ in steps' in result.stderr
 
 
+def test_compare_says_what_else_differs(predictions):
+    """Until now 20 steps of fine-tuning were compared with 500, or a grid's lowest rate taken, in silence."""
+    for model, steps in (('poor', 20), ('good', 500)):
+        for path in (predictions / 'predictions' / model).rglob('run.json'):
+            about = {'settings': {'steps': steps, 'max_length': 507, 'seed': steps}}
+            path.write_text(json.dumps(json.loads(path.read_text()) | about))
+    shown = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions)).stdout
+    assert 'mind: steps 20 -> 500\n' in shown and 'max_length' not in shown and 'seed ' not in shown
+    assert 'mind: good: no learning rate beyond 1e-04, its best, was tried' in shown
+
+
 def write_log(folder, phases, lines, **config):
     folder.mkdir(parents=True)
     meta = {'fingerprint': 'f' * 64, 'unigram_loss': 6.5}
