@@ -27,7 +27,7 @@ NO_TARGET = -100
 class Objective(NamedTuple):
     """What a model learns: its attention, and how a row of tokens becomes inputs and targets."""
     causal: bool                # whether a token sees only what stands before it
-    masked: bool                # whether mask_ratio decides how much is predicted
+    masked: bool                # whether mask_ratio says how much is predicted; MDLM draws its own
     make: Callable              # (tokens, lengths, random, corpus, cfg) -> (inputs, targets[, weights])
     expected_targets: Callable  # cfg -> targets a position, on average, for --dry_run
 
@@ -45,8 +45,8 @@ def mlm(tokens, lengths, random, corpus, cfg):
     to_mask, to_random, _ = cfg.mask_replace
     if to_mask < 1:
         draw = random.random(len(tokens))
-        ordinary = corpus.ordinary_ids[(random.random(len(tokens)) * len(corpus.ordinary_ids)).astype(int)]
-        other = np.where(draw < to_mask + to_random, ordinary, tokens)
+        drawn = (random.random(len(tokens)) * len(corpus.ordinary_ids)).astype(int)
+        other = np.where(draw < to_mask + to_random, corpus.ordinary_ids[drawn], tokens)
         inputs = np.where((targets != NO_TARGET) & (draw >= to_mask), other, inputs)
     return inputs, targets
 
@@ -76,14 +76,14 @@ def mask(tokens, ratio, random, corpus):
 
 
 def next_tokens(tokens, lengths):
-    """At each position the token behind it in its segment; none at a segment's last."""
+    """At each position the token after it in its segment; no target at a segment's last."""
     targets = np.append(tokens[1:], NO_TARGET)
     targets[np.cumsum(lengths) - 1] = NO_TARGET
     return targets
 
 
 def followed(cfg):
-    """The share of positions that have another behind them in their segment."""
+    """The share of positions that have another after them in their segment."""
     return 1 - (2 if cfg.cut_rows else 1) / cfg.context
 
 
@@ -121,7 +121,7 @@ class Corpus:
         self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
 
     def open_shards(self, kind):
-        """(arrays, their ends in the stream)"""
+        """(arrays, their bounds in the stream: 0, then where each ends)"""
         arrays = [shards.open_shard(self.folder, shard, self.meta['vocab_size']) for shard in self.meta[kind]]
         return arrays, np.cumsum([0, *map(len, arrays)])
 
@@ -130,12 +130,12 @@ class Corpus:
 
     def stretch(self, split, k, context):
         """The int64 tokens of stretch k, which may lie in several shards. ValueError if they are damaged."""
-        arrays, ends = self.streams[split]
+        arrays, bounds = self.streams[split]
         start, stop = k * context, (k + 1) * context
-        first, last = np.searchsorted(ends, [start, stop - 1], side='right') - 1
-        parts = [arrays[s][max(0, start - ends[s]):stop - ends[s]] for s in range(first, last + 1)]
+        first, last = np.searchsorted(bounds, [start, stop - 1], side='right') - 1
+        parts = [arrays[s][max(0, start - bounds[s]):stop - bounds[s]] for s in range(first, last + 1)]
         tokens, size = np.concatenate(parts), self.meta['vocab_size']
-        if tokens[tokens.argmax()] >= size:  # a third of the time of max()
+        if tokens[tokens.argmax()] >= size:  # argmax takes a third of max's time
             shard = next(arrays[s].filename for s, part in enumerate(parts, first) if part.max() >= size)
             raise ValueError(f'{shard}: damaged: holds id {tokens.max()}, beyond the vocabulary of {size}')
         return tokens.astype(np.int64)
@@ -148,15 +148,15 @@ def permute(index, n, seed, epoch):
     again until they are below it (cycle walking).
     """
     keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
-    half = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))
-    low = (np.uint64(1) << half) - np.uint64(1)
+    bits = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))    # of each half of an index
+    low = (np.uint64(1) << bits) - np.uint64(1)
     out = np.array(index, np.uint64)
     outside = np.ones(out.shape, bool)
     while outside.any():
-        left, right = out[outside] >> half, out[outside] & low
+        left, right = out[outside] >> bits, out[outside] & low
         for key in keys:
             left, right = right, left ^ (mix(right + key) & low)
-        out[outside] = (left << half) | right
+        out[outside] = (left << bits) | right
         outside = out >= np.uint64(n)
     return out.astype(np.int64)
 
@@ -176,7 +176,7 @@ class Batch(NamedTuple):
     lengths: list    # of the segments, which do not see each other; sums to N
     targets: object  # (N,) int64, NO_TARGET where nothing is predicted
     at: object       # (T,) int64: the positions that have a target
-    weights: object  # (N,) float32 of the losses; those that are not 0 count in the mean
+    weights: object  # (N,) float32, factors of the losses; the mean divides by how many are not 0
 
 
 def make_batch(corpus, split, rows, key, kind, cfg):
@@ -195,7 +195,7 @@ def make_batch(corpus, split, rows, key, kind, cfg):
         digest = hashlib.blake2b(tokens.tobytes() + segments[0].to_bytes(8, 'little'), digest_size=6).digest()
         hashes.append(int.from_bytes(digest, 'little'))
         row = OBJECTIVES[kind].make(tokens, segments, random, corpus, cfg)
-        parts.append(row if len(row) == 3 else (*row, row[1] != NO_TARGET))
+        parts.append(row if len(row) == 3 else (*row, row[1] != NO_TARGET))    # else 1 at each target
         lengths += segments
     inputs, targets, weights = map(np.concatenate, zip(*parts))
     at = np.flatnonzero(targets != NO_TARGET)
@@ -224,7 +224,7 @@ def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
 
 
 def read_step(step, corpus, cfg, rank=0, world_size=1):
-    """(batches of micro_rows rows, losses in the mean, hash of the rows) of one process at a step.
+    """(batches of micro_rows rows, how many losses the mean is of, hash of the rows) of a process at a step.
 
     The sum of the processes' hashes modulo 2**48 identifies what the step read.
     """
@@ -237,7 +237,7 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
 
 
 def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
-    """Batches of the first val_rows stretches of the held-out stream, each stretch in one process once.
+    """Batches of the first val_rows stretches of the held-out stream, each once, in one process.
 
     All batches have one shape and all processes get equally many, as compiled code and FSDP want: where rows
     run out, stretch 0 stands in, without targets.

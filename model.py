@@ -24,7 +24,7 @@ VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # fr
 
 @dataclass(frozen=True)
 class Sizes:
-    """Hugging Face's names; the defaults are the paper's 610M (appendix A)."""
+    """Hugging Face's names; setting(default, least, most). The defaults are the paper's 610M (appendix A)."""
     vocab_size: int = setting(128_256, 1, 10 ** 9)       # the corpus's
     hidden_size: int = setting(1_152, 1, 10 ** 9)
     intermediate_size: int = setting(4_096, 1, 10 ** 9)  # of SwiGLU
@@ -62,7 +62,7 @@ class Sizes:
 class Segments(NamedTuple):
     """Where a flat sequence of tokens is cut."""
     lengths: list         # ints
-    ends: torch.Tensor    # (segments + 1,) int32 on the device: 0, then the cumulated lengths
+    ends: torch.Tensor    # (segments + 1,) int32 on the device: 0, then where each ends (cu_seqlens)
     longest: int
 
 
@@ -100,7 +100,7 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """What comes before and after attention has one shape every step, so torch.compile gets these two."""
+    """`before` and `after` attention shapes are the same every step: torch.compile gets these methods."""
     def __init__(self, sizes):
         super().__init__()
         self.input_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
@@ -149,7 +149,7 @@ class Model(nn.Module):
 
     def __init__(self, sizes):
         super().__init__()
-        self.sizes, self.loss_and_gradient = sizes, loss_and_gradient    # which compile_layers compiles
+        self.sizes, self.loss_and_gradient = sizes, loss_and_gradient    # compile_layers may compile it
         self.model = Transformer(sizes)
         self.lm_head = None
         if not sizes.tie_word_embeddings:
@@ -245,8 +245,8 @@ def attend_loop(q, k, v, segments, causal):
 def loss_and_gradient(logits, targets, weights, with_gradient):
     """(weighted sum of the cross-entropies of logits (T, V), its gradient in the logits' dtype or None).
 
-    One exponential, in the memory of the logits or, if they are in half precision, of one fp32 copy. Each
-    line is a pass over that memory; compiled, for CUDA, they become a few kernels without the copy.
+    One exponential, which overwrites the logits or, if they are in half precision, one fp32 copy. Each line
+    passes over that memory; compiled, for CUDA, they become a few kernels without the copy.
     """
     shifted = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shifted.sub_(shifted.amax(1, keepdim=True))
@@ -256,8 +256,8 @@ def loss_and_gradient(logits, targets, weights, with_gradient):
     loss = -(log_p * weights).sum()
     if not with_gradient:
         return loss, None
-    grad = shifted.div_(total / weights).to(logits.dtype)               # p, but p - 1 at the target
-    grad.scatter_(1, targets[:, None], (log_p.expm1() * weights).to(grad.dtype))
+    grad = shifted.div_(total / weights).to(logits.dtype)    # it holds exp by now: weight * p
+    grad.scatter_(1, targets[:, None], (log_p.expm1() * weights).to(grad.dtype))    # weight * (p - 1)
     return loss, grad
 
 
@@ -276,12 +276,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         precise = torch.promote_types(dtype, torch.float32)
         rows = 2048 if device == 'cuda' else 512
-        h, w = hidden.to(dtype), head.to(dtype)
+        x, w = hidden.to(dtype), head.to(dtype)
         loss, ctx.gradients = torch.zeros((), dtype=precise, device=hidden.device), None
         if with_gradient:
-            grad_hidden, grad_head = torch.empty_like(h), torch.zeros_like(head, dtype=precise)
-        for start in range(0, len(h), rows):
-            part, *of_targets = (tensor[start:start + rows] for tensor in (h, targets, weights))
+            grad_hidden, grad_head = torch.empty_like(x), torch.zeros_like(head, dtype=precise)
+        for start in range(0, len(x), rows):
+            part, *of_targets = (tensor[start:start + rows] for tensor in (x, targets, weights))
             part_loss, grad = loss_and_gradient(part @ w.T, *of_targets, with_gradient)
             loss += part_loss
             if with_gradient:
@@ -304,7 +304,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def initial_weight(name, shape, seed):
-    """A new parameter: N(0, 0.02) keyed by (seed, name), so equal in every layout; gains are 1, biases 0."""
+    """A new parameter: N(0, 0.02) keyed by (seed, name): the same however sharded; gains are 1, biases 0."""
     if len(shape) == 1:
         return torch.full(shape, float(name.endswith('.weight')))
     key = hashlib.blake2b(f'{seed} {name}'.encode(), digest_size=7).digest()

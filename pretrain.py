@@ -45,7 +45,7 @@ class Settings:
     rows_per_step: int = setting(1_152, 1)  # of all processes: 192 GPUs x 6 = 2,359,296 tokens (appendix A)
     mask_ratio: float = setting(0.4, 1e-9, 1)  # of MLM and MNTP; the paper's choice for 610M, from 0.2 to 0.5
     mask_replace: tuple = (1.0, 0.0, 0.0)  # masked tokens become mask, random, stay; BERT: 0.8, 0.1, 0.1
-    first_row: int = setting(0, 0, 2 ** 62 - 1)  # step 0's; the paper's CPT starts behind its parent
+    first_row: int = setting(0, 0, 2 ** 62 - 1)  # step 0's; the paper's CPT starts after its parent's
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer: AdamW, and warm-up, stable, decay (paper, section 2 and appendix A)
     lr: float = setting(5e-4, 0)    # at its peak
@@ -57,7 +57,7 @@ class Settings:
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)  # the gradient's norm
     # how it is computed, watched and saved
-    micro_rows: int = free(6, 0)    # rows a process computes at once, accumulation follows; 0: all it has
+    micro_rows: int = free(6, 0)    # rows a process computes at once, adding up gradients; 0: all it has
     log_every: int = free(10, 1)    # steps whose lines are written together
     val_every: int = free(1_000, 0)  # steps; 0: only at the end
     val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0: no validation
@@ -163,7 +163,7 @@ def initialise(model, origin, cfg):
 
 
 def schedule(step, cfg):
-    """What a branch and its parent must have done alike."""
+    """(objective, learning rate) of a step: in each that they share, a branch's equal its parent's."""
     return objective_at(step, cfg), lr_at(step, cfg)
 
 

@@ -98,7 +98,7 @@ class Saver:
             print(f'the last checkpoint was not written: {other}', file=sys.stderr)
 
     def failed(self, wait=False):
-        """Whether an error stopped the thread, which is rank 0's."""
+        """Whether an error stopped the thread, which writes on rank 0 alone; `wait` until it is done."""
         return bool(self.writing and (wait or self.writing.done()) and self.writing.exception())
 
     def check(self, count):
@@ -107,7 +107,7 @@ class Saver:
             sys.exit(1)  # rank 0 says why
         if count:
             writing, self.writing = self.writing, None
-            writing.result()
+            writing.result()    # raises it
 
     def wait(self):
         """Until nothing is being written. All processes call it."""
@@ -132,7 +132,7 @@ class Saver:
 
 
 def write(run, sizes, weights, remembered, state, corpus, cfg):
-    """Write <run>/<step>/ complete or not at all, then remove checkpoints too many."""
+    """Write <run>/<step>/ complete or not at all, then remove what `prune` does not keep."""
     step = state['step']
     ids = {role: corpus.meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
     with whole_folder(run / str(step)) as folder:

@@ -116,9 +116,9 @@ def rows_to_train(study, done, seed, names, tuned):
     lacking = {path.parent for job in tuned for path in job.needs if not path.exists()}
     wanted = {row.name for row in study.rows.values() if done.run(row.name, seed) in lacking
               or row.name in names and done.step(row.name, seed) < row.steps}
-    for row in reversed(study.rows.values()):    # branches stand behind their parents
-        begins = row.name in wanted and row.parent and not done.begun(row.name, seed)
-        if begins and not done.checkpoint(row.parent, seed, row.parent_step).exists() and (
+    for row in reversed(study.rows.values()):    # branches stand after their parents
+        is_new = row.name in wanted and row.parent and not done.begun(row.name, seed)
+        if is_new and not done.checkpoint(row.parent, seed, row.parent_step).exists() and (
                 row.begins == 'weights_from' or done.step(row.parent, seed) < row.parent_step):
             wanted.add(row.parent)
     return wanted
@@ -135,19 +135,19 @@ def corpus_meta(study):
 
 def pretraining(study, done, row, seed, wanted):
     """A branch whose parent's checkpoint is gone starts from scratch: the numbers are the same."""
-    begun, begins, needs = done.begun(row.name, seed), {'branch_from': '', 'weights_from': row.weights}, []
+    begun, origin, needs = done.begun(row.name, seed), {'branch_from': '', 'weights_from': row.weights}, []
     if row.parent:
         parent = done.checkpoint(row.parent, seed, row.parent_step)
-        comes = row.parent in wanted and done.begun(row.parent, seed) < row.parent_step
-        if row.begins == 'weights_from' or not begun and (parent.exists() or comes):
-            begins[row.begins] = parent
+        planned = row.parent in wanted and done.begun(row.parent, seed) < row.parent_step
+        if row.begins == 'weights_from' or not begun and (parent.exists() or planned):
+            origin[row.begins] = parent
             needs = [] if begun else [parent]
     options = {'name': f'{row.name}-s{seed}', 'row': row.name, 'seed': seed, 'out': study.out,
-               'save_at': study.save_at(row.name)} | begins
+               'save_at': study.save_at(row.name)} | origin
     if meta := corpus_meta(study):
         needs.append(meta)
         options = {'corpus': meta.parent} | options
-    steps = row.steps - (begun or (row.parent_step if begins['branch_from'] else 0))
+    steps = row.steps - (begun or (row.parent_step if origin['branch_from'] else 0))
     return Job(options['name'], 'pretraining', steps, ['pretrain.py', *with_options(row.words, **options)],
                needs, [done.checkpoint(row.name, seed)], row.name)
 
@@ -162,7 +162,7 @@ def without(words, *names):
 
 
 def finetunings(study, done, seed, names):
-    """A job for each model and line of tasks: the grid of what is missing."""
+    """A job for each model and line of tasks: the grid that holds what is missing; it skips what is done."""
     jobs, first = [], next(iter(study.rows))    # whose sizes `untrained` has
     seeds = tuple(10 * seed + k for k in range(study.finetuning_seeds))
     for line in study.finetunings:

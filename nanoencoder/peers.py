@@ -23,25 +23,25 @@ from nanoencoder.tokenizer import trimmed
 
 FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
          'added_tokens.json', INDEX)
-OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings
-PROBE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
-Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)     # config.json's content
+OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
+SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
+Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # config: all of config.json
 
 
 class Tokenizer:
-    """A tokenizer.json with what tasks use of our Tokenizer; transformers' own names its special tokens."""
+    """A tokenizer.json with what tasks use of our Tokenizer; transformers', `theirs`, names specials."""
 
-    def __init__(self, path, fast):
+    def __init__(self, path, theirs):
         from tokenizers import Tokenizer as Backend
         self.path, self.backend = path, Backend.from_file(str(path))
         self.backend.no_truncation()
         self.backend.no_padding()
         self.backend.encode_special_tokens = True   # nothing in a text is special: [MASK] is six characters
-        self.ids = {role: getattr(fast, name) for role, name in IDS.items()}  # None where it has no such
-        self.unknown = fast.unk_token_id
-        self.special = [i for i in fast.all_special_ids if i != self.unknown]
+        self.ids = {role: getattr(theirs, name) for role, name in IDS.items()}  # None where it has no such
+        self.unknown = theirs.unk_token_id
+        self.special = [i for i in theirs.all_special_ids if i != self.unknown]
         self.vocab_size = max(self.backend.get_vocab().values()) + 1
-        letter = self.backend.encode('a')
+        letter = self.backend.encode('a')           # [CLS] a [SEP]: the prefix and suffix of any text
         first = [*letter.special_tokens_mask, 0].index(0)
         last = first + letter.special_tokens_mask.count(0)
         self.prefix, self.suffix = tuple(letter.ids[:first]), tuple(letter.ids[last:])
@@ -50,7 +50,7 @@ class Tokenizer:
         return self.encode_with_offsets(text)[0]
 
     def encode_with_offsets(self, text):
-        """((n,) ids, (n, 2) the characters [first, last + 1) of each without the white space around them)."""
+        """((n,) ids, (n, 2) where each token's characters begin and end in `text`, white space trimmed)."""
         text = re.sub('[\ud800-\udfff]', '\ufffd', text)  # lone surrogates, which UTF-8 cannot hold
         encoding = self.backend.encode(text, add_special_tokens=False)
         ids = np.array(encoding.ids, np.int64)
@@ -113,7 +113,7 @@ def open_encoder(cfg):
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
-    Checkpoint(name, folder, None, 0, {}, {}).fetch()
+    Checkpoint(name, folder, sizes=None, context=0, ids={}, state={}).fetch()   # have the weights
     try:
         return open_peer(name, folder, config)
     except ValueError as error:
@@ -139,19 +139,19 @@ def open_peer(name, folder, config):
         model, info = transformers.AutoModel.from_pretrained(
             folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
             **options)
-        fast = transformers.AutoTokenizer.from_pretrained(folder, **options)
-        ids = fast(PROBE)['input_ids']
+        theirs = transformers.AutoTokenizer.from_pretrained(folder, **options)
+        ids = theirs(SAMPLE)['input_ids']
     except Exception as error:  # of whatever class a library raises for a file that it does not like
         raise ValueError(f'transformers cannot open it: {error!r}') from error
     if settings.is_encoder_decoder or model.main_input_name != 'input_ids':
         raise ValueError('is not an encoder of text alone')
     check_weights(model, info)
-    tokenizer = Tokenizer(folder / 'tokenizer.json', fast)
-    if ids != tokenizer.backend.encode(PROBE).ids:  # some classes build their own normalizer
-        raise ValueError(f'{type(fast).__name__} gives other ids than tokenizer.json, which the class '
+    tokenizer = Tokenizer(folder / 'tokenizer.json', theirs)
+    if ids != tokenizer.backend.encode(SAMPLE).ids:  # some classes build their own normalizer
+        raise ValueError(f'{type(theirs).__name__} gives other ids than tokenizer.json, which the class '
                          'PreTrainedTokenizerFast heeds: make it tokenizer_class in tokenizer_config.json')
-    transformer = called(model, config, tokenizer)
-    context = min(fast.model_max_length, context_limit(model), 10 ** 9)     # the first may be 10^30
+    transformer = as_encoder(model, config, tokenizer)
+    context = min(theirs.model_max_length, context_limit(model), 10 ** 9)     # the first may be 10^30
     if not context > len(tokenizer.prefix) + len(tokenizer.suffix):
         raise ValueError(f'has room for {context} tokens: see model_max_length in tokenizer_config.json and '
                          'max_position_embeddings in config.json')
@@ -171,10 +171,10 @@ def check_weights(model, info):
         raise ValueError(f'{bad} holds values that are not finite')
 
 
-def called(model, config, tokenizer):
+def as_encoder(model, config, tokenizer):
     """The Transformer of a model of transformers, called once. ValueError if it is no encoder of text."""
     try:
-        pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa counts positions by the first
+        pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa finds positions by the first
         pad = next(pad for pad in pads if pad is not None and pad >= 0)     # -1 is none
         transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
         check_states(transformer, tokenizer)
@@ -187,7 +187,7 @@ def called(model, config, tokenizer):
 
 @torch.no_grad()
 def check_states(transformer, tokenizer):
-    """ValueError unless a token's state heeds the tokens behind it, and no padding."""
+    """ValueError unless a token's state depends on the tokens after it, and not on padding."""
     size = transformer.inner.get_input_embeddings().num_embeddings
     if tokenizer.vocab_size > size:
         raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for {size}')
