@@ -373,9 +373,9 @@ def read_weights(folder, shapes, new_ids=()):
 
 
 def with_rows(weight, num_rows, new_ids):
-    """(num_rows, d): new rows, of `new_ids` and behind the last, are the mean of those before the first new.
+    """(num_rows, d): new rows, of `new_ids` and after the last, are the mean of those before the first new.
 
-    A new id may have a row: some decoders have rows behind their last token that nothing was trained on.
+    A new id may have a row: some decoders have rows after their last token that nothing was trained on.
     """
     grown = weight.new_empty(num_rows, weight.shape[1])
     grown[:len(weight)] = weight

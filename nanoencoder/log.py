@@ -81,7 +81,7 @@ class Log:
     def open(self, logged_from):
         """The file, without lines beyond the checkpoint that this start continues, and a half-written one.
 
-        Each step has its line, but for those up to logged_from: a branch begins behind them, and earlier
+        Each step has its line, but for those up to logged_from: a branch begins after them, and earlier
         commits wrote one line for a block of steps. No kill loses a line, for it is on the disk before its
         checkpoint. Where one is gone, a branch goes on with the same numbers, and no table has a hole.
         """
@@ -90,7 +90,7 @@ class Log:
         lines, last = [], 0
         try:
             for k, text in enumerate(texts, 1):
-                if last >= self.first:  # what is behind goes, whatever it is
+                if last >= self.first:  # what comes after it goes, whatever it is
                     break
                 lines.append(read_line(text, f'{path}:{k}'))
                 last = lines[-1]['step']

@@ -20,7 +20,7 @@ from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, r
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
-SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, behind the branch
+SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
 class Origin(NamedTuple):

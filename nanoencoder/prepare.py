@@ -47,7 +47,7 @@ class Settings:
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
     cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines
     shard_tokens: int = setting(250_000_000, 1)  # a shard ends with the first chunk of documents beyond this
-    max_tokens: int = setting(0, 0)  # stop behind this many, shared over the parts; 0: all there are
+    max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
     out: str = setting('corpora/docs', fixes='nothing')  # the folder to write
 
@@ -67,7 +67,7 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 
 def source(cfg, part=0, parts=1, position=None):
     """Chunks of one part of the input, from a position on: [(text, whether it is held out)], the position
-    behind it, and the share of the input that is read by then (0.0 if unknown)."""
+    after it, and the share of the input that is read by then (0.0 if unknown)."""
     if cfg.source != 'docs' and not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'hub':

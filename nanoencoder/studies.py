@@ -50,7 +50,7 @@ class Finetuning(NamedTuple):
     kind: str
     datasets: list   # that it is scored on, its own first
     lrs: tuple
-    variant: str     # '+name' behind the names of its models
+    variant: str     # '+name' after the names of its models
 
 
 class Contrast(NamedTuple):
@@ -152,7 +152,7 @@ def read_lines(text, table, read_line, *more):
 
 
 def read_arguments(table, words, types):
-    """{setting: value} of a config and the options behind it, as their script will read them."""
+    """{setting: value} of a config and the options after it, as their script will read them."""
     words, given = list(words), {}
     if words and not words[0].startswith('-'):
         given = read(words.pop(0))
@@ -191,7 +191,7 @@ def read_row(line, rows):
         above = rows[parent]
         step = int(match[2] or 0) or above.steps
         if step > above.steps or shared and step >= len(phases):
-            raise ValueError(f'{begins} {parent}/{step} is behind the end of {parent} or {name}')
+            raise ValueError(f'{begins} {parent}/{step} is beyond the end of {parent} or {name}')
         if shared and above.phases[:step] != phases[:step]:
             raise ValueError(f'{begins} {parent}/{step}: {name} has another objective before that step')
     elif begins == 'branch_from':

@@ -23,7 +23,7 @@ from nanoencoder.durable import read_json, write_json
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 BYTELEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# the same behind a pre-tokenizer that makes each digit a piece: a space before a digit stands alone
+# the same after a pre-tokenizer that makes each digit a piece: a space before a digit stands alone
 DIGITS_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 # what tiktoken's regular expressions and Oniguruma, Hugging Face's, are known to read alike
 COMMON_SYNTAX = re.compile(
@@ -113,7 +113,7 @@ class Tokenizer:
         """(ids (n,), offsets (n, 2) int64): what encode gives, and the characters of `text` of each token.
 
         Characters [first, last + 1), without the white space around them. A token that is white space alone
-        has none: first == last, behind it.
+        has none: first == last, after it.
         """
         text = re.sub('[\ud800-\udfff]', '\ufffd', text)  # which UTF-8 cannot hold
         tokens, normal = self.encode(text), self.normalize(text)
@@ -262,7 +262,7 @@ def to_json(tokenizer, append_eos):
     end, pair = {'SpecialToken': {'id': eos, 'type_id': 0}}, {'Sequence': {'id': 'B', 'type_id': 0}}
     ending = {'type': 'TemplateProcessing', 'single': [text, end], 'pair': [text, pair, end],
               'special_tokens': {eos: {'id': eos, 'ids': [tokenizer.ids['eos']], 'tokens': [eos]}}}
-    # behind the merges, ByteLevel changes offsets alone: they leave out the space that a token begins with
+    # after the merges, ByteLevel changes offsets alone: they leave out the space that a token begins with
     processors = {'type': 'Sequence', 'processors': [byte_level, *([ending] if append_eos else [])]}
     # specials stand in `vocab` too: ids given by `added_tokens` alone are not heeded but counted from its end
     vocabulary = {text: ranks[token] for token, text in written.items()} | specials
@@ -340,7 +340,7 @@ def special_tokens(added, vocabulary):
 
 
 def split_pattern(pre_tokenizer):
-    """The regular expression of a pre-tokenizer: ByteLevel alone, behind Digits, or behind Split."""
+    """The regular expression of a pre-tokenizer: ByteLevel alone, after Digits, or after Split."""
     steps = (pre_tokenizer or {}).get('pretokenizers', [pre_tokenizer or {}])
     defaults = {'ByteLevel': {'add_prefix_space': True, 'use_regex': True},
                 'Digits': {'individual_digits': False}}

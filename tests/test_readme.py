@@ -65,7 +65,7 @@ def words_of(command):
 def span(monkeypatch):
     """The objective of docs/hacking.md, where that page says to put it."""
     monkeypatch.setitem(data.OBJECTIVES, 'span', None)  # so that the table is afterwards what it was
-    exec(blocks(HACKING)['data.py, behind OBJECTIVES'], dict(vars(data)))
+    exec(blocks(HACKING)['data.py, below OBJECTIVES'], dict(vars(data)))
     return data.OBJECTIVES['span']
 
 
@@ -230,7 +230,7 @@ def test_the_recipes_have_as_many_lines_as_the_table_says():
 
 def test_the_shortest_objective(monkeypatch, settings):
     monkeypatch.setitem(data.OBJECTIVES, 'skip', None)
-    exec(blocks(HACKING)['the shortest objective: data.py, behind OBJECTIVES'], dict(vars(data)))
+    exec(blocks(HACKING)['the shortest objective: data.py, below OBJECTIVES'], dict(vars(data)))
     skip, cfg = data.OBJECTIVES['skip'], settings(phases=(('skip', 9),))
     tokens, none = np.array([5, 6, 7, 8, 1, 2, 3]), data.NO_TARGET
     inputs, targets = skip.make(tokens, [4, 3], None, None, cfg)

@@ -176,7 +176,7 @@ def test_the_graph_by_hand(place):
 
 @pytest.mark.parametrize('old, new, line, words', [
     ('clm/3', 'clmm/3', 2, "branch_from: no row 'clmm' above this one; the nearest is 'clm'"),
-    ('clm/3', 'clm/13', 2, 'branch_from clm/13 is behind the end of clm or clm-mlm'),
+    ('clm/3', 'clm/13', 2, 'branch_from clm/13 is beyond the end of clm or clm-mlm'),
     ('clm/3', 'a/b/3', 2, "branch_from names a row and a step, as clm/450, not 'a/b/3'"),
     ('"clm", 12)\'', '"clm", 12)\' --branch_from=clm-mlm/2', 2,
      "branch_from: no row 'clm-mlm' above this one"),

@@ -122,7 +122,7 @@ def answers_in(row, column, context, where):
             answers = list(zip(texts, starts))
         case [*values] if all(isinstance(value, dict) and {'text', 'start'} <= {*value} for value in values):
             answers = [(value['text'], value['start']) for value in values]
-            for value in values:  # `end` is the last character's index, as ReCoRD's, or the one behind it
+            for value in values:  # `end` is the last character's index, as ReCoRD's, or the one after it
                 if value.get('end', last := value['start'] + len(value['text'])) not in (last - 1, last):
                     raise ValueError(f'{where}: the end of {value!s:.80} is not that of its text')
         case _:

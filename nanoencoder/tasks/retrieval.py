@@ -102,7 +102,7 @@ class Retrieval(Kind):
         for name, template in prompts.items():
             if not re.fullmatch(r'[^{}]*(\{\w+\}[^{}]*)*\{\w+\}', template):
                 raise ValueError(f'{name} {template!r}: with save_model it must end with a column, for '
-                                 'sentence-transformers puts a prompt before a text and nothing behind it')
+                                 'sentence-transformers puts a prompt before a text and nothing after it')
         return Export('Model', 'sentence-similarity', "SentenceTransformer('<this folder>')",
                       f'{self.task.query!r} and {self.task.document!r}',
                       prompts=tuple((name, template.split('{')[0]) for name, template in prompts.items()))

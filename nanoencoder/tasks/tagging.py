@@ -87,7 +87,7 @@ def words_of_tokens(words, tokenizer):
     owner = np.array([-1 if character in string.whitespace else w
                       for w, word in enumerate(words) for character in word + ' '])
     first, last = offsets.T
-    # a no-break space or the like is its word's: of a token that is white space alone, the first behind the
+    # a no-break space or the like is its word's: of a token that is white space alone, the first after the
     # token before, or the character that the two share
     blank = [k for k, character in enumerate(' '.join(words)) if character.isspace() and owner[k] >= 0]
     blank = np.array([*blank, len(owner) - 1])
