@@ -230,9 +230,10 @@ def caveats(cells):
     first, second = ((run.settings or {}) | {'kind': run.kind} for run in runs)
     words = [f'{name} {first[name]} -> {second[name]}' for name in sorted(first.keys() & second.keys())
              if name not in ('lr', 'seed') and first[name] != second[name]]
-    return words + [f'{run.model}: no learning rate beyond {lr_text(lr)}, its best, was tried'
+    return words + [f'{run.model}: its best learning rate, {lr_text(cell.rates[k])}, is the {edge} tried'
                     for run, cell in zip(runs, cells) if len(cell.rates) > 1
-                    for lr in sorted({run.lr for run in cell.runs} & {cell.rates[0], cell.rates[-1]})]
+                    for k, edge in ((0, 'lowest'), (-1, 'highest'))
+                    if cell.rates[k] in {own.lr for own in cell.runs}]
 
 
 def average(cells, cfg):
