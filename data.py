@@ -27,7 +27,7 @@ NO_TARGET = -100
 class Objective(NamedTuple):
     """What a model learns: its attention, and how a row of tokens becomes inputs and targets."""
     causal: bool                # whether a token sees only what stands before it
-    masked: bool                # whether mask_ratio says how much is predicted; MDLM draws its own
+    uses_ratio: bool            # whether mask_ratio says how much is predicted; MDLM draws its own
     make: Callable              # (tokens, lengths, random, corpus, cfg) -> (inputs, targets[, weights])
     expected_targets: Callable  # cfg -> targets a position, on average, for --dry_run
 
@@ -88,11 +88,11 @@ def followed(cfg):
 
 
 OBJECTIVES = {  # a new one is a function above and an entry here: docs/hacking.md
-    'clm': Objective(causal=True, masked=False, make=clm, expected_targets=followed),
-    'mlm': Objective(causal=False, masked=True, make=mlm, expected_targets=lambda cfg: cfg.mask_ratio),
-    'mntp': Objective(causal=False, masked=True, make=mntp,
+    'clm': Objective(causal=True, uses_ratio=False, make=clm, expected_targets=followed),
+    'mlm': Objective(causal=False, uses_ratio=True, make=mlm, expected_targets=lambda cfg: cfg.mask_ratio),
+    'mntp': Objective(causal=False, uses_ratio=True, make=mntp,
                       expected_targets=lambda cfg: cfg.mask_ratio * followed(cfg)),
-    'mdlm': Objective(causal=False, masked=False, make=mdlm,
+    'mdlm': Objective(causal=False, uses_ratio=False, make=mdlm,
                       expected_targets=lambda cfg: (1 + LEAST_RATIO) / 2),
 }
 

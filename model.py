@@ -100,7 +100,7 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """`before` and `after` attention shapes are the same every step: torch.compile gets these methods."""
+    """Around attention all shapes are the same every step: torch.compile gets `before` and `after`."""
     def __init__(self, sizes):
         super().__init__()
         self.input_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)

@@ -152,9 +152,9 @@ def write_card(folder, parameters, state, corpus, cfg):
     done, data, last = state['step'], corpus.meta['settings'], objective_at(state['step'] - 1, cfg)
     kinds = [kind for kind, _ in cfg.phases]
     pipeline, use = 'feature-extraction', "AutoModel.from_pretrained('<this folder>')"
-    if last in ('mlm', 'mdlm'):
+    if last != 'mntp' and not OBJECTIVES[last].causal:
         pipeline, use = 'fill-mask', "pipeline('fill-mask', '<this folder>')"
-    masked = any(OBJECTIVES[kind].masked for kind in kinds)
+    masked = any(OBJECTIVES[kind].uses_ratio for kind in kinds)
     share = f'; {cfg.mask_ratio:.0%} of the tokens masked' if masked else ''
     path = data['path'].rstrip('/').split('/')[-1] if data['source'] == 'folder' else data['path']
     note = MNTP_NOTE if last == 'mntp' else ''

@@ -227,7 +227,7 @@ class Evidence:
 
     def masked(self, arm):
         """Whether an arm ends with masks: the MLM loss of others says nothing."""
-        return OBJECTIVES[self.objective(self.study.arms[arm][-1])].masked
+        return not OBJECTIVES[self.objective(self.study.arms[arm][-1])].causal
 
     def validations(self, model):
         """{seed: lines} of a row, or up to a checkpoint of it, if it has come that far.

@@ -55,7 +55,7 @@ def place(name, about):
     total, kinds = repeat * sum(steps for _, steps in phases), [kind for kind, _ in phases]
 
     def words(kinds, ratio=ratio):
-        names = (kind.upper() + ratio * OBJECTIVES[kind].masked for kind in kinds)
+        names = (kind.upper() + ratio * OBJECTIVES[kind].uses_ratio for kind in kinds)
         return ' then '.join(names) if repeat == 1 else f'{" and ".join(names)} in turn'
     if name == 'cpt':
         return f'{about["continues"]}, then {phases[-1][0].upper()}', step
@@ -65,7 +65,7 @@ def place(name, about):
         causal = repeat * sum(steps for kind, steps in phases if OBJECTIVES[kind].causal)
         others = dict.fromkeys(kind for kind in kinds if not OBJECTIVES[kind].causal)
         return f'{family} {step:,} steps, {words(others or ["mlm"])}', 100 * causal / step
-    if name == 'ratio' and step == total and OBJECTIVES[kinds[-1]].masked:
+    if name == 'ratio' and step == total and OBJECTIVES[kinds[-1]].uses_ratio:
         return f'{family} {words(kinds, "")}, {step:,} steps', 100 * about['mask_ratio']
 
 

@@ -166,7 +166,7 @@ def check_branch(folder, state, cfg, ours, schedule):
         if did != would:
             raise ValueError(f'branch_from {folder}: step {s} was {did}, and would have been {would} in this '
                              'run; branch before they differ (and before the decay)')
-    masked = any(OBJECTIVES[schedule(s, cfg)[0]].masked for s in range(step))
+    masked = any(OBJECTIVES[schedule(s, cfg)[0]].uses_ratio for s in range(step))
     free = (*SCHEDULED, *(() if masked else ('mask_ratio', 'mask_replace')))
     refuse_differences(f'branch_from {folder}', theirs, ours, [name for name in ours if name not in free],
                        'a branch goes on with the same numbers')
@@ -238,4 +238,4 @@ def name_after(weights, phases, mask_ratio):
     names = sorted(OBJECTIVES, key=len, reverse=True)  # the longest first: one name may hold another
     kinds = re.findall('|'.join(names), str(phases))
     ratio = f'{100 * mask_ratio:.0f}'
-    return '-'.join([base, *(kind + ratio * OBJECTIVES[kind].masked for kind in kinds)])
+    return '-'.join([base, *(kind + ratio * OBJECTIVES[kind].uses_ratio for kind in kinds)])

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -265,6 +266,7 @@ def test_span_masking_trains_resumes_and_is_counted(settings, capsys):
     assert [line['phase'] for line in lines] == ['clm'] * 4 + ['span'] * 8
     assert {'val_clm_loss', 'val_mlm_loss', 'val_span_loss'} <= lines[-1].keys()
     assert lines[-1]['val_span_loss'] < lines[5]['val_span_loss']
+    assert 'pipeline_tag: "fill-mask"' in Path(cfg.out, cfg.name, '12/README.md').read_text()
     shutil.rmtree(f'{cfg.out}/{cfg.name}/12')
     pretrain.train(cfg)
     assert log_lines(f'{cfg.out}/{cfg.name}') == lines

@@ -137,6 +137,12 @@ def test_losses_of_one_objective_alone(tmp_path):
         'a': {0: [{'step': 5, 'val_mdlm_loss': 2.5}, {'step': 9}]}}
 
 
+@pytest.mark.parametrize('kind, counts', [('clm', False), ('mlm', True), ('mdlm', True)])
+def test_mlm_loss_is_compared_of_arms_that_end_with_masks(kind, counts):
+    study = SimpleNamespace(study=SimpleNamespace(arms={'arm': ['row']}), objective=lambda row: kind)
+    assert evidence.Evidence.masked(study, 'arm') == counts
+
+
 @pytest.mark.parametrize('slope, half, expected', [     # the difference at x is 2 + slope (x - 1), x = 0 .. 4
     (-1, 0.5, (1, 2.5, 3, 3.5, -1)), (-1, 1.5, (1, 1.5, 3, None, 0)), (-1, 9, (0, None, 3, None, 0)),
     (1, 0.5, (1, None, None, None, 1)), (1, 1.5, (0, None, None, 0.5, 1)), (1, 0, (1, None, None, None, 1))])
