@@ -260,6 +260,7 @@ def run_main(main):
         main()
     except BrokenPipeError:  # the reader, `| head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # as a shell says of a program that SIGPIPE ended: a pretraining is not done
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         sys.exit(130)

@@ -150,6 +150,14 @@ def test_a_long_message_keeps_the_file_and_the_advice(capsys):
     assert line.startswith('error: a.json: damaged') and line.endswith('; remove it\n') and len(line) == 401
 
 
+def test_a_console_that_is_closed_is_not_a_good_end():
+    """As of a pretraining in a pipe; before, it stopped in mid-run with exit code 0, and said nothing."""
+    closed = 'import os\nreader, writer = os.pipe()\nos.dup2(writer, 1)\nos.close(reader)\nos.close(writer)\n'
+    work = 'from nanoencoder.settings import run_main\nrun_main(lambda: print("x" * 10 ** 6, flush=True))'
+    result = run_process('-c', closed + work)
+    assert result.returncode == 141 and not result.stderr
+
+
 @pytest.mark.parametrize('error', [KeyError, TypeError])
 def test_a_mistake_of_ours_stays_a_traceback(error):
     """Before, a KeyError was told as damage of a file whose path some function held."""
