@@ -219,8 +219,8 @@ network     {sent['ddp']:.1f} GB a step (ddp) or {sent['fsdp']:.1f} (fsdp) in fp
 def print_storage(cfg, world_size, weights):
     memory, last, checkpoint = memory_gib(cfg, world_size, weights), cfg.total_steps, 12 * weights / 1e9
     total = memory[cfg.parallel] + memory['activations'] + memory['loss']
-    number = len({last, *(step for step in cfg.save_at if step < last)})
-    number += min(cfg.keep, last // (cfg.save_every or last))
+    kept, every = {step for step in cfg.save_at if step < last}, cfg.save_every or last
+    number = len(kept) + 1 + min(cfg.keep, (last - 1) // every - sum(step % every == 0 for step in kept))
     print(f"""\
 memory      of a GPU, about, for weights, gradients, AdamW {memory['ddp']:.1f} GiB (ddp) \
 or {memory['fsdp']:.1f} (fsdp)

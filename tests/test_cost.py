@@ -68,6 +68,15 @@ def test_memory():
     assert memory == pytest.approx({name: value / 2 ** 30 for name, value in by_hand.items()})
 
 
+@pytest.mark.parametrize('steps, every, keep, save_at, number', [
+    (42_000, 1_000, 2, (), 3), (42_000, 0, 2, (), 1), (1_000, 1_000, 2, (), 1), (40, 10, 9, (10, 25, 40), 5)])
+def test_the_number_of_checkpoints_at_the_end(capsys, steps, every, keep, save_at, number):
+    """Before, --save_every=0 counted two, and what is of two kinds counted twice."""
+    cost.dry_run(replace(CFG, phases=(('clm', steps),), warmup_steps=0, decay_steps=0, save_every=every,
+                         keep=keep, save_at=save_at), 8)
+    assert f'a checkpoint, {number} at the end' in capsys.readouterr().out
+
+
 def test_network():
     """2.64 GB of gradients by ring on 8 GPUs. On 192, 6 rows each take 120.8 ms of arithmetic.
 
