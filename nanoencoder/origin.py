@@ -20,6 +20,7 @@ from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, r
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
+FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may have other names on another node
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
@@ -58,7 +59,8 @@ def open_corpus(cfg):
 def find_origin(cfg, corpus, world, schedule):
     """The Origin of a run, after what it says has been compared with the settings.
 
-    Rank 0 decides which checkpoint is continued; ValueError if the processes would not compute one run.
+    Rank 0 decides which checkpoint is continued; ValueError if the processes would not compute one run, or
+    would not watch it alike: then their exchanges may not meet.
 
     schedule  (step, cfg) -> (objective, learning rate), by which a branch is compared with its parent
     """
@@ -66,7 +68,8 @@ def find_origin(cfg, corpus, world, schedule):
     branch = cfg.branch_from and not own
     parent = await_folder(world.of_first(lambda: newest_checkpoint(cfg.branch_from) if branch else None))
     origin = compare_origin(cfg, corpus, world, schedule, own, parent)
-    parts = origin.folder and origin.folder.name, origin.state, fixed(cfg, corpus, world)
+    alike = {name: value for name, value in flat(cfg).items() if name not in FOLDERS}
+    parts = origin.folder and origin.folder.name, origin.state, fixed(cfg, corpus, world), alike
     seen = zlib.crc32(json.dumps(parts).encode())
     if world.sum([seen])[0] != seen * world.size:
         raise ValueError(f'{cfg.out}: the processes differ in their checkpoint, here {origin.folder}, or in '

@@ -45,7 +45,7 @@ class World:
 
     def mesh(self):
         """Of FSDP: sharded over the GPUs of a node, replicated over nodes (HSDP)."""
-        if self.sum([self.local])[0] != self.size * self.local:
+        if self.sum([self.local])[0] != self.size * self.local or self.size % self.local:
             raise ValueError(f'fsdp needs as many processes on every node; here they are {self.local}')
         if 1 < self.local < self.size:
             return dist.init_device_mesh(self.device.type, (self.size // self.local, self.local),
@@ -89,6 +89,12 @@ def processes(device='auto', dtype='auto'):
         dist.init_process_group(backend, timeout=timedelta(minutes=10))  # of both; else 30
     try:
         yield World(rank, size, device, dtype, int(os.environ.get('LOCAL_WORLD_SIZE', size)))
+    except RuntimeError as error:
+        if 'gloo' not in str(error):
+            raise
+        why = str(error).split('] ', 1)[-1].split('. ')[0]  # between the name of gloo's file and its advice
+        raise ConnectionError(f'rank {rank} lost another process, which was killed or says why: '
+                              f'{why}') from None
     finally:
         if size > 1:
             if rank == 0:  # torchrun sends it once a process has failed; this one has still to say why

@@ -564,6 +564,7 @@ def test_an_error_of_one_process_ends_all(copied):
         began = time.monotonic()
         result = torchrun(2, 'pretrain.py', *arguments(cfg))
         assert result.returncode and part in result.stderr and time.monotonic() - began < 60
+        assert 'pretrain.py", line' not in result.stderr  # nor a traceback of the others
         (run / '.lock').touch()
         held = open(run / '.lock')
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -980,12 +981,30 @@ def test_processes_that_would_compute_different_runs_are_refused(settings):
         world = Rank(rank, rank + 1, torch.device('cpu'), cfg.dtype)
         return origin.find_origin(cfg, data.Corpus(cfg.corpus), world, pretrain.schedule)
     begin(0)
-    begin(1, micro_rows=1)  # changes no number
-    for change in dict(lr=1e-3), dict(rope_theta=5e4), dict(dtype='bf16'):
+    begin(1, out='elsewhere')  # a folder may have another name there
+    watched = dict(val_rows=1), dict(save_every=3), dict(parallel='fsdp')  # before, exchanges that never met
+    for change in dict(lr=1e-3), dict(rope_theta=5e4), dict(dtype='bf16'), *watched:
         told.clear()
         begin(0)
         with pytest.raises(ValueError, match='the processes differ in their checkpoint, here None, or in'):
             begin(1, **change)
+
+
+@pytest.mark.parametrize('message, error, words', [
+    ('[/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:7. This is typically', ConnectionError,
+     'rank 0 lost another process, which was killed or says why: Connection closed by peer .127.0.0.1.:7$'),
+    ('a mistake of ours', RuntimeError, 'ours')])
+def test_a_process_that_loses_another_says_so_in_a_line(message, error, words):
+    """Before, each had a traceback of gloo, which hid the line of the one that knew why."""
+    with pytest.raises(error, match=words), processes('cpu'):
+        raise RuntimeError(message)
+
+
+def test_processes_of_a_node_that_do_not_divide_all_are_refused():
+    """Before, an IndexError of torch."""
+    world = type('Three', (World,), {'sum': lambda self, integers: [6]})(0, 3, torch.device('cpu'), 'fp32', 2)
+    with pytest.raises(ValueError, match='as many processes on every node; here they are 2'):
+        world.mesh()
 
 
 def test_rows_that_do_not_divide_are_refused(settings):
