@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -85,7 +85,7 @@ class Saver:
     """
 
     def __init__(self, world):
-        self.world, self.thread, self.writing = world, ThreadPoolExecutor(1), None
+        self.world, self.thread, self.writing = world, futures.ThreadPoolExecutor(1), None
 
     def __enter__(self):
         return self
@@ -97,9 +97,9 @@ class Saver:
         elif self.writing and (other := self.writing.exception()):
             print(f'the last checkpoint was not written: {other}', file=sys.stderr)
 
-    def failed(self, wait=False):
-        """Whether an error stopped the thread, which writes on rank 0 alone; `wait` until it is done."""
-        return bool(self.writing and (wait or self.writing.done()) and self.writing.exception())
+    def failed(self):
+        """Whether an error stopped the thread, which writes on rank 0 alone."""
+        return bool(self.writing and self.writing.done() and self.writing.exception())
 
     def check(self, count):
         """Where `failed`, summed over processes, is not 0, end them all: rank 0 with the thread's error."""
@@ -109,9 +109,17 @@ class Saver:
             writing, self.writing = self.writing, None
             writing.result()    # raises it
 
-    def wait(self):
-        """Until nothing is being written. All processes call it."""
-        self.check(self.world.sum([self.failed(wait=True)])[0])
+    def wait(self, seconds=60):
+        """Until nothing is being written. All processes call it.
+
+        They hear of rank 0 each minute: it may write for longer than the ten that an exchange may last.
+        """
+        late = True
+        while late:
+            if self.writing:
+                futures.wait([self.writing], seconds)
+            late, failed = self.world.sum([bool(self.writing and not self.writing.done()), self.failed()])
+        self.check(failed)
 
     def save(self, run, model, optimizer, state, corpus, cfg):
         """Copy weights and moments to rank 0's CPU; its thread writes <run>/<step>/. All processes call it.

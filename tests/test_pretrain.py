@@ -301,6 +301,30 @@ def test_what_stops_the_writer_of_checkpoints_stops_the_run(settings, monkeypatc
         pretrain.train(replace(cfg, name='again'))
 
 
+def test_a_long_save_is_waited_for_in_turns():
+    """An exchange ends after ten minutes; before, one had to last as long as the save."""
+    told = []
+    world = type('Alone', (World,), {'sum': lambda self, integers: told.append(integers) or integers})
+    with checkpoint.Saver(world(0, 1, torch.device('cpu'), 'fp32')) as saver:
+        saver.writing = saver.thread.submit(time.sleep, 0.5)
+        saver.wait(0.1)
+        assert len(told) > 2 and [late for late, _ in told] == [True] * (len(told) - 1) + [False]
+
+
+def test_a_run_whose_folder_is_removed_stops(settings, monkeypatch):
+    """Before, it went on to exit code 0, its log in no folder and its checkpoints beside none."""
+    cfg, train_step = settings(save_every=0), pretrain.train_step
+
+    def removes(model, optimizer, batches, count, step, *others):
+        if step == 5:
+            shutil.rmtree(run_of(cfg))
+        return train_step(model, optimizer, batches, count, step, *others)
+    monkeypatch.setattr(pretrain, 'train_step', removes)
+    with pytest.raises(FileNotFoundError, match='removed while the run wrote it; .* none.*log.jsonl'):
+        pretrain.train(cfg)
+    assert not run_of(cfg).exists()
+
+
 def test_a_full_disk_and_then_no_number_are_both_told(settings, monkeypatch, capsys):
     def fails(*_):
         time.sleep(0.3)
