@@ -168,7 +168,8 @@ def main():
     os.chdir(ROOT)
     steps, path = plan(cfg), Path(cfg.out, 'steps.json')
     try:
-        failed = do_all(steps, path, dataclasses.asdict(cfg) | {'sizes': list(cfg.sizes)}, go_on=True)
+        begun = dataclasses.asdict(cfg) | {'sizes': list(cfg.sizes), 'device': pick_device()[0].type}
+        failed = do_all(steps, path, begun, go_on=True)  # what a CPU did is not taken for a GPU's
     finally:
         report(path, steps)
     if failed:
