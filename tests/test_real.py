@@ -1,9 +1,11 @@
 """`make real` as far as it goes without its packages: what it says, and that done steps stay done."""
+import contextlib
 import os
 import time
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import gpu
 import real
@@ -157,3 +159,14 @@ def test_a_step_that_hangs_is_ended_and_the_others_go_on(tmp_path, monkeypatch):
 def test_a_fault_of_a_kernel_ends_a_process_of_its_own():
     steps = gpu.plan(gpu.Settings())
     assert steps['attention'].work == ['tests/gpu.py', '--attention']
+
+
+def test_what_a_cpu_did_is_not_taken_for_done_on_a_gpu(tmp_path, monkeypatch):
+    """Before, the tests that were skipped without one were done for good."""
+    monkeypatch.setattr('sys.argv', ['gpu.py', f'--out={tmp_path}'])
+    monkeypatch.setattr(gpu, 'plan', lambda cfg: {'tests': Step(lambda: ['all skipped'], 1)})
+    refused = pytest.raises(ValueError, match='take another --out')
+    for kind, said in ('cpu', contextlib.nullcontext()), ('cuda', refused):
+        monkeypatch.setattr(gpu, 'pick_device', lambda kind=kind: (torch.device(kind), 'fp32'))
+        with said:
+            gpu.main()
