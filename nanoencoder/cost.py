@@ -192,16 +192,18 @@ corpus      {cfg.corpus}: {state}
 
 
 def print_computing(cfg, world_size, weights):
-    flops, rows = flops_until(cfg, cfg.total_steps), cfg.rows_per_step
+    branch, rows = Path(cfg.branch_from).name, cfg.rows_per_step
+    begun = min(int(branch), cfg.total_steps - 1) if branch.isdigit() else 0
+    flops = flops_until(cfg, cfg.total_steps) - flops_until(cfg, begun)
     hours = flops / (PEAK * UTILISATION) / 3600
     kinds = dict.fromkeys(kind for kind, _ in cfg.phases)
     per_token = ', '.join(f'{flops_per_token(cfg, kind):.3g} of {kind}' for kind in kinds)
-    shares = {gpus: efficiency(cfg, gpus, weights, flops / cfg.total_steps)
+    shares = {gpus: efficiency(cfg, gpus, weights, flops / (cfg.total_steps - begun))
               for gpus in sorted({1, 8, 192, 1_024, world_size})}
     waited = hours / world_size / shares[world_size][cfg.parallel]
     sent = {kind: total for kind, (total, _) in gigabytes_sent(cfg, world_size, weights).items()}
     print(f"""\
-operations  {flops:.3g} FLOP; a token {per_token}
+operations  {flops:.3g} FLOP{f' after step {begun:,}' if begun else ''}; a token {per_token}
 time        {hours:,.1f} GPU-hours of an H100 or H200 at an assumed {UTILISATION:.0%} of \
 {PEAK / 1e12:.0f} TFLOP/s (MFU)
             {waited:,.1f} hours on {world_size}, with what they wait for the network

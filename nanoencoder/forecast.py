@@ -48,7 +48,7 @@ def counted(words, kinds):
     text = script('pretrain.py', *with_options(words, phases=phases, **ALONE), '--dry_run')
     tokens, weights = (int(re.search(pattern, text)[1].replace(',', '')) for pattern in (
         r'tokens +([\d,]+) a step', r'([\d,]+) in all\n'))
-    per_token = re.search('FLOP; a token (.*)', text)[1].split(', ')
+    per_token = re.search('; a token (.*)', text)[1].split(', ')
     return tokens, {kind: float(x) for x, kind in (words.split(' of ') for words in per_token)}, weights
 
 

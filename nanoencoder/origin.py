@@ -69,11 +69,12 @@ def find_origin(cfg, corpus, world, schedule):
     parent = await_folder(world.of_first(lambda: newest_checkpoint(cfg.branch_from) if branch else None))
     origin = compare_origin(cfg, corpus, world, schedule, own, parent)
     alike = {name: value for name, value in flat(cfg).items() if name not in FOLDERS}
-    parts = origin.folder and origin.folder.name, origin.state, fixed(cfg, corpus, world), alike
-    seen = zlib.crc32(json.dumps(parts).encode())
-    if world.sum([seen])[0] != seen * world.size:
-        raise ValueError(f'{cfg.out}: the processes differ in their checkpoint, here {origin.folder}, or in '
-                         'settings, corpus or dtype: all nodes must read the same files')
+    alike |= fixed(cfg, corpus, world) | {'checkpoint': [origin.folder and origin.folder.name, origin.state]}
+    seen = [zlib.crc32(json.dumps(value).encode()) for value in alike.values()]
+    for name, own, total in zip(alike, seen, world.sum(seen)):
+        if total != own * world.size:
+            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {str(alike[name])[:60]} in '
+                             'this one: all nodes must read the same files')
     return origin
 
 

@@ -77,6 +77,15 @@ def test_the_number_of_checkpoints_at_the_end(capsys, steps, every, keep, save_a
     assert f'a checkpoint, {number} at the end' in capsys.readouterr().out
 
 
+def test_a_branch_counts_what_it_computes(capsys):
+    """Not the steps before it, which are its parent's."""
+    cost.dry_run(replace(CFG, branch_from='out/610m-clm-42k/40000'), 8)
+    text = capsys.readouterr().out
+    flops = 2_000 * CFG.rows_per_step * CFG.context * cost.flops_per_token(CFG, 'clm')
+    assert f'operations  {flops:.3g} FLOP after step 40,000; a token' in text
+    assert f'{flops / cost.PEAK / cost.UTILISATION / 3600:,.1f} GPU-hours' in text
+
+
 def test_network():
     """2.64 GB of gradients by ring on 8 GPUs. On 192, 6 rows each take 120.8 ms of arithmetic.
 
