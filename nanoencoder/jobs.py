@@ -82,10 +82,10 @@ def check_commands(study, remember):
     before = read_json(path) if path.exists() else {}
     for name, words in now.items():
         if before.get(name, words) != words:
-            old, new = (' '.join(word for word in own if word not in other)
-                        for own, other in ((before[name], words), (words, before[name])))
-            raise ValueError(f'{path}: {name} was begun with {old or "less"}, and is now with '
-                             f'{new or "less"}: give it another name, or take it out there')
+            gone = ' '.join(word for word in before[name] if word not in words)
+            added = ' '.join(word for word in words if word not in before[name])
+            raise ValueError(f'{path}: {name} was begun with {gone or "less"}, and is now with '
+                             f'{added or "less"}: give it another name, or take it out there')
     if remember and before | now != before:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, before | now)
@@ -112,15 +112,22 @@ def block(study, done, seed, names):
 
 
 def rows_to_train(study, done, seed, names, tuned):
-    """Rows that are not at their end, or whose checkpoints a job needs; and parents that these begin with."""
+    """Rows that are not at their end, or whose checkpoints a job needs; and parents that these begin with.
+
+    Not the parent of a branch that was there and is gone: the branch starts from scratch.
+    """
     lacking = {path.parent for job in tuned for path in job.needs if not path.exists()}
-    wanted = {row.name for row in study.rows.values() if done.run(row.name, seed) in lacking
-              or row.name in names and done.step(row.name, seed) < row.steps}
+    wanted = set()
     for row in reversed(study.rows.values()):    # branches stand after their parents
-        is_new = row.name in wanted and row.parent and not done.begun(row.name, seed)
-        if is_new and not done.checkpoint(row.parent, seed, row.parent_step).exists() and (
-                row.begins == 'weights_from' or done.step(row.parent, seed) < row.parent_step):
-            wanted.add(row.parent)
+        unfinished = row.name in names and done.step(row.name, seed) < row.steps
+        if not (unfinished or row.name in wanted or done.run(row.name, seed) in lacking):
+            continue
+        wanted.add(row.name)
+        if row.parent and not done.begun(row.name, seed):
+            is_there = done.checkpoint(row.parent, seed, row.parent_step).exists()
+            was_there = done.step(row.parent, seed) >= row.parent_step
+            if not is_there and (row.begins == 'weights_from' or not was_there):
+                wanted.add(row.parent)
     return wanted
 
 
@@ -175,8 +182,9 @@ def finetunings(study, done, seed, names):
             missing = {path: (lr, own) for dataset in line.datasets for lr in line.lrs for own in seeds
                        if not done.tuned(path := folder / dataset / run_name(lr, own))}
             if missing:
-                lrs, own = (tuple(value for value in every if value in set(asked))
-                            for every, asked in zip((line.lrs, seeds), zip(*missing.values())))
+                missing_lrs, missing_seeds = map(set, zip(*missing.values()))
+                lrs = tuple(lr for lr in line.lrs if lr in missing_lrs)
+                own = tuple(seed for seed in seeds if seed in missing_seeds)
                 checkpoint = done.checkpoint(row or first, seed, step)
                 command = ['finetune.py', *line.words, f'--model={checkpoint}', '--grid', f'--lrs={lrs}',
                            f'--seeds={own}', f'--predictions={done.runs}', *['--untrained'] * (not row)]
