@@ -210,8 +210,8 @@ def synchronise(wrapped, now):
 def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     """One update. (This process's sum of losses, the gradient's norm before clipping), both on the device.
 
-    The loss is the sum over the targets of the whole step, all micro-batches and processes, divided by
-    `count`, their number: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each.
+    The losses of all micro-batches and processes are summed and divided once by `count`, how many there are
+    in the whole step: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each.
     """
     causal = OBJECTIVES[objective_at(step, cfg)].causal
     loss_sum = torch.zeros((), device=world.device)
