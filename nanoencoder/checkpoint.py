@@ -84,6 +84,8 @@ class Saver:
     The run ends after its last checkpoint is written. The thread's error ends all processes at one step.
     """
 
+    turn = 60    # seconds
+
     def __init__(self, world):
         self.world, self.thread, self.writing = world, futures.ThreadPoolExecutor(1), None
 
@@ -91,10 +93,10 @@ class Saver:
         return self
 
     def __exit__(self, error, *_):
-        self.thread.shutdown()  # waits
-        if not error:
-            self.wait()
-        elif self.writing and (other := self.writing.exception()):
+        with self.thread:  # which ends, on leaving, when all is written
+            if not error:
+                self.wait()
+        if self.writing and (other := self.writing.exception()):
             print(f'the last checkpoint was not written: {other}', file=sys.stderr)
 
     def failed(self):
@@ -109,15 +111,15 @@ class Saver:
             writing, self.writing = self.writing, None
             writing.result()    # raises it
 
-    def wait(self, seconds=60):
+    def wait(self):
         """Until nothing is being written. All processes call it.
 
-        They hear of rank 0 each minute: it may write for longer than the ten that an exchange may last.
+        They hear of rank 0 each turn: it may write for longer than the ten minutes an exchange may last.
         """
         late = True
         while late:
             if self.writing:
-                futures.wait([self.writing], seconds)
+                futures.wait([self.writing], self.turn)
             late, failed = self.world.sum([bool(self.writing and not self.writing.done()), self.failed()])
         self.check(failed)
 
