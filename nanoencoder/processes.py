@@ -1,6 +1,7 @@
 """Processes, the device each computes on, and signals that end a run in good order."""
 import contextlib
 import os
+import re
 import signal
 import time
 from dataclasses import dataclass
@@ -89,12 +90,12 @@ def processes(device='auto', dtype='auto'):
         dist.init_process_group(backend, timeout=timedelta(minutes=10))  # of both; else 30
     try:
         yield World(rank, size, device, dtype, int(os.environ.get('LOCAL_WORLD_SIZE', size)))
-    except RuntimeError as error:
-        if 'gloo' not in str(error):
+    except RuntimeError as error:  # gloo has no class of its own: [its file:line] what happened. Advice
+        lost = re.search(r'\[\S*gloo\S*\] (.+?)(\. |\n|$)', str(error))
+        if not lost:  # "[enforce fail at" among them: processes exchanged different things, our mistake
             raise
-        why = str(error).split('] ', 1)[-1].split('. ')[0]  # between the name of gloo's file and its advice
         raise ConnectionError(f'rank {rank} lost another process, which was killed or says why: '
-                              f'{why}') from None
+                              f'{lost[1]}') from None
     finally:
         if size > 1:
             if rank == 0:  # torchrun sends it once a process has failed; this one has still to say why

@@ -1018,7 +1018,8 @@ def test_processes_that_would_compute_different_runs_are_refused(settings):
 @pytest.mark.parametrize('message, error, words', [
     ('[/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:7. This is typically', ConnectionError,
      'rank 0 lost another process, which was killed or says why: Connection closed by peer .127.0.0.1.:7$'),
-    ('a mistake of ours', RuntimeError, 'ours')])
+    ('[enforce fail at /gloo/pair.cc:446] op.length <= op.nbytes. 8 vs 4', RuntimeError, '8 vs 4'),
+    ('a mistake of ours, with gloo', RuntimeError, 'ours')])
 def test_a_process_that_loses_another_says_so_in_a_line(message, error, words):
     """Before, each had a traceback of gloo, which hid the line of the one that knew why."""
     with pytest.raises(error, match=words), processes('cpu'):
