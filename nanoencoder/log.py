@@ -142,8 +142,8 @@ class Log:
         lines[-1].update(validation)
         self.check_finite(lines[-1])
         if self.world.rank == 0:
-            if not os.fstat(self.file.fileno()).st_nlink:
-                raise OSError(errno.ENOENT, 'removed while the run wrote it', self.file.name)
+            if not os.path.exists(self.file.name):  # removed or renamed
+                raise OSError(errno.ENOENT, 'gone while the run wrote it', self.file.name)
             self.file.writelines(json.dumps(line) + '\n' for line in lines)
             self.file.flush()
             os.fsync(self.file.fileno())

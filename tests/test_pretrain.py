@@ -311,16 +311,17 @@ def test_a_long_save_is_waited_for_in_turns():
     assert len(told) > 2 and [late for late, _ in told] == [True] * (len(told) - 1) + [False]
 
 
-def test_a_run_whose_folder_is_removed_stops(settings, monkeypatch):
+@pytest.mark.parametrize('remove', [shutil.rmtree, lambda run: run.rename(run.with_name('moved'))])
+def test_a_run_whose_folder_is_gone_stops(settings, monkeypatch, remove):
     """Before, it went on to exit code 0, its log in no folder and its checkpoints beside none."""
     cfg, train_step = settings(save_every=0), pretrain.train_step
 
     def removes(model, optimizer, batches, count, step, *others):
         if step == 5:
-            shutil.rmtree(run_of(cfg))
+            remove(run_of(cfg))
         return train_step(model, optimizer, batches, count, step, *others)
     monkeypatch.setattr(pretrain, 'train_step', removes)
-    with pytest.raises(FileNotFoundError, match='removed while the run wrote it; .* none.*log.jsonl'):
+    with pytest.raises(FileNotFoundError, match='gone while the run wrote it; .* none.*log.jsonl'):
         pretrain.train(cfg)
     assert not run_of(cfg).exists()
 
