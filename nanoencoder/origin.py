@@ -17,10 +17,10 @@ from nanoencoder import shards
 from nanoencoder.checkpoint import TOKENIZER_FILES, fixed
 from nanoencoder.durable import read_json
 from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, read_state, saved_steps
-from nanoencoder.settings import build, flat, leaves
+from nanoencoder.settings import build, flat, leaves, quoted
 from nanoencoder.tokenizer import load_tokenizer
 
-FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may have other names on another node
+FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
@@ -69,11 +69,12 @@ def find_origin(cfg, corpus, world, schedule):
     parent = await_folder(world.of_first(lambda: newest_checkpoint(cfg.branch_from) if branch else None))
     origin = compare_origin(cfg, corpus, world, schedule, own, parent)
     alike = {name: value for name, value in flat(cfg).items() if name not in FOLDERS}
-    alike |= fixed(cfg, corpus, world) | {'checkpoint': [origin.folder and origin.folder.name, origin.state]}
+    alike |= fixed(cfg, corpus, world) | {'checkpoint': origin.folder and origin.folder.name,
+                                          'state.json': origin.state}
     seen = [zlib.crc32(json.dumps(value).encode()) for value in alike.values()]
-    for name, own, total in zip(alike, seen, world.sum(seen)):
-        if total != own * world.size:
-            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {str(alike[name])[:60]} in '
+    for (name, value), number, total in zip(alike.items(), seen, world.sum(seen)):
+        if total != number * world.size:
+            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {quoted(value)} in '
                              'this one: all nodes must read the same files')
     return origin
 

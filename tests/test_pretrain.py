@@ -1012,7 +1012,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings):
         told.clear()
         begin(0)
         name, value = *change, *change.values()
-        with pytest.raises(ValueError, match=f'the processes differ in {name}, which is {value} in this one'):
+        with pytest.raises(ValueError, match=f'processes differ in {name}, which is {value!r} in this one'):
             begin(1, **change)
 
 
