@@ -126,7 +126,8 @@ def open_peer(name, folder, config):
         import transformers
     except ImportError:
         raise ValueError('this encoder needs transformers: pip install ".[peers]"') from None
-    if "'AutoModel" in str(config.get('auto_map')):
+    remote = config.get('auto_map')
+    if isinstance(remote, dict) and any(entry.startswith('AutoModel') for entry in remote):
         raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
@@ -152,7 +153,7 @@ def open_peer(name, folder, config):
                          'PreTrainedTokenizerFast heeds: make it tokenizer_class in tokenizer_config.json')
     transformer = as_encoder(model, config, tokenizer)
     context = min(theirs.model_max_length, context_limit(model), 10 ** 9)     # the first may be 10^30
-    if not context > len(tokenizer.prefix) + len(tokenizer.suffix):
+    if context <= len(tokenizer.prefix) + len(tokenizer.suffix):
         raise ValueError(f'has room for {context} tokens: see model_max_length in tokenizer_config.json and '
                          'max_position_embeddings in config.json')
     return Peer(name, folder, transformer.sizes, context, tokenizer.ids, {}, transformer, tokenizer)
