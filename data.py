@@ -45,8 +45,8 @@ def mlm(tokens, lengths, random, corpus, cfg):
     to_mask, to_random, _ = cfg.mask_replace
     if to_mask < 1:
         draw = random.random(len(tokens))
-        drawn = (random.random(len(tokens)) * len(corpus.ordinary_ids)).astype(int)
-        other = np.where(draw < to_mask + to_random, corpus.ordinary_ids[drawn], tokens)
+        which = (random.random(len(tokens)) * len(corpus.ordinary_ids)).astype(int)
+        other = np.where(draw < to_mask + to_random, corpus.ordinary_ids[which], tokens)
         inputs = np.where((targets != NO_TARGET) & (draw >= to_mask), other, inputs)
     return inputs, targets
 

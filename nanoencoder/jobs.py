@@ -184,7 +184,7 @@ def finetunings(study, done, seed, names):
             if missing:
                 missing_lrs, missing_seeds = map(set, zip(*missing.values()))
                 lrs = tuple(lr for lr in line.lrs if lr in missing_lrs)
-                own = tuple(seed for seed in seeds if seed in missing_seeds)
+                own = tuple(number for number in seeds if number in missing_seeds)
                 checkpoint = done.checkpoint(row or first, seed, step)
                 command = ['finetune.py', *line.words, f'--model={checkpoint}', '--grid', f'--lrs={lrs}',
                            f'--seeds={own}', f'--predictions={done.runs}', *['--untrained'] * (not row)]
