@@ -100,17 +100,17 @@ def in_words(line, margin):
 
 
 def verdict_table(judged, evidence):
-    known = [each.p for each in judged if each.p is not None]   # what is not there yet has 1
-    adjusted = iter(holm(known + [1.0] * (len(evidence.study.comparisons) - len(known))))
+    values = [1.0 if each.p is None else each.p for each in judged]     # what is not there yet has 1
+    adjusted = holm(values + [1.0] * (len(evidence.study.comparisons) - len(judged)))
     rows = []
-    for each in judged:
+    for each, among_all in zip(judged, adjusted):
         line, whole, claim = each.line, each.whole, paper.CLAIMS.get(each.line.name)
         kinds = dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets)
         theirs = [f'{kind} {published_mean(claim.published[kind], kind):+.1f}' for kind in kinds
                   if claim and kind in claim.published]
         alone = (f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
                  if whole.unit == 'pretraining' else 'one model')
-        p = ['', ''] if each.p is None else [f'{each.p:.4f}', f'{next(adjusted):.4f}']
+        p = ['', ''] if each.p is None else [f'{each.p:.4f}', f'{among_all:.4f}']
         rows.append([claim.words if claim else line.name, in_words(line, each.margin), points(*whole[:3]),
                      alone, f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
                      ', '.join(theirs) or 'no number', *p, f'**{each.verdict()}**', each.decides()])
