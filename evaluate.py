@@ -155,8 +155,8 @@ def compare(cfg, first, second, problems):
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
               f'{high:+.1f}] {alone}{"no p value" if p is None else f"{sign}{p:.4f}"}   n = {n:,}, {a.seeds} '
               f'and {b.seeds} seeds')
-        for caveat in caveats((a, b)):
-            print(f'    mind: {caveat}')
+        for caveat in caveats(a, b):
+            print(f'    note: {caveat}')
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if any(result.unit == 'fine-tuning' for result in results):

@@ -10,6 +10,7 @@ import torch
 
 from data import OBJECTIVES, SHORTEST, rows_at_once
 from model import Model, Sizes
+from nanoencoder.huggingface import newest_checkpoint
 from nanoencoder.processes import check_rows
 from nanoencoder.settings import build
 from nanoencoder.shards import read_meta
@@ -191,9 +192,19 @@ corpus      {cfg.corpus}: {state}
         print(f'warning     the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')
 
 
+def branch_step(cfg):
+    """The step of branch_from; 0 where neither its path says it nor the folder is there."""
+    folder = Path(cfg.branch_from)
+    if cfg.branch_from and folder.is_dir():
+        folder = newest_checkpoint(folder)
+    step = int(folder.name) if folder.name.isdigit() else 0
+    if step >= cfg.total_steps:
+        raise ValueError(f'branch_from {folder} is at step {step:,}, and this run has {cfg.total_steps:,}')
+    return step
+
+
 def print_computing(cfg, world_size, weights):
-    branch, rows = Path(cfg.branch_from).name, cfg.rows_per_step
-    begun = min(int(branch), cfg.total_steps - 1) if branch.isdigit() else 0
+    rows, begun = cfg.rows_per_step, branch_step(cfg)
     flops = flops_until(cfg, cfg.total_steps) - flops_until(cfg, begun)
     hours = flops / (PEAK * UTILISATION) / 3600
     kinds = dict.fromkeys(kind for kind, _ in cfg.phases)

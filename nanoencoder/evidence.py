@@ -211,9 +211,10 @@ class Evidence:
         """A tenth of what MLM gains over no pretraining: of the contrast's rows that had MLM alone."""
         gains = []
         for model, lr in weights:
-            cells = [self.cell(model, dataset, lr) for dataset in datasets]
-            past = cells[0].runs[0].pretraining or {'phases': ()}
-            if {kind for kind, _ in past['phases']} == {'mlm'} and not past.get('continues'):
+            row, step = self.study.check_model(model)
+            own = self.study.rows.get(row)      # none of `untrained`
+            if own and {*own.phases[:step]} == {'mlm'} and own.begins != 'weights_from':
+                cells = [self.cell(model, dataset, lr) for dataset in datasets]
                 gains.append(statistics.fmean(cell.mean - self.cell('untrained', dataset).mean
                                               for cell, dataset in zip(cells, datasets)))
         if not gains:

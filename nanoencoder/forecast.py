@@ -34,7 +34,8 @@ def cost_words(row):
 
     It begins with no other row; a model from outside the study stays, for its sizes.
     """
-    return (*without(row.words, 'phases', 'weights_from', *ALONE), f'--weights_from={row.weights}')
+    words = without(row.words, 'phases', 'weights_from', 'new_head', *ALONE)
+    return (*words, f'--weights_from={row.weights}')
 
 
 def computed(row):

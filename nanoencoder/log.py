@@ -138,7 +138,7 @@ class Log:
                 f'{row:,} to {row + self.cfg.rows_per_step - 1:,}')
 
     def write(self, lines, validation):
-        """Have lines that were read on the disk, the last with {name: loss} of a validation behind it."""
+        """Have lines that were read on the disk, the last with {name: loss} of a validation after it."""
         lines[-1].update(validation)
         self.check_finite(lines[-1])
         if self.world.rank == 0:

@@ -66,8 +66,8 @@ CLAIMS = {
         'At equal compute CLM then MLM is at least as good as MLM (the paper: better).',
         'section 4, figure 6', 'better', minus('clm-10k-mlm40-42k', 'mlm40-42k', ('SC', 'TC', 'QA', 'IR'))),
     'ratio_after': Claim(
-        'Behind CLM, MLM is less sensitive to its masking ratio.', 'section 4, figure 7', 'better', {},
-        'it takes all ratios behind CLM and without'),
+        'After CLM, MLM is less sensitive to its masking ratio.', 'section 4, figure 7', 'better', {},
+        'it takes all ratios after CLM and without'),
     'continued': Claim(
         'Continuing a CLM model with MLM beats continuing an MLM model.', 'section 5, figure 8', 'better',
         minus('clm-dec42k-mlm40-64k', 'mlm40-dec42k-mlm40-64k', ('SC', 'TC', 'QA', 'IR')))}

@@ -23,6 +23,7 @@ STANDARD = dict.fromkeys(SPLITS, dict(score=float, ids=[str], numerators=[float]
 ABOUT = {'kind': str, 'weights': str, 'data': str, 'settings': dict, 'grid': [[float]],   # of run.json
          'pretraining': {'phases': [list], 'mask_ratio': float, 'step': int, 'flops': float},
          'scheme': str, 'trained_on': str}
+FACTS = 'kind', 'weights', 'data', 'settings', 'grid', 'pretraining'     # of these, what a Run has
 PACKED = {'name': str} | {split: {'paper': {'score': float}, 'standard': STANDARD[split] | {'ids': int}}
                           for split in SPLITS}
 SAME = 'folder', 'dataset', 'lr', 'seed'     # of the same run
@@ -156,7 +157,7 @@ def make_run(cfg, row, folder, lr, seed, about, scores, load):
     scored = [scores[split] for split in SPLITS if cfg.split in (split, 'both')]
     n = sum(len(own['standard']['numerators'] if own['standard'] else own['paper']['scores_i'])
             for own in scored)
-    facts = {name: about[name] for name in ABOUT if name in Run.__slots__ and name in about}
+    facts = {name: about[name] for name in FACTS if name in about}
     return Run(row, kind, dataset, lr, seed,
                *((scores[split][cfg.protocol] or {}).get('score') for split in SPLITS),
                KINDS[kind].metric if cfg.protocol == 'paper' else scores['name'], n,

@@ -222,7 +222,7 @@ def standard_cell(runs, draws, values, data, cfg):
     return replace(cell, mean=result.mean, low=max(0.0, result.low), high=min(1.0, result.high))
 
 
-def caveats(cells):
+def caveats(*cells):
     """What, in words, a difference of two Cells may be of besides the models; baselines are not trained."""
     runs = [cell.runs[0] for cell in cells]
     if 'baseline' in (run.kind for run in runs):

@@ -84,6 +84,8 @@ def test_a_branch_counts_what_it_computes(capsys):
     flops = 2_000 * CFG.rows_per_step * CFG.context * cost.flops_per_token(CFG, 'clm')
     assert f'operations  {flops:.3g} FLOP after step 40,000; a token' in text
     assert f'{flops / cost.PEAK / cost.UTILISATION / 3600:,.1f} GPU-hours' in text
+    with pytest.raises(ValueError, match='clm/42000 is at step 42,000, and this run has 42,000'):
+        cost.dry_run(replace(CFG, branch_from='out/clm/42000'), 8)
 
 
 def test_network():

@@ -1137,8 +1137,8 @@ def test_compare_says_what_else_differs(predictions):
             about = {'settings': {'steps': steps, 'max_length': 507, 'seed': steps}}
             path.write_text(json.dumps(json.loads(path.read_text()) | about))
     shown = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions)).stdout
-    assert 'mind: steps 20 -> 500\n' in shown and 'max_length' not in shown and 'seed ' not in shown
-    assert 'mind: good: its best learning rate, 1e-04, is the lowest tried' in shown
+    assert 'note: steps 20 -> 500\n' in shown and 'max_length' not in shown and 'seed ' not in shown
+    assert 'note: good: its best learning rate, 1e-04, is the lowest tried' in shown
 
 
 def write_log(folder, phases, lines, **config):

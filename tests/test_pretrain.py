@@ -1027,10 +1027,15 @@ def test_a_process_that_loses_another_says_so_in_a_line(message, error, words):
         raise RuntimeError(message)
 
 
-def test_processes_of_a_node_that_do_not_divide_all_are_refused():
-    """Before, an IndexError of torch."""
-    world = type('Three', (World,), {'sum': lambda self, integers: [6]})(0, 3, torch.device('cpu'), 'fp32', 2)
-    with pytest.raises(ValueError, match='as many processes on every node; here they are 2'):
+@pytest.mark.parametrize('nodes, local', [((2,) * 3, 2), ((4, 1, 1, 3), 3), ((4, 1, 1, 3), 4)])
+def test_nodes_of_different_sizes_are_refused_by_all_processes(nodes, local):
+    """Before, three processes that say they are two a node were an IndexError of torch, and of nodes of 4, 1,
+    1 and 3 that of three went on."""
+    said = [node for node in nodes for _ in range(node)] if len(nodes) == 4 else nodes
+    sums = [sum(said), sum(node ** 2 for node in said)]
+    world = type('Some', (World,), {'sum': lambda self, integers: sums})(0, len(said), torch.device('cpu'),
+                                                                         'fp32', local)
+    with pytest.raises(ValueError, match=f'as many processes on every node; here they are {local}'):
         world.mesh()
 
 

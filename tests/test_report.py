@@ -116,10 +116,10 @@ def test_equal_flops_of_a_mean_over_lengths_is_the_mean_of_each():
 def test_a_margin_is_of_mlm_alone_and_never_negative():
     """Of 0.6 - 0.2 a tenth; a row that another model begins is not MLM alone; no gain allows nothing."""
     def cell(model, dataset, lr=None):
-        past = {'phases': [['mlm', 9]], 'continues': 'clm' * (model == 'clm-then-mlm')}
-        return SimpleNamespace(mean={'mlm': 0.6, 'worse': 0.1, 'untrained': 0.2}.get(model, 0.9),
-                               runs=[SimpleNamespace(pretraining=past)])
-    known = SimpleNamespace(cell=cell)
+        return SimpleNamespace(mean={'mlm': 0.6, 'worse': 0.1, 'untrained': 0.2}.get(model, 0.9))
+    rows = {name: SimpleNamespace(phases=['mlm'] * 9, begins='weights_from' * ('then' in name))
+            for name in ('mlm', 'worse', 'clm-then-mlm')}
+    known = SimpleNamespace(cell=cell, study=SimpleNamespace(rows=rows, check_model=lambda name: (name, 9)))
     for model, margin in (('mlm', 0.04), ('worse', 0)):
         weights = {('clm-then-mlm', None): 1, (model, None): -1}
         assert evidence.Evidence.margin(known, weights, ['docs_tc']) == pytest.approx(margin)

@@ -43,7 +43,7 @@ runs = """
                         --branch_from=610m-clm-42k/21000
 610m-clm-32k-mlm40-42k  configs/610m.py --phases='(("clm", 32_000), ("mlm", 10_000))' \
                         --branch_from=610m-clm-42k/32000
-# 4 masking ratios behind 40k steps of CLM (figure 7): 2k decaying steps, not to be compared with 42k of MLM
+# 4 masking ratios after 40k steps of CLM (figure 7): 2k decaying steps, not to be compared with 42k of MLM
 610m-clm-40k-mlm20-42k  configs/610m.py --phases='(("clm", 40_000), ("mlm", 2_000))' --mask_ratio=0.2 \
                         --branch_from=610m-clm-42k/40000
 610m-clm-40k-mlm30-42k  configs/610m.py --phases='(("clm", 40_000), ("mlm", 2_000))' --mask_ratio=0.3 \

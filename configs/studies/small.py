@@ -27,7 +27,7 @@ mlm-7200        configs/tiny.py --warmup_steps=100 --lr=3e-3 --phases='("mlm", 7
     --branch_from=mlm-14400/5760
 clm25-mlm-7200  configs/tiny.py --warmup_steps=100 --lr=2e-3 --phases='(("clm", 1_800), ("mlm", 5_400))' \
     --branch_from=clm-14400/1800
-# beside the ladder: more CLM; 1,800 steps more of MLM, behind a decayed model's rows; other masks
+# beside the ladder: more CLM; 1,800 steps more of MLM, after a decayed model's rows; other masks
 clm75-mlm-3600  configs/tiny.py --warmup_steps=100 --lr=2e-3 --phases='(("clm", 2_700), ("mlm", 900))' \
     --branch_from=clm-14400/2700
 clm-then-mlm    configs/tiny.py --warmup_steps=100 --lr=3e-3 --phases='("mlm", 1_800)' --first_row=7_200 \
