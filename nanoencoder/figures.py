@@ -149,6 +149,8 @@ def ladder(shown):
 
     shown  [(title, {arm: [(tokens, mean, low, high)]}, {dashed line's name: value}, shaded)], where shaded is
            (from, to, words) in tokens or None: where two arms cannot be told apart
+
+    A panel shows the lines; a band that is much wider than they are apart, as with two seeds, leaves it.
     """
     rows = 1 if len(shown) <= 3 else 2      # narrow enough to be read on a page
     columns = math.ceil(len(shown) / rows)
@@ -170,7 +172,11 @@ def ladder(shown):
         ax.set(xlim=(ticks[0] / 1.12, ticks[-1] * (ticks[-1] / ticks[0]) ** (room / (1 - room))))
         ax.set_xlabel('million tokens of pretraining', x=(1 - room) / 2)
         ax.spines['bottom'].set_bounds(ticks[0] / 1.12, ticks[-1])
-        draw_floors(ax, floors, [y for values in lines.values() for _, *ys in values for y in ys])
+        means = [mean for values in lines.values() for _, mean, *_ in values]
+        draw_floors(ax, floors, means)
+        low, high = ax.get_ylim()
+        size = max(means) - min(means) or high - low
+        ax.set_ylim(max(low, min(means) - 0.7 * size), min(high, max(means) + 0.7 * size))
         name_lines(ax, {arm: values[-1][:2] for arm, values in lines.items()}, arms)
         if shaded:
             low, high, words = shaded
@@ -193,9 +199,9 @@ def name_lines(ax, ends, colours):
         ax.text(x / 1e6 * 1.07, place, name, color=colours[name], fontsize=9, va='center', weight='bold')
 
 
-def draw_floors(ax, floors, values):
+def draw_floors(ax, floors, means):
     """Dashed lines; one far off the curves is named at the edge, with an arrow."""
-    least, most = np.nanmin(values), np.nanmax(values)     # of one seed there is no band
+    least, most = min(means), max(means)
     size = most - least
     for name, y in floors.items():
         if least - 0.6 * size < y < most + 0.6 * size:

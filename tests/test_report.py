@@ -475,3 +475,12 @@ def test_the_ladder_names_its_lines_and_floors():
     assert first == ['untrained 36.0', 'BM25 99.0 ↑', 'CLM', 'MLM', 'CLM ≈ MLM']
     assert second == ['CLM 8.4 ↓', 'MLM']
     assert [label.get_text() for label in drawn.axes[0].get_xticklabels()] == ['1.0', '2.0']
+
+
+def test_a_band_that_two_seeds_make_wide_leaves_the_panel():
+    wide = {'CLM': [(1e6, 50, 48, 52), (2e6, 51, 50, 52)], 'MLM': [(1e6, 40, -60, 140), (2e6, 60, -40, 160)]}
+    narrow = {arm: [(x, mean, mean - 1, mean + 1) for x, mean, *_ in values] for arm, values in wide.items()}
+    of_wide, of_narrow = (figures.ladder([('docs_tc', lines, {'untrained': 36.0}, None)]).axes[0].get_ylim()
+                          for lines in (wide, narrow))
+    assert of_wide == pytest.approx((40 - 0.7 * 20, 60 + 0.7 * 20))
+    assert of_wide[0] < of_narrow[0] < 36 and 61 < of_narrow[1] < of_wide[1]    # where there is nothing more
