@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -154,6 +155,12 @@ def newest_checkpoint(folder):
             return candidate
     raise ValueError(f'{folder}: no checkpoint there (no model.safetensors); pickles (.bin, .pt) can run any '
                      'code and are not opened')
+
+
+def run_of(folder):
+    """The folder of a checkpoint's run, or the folder itself, with its name even where `.` is given."""
+    folder = Path(os.path.abspath(folder))
+    return folder.parent if folder.name.isdigit() else folder
 
 
 def saved_steps(run):

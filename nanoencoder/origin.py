@@ -4,7 +4,6 @@ It compares what lies there with the settings and says what to begin with; `star
 """
 import dataclasses
 import json
-import os
 import re
 import time
 import zlib
@@ -16,7 +15,7 @@ from model import Sizes
 from nanoencoder import shards
 from nanoencoder.checkpoint import TOKENIZER_FILES, fixed
 from nanoencoder.durable import read_json
-from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, read_state, saved_steps
+from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, read_state, run_of, saved_steps
 from nanoencoder.settings import build, flat, leaves, quoted
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -238,8 +237,7 @@ def inherited(cls, values):
 
 def name_after(weights, phases, mask_ratio):
     """The name of a run that begins with these weights, in the paper's style: smollm2-135m-mlm40."""
-    path = Path(os.path.abspath(weights))  # for . has no name
-    base = (path.parent if path.name.isdigit() else path).name.lower()
+    base = run_of(weights).name.lower()
     names = sorted(OBJECTIVES, key=len, reverse=True)  # the longest first: one name may hold another
     kinds = re.findall('|'.join(names), str(phases))
     ratio = f'{100 * mask_ratio:.0f}'

@@ -120,7 +120,7 @@ def pretraining(folder, parameters):
     try:
         past, step = state['settings'], int(state['step'])
         row, seed, parent = past.get('row', ''), past.get('seed', 0), Path(past.get('weights_from', ''))
-        parent = (parent.parent if parent.name.isdigit() else parent).name
+        parent = (parent.parent if parent.name.isdigit() else parent).name  # may be empty
         facts = {'family': f'{parameters / 1e9:.1f}B' if parameters >= 1e9 else family,
                  'phases': [(str(kind), int(steps)) for kind, steps in past['phases']],
                  'mask_ratio': past['mask_ratio'], 'step': step, 'flops': flops_of_state(state),
@@ -141,7 +141,7 @@ def model_name(cfg, folder, past):
     if cfg.name or cfg.untrained:
         return (cfg.name or 'untrained') + variant(cfg)
     folder = Path(os.path.abspath(folder))  # for . has no name
-    run = folder.parent.name if folder.name.isdigit() else folder.name
+    run = huggingface.run_of(folder).name
     if huggingface.is_hub_id(cfg.model):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
     if re.fullmatch(r'lr\S+_sd\d+', run):

@@ -1027,11 +1027,11 @@ def test_a_process_that_loses_another_says_so_in_a_line(message, error, words):
         raise RuntimeError(message)
 
 
-@pytest.mark.parametrize('nodes, local', [((2,) * 3, 2), ((4, 1, 1, 3), 3), ((4, 1, 1, 3), 4)])
-def test_nodes_of_different_sizes_are_refused_by_all_processes(nodes, local):
+@pytest.mark.parametrize('said, local', [([2] * 3, 2), ([4] * 4 + [1] * 2 + [3] * 3, 3),
+                                         ([4] * 4 + [1] * 2 + [3] * 3, 4)])
+def test_nodes_of_different_sizes_are_refused_by_all_processes(said, local):
     """Before, three processes that say they are two a node were an IndexError of torch, and of nodes of 4, 1,
     1 and 3 that of three went on."""
-    said = [node for node in nodes for _ in range(node)] if len(nodes) == 4 else nodes
     sums = [sum(said), sum(node ** 2 for node in said)]
     world = type('Some', (World,), {'sum': lambda self, integers: sums})(0, len(said), torch.device('cpu'),
                                                                          'fp32', local)
