@@ -229,16 +229,19 @@ def test_tokens_at_once_change_no_loss(family, folders, toy, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@pytest.mark.parametrize('kind, family', [*zip(tasks.KINDS, FAMILIES)])
+@pytest.mark.parametrize('kind, family', [
+    pytest.param(kind, family, marks=() if i == k else pytest.mark.slow)     # fast: each with another family
+    for i, kind in enumerate(tasks.KINDS) for k, family in enumerate(FAMILIES)])
 def test_a_word_that_decides_is_learnt(kind, family, folders, toy, tmp_path):
-    """From the command line, each kind with another family."""
+    """From the command line. In retrieval random weights alone have 43 (RoBERTa) to 83 (DeBERTa)."""
+    lr, floor = {'SC': ('1e-2', 80), 'TC': ('1e-2', 80), 'QA': ('1e-2', 60), 'IR': ('1e-3', 88)}[kind]
     result = run_script('finetune.py', *merge(
-        toy[kind], f'--model={folders[family]}', f'--predictions={tmp_path}/p', '--steps=0', '--lr=1e-2',
+        toy[kind], f'--model={folders[family]}', f'--predictions={tmp_path}/p', '--steps=0', f'--lr={lr}',
         '--batch_size=4', '--epochs=2'))
     assert result.returncode == 0, result.stderr
     score = float(result.stdout.split(' validation ')[1].split(';')[0].split()[-1])
-    assert score > {'SC': 80, 'TC': 80, 'QA': 60, 'IR': 60}[kind], result.stdout
-    about = json.loads((tmp_path / f'p/{family}/{kind}/toy/lr1e-02_sd0/run.json').read_text())
+    assert score > floor, result.stdout
+    about = json.loads(next((tmp_path / f'p/{family}/{kind}/toy').glob('*/run.json')).read_text())
     assert about['checkpoint'] == opened(folders[family]).digest() and about['pretraining'] is None
     assert about['sizes']['config']['model_type'] == family
 
