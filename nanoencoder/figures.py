@@ -183,7 +183,7 @@ def ladder(shown):
             ax.axvspan(low / 1e6, high / 1e6, color=INK, alpha=0.07, linewidth=0)
             ax.annotate(words, (low / 1e6, 0.99), fontsize=8, color=INK, ha='left', va='top',
                         xycoords=ax.get_xaxis_transform())
-        ax.set_title(title, loc='left', fontsize=10)
+        ax.set_title(title, loc='left', fontsize=9)
         ax.spines[['top', 'right']].set_visible(False)
         ax.tick_params(labelsize=9)
         ax.minorticks_off()
@@ -200,15 +200,16 @@ def name_lines(ax, ends, colours):
 
 
 def draw_floors(ax, floors, means):
-    """Dashed lines; one far off the curves is named at the edge, with an arrow."""
-    least, most = min(means), max(means)
-    size = most - least
+    """Dashed lines; those far off the curves are named above the panel or at its bottom, with an arrow."""
+    size = max(means) - min(means)
+    low, high = min(means) - 0.6 * size, max(means) + 0.6 * size
+    above = [f'{name} {y:.1f} ↑' for name, y in floors.items() if y >= high]
+    below = [f'{name} {y:.1f} ↓' for name, y in floors.items() if y <= low]
+    ax.set_title(', '.join(above), loc='right', fontsize=8, color=INK)
+    ax.annotate('\n'.join(below), (0.995, 0), xycoords='axes fraction', fontsize=8, color=INK, ha='right',
+                va='bottom')
     for name, y in floors.items():
-        if least - 0.6 * size < y < most + 0.6 * size:
+        if low < y < high:
             ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
             ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
                         color=INK, ha='right', va='bottom')
-        else:
-            above = y > most
-            ax.annotate(f'{name} {y:.1f} {"↑" if above else "↓"}', (0.995, above), fontsize=8, color=INK,
-                        xycoords='axes fraction', ha='right', va='top' if above else 'bottom')

@@ -468,12 +468,14 @@ def test_a_report_needs_a_study_or_published():
 
 def test_the_ladder_names_its_lines_and_floors():
     lines = {'CLM': [(1e6, 50, 48, 52), (2e6, 51, 50, 52)], 'MLM': [(1e6, 40, 38, 42), (2e6, 60, 59, 61)]}
-    floors, shaded = {'untrained': 36.0, 'BM25': 99.0}, (1.2e6, 1.9e6, 'CLM ≈ MLM')
+    floors = {'untrained': 36.0, 'BM25': 99.0, 'a': 1.0, 'b': 2.0}
+    shaded = 1.2e6, 1.9e6, 'CLM ≈ MLM'
     drawn = figures.ladder([('docs_tc', lines, floors, shaded),
                             ('MLM loss', {'MLM': lines['MLM']}, {'CLM': 8.4}, None)])
     first, second = ([text.get_text() for text in ax.texts] for ax in drawn.axes)
-    assert first == ['untrained 36.0', 'BM25 99.0 ↑', 'CLM', 'MLM', 'CLM ≈ MLM']
+    assert first == ['a 1.0 ↓\nb 2.0 ↓', 'untrained 36.0', 'CLM', 'MLM', 'CLM ≈ MLM']
     assert second == ['CLM 8.4 ↓', 'MLM']
+    assert [ax.get_title('right') for ax in drawn.axes] == ['BM25 99.0 ↑', '']
     assert [label.get_text() for label in drawn.axes[0].get_xticklabels()] == ['1.0', '2.0']
 
 
