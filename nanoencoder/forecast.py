@@ -68,7 +68,7 @@ def dry_run(study, processes, left):
         total += Counter(steps=steps, shared=row.steps - steps, operations=operations,
                          bytes=12 * weights * (1 + len(study.save_at(row.name))))
     seeds, speed = len(study.seeds), PEAK * UTILISATION
-    tunings = sum(len([*runs_of(study, line)]) for line in study.finetunings)
+    tunings = sum(num_runs(study, line) for line in study.finetunings)
     hours = total['operations'] * seeds / speed / 3600
     print(f"""
 runs        {len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds), \
@@ -80,24 +80,24 @@ H100        {hours:,.{0 if hours > 10 else 2}f} hours of pretraining, if at {spe
     print(f'here        {here(study, processes, costs, kinds)}')
 
 
-def runs_of(study, line):
-    """(model, learning rate, seed) of all fine-tunings of a line; untrained counts once."""
-    for model in line.models:
-        seeds = study.seeds if study.check_model(model)[0] else (min(study.seeds),)
-        yield from ((model, lr, seed, k) for lr in line.lrs for seed in seeds
-                    for k in range(study.finetuning_seeds))
+def num_runs(study, line):
+    """Fine-tunings of a line of tasks; `untrained` belongs to one pretraining seed."""
+    seeds = sum(len(study.seeds) if study.check_model(model)[0] else 1 for model in line.models)
+    return seeds * len(line.lrs) * study.finetuning_seeds
 
 
 def here(study, processes, costs, kinds):
     """Hours on this machine, in words."""
     if any(tokens * max(flops.values()) >= MEASURED for tokens, flops, _ in costs.values()):
         return 'not measured: a step is too much for a CPU'
-    if not (meta := corpus_meta(study)).exists():
+    if not (meta := corpus_meta(study)):
+        return 'not measured: the study names no corpus'
+    if not meta.exists():
         return f'not measured: {meta.parent} is not prepared yet (data.py {study.corpus})'
     with tempfile.TemporaryDirectory() as folder:
         speeds = {words: measured(words, kinds, meta.parent, f'{folder}/{number}')
                   for number, words in enumerate(costs)}
-        tuning = sum(finetuning_seconds(line, f'{folder}/0') * len([*runs_of(study, line)])
+        tuning = sum(finetuning_seconds(line, f'{folder}/0') * num_runs(study, line)
                      for line in study.finetunings) / 3600 / processes
     training = 0.0
     for row in study.rows.values():

@@ -219,7 +219,7 @@ def test_the_studies_of_the_repository():
                             for name in ('paper', 'demo', 'one_gpu'))
     with open(ROOT / 'configs/paper/models.csv') as file:
         assert {row['model'] for row in csv.DictReader(file)} == {*paper.models} - {'untrained'}
-    counts = [(len([*forecast.runs_of(paper, line)]), len(line.datasets)) for line in paper.finetunings]
+    counts = [(forecast.num_runs(paper, line), len(line.datasets)) for line in paper.finetunings]
     assert sum(runs for runs, _ in counts) == 15_000 and sum(runs * sets for runs, sets in counts) == 18_000
     assert {name for line in paper.finetunings for name in line.models} == {*paper.models} - {'untrained'}
     assert [row.steps for row in demo.rows.values()] == [1_800] * 3
@@ -456,6 +456,11 @@ def test_a_dry_run_counts_a_model_from_outside_by_its_own_sizes():
     rows = dict(weights='', words=['tiny.py', '--lr=1e-3', '--weights_from=clm', '--phases=("mlm", 9)'])
     assert forecast.cost_words(SimpleNamespace(**rows)) == ('tiny.py', '--lr=1e-3', '--weights_from=')
     assert forecast.cost_words(SimpleNamespace(**rows | dict(weights='a/b')))[-1] == '--weights_from=a/b'
+
+
+def test_hours_of_a_study_without_a_corpus_of_its_own_are_not_measured():
+    study = studies.Study(runs="a --phases='(\"clm\", 3)'")
+    assert forecast.here(study, 2, {(): (1, {'clm': 1.0}, 1)}, ['clm']).startswith('not measured: ')
 
 
 @pytest.mark.slow
