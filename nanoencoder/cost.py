@@ -15,11 +15,7 @@ from nanoencoder.processes import check_rows
 from nanoencoder.settings import build
 from nanoencoder.shards import read_meta
 
-PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
-    'NVIDIA H200': 989e12, 'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H100 NVL': 835e12,
-    'NVIDIA H100 PCIe': 756e12, 'NVIDIA A100-SXM4-80GB': 312e12, 'NVIDIA A100-SXM4-40GB': 312e12,
-    'NVIDIA A100 80GB PCIe': 312e12, 'NVIDIA GeForce RTX 4090': 165e12}
-PEAK = PEAKS['NVIDIA H200']
+PEAK = 989e12        # FLOP/s of an H100 or H200, bf16 dense (datasheet)
 UTILISATION = 0.4    # of the peak: assumed
 NODE = 8             # GPUs
 # bytes/s of a ring, assumed: two thirds of NVLink's 450 GB/s a direction inside a node, where it is slowest;
@@ -40,12 +36,6 @@ def count_flops(sizes, tokens, targets, pairs):
     H, K, h = sizes.num_attention_heads, sizes.num_key_value_heads, sizes.head_size
     matrices = L * (2 * d * (H + K) * h + 3 * d * f)
     return 3 * (2 * matrices * tokens + 2 * V * d * targets + 4 * L * H * h * pairs)
-
-
-def batch_flops(sizes, batch, kind):
-    """Of one Batch, its segments as they are."""
-    pairs = sum(length ** 2 for length in batch.lengths) / (2 if OBJECTIVES[kind].causal else 1)
-    return count_flops(sizes, len(batch.tokens), len(batch.at), pairs)
 
 
 def flops_per_token(cfg, kind):

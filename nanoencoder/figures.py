@@ -113,11 +113,6 @@ def bars(points):
 
 # ----------------------------------------------------------------------------------------- pretraining's logs
 
-def series(lines, name):
-    """[steps, values] of the lines that have it."""
-    return list(zip(*((line['step'], line[name]) for line in lines if name in line))) or [(), ()]
-
-
 def switches(phases):
     """Steps at which the objective changes; none where objectives are mixed step by step."""
     return list(itertools.accumulate(steps for _, steps in phases[:-1])) if len(phases) <= 20 else []
@@ -132,8 +127,9 @@ def switch(histories):
     axes = drawn.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (name, label) in zip(axes, rows.items()):
         for (run, phases, lines), colour in zip(histories, itertools.cycle(COLOURS)):
-            steps, values = series(lines, name)
-            ax.plot(steps, values, 'o-' if len(steps) == 1 else '-', color=colour, label=run, linewidth=1)
+            known = [line for line in lines if name in line]
+            ax.plot([line['step'] for line in known], [line[name] for line in known],
+                    'o-' if len(known) == 1 else '-', color=colour, label=run, linewidth=1)
             for step in switches(phases):
                 ax.axvline(step, color=colour, linestyle=':', linewidth=1)
         ax.set_ylabel(label)

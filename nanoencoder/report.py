@@ -257,13 +257,6 @@ In tokens, interpolated between rows. Between "until" and "from" the 95 % interv
 
 # ---------------------------------------------------------------------------------------------------- figures
 
-def uncertain_span(found, tokens):
-    """(from, to) in tokens where a Crossing's arms may be equal; None where no lead ends."""
-    if found and (found.low or found.high):
-        return (2 ** found.low if found.low else min(tokens.values()),
-                2 ** found.high if found.high else max(tokens.values()))
-
-
 def ladder_panels(evidence, every):
     """What figures.ladder draws; a panel is left out where a row is missing. Shaded: the first two arms."""
     arms, panels = evidence.study.arms, []
@@ -279,9 +272,11 @@ def ladder_panels(evidence, every):
             floors = {model: 100 * evidence.cell(model, name).mean for model in evidence.models
                       if (model, name) in evidence.runs and (model == 'untrained' or evidence.runs[
                           model, name][0].kind == 'baseline')}
-            shaded = uncertain_span(every.get(tuple(arms)[:2], {}).get(name), tokens)
-            if shaded:
-                shaded = *shaded, ' ≈ '.join(tuple(arms)[:2])
+            pair, shaded = tuple(arms)[:2], None
+            found = every.get(pair, {}).get(name)
+            if found and (found.low or found.high):     # a lead ends; around it the two may be equal
+                shaded = (2 ** found.low if found.low else min(tokens.values()),
+                          2 ** found.high if found.high else max(tokens.values()), ' ≈ '.join(pair))
             title = f'{name}: {evidence.about[name].metric}, %' if name in evidence.about else MLM_LOSS
             panels.append((title, lines, ends | floors, shaded))
     return panels

@@ -563,27 +563,39 @@ OTHERS = 'cpu', 'mfu', 'profile', 'growth', 'figure', 'table'
 
 # ---------------------------------------------------------------------------------------------------- one GPU
 
+PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
+    'NVIDIA H200': 989e12, 'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H100 NVL': 835e12,
+    'NVIDIA H100 PCIe': 756e12, 'NVIDIA A100-SXM4-80GB': 312e12, 'NVIDIA A100-SXM4-40GB': 312e12,
+    'NVIDIA A100 80GB PCIe': 312e12, 'NVIDIA GeForce RTX 4090': 165e12}
+
+
 def mfu(size, repeats, with_peer):
     """Lines of a size at the paper's batch on one GPU, 6 rows of 2,048 tokens cut in two; update included."""
     if DEVICE.type != 'cuda':
         raise ValueError('mfu needs CUDA; `cpu` and `growth` run without')
-    if torch.cuda.get_device_name() not in cost.PEAKS:
-        raise ValueError(f'no datasheet peak is known for {torch.cuda.get_device_name()}; add it to PEAKS in '
-                         'nanoencoder/cost.py')
+    if torch.cuda.get_device_name() not in PEAKS:
+        raise ValueError(f'no datasheet peak is known for {torch.cuda.get_device_name()}; add it to '
+                         'PEAKS')
     for kind in ('mlm', 'clm'):
         yield utilisation(size, kind, repeats)
     if with_peer:
         yield peer_utilisation(size, repeats)
 
 
+def batch_flops(sizes, batch, kind):
+    """Of one Batch, its segments as they are."""
+    pairs = sum(length ** 2 for length in batch.lengths) / (2 if data.OBJECTIVES[kind].causal else 1)
+    return cost.count_flops(sizes, len(batch.tokens), len(batch.at), pairs)
+
+
 def utilisation(size, kind, repeats):
-    peak, cfg = cost.PEAKS[torch.cuda.get_device_name()], of_size(size, rows_per_step=6, micro_rows=6)
+    peak, cfg = PEAKS[torch.cuda.get_device_name()], of_size(size, rows_per_step=6, micro_rows=6)
     clean()
     step, batches, model = our_step(cfg, kind, count=12)
     first_step = seconds(step)
     times = epochs(step, len(batches), repeats)
     took, N, sizes = statistics.median(times), len(batches[0].tokens), cfg.model
-    flops = statistics.fmean(cost.batch_flops(sizes, batch, kind) for batch in batches)
+    flops = statistics.fmean(batch_flops(sizes, batch, kind) for batch in batches)
     # nanoGPT's formula: 6 N and all pairs of an uncut row. Its embedding is the head and so computes; where
     # ours is not, it does not count.
     weights = num_parameters(model)

@@ -94,7 +94,7 @@ def test_utilisation_is_what_was_counted_over_what_was_timed(tmp_path, monkeypat
     clock = iter([9.0] + 4 * [0.012] + [9.0] + 4 * [0.012] + 4 * [0.030])
     monkeypatch.setattr(bench, 'ROOT', tmp_path)
     monkeypatch.setattr(bench, 'clean', lambda: None)
-    monkeypatch.setattr(cost, 'PEAKS', {'a pretended GPU': 1e12})
+    monkeypatch.setattr(bench, 'PEAKS', {'a pretended GPU': 1e12})
     monkeypatch.setattr(torch.cuda, 'get_device_name', lambda: 'a pretended GPU')
     monkeypatch.setattr(torch.cuda, 'max_memory_allocated', lambda: 2 ** 30)
     monkeypatch.setattr(bench, 'seconds', lambda run: (run(), next(clock))[1])
