@@ -1,7 +1,9 @@
 import contextlib
 import functools
 import gc
+import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import io
 import json
@@ -18,13 +20,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / 'shared'  # real text and vocabularies, where somebody has put them
+LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 # threads of small models only wait for each other
 os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
 os.chdir(ROOT)
 
 import pretrain  # noqa: E402
 from data import in_order  # noqa: E402
-from nanoencoder import docs, prepare  # noqa: E402
+from nanoencoder import docs, prepare, tokenizer  # noqa: E402
+from nanoencoder.durable import in_turn, whole_file  # noqa: E402
 from nanoencoder.settings import build, flat, run_main  # noqa: E402
 
 
@@ -104,6 +108,7 @@ class Script(FORKS.Process):
                                            *(path.read_text() for path in self.prints))
 
 
+@functools.cache
 def texts():
     """A few hundred documents of English: the docstrings of some of numpy's files."""
     root = Path(importlib.util.find_spec('numpy').origin).parent
@@ -114,7 +119,30 @@ def texts():
 
 @pytest.fixture(scope='session')
 def embedded_documents():
-    return docs.documents()
+    """docs.documents(), from a file where this machine has read these packages before: it takes a minute."""
+    about = [sys.version, *map(importlib.metadata.version, docs.PACKAGES), Path(docs.__file__).read_text()]
+    key = hashlib.sha256('\n'.join(about).encode()).hexdigest()[:12]
+    path = ROOT / f'corpora/tasks/documents-{key}.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with in_turn(path.parent, f'.{path.name}.lock'):
+        if not path.exists():
+            with whole_file(path) as file:
+                file.write(json.dumps(docs.documents()).encode())
+    return [tuple(row) for row in json.loads(path.read_bytes())]
+
+
+@pytest.fixture(scope='session', autouse=True)
+def a_tokenizer_is_parsed_once():
+    """Of one content: hundreds of tests open the same one, and its merges are checked each time."""
+    parse, parsed = tokenizer.from_json, {}
+
+    def from_json(*content):
+        if (key := json.dumps(content)) not in parsed:
+            parsed[key] = parse(*content)
+        return parsed[key]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer, 'from_json', from_json)
+        yield
 
 
 @pytest.fixture(scope='session')

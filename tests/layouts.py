@@ -1,9 +1,8 @@
-"""Under torchrun: train the runs of a JSON list of settings one after the other, in this number of processes.
+"""In each of several processes: train the runs of a JSON list of settings one after the other.
 
 Beside each run, rank 0 writes the gradient of its first step and, of a compiled one, how many graphs there
 were. A second argument says how many of the processes to take for one node's.
 """
-import importlib
 import json
 import os
 import sys
@@ -50,7 +49,6 @@ def train(cfg):
 
 
 def main():
-    dynamo = importlib.import_module('torch._dynamo')  # takes seconds
     dist.init_process_group('gloo')  # once for all runs: torchrun's store serves one start of a group
     dist.init_process_group = dist.destroy_process_group = lambda *_, **__: None
     processes.time = types.SimpleNamespace(sleep=lambda seconds: None)  # no group is torn down between runs
@@ -58,12 +56,8 @@ def main():
     os.environ |= {'LOCAL_WORLD_SIZE': node for node in sys.argv[2:]}
     for settings in json.loads(sys.argv[1]):
         cfg = settings_of(pretrain.Settings, settings)
-        dynamo.reset()
+        torch._dynamo.reset()
         GRAPHS.clear()
         train(cfg)
         if dist.get_rank() == 0:
             Path(cfg.out, cfg.name, 'graphs.txt').write_text(str(len(GRAPHS)))
-
-
-if __name__ == '__main__':
-    main()

@@ -1,7 +1,7 @@
 """The fault campaign in short: kills, damaged files, full disks, meetings and odd values, a few of each."""
 import pytest
 
-from conftest import run_process
+from conftest import Script, run_process
 
 
 @pytest.mark.slow
@@ -12,5 +12,5 @@ def test_two_attacks_of_each_case_are_survived():
 
 
 def test_two_processes_with_shards_killed_in_a_save_go_on_bit_for_bit():
-    result = run_process('tests/campaign.py', 'kills.sharded', '--trial=0', timeout=300)
+    result = Script('campaign.py', 'kills.sharded', '--trial=0').ended(300)
     assert result.returncode == 0, result.stdout[-5_000:] + result.stderr[-1_000:]

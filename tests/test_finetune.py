@@ -6,8 +6,6 @@ import json
 import math
 import random
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,16 +16,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import finetune
-from conftest import ROOT, Script, one_line_error, run_script
+from conftest import ROOT, Script, one_line_error, run_script, torchrun
 from model import Model, Sizes, initial_weight
 from nanoencoder import huggingface, metrics, origin, probe, runs, settings as configs, tasks
 from nanoencoder.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, framed
-from nanoencoder.tokenizer import load_tokenizer
-from test_tasks import jsonl
-
-TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
+from test_tasks import TOKENIZER, jsonl
 
 
 def random_model(folder, tie_word_embeddings=True, **sizes):
@@ -301,7 +296,8 @@ def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path)
         cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, kind, tmp_path,
                                                        tokens_at_once=budget if kind != 'IR' else 16_384,
                                                        steps=0, batch_size=8, lr=1e-2))
-        encoder, log = finetune.fit(dataclasses.replace(cfg, lr=1e-2, seed=0), base, data)
+        if kind != 'IR' or not results:     # a batch of retrieval is computed at once, whatever the budget
+            encoder, log = finetune.fit(dataclasses.replace(cfg, lr=1e-2, seed=0), base, data)
         rows = finetune.predict(dataclasses.replace(cfg, tokens_at_once=budget), base.world, encoder, data)
         rows = {split: [{name: value for name, value in row.items() if name != 'scores'} for row in one]
                 for split, one in rows.items()}
@@ -482,11 +478,9 @@ def test_outputs_that_are_not_finite_are_no_predictions(toy, checkpoint, tmp_pat
 
 def test_a_grid_with_a_failure_waits_for_its_other_processes(toy, checkpoint, tmp_path):
     """Before, the process that had seen it ended with 1, and torchrun ended the others in mid-run."""
-    launcher = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2',
-                'finetune.py', *merge(toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p',
-                                      '--grid', '--lrs=(1e30, 1e-3)', '--seeds=(0,)', '--steps=200',
-                                      '--epochs=50')]
-    result = subprocess.run(launcher, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    result = torchrun(2, 'finetune.py', *merge(
+        toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--grid', '--lrs=(1e30, 1e-3)',
+        '--seeds=(0,)', '--steps=200', '--epochs=50'))
     assert result.returncode == 1 and 'lr1e+30_sd0 (1 of 2): failed' in result.stdout
     assert len(list(tmp_path.rglob('lr1e-03_sd0/run.json'))) == 1
     assert len(list(tmp_path.rglob('lr1e+30_sd0.error.txt'))) == 1

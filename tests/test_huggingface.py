@@ -310,10 +310,18 @@ BROKEN = {
 }
 
 
+@pytest.fixture(scope='module')
+def llama(tmp_path_factory):
+    """A whole folder, to be copied and damaged."""
+    folder = tmp_path_factory.mktemp('llama')
+    make('llama', folder)
+    return folder
+
+
 @pytest.mark.parametrize('what', BROKEN)
-def test_broken_and_malicious_folders_are_refused(what, tmp_path):
+def test_broken_and_malicious_folders_are_refused(what, llama, tmp_path):
     damage, part = BROKEN[what]
-    make('llama', tmp_path)
+    shutil.copytree(llama, tmp_path, dirs_exist_ok=True)
     damage(tmp_path)
     with pytest.raises(ValueError, match=part):
         load(tmp_path)

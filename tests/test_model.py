@@ -253,12 +253,6 @@ def test_sizes_that_make_no_model_are_refused_wherever_they_are_constructed(chan
         dataclasses.replace(SIZES, **changes)
 
 
-def test_weight_decay_is_for_matrices():
-    decayed, others = architecture.parameter_groups(make(), 0.1)
-    assert (decayed['weight_decay'], others['weight_decay']) == (0.1, 0.0)
-    assert {p.ndim for p in decayed['params']} == {2} and {p.ndim for p in others['params']} == {1}
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
 @pytest.mark.parametrize('causal', [True, False])

@@ -19,6 +19,7 @@ from conftest import one_line_error, run_script, texts
 from nanoencoder import peers, tasks
 from nanoencoder.durable import read_json
 from nanoencoder.tasks import questions, tagging
+from test_huggingface import rewrite
 from test_finetune import TOKENIZER, checkpoint, merge, new, random_model, settings, toy  # noqa: F401
 
 ROWS = 900     # embeddings, a few more than tokens
@@ -191,7 +192,12 @@ def test_every_entity_and_answer_has_its_tokens(family, folders, toy, tmp_path):
         assert read == word
 
 
-@pytest.mark.parametrize('kind', tasks.KINDS)
+PAIRS = pytest.mark.parametrize('kind, family', [
+    pytest.param(kind, family, marks=() if i == k else pytest.mark.slow)     # fast: each with another family
+    for i, kind in enumerate(tasks.KINDS) for k, family in enumerate(FAMILIES)])
+
+
+@PAIRS
 def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folders, toy, tmp_path):
     """After a few steps of ours: the trained model in transformers, its states and the head by hand."""
     cfg = settings(toy, folders[family], kind, tmp_path, steps=3)
@@ -229,9 +235,7 @@ def test_tokens_at_once_change_no_loss(family, folders, toy, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@pytest.mark.parametrize('kind, family', [
-    pytest.param(kind, family, marks=() if i == k else pytest.mark.slow)     # fast: each with another family
-    for i, kind in enumerate(tasks.KINDS) for k, family in enumerate(FAMILIES)])
+@PAIRS
 def test_a_word_that_decides_is_learnt(kind, family, folders, toy, tmp_path):
     """From the command line. In retrieval random weights alone have 43 (RoBERTa) to 83 (DeBERTa)."""
     lr, floor = {'SC': ('1e-2', 80), 'TC': ('1e-2', 80), 'QA': ('1e-2', 60), 'IR': ('1e-3', 88)}[kind]
@@ -297,13 +301,6 @@ def test_weights_in_bf16_leave_the_rotation_alone(folders, toy, tmp_path):
 
 
 # -------------------------------------------------------------------------------------------------- bad input
-
-def rewrite(**changes):
-    def change(folder):
-        path = folder / 'config.json'
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    return change
-
 
 def not_finite(folder):
     tensors = load_file(folder / 'model.safetensors')

@@ -19,13 +19,12 @@ import pyarrow.parquet
 import pytest
 
 import data
-from conftest import SHARED, one_line_error, run_script
+from conftest import LLAMA3, SHARED, one_line_error, run_script
 from nanoencoder import docs, prepare, shards
 from nanoencoder.durable import locked, write_json
 from nanoencoder.settings import flat
 from nanoencoder.tokenizer import BYTELEVEL_PATTERN, Tokenizer, load_tokenizer
 
-LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 load_once = functools.cache(load_tokenizer)
 NOVELS = SHARED / 'realdata' / 'english_novels.tar.xz'
 

@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -74,7 +75,7 @@ def test_shares_of_a_run_and_phases_run_through_again():
                 pretrain.Settings(name='x', phases=(('clm', 100),), **shares)
 
 
-def test_weight_decay_is_on_matrices_only(corpus, settings):
+def test_weight_decay_is_on_matrices_only(settings):
     with processes('cpu') as world:
         model, _, optimizer = pretrain.build(settings(), world)
         decayed, others = optimizer.param_groups
@@ -167,9 +168,10 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
         assert line['loss'] == pytest.approx(loss.item(), abs=1e-5)
         assert line['grad_norm'] == pytest.approx(norm.item(), rel=1e-4)
     ours = load_file(run_of(cfg) / '2' / 'model.safetensors')
-    for name, p in theirs.named_parameters():
-        if name in ours:
-            torch.testing.assert_close(ours[name].double(), p.detach(), atol=2e-5, rtol=0)
+    parameters = dict(theirs.named_parameters())
+    assert parameters.keys() == ours.keys()
+    for name, p in parameters.items():
+        torch.testing.assert_close(ours[name].double(), p.detach(), atol=2e-5, rtol=0)
 
 
 def test_the_papers_38_runs(corpus):
@@ -438,8 +440,10 @@ def test_phases_run_through_again_are_those_written_out_and_branch(settings, cap
     assert 'longer: 6 times: 1 step of clm, then 1 step of mlm, then 3 steps of mdlm' in said
     assert re.search(r'a token \S+ of clm, \S+ of mlm, \S+ of mdlm', said)
     assert '6 times: 1 step of CLM, then 1 step of MLM' in (run_of(branch) / '30/README.md').read_text()
-    table = run_script('evaluate.py', 'losses', run_of(runs[0]), run_of(runs[1])).stdout
+    table = run_script('evaluate.py', 'losses', run_of(runs[0]), run_of(runs[2])).stdout
     assert '1 clm, then 1 mlm, then 3 mdlm, 4 times' in table and 'val mdlm' in table
+    ends = [f'{log[-1]["val_mlm_loss"]:.3f}' for log in (turned, longer)]
+    assert [end in line for end, line in zip(ends, table.splitlines()[1:])] == [True, True]
 
 
 def test_resuming_with_other_numbers_is_refused_and_other_settings_are_noted(settings, capsys):
@@ -670,8 +674,7 @@ def test_a_state_of_another_form_is_one_line(copied, change):
     path.write_text(json.dumps(state if isinstance(change, dict) else change))
     branch = replace(cfg, name='branch', branch_from=str(run), phases=(('clm', 6), ('mlm', 14)))
     for which in (cfg, branch):
-        one_line_error(run_script('pretrain.py', *arguments(which)), '12')
-    one_line_error(run_script('pretrain.py', *arguments(branch)), '12/state.json: ')
+        one_line_error(run_script('pretrain.py', *arguments(which)), 'run/12/state.json: ')
     assert not run_of(branch).exists()
 
 
@@ -900,8 +903,15 @@ def runs_of_layouts(settings, world_size, uneven):
 
 
 def launch(world_size, runs, *node):
-    result = torchrun(world_size, 'tests/layouts.py', json.dumps([flat(cfg) for cfg in runs]), *node)
-    assert result.returncode == 0, result.stderr[-3000:]
+    """With what torchrun sets for each process."""
+    with socket.create_server(('127.0.0.1', 0)) as free:
+        port = free.getsockname()[1]
+    words = json.dumps([flat(cfg) for cfg in runs]), *node
+    started = [Script('layouts.py', *words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
+                      WORLD_SIZE=f'{world_size}', LOCAL_RANK=f'{rank}', LOCAL_WORLD_SIZE=f'{world_size}')
+               for rank in range(world_size)]
+    for result in [process.ended(200) for process in started]:
+        assert result.returncode == 0, result.stderr[-3000:]
 
 
 def assert_same_numbers(run, reference):
@@ -1118,23 +1128,6 @@ def test_held_out_losses_of_runs_that_mask_different_shares_compare(settings):
         losses.append(log_lines(run_of(cfg))[-1])
     assert losses[0]['val_mlm_loss'] == losses[1]['val_mlm_loss'] != losses[2]['val_mlm_loss']
     assert losses[0]['loss'] != losses[1]['loss'] and losses[0]['loss'] == losses[2]['loss']
-
-
-def test_the_table_of_losses(settings):
-    runs = [settings(name='mlm', phases=(('mlm', 12),)),
-            settings(name='both', phases=(('clm', 4), ('mlm', 8)))]
-    others = [settings(name='turns', phases=(('clm', 1), ('mlm', 2)), repeat=4)]
-    for cfg in (*runs, *others):
-        pretrain.train(cfg)
-    result = run_script('evaluate.py', 'losses', *(run_of(cfg) for cfg in (*runs, *others)))
-    assert result.returncode == 0, result.stderr
-    mlm, both = (log_lines(run_of(cfg))[-1]['val_mlm_loss'] for cfg in runs)
-    lines = result.stdout.splitlines()
-    assert [f'{loss:.3f}' in line for loss, line in zip((mlm, both), lines[1:])] == [True, True]
-    assert '1 clm, then 2 mlm, 4 times' in result.stdout
-    one_line_error(run_script('evaluate.py', 'losses', 'absent'), 'no pretraining run there')
-    (run_of(others[0]) / 'log.jsonl').write_text('{"step"\n')
-    one_line_error(run_script('evaluate.py', 'losses', run_of(others[0])), 'damaged')
 
 
 def test_dry_run_counts_the_paper(capsys):

@@ -314,7 +314,7 @@ def study(tmp_path):
 
 @dataclass(frozen=True)
 class Few(evaluate.Settings):
-    resamples: int = 2_000
+    resamples: int = 500
 
 
 @pytest.fixture

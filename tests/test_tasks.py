@@ -16,17 +16,16 @@ from nanoencoder import settings as configs
 from nanoencoder import docs
 import finetune
 import test_tokenizer
-from conftest import ROOT, SHARED, one_line_error, run_script
+from conftest import LLAMA3, ROOT, SHARED, one_line_error, run_script
 from nanoencoder import paper, tasks
 from nanoencoder.metrics import entities, ratio, standard_scores
-from nanoencoder.tasks import classification, questions, retrieval
+from nanoencoder.tasks import classification, retrieval
 from nanoencoder.tasks.files import embedded_files, read_files, read_hub
 from nanoencoder.tasks.task import Labels, train_test_split
 from nanoencoder.tokenizer import Tokenizer, load_tokenizer, original_places
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
 REAL = SHARED / 'realdata'
-LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
 
 
 def task(name, **changes):
@@ -229,7 +228,7 @@ def test_holding_out_equals_datasets():
         assert training == theirs['train']['k'][:] and held == theirs['test']['k'][:]
 
 
-def test_every_config_parses_for_both_scripts():
+def test_every_config_of_a_task_parses():
     paths = sorted((ROOT / 'configs/tasks').glob('*.py'))
     assert len(paths) == 21
     for path in paths:
@@ -241,8 +240,7 @@ def test_every_config_parses_for_both_scripts():
 
 # -------------------------------------------------------------------------------------------------- alignment
 
-def tokenizers():
-    return [TOKENIZER] + ([load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
+TOKENIZERS = [TOKENIZER] + ([load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
 
 
 STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567',
@@ -261,7 +259,7 @@ def what_is_read(tokenizer, text):
 def check_tagging(rows, labels, tokenizer):
     examples, lost = tasks.kind_of(task('docs_tc')).examples(rows, labels, tokenizer, 4_000)
     assert not lost
-    for row, example in zip(rows, examples):
+    for row, example in zip(rows, examples, strict=True):
         for kind, start, end in entities(row['tags']):
             at = np.flatnonzero((example.words >= start) & (example.words < end))
             words = ' '.join(row['words'][start:end])
@@ -280,7 +278,7 @@ def check_questions(rows, tokenizer):
     """(answers, those that begin or end inside a token): an answer's tokens hold its text, none too many."""
     examples, lost = tasks.kind_of(task('docs_qa')).examples(rows, (), tokenizer, 1 << 20)
     answers = inside = 0
-    for row, example in zip(rows, examples):
+    for row, example in zip(rows, examples, strict=True):
         at = np.flatnonzero(example.targets == 1)
         if not row['answers']:
             assert not len(at)
@@ -311,7 +309,7 @@ LACKING = Tokenizer(TOKENIZER.pattern, {token: i for token, i in TOKENIZER.ranks
                     TOKENIZER.specials, TOKENIZER.roles)
 
 
-@pytest.mark.parametrize('tokenizer', [*tokenizers(), NFC, LACKING])
+@pytest.mark.parametrize('tokenizer', [*TOKENIZERS, NFC, LACKING])
 def test_strange_words_align(tokenizer):
     draw, strange = random.Random(1), STRANGE + (test_tokenizer.LACKED if tokenizer.lacking else [])
     rows = []
@@ -345,8 +343,8 @@ def real_data():
 
 @pytest.mark.skipif(not REAL.exists(), reason='no shared data')
 @pytest.mark.parametrize('every', [10, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize('tokenizer', [*tokenizers(), LACKING])
-def test_every_gold_entity_and_answer_of_real_data(tokenizer, every, real_data, capsys):
+@pytest.mark.parametrize('tokenizer', [*TOKENIZERS, LACKING])
+def test_every_gold_entity_and_answer_of_real_data(tokenizer, every, real_data):
     """Of each tenth row, and of all if slow."""
     rows, labels, squad = real_data
     for split in tasks.SPLITS:
@@ -355,7 +353,6 @@ def test_every_gold_entity_and_answer_of_real_data(tokenizer, every, real_data, 
                                                    for split in tasks.SPLITS)))
     assert answers == sum(bool(row['answers']) for split in squad.values() for row in split[::every])
     assert inside < 0.06 * answers  # "(Reich" or "1960s": the rest of a token comes along
-    print(answers, inside)
 
 
 @pytest.fixture(scope='module')
@@ -364,7 +361,7 @@ def embedded_tasks(embedded):
 
 
 @pytest.mark.parametrize('tokenizer', [TOKENIZER, LACKING])
-def test_every_entity_and_answer_of_the_embedded_tasks(tokenizer, embedded, embedded_tasks):
+def test_every_entity_and_answer_of_the_embedded_tasks(tokenizer, embedded_tasks):
     """Of the scored splits. A byte that the vocabulary lacks is put behind each e."""
     def changed(text):
         return text.replace('e', 'e\x04') if tokenizer.lacking else text
