@@ -574,8 +574,8 @@ def mfu(size, repeats, with_peer):
     if DEVICE.type != 'cuda':
         raise ValueError('mfu needs CUDA; `cpu` and `growth` run without')
     if torch.cuda.get_device_name() not in PEAKS:
-        raise ValueError(f'no datasheet peak is known for {torch.cuda.get_device_name()}; add it to '
-                         'PEAKS')
+        raise ValueError(f'no datasheet peak is known for {torch.cuda.get_device_name()}; add it to PEAKS '
+                         'in tests/bench.py')
     for kind in ('mlm', 'clm'):
         yield utilisation(size, kind, repeats)
     if with_peer:

