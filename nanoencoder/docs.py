@@ -6,6 +6,7 @@ Both change with the packages' versions: tables print a fingerprint, and nothing
 import ast
 import collections
 import hashlib
+import importlib.metadata
 import importlib.util
 import inspect
 import itertools
@@ -13,21 +14,43 @@ import json
 import multiprocessing
 import random
 import re
+import sys
 from pathlib import Path
 
 from tqdm import tqdm  # with disable=None: shown if somebody watches
+
+from nanoencoder.durable import in_turn, read_json, write_json
 
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')
 
 
-def documents():
-    """[(split, file, docstring)], sorted by file; no text twice, and in test first, then in validation."""
+def key():
+    """Of what is extracted here: what it is read from and by."""
+    try:
+        versions = [sys.version, *map(importlib.metadata.version, PACKAGES)]
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ValueError(f'the embedded texts are those of {error.name}, which is not installed') from None
+    return hashlib.sha256('\n'.join(versions).encode() + Path(__file__).read_bytes()).hexdigest()[:12]
+
+
+def documents(cache='corpora/tasks'):
+    """[(split, file, docstring)], sorted by file; no text twice, and in test first, then in validation.
+
+    They are extracted once, and kept in the folder `cache`. ValueError if a package is not installed.
+    """
+    path = Path(cache, f'documents-{key()}.json')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with in_turn(path.parent, f'.{path.name}.lock'):
+        if not path.exists():
+            write_json(path, {'documents': extracted()}, indent=None)
+    return list(map(tuple, read_json(path, {'documents': [list]})['documents']))
+
+
+def extracted():
     files = {}  # name: path
     for package in PACKAGES:
-        if (spec := importlib.util.find_spec(package)) is None:
-            raise ValueError(f'the docs corpus reads {package}, which is not installed')
-        root = Path(spec.origin).parent
+        root = Path(importlib.util.find_spec(package).origin).parent
         files |= {path.relative_to(root.parent).as_posix(): str(path) for path in root.rglob('*.py')}
     with multiprocessing.Pool() as pool:
         read = pool.imap(docstrings, files.values(), chunksize=32)

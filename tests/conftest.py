@@ -1,9 +1,7 @@
 import contextlib
 import functools
 import gc
-import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import io
 import json
@@ -28,7 +26,6 @@ os.chdir(ROOT)
 import pretrain  # noqa: E402
 from data import in_order  # noqa: E402
 from nanoencoder import docs, prepare, tokenizer  # noqa: E402
-from nanoencoder.durable import in_turn, whole_file  # noqa: E402
 from nanoencoder.settings import build, flat, run_main  # noqa: E402
 
 
@@ -115,20 +112,6 @@ def texts():
     files = ['_core/_add_newdocs.py', 'lib/_function_base_impl.py', 'linalg/_linalg.py',
              '_core/fromnumeric.py']
     return [text for file in files for text in docs.docstrings(root / file)]
-
-
-@pytest.fixture(scope='session')
-def embedded_documents():
-    """docs.documents(), from a file where this machine has read these packages before: it takes a minute."""
-    about = [sys.version, *map(importlib.metadata.version, docs.PACKAGES), Path(docs.__file__).read_text()]
-    key = hashlib.sha256('\n'.join(about).encode()).hexdigest()[:12]
-    path = ROOT / f'corpora/tasks/documents-{key}.json'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with in_turn(path.parent, f'.{path.name}.lock'):
-        if not path.exists():
-            with whole_file(path) as file:
-                file.write(json.dumps(docs.documents()).encode())
-    return [tuple(row) for row in json.loads(path.read_bytes())]
 
 
 @pytest.fixture(scope='session', autouse=True)

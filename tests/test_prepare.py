@@ -136,16 +136,19 @@ def test_making_the_vocabulary_again(tmp_path):
     assert tokenizer.vocab_size == 300 and tokenizer.ids == {'bos': 297, 'eos': 298, 'pad': 298, 'mask': 299}
 
 
-def test_docs_are_held_out_by_file(tmp_path, monkeypatch, embedded_documents):
-    by_split = {split: [row[1:] for row in embedded_documents if row[0] == split] for split in docs.SPLITS}
-    texts = [text for _, _, text in embedded_documents]
+def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
+    every = docs.documents()
+    monkeypatch.setattr(docs, 'extracted', None)
+    assert docs.documents() == every    # kept, for the tasks and the next corpus
+    by_split = {split: [row[1:] for row in every if row[0] == split] for split in docs.SPLITS}
+    texts = [text for _, _, text in every]
     assert sum(map(len, texts)) > 8_000_000 and len(set(texts)) == len(texts)
     for rows, others in itertools.combinations(by_split.values(), 2):
         assert not {file for file, _ in rows} & {file for file, _ in others}
     assert not any(line.lstrip().startswith('>>>') for text in texts for line in text.splitlines())
     assert any(file.startswith('torch/') and 'torch.matmul' in text and 'broadcast' in text
-               for _, file, text in embedded_documents)  # by add_docstr
-    some = embedded_documents[::40]
+               for _, file, text in every)  # by add_docstr
+    some = every[::40]
     monkeypatch.setattr(docs, 'documents', lambda: some)
     corpus = prepared(prepare.Settings(out=str(tmp_path / 'out')))
     for split in ('train', 'validation'):

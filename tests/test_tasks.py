@@ -717,11 +717,9 @@ def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
 # ----------------------------------------------------------------------------------------- the embedded tasks
 
 @pytest.fixture(scope='session')
-def embedded(request):
+def embedded():
     """{task: {split: rows}}, from the cache where this machine has extracted them before."""
-    def documents():  # the session reads the packages once, if at all
-        return request.getfixturevalue('embedded_documents')
-    folder = embedded_files(tasks.Task.cache, 'docs_sc', documents).parent
+    folder = embedded_files(tasks.Task.cache, 'docs_sc').parent
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
             for path in folder.iterdir()}
 
@@ -730,7 +728,7 @@ def test_one_process_extracts_and_the_others_wait(tmp_path):
     """As a study's first processes, which start at once."""
     extracted = []
 
-    def documents():
+    def documents(cache):
         extracted.append(1)
         time.sleep(0.5)
         return iter(())

@@ -4,8 +4,6 @@ A table is (rows as dicts, {column: names of its labels} where the file says the
 """
 import csv
 import gzip
-import hashlib
-import importlib.metadata
 import json
 import re
 import sys
@@ -187,15 +185,13 @@ def read_hub(source, subset, split, revision, only=None):
 
 def embedded_files(cache, dataset, documents=docs.documents):
     """The folder of an embedded task. One process extracts all, once; the others wait, and read the cache."""
-    versions = [f'{name} {importlib.metadata.version(name)}' for name in docs.PACKAGES]
-    key = hashlib.sha256('\n'.join(versions).encode() + Path(docs.__file__).read_bytes()).hexdigest()[:12]
-    folder = Path(cache) / f'docs-{key}'
+    folder = Path(cache) / f'docs-{docs.key()}'
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not folder.exists():
         with in_turn(folder.parent, f'.{folder.name}.lock'):
             if not folder.exists():
-                print(f'{folder}: extracting the embedded tasks from {", ".join(versions)}', file=sys.stderr)
-                write_tasks(folder, docs.tasks(documents()))
+                print(f'{folder}: making the embedded tasks of {", ".join(docs.PACKAGES)}', file=sys.stderr)
+                write_tasks(folder, docs.tasks(documents(cache)))
     if not (folder / dataset).is_dir():
         names = ', '.join(sorted(path.name for path in folder.iterdir()))
         raise ValueError(f'dataset: the embedded tasks are {names}, not {dataset!r}')
