@@ -220,13 +220,12 @@ def page(evidence):
             judged.append(judge(line, evidence))
         except Missing as error:
             evidence.problems.append(f'{line.name} is not judged: there is no {error}')
-    every = crossings(evidence)
+    every, seeds = crossings(evidence), ', '.join(map(str, sorted(evidence.seeds)))
     instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
                           for name in evidence.datasets)
     sections = [f'''# {Path(study.folder).name}: the paper's claims, judged at this size
 
-Pretraining seeds: {", ".join(map(str, sorted(evidence.seeds)))}, each fine-tuned with
-{study.finetuning_seeds} seeds.
+Pretraining seeds: {seeds}, each fine-tuned with {study.finetuning_seeds} seeds.
 Test instances, of both held-out splits: {instances}.
 Points are percent, with 95 % intervals over pretraining seeds and test instances; "over seeds alone" keeps
 these test sets. A claim agrees where the interval lies in its rule's region, disagrees where it lies outside:
