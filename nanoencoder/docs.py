@@ -48,6 +48,7 @@ def documents(cache='corpora/tasks'):
 
 
 def extracted():
+    """As `documents`, read from the packages' files."""
     files = {}  # name: path
     for package in PACKAGES:
         root = Path(importlib.util.find_spec(package).origin).parent
