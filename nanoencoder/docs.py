@@ -23,6 +23,7 @@ from nanoencoder.durable import in_turn, read_json, write_json
 
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')
+CACHE = 'corpora/tasks'  # what data.py and the tasks extract, once for both
 
 
 def key():
@@ -34,7 +35,7 @@ def key():
     return hashlib.sha256('\n'.join(versions).encode() + Path(__file__).read_bytes()).hexdigest()[:12]
 
 
-def documents(cache='corpora/tasks'):
+def documents(cache=CACHE):
     """[(split, file, docstring)], sorted by file; no text twice, and in test first, then in validation.
 
     They are extracted once, and kept in the folder `cache`. ValueError if a package is not installed.

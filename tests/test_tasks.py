@@ -724,18 +724,20 @@ def embedded():
             for path in folder.iterdir()}
 
 
-def test_one_process_extracts_and_the_others_wait(tmp_path):
+def test_one_process_extracts_and_the_others_wait(tmp_path, monkeypatch):
     """As a study's first processes, which start at once."""
     extracted = []
 
-    def documents(cache):
+    def slowly():
         extracted.append(1)
         time.sleep(0.5)
-        return iter(())
+        return []
+    monkeypatch.setattr(docs, 'extracted', slowly)
     with ThreadPoolExecutor(3) as pool:
-        folders = [*pool.map(lambda _: embedded_files(tmp_path / 'cache', 'docs_sc', documents), range(3))]
+        folders = [*pool.map(lambda _: embedded_files(tmp_path / 'cache', 'docs_sc'), range(3))]
     assert len(extracted) == 1 and len({*folders}) == 1 and (folders[0] / 'test.jsonl').exists()
-    assert [path.name for path in (tmp_path / 'cache').iterdir()] == [folders[0].parent.name]
+    kept = {folders[0].parent.name, f'documents-{docs.key()}.json'}  # and no lock
+    assert {path.name for path in (tmp_path / 'cache').iterdir()} == kept
 
 
 def test_embedded_tasks_have_enough_and_no_leak(embedded):

@@ -183,7 +183,7 @@ def read_hub(source, subset, split, revision, only=None):
     return list(dataset), label_names(dataset.features.to_dict())
 
 
-def embedded_files(cache, dataset, documents=docs.documents):
+def embedded_files(cache, dataset):
     """The folder of an embedded task. One process extracts all, once; the others wait, and read the cache."""
     folder = Path(cache) / f'docs-{docs.key()}'
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ def embedded_files(cache, dataset, documents=docs.documents):
         with in_turn(folder.parent, f'.{folder.name}.lock'):
             if not folder.exists():
                 print(f'{folder}: making the embedded tasks of {", ".join(docs.PACKAGES)}', file=sys.stderr)
-                write_tasks(folder, docs.tasks(documents(cache)))
+                write_tasks(folder, docs.tasks(docs.documents(cache)))
     if not (folder / dataset).is_dir():
         names = ', '.join(sorted(path.name for path in folder.iterdir()))
         raise ValueError(f'dataset: the embedded tasks are {names}, not {dataset!r}')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoencoder.docs import SPLITS
+from nanoencoder.docs import CACHE, SPLITS
 from nanoencoder.metrics import KINDS
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import QUOTING, Field, embedded_files, local_files, read_files, read_hub
@@ -60,7 +60,7 @@ class Task:
     epochs: int = setting(1, 1)                        # at most; the paper's is one
     tokenizer: str = setting('configs/corpora/docs', fixes='nothing')  # of --look; a model has its own
     max_length: int = setting(0, 0)                    # tokens; 0: as the authors, round(0.99 x the context)
-    cache: str = setting('corpora/tasks', fixes='nothing')  # where embedded tasks are kept, once extracted
+    cache: str = setting(CACHE, fixes='nothing')  # where embedded tasks are kept, once extracted
 
     def __post_init__(self):
         check(self)
