@@ -212,6 +212,24 @@ def test_what_a_page_names_is_there(page):
         assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
 
 
+# ------------------------------------------------------------------------------------- what the study came to
+
+def test_what_is_said_of_the_small_study_stands_on_its_page():
+    """The table of README's first screen, and where leads end, in all places that name it."""
+    report = (ROOT / 'studies/small/report.md').read_text()
+    judged = [row.split(' | ') for row in report.splitlines() if row.count('**') == 2]
+    told = re.findall(r'(?m)^\| .* \| ([^|]*\]) \| (agrees|disagrees|cannot tell) \|$', README.read_text())
+    assert len(told) == 7
+    assert sorted(told) == sorted((row[2], row[8].strip('*')) for row in judged)
+    until, begin = re.search(r'CLM until ([\d.]+) M, MLM from ([\d.]+) M on', report).groups()
+    for name in ('README.md', 'configs/studies/demo.py'):
+        assert f'between {until} and {begin} M' in (ROOT / name).read_text(), name
+    echo = re.findall(r'(until|from) ([\d.]+) M', (ROOT / 'Makefile').read_text())
+    together = re.search(r'MLM and CLM, then MLM \| [^|]* \| CLM, then MLM until ([\d.]+) M', report)[1]
+    assert echo == [('until', until), ('from', begin), ('until', together)]
+    assert f'until {together} M tokens' in (ROOT / 'docs/paper.md').read_text()
+
+
 # ------------------------------------------------------------------------------------ the recipes of hacking
 
 def test_the_recipes_have_as_many_lines_as_the_table_says():
