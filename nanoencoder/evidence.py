@@ -169,8 +169,9 @@ class Evidence:
         self.about = {run.dataset: run for run in runs}    # any run of a dataset: its kind, metric
         asked = dict.fromkeys(name for line in study.finetunings for name in line.datasets)
         self.datasets = [name for name in asked if name in self.about]
-        known = dict.fromkeys(run.model for run in runs)
-        self.models = sorted(known, key=[*study.rows, *known].index)
+        known = {run.model for run in runs}
+        others = sorted(known - {*study.rows}, key=lambda model: ('+' in model, model))     # variants last
+        self.models = [row for row in study.rows if row in known] + others
         self.losses = read_losses(Path(study.folder, 'losses.csv'), study.seeds)
         if not self.losses:
             problems.append(f'{study.folder}: no losses.csv, and so no ladder; evaluate.py pack writes it')
