@@ -18,6 +18,7 @@ A run's scores are computed once and lie beside its predictions, in scores.json.
 import csv
 import dataclasses
 import itertools
+import math
 import os
 import statistics
 import sys
@@ -151,7 +152,7 @@ def compare(cfg, first, second, problems):
         p, n = results[-1].p, results[-1].n
         sign = 'p <= ' if p == 2 / (cfg.resamples + 1) else 'p = '    # the draws show no less
         mean, low, high, *of_seeds = (100 * x for x in results[-1][:5])
-        alone = '  ' if p is None else '({:+.1f}, {:+.1f})   '.format(*of_seeds)
+        alone = '  ' if math.isnan(of_seeds[0]) else '({:+.1f}, {:+.1f})   '.format(*of_seeds)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
               f'{high:+.1f}] {alone}{"no p value" if p is None else f"{sign}{p:.4f}"}   n = {n:,}, {a.seeds} '
               f'and {b.seeds} seeds')

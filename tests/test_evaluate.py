@@ -1141,6 +1141,15 @@ def test_compare_says_what_else_differs(predictions):
     assert 'note: good: its best learning rate, 1e-04, is the lowest tried' in shown
 
 
+def test_baselines_have_a_p_value_and_no_interval_over_seeds(tmp_path):
+    """Until now: (+nan, +nan)."""
+    for model, right in (('first', 30), ('second', 60)):
+        rows = [{'id': k, 'gold': 'yes', 'pred': 'yes' if k < right else 'no'} for k in range(100)]
+        write_predictions(tmp_path / f'predictions/{model}/SC/toy/lr0e+00_sd0', rows, {'kind': 'baseline'})
+    shown = run_script('evaluate.py', 'compare', 'first', 'second', *options(tmp_path)).stdout
+    assert '+30.0 [' in shown and 'p = ' in shown.replace('p <= ', 'p = ') and 'nan' not in shown
+
+
 def write_log(folder, phases, lines, **config):
     folder.mkdir(parents=True)
     meta = {'fingerprint': 'f' * 64, 'unigram_loss': 6.5}
