@@ -298,7 +298,7 @@ class Judged(NamedTuple):
 
     def verdict(self, other=None):
         seen = other or self.whole
-        if seen.p is None:      # another seed may turn the sign
+        if seen.p is None or seen.unit != 'pretraining':    # another pretraining may turn the sign
             return 'cannot tell'
         return verdict(self.line.rule, seen.low, seen.high, self.margin)
 

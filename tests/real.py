@@ -1,4 +1,4 @@
-"""A real decoder without a hub, an hour on two CPU cores: `make real`. Not part of demo, test or CI.
+"""A real decoder without a hub, half an hour on two CPU cores: `make real`. Not part of demo, test or CI.
 
     .venv/bin/python tests/real.py                       # Ctrl-C stops it; run it again to continue
     .venv/bin/python tests/real.py --steps=20 --rows=200 --out=out/trial
@@ -42,7 +42,7 @@ PROMPTS = 'The capital of France is', 'import numpy as np\n\ndef mean(x):\n'
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    steps: int = setting(200, 20)   # of 512 tokens, of MLM, and again of MNTP: about ten minutes each
+    steps: int = setting(200, 20)   # of 512 tokens, of MLM, and again of MNTP: about eight minutes each
     rows: int = setting(2_000, 1)   # that a probe is trained on, at most
     out: str = 'out/real'
 

@@ -393,7 +393,8 @@ def test_one_pretraining_speaks_of_one_model(study, few_resamples):
     assert result.returncode == 0, result.stderr
     text = (study[0].parent / 'toy/report.md').read_text()
     early = cells_of(text, 'Verdicts')[paper.CLAIMS['early'].words]
-    assert early[2:4] == ['one model', '2/2']
+    assert early[2:4] == ['one model', '2/2'] and float(early[5]) < 0.05
+    assert early[7:] == ['**cannot tell**', 'several pretraining seeds']      # before: agrees
     assert cells_of(text, 'How the verdicts move')['early'][0] == ''
     assert cells_of(text, 'All rows')['mlm-1'][1] == '7.01'
     assert not (study[0].parent / 'toy/ladder.png').exists()
