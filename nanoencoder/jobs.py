@@ -81,7 +81,7 @@ def check_commands(study, remember):
         now[config] = [f'--{name}={value}' for name, (value, _) in read(config).items()]
     before = read_json(path) if path.exists() else {}
     for name, words in now.items():
-        if before.get(name, words) != words:
+        if sorted(before.get(name, words)) != sorted(words):
             gone = ' '.join(word for word in before[name] if word not in words)
             added = ' '.join(word for word in words if word not in before[name])
             raise ValueError(f'{path}: {name} was begun with {gone or "less"}, and is now with '

@@ -21,9 +21,9 @@ class Claim(NamedTuple):
     """One claim of the paper, which a study's contrast may be made for."""
     words: str
     where: str              # in the paper
-    rule: str               # of nanoencoder/report.py, by which its own numbers are judged
+    rule: str               # of nanoencoder/evidence.py, by which its own numbers are judged
     published: dict         # {kind of task: {model: weight}}; none where it has a figure and no numbers
-    untested: str = ''      # what of it the studies here do not test, and why
+    untested: str = ''      # why the studies here do not test it
     opposite: tuple = ()    # kinds of which it says the opposite
 
 
@@ -45,7 +45,7 @@ def gap(ours, theirs):
 CLAIMS = {
     'end': Claim(
         'In the end MLM beats CLM, most of all on sentences and questions.', 'section 3, figure 2', 'better',
-        minus('mlm40-42k', 'clm-42k', ('SC', 'QA', 'IR')), 'QA: models of this size are at its floor'),
+        minus('mlm40-42k', 'clm-42k', ('SC', 'QA', 'IR'))),
     'size': Claim(
         'With size, MLM\'s lead over CLM grows on sentences and shrinks in retrieval.', 'section 3, figure 2',
         'better', {'SC': gap('1b', '210m'), 'IR': gap('210m', '1b')}, 'it takes models of several sizes'),

@@ -111,8 +111,9 @@ def verdict_table(judged, evidence):
         alone = (f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
                  if whole.unit == 'pretraining' else 'one model')
         p = ['', ''] if each.p is None else [f'{each.p:.4f}', f'{among_all:.4f}']
-        rows.append([claim.words if claim else line.name, in_words(line, each.margin), points(*whole[:3]),
-                     alone, f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
+        words = claim.words if claim else f'{line.name} (not a claim of the paper)'
+        rows.append([words, in_words(line, each.margin), points(*whole[:3]), alone,
+                     f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
                      ', '.join(theirs) or 'no number', *p, f'**{each.verdict()}**', each.decides()])
     return markdown('claim | contrast | points | over seeds alone | seeds above 0 | the paper | p | Holm | '
                     'verdict | what would decide', rows)
@@ -140,7 +141,9 @@ def ladder_table(evidence):
         if losses := evidence.last(model, 'val_mlm_loss').values():
             mean, low, high = over_seeds([*losses])
             loss = f'{mean:.2f}' + ('' if math.isnan(low) else f' [{low:.2f}, {high:.2f}]')
-        row = [model, f'{tokens / 1e6:.1f}' if tokens else '', loss]
+        known = evidence.study.rows.get(model.partition('+')[0])
+        more = '+' if known and known.begins == 'weights_from' else ''     # than the row it continues
+        row = [model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss]
         row += [generalisation(model, evidence), plateau(model, evidence)] if model in rungs else ['', '']
         for dataset in evidence.datasets:
             try:
@@ -162,11 +165,13 @@ def generalisation(row, evidence):
 
 
 def plateau(row, evidence):
-    """From the first to the last seed's step at which MLM loss falls below PLATEAU."""
+    """From the first to the last seed's step at which MLM loss falls below PLATEAU, if it began above."""
     steps, never = [], 0
     for lines in evidence.validations(row).values():
         known = [(line['step'], line['val_mlm_loss'] - PLATEAU) for line in lines if 'val_mlm_loss' in line]
-        below = roots(*zip(*known)) if known and known[0][1] > 0 else [step for step, _ in known[:1]]
+        if not known or known[0][1] <= 0:       # another corpus' plateau may lie lower
+            return ''
+        below = roots(*zip(*known))
         steps, never = steps + below[:1], never + (not below)
     words = [f'{step:,.0f}' for step in sorted({*map(round, (min(steps), max(steps)))})] if steps else []
     return ' to '.join(words) + (f'{", " if words else ""}never in {never}' if never else '')
@@ -199,16 +204,21 @@ def crossing_table(every, evidence):
         for pair, own in every.items()])
 
 
-def untested(judged, study):
-    """A line each for what of the paper's claims is not judged, or only in part."""
-    done, asked = {each.line.name for each in judged}, {line.name for line in study.comparisons}
-    lines = []
+def untested(judged, evidence):
+    """A line each for what of the paper's claims is not judged, or on some kinds of task alone."""
+    tested = {each.line.name: {evidence.about[dataset].task for dataset in each.line.datasets}
+              for each in judged}
+    asked, lines = {line.name for line in evidence.study.comparisons}, []
     for name, claim in paper.CLAIMS.items():
-        if name in asked - done:
-            lines.append(f'- {claim.words} Not judged yet: runs are missing.')
-        elif name not in asked or claim.untested:
-            why = claim.untested or 'no contrast of this study asks it'
-            lines.append(f'- {claim.words} Not tested here: {why}.')
+        if name not in asked:
+            why = f'Not tested here: {claim.untested or "no contrast of this study asks it"}.'
+        elif name not in tested:
+            why = 'Not judged yet: runs are missing.'
+        elif left := [kind for kind in claim.published if kind not in tested[name]]:
+            why = f'Not tested here: {", ".join(left)}.'
+        else:
+            continue
+        lines.append(f'- {claim.words} {why}')
     return '\n'.join(lines)
 
 
@@ -237,7 +247,7 @@ claims tested.
 
 {verdict_table(judged, evidence)}
 
-{untested(judged, study)}
+{untested(judged, evidence)}
 
 ## How the verdicts move
 

@@ -102,7 +102,7 @@ class Study:
 
     @cached_property
     def comparisons(self):
-        return read_lines(self.contrasts, 'contrasts', read_contrast, self)
+        return read_lines(self.contrasts, 'contrasts', read_contrast, self, set())
 
     @cached_property
     def arms(self):
@@ -231,7 +231,7 @@ def read_task(line, study, seen):
     return Finetuning([*models], words, given['kind'], [given['dataset'], *others], lrs, variant)
 
 
-def read_contrast(line, study):
+def read_contrast(line, study, names):
     parts = [part.strip() for part in line.split('#')[0].split('|')]
     if len(parts) != 4 or not all(parts):
         raise ValueError('a contrast is name | rule | 1 row -1 another | datasets')
@@ -254,6 +254,14 @@ def read_contrast(line, study):
     for dataset in datasets.split():
         if dataset not in known:
             raise ValueError(f'no line of tasks has dataset {dataset!r}{nearest(dataset, known)}')
+    tried = {(model + line.variant, dataset): line.lrs for line in study.finetunings
+             for model in line.models for dataset in line.datasets}
+    for (_, model, lr), dataset in itertools.product(weights, datasets.split()):
+        if (model, dataset) not in tried or lr not in (None, *tried[model, dataset]):
+            raise ValueError(f'no line of tasks has {model}{f"@{lr:g}" if lr else ""} on {dataset}')
+    if name in names:
+        raise ValueError(f'contrast {name} is there twice')
+    names.add(name)
     return Contrast(name, rule, weights, datasets.split())
 
 

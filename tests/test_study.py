@@ -189,6 +189,9 @@ def test_the_graph_by_hand(place):
     ('--lrs=1e-2', '--seeds=0,', 9, '--seeds is set by study.py'),
     ('| better', '| beter', 15, "no rule 'beter'; the nearest is 'better'"),
     ('| words', '| word', 15, "no line of tasks has dataset 'word'; the nearest is 'words'"),
+    ('+causal | words', '+casual | words', 15, 'no line of tasks has clm-mlm+casual on words'),
+    ('mlm@2e-3', 'mlm@3e-3', 15, 'no line of tasks has mlm@0.003 on words'),
+    ('| words\n', '| words\nearly | better | 1 clm -1 mlm | words\n', 15, 'contrast early is there twice'),
     ('-0.5 mlm', 'x mlm', 15, "could not convert string to float: 'x'"),
     (' clm-mlm+causal', '', 15, 'a contrast is weights and models in turn'),
     ('mlm-6 clm-mlm\n', 'mlm-6 clm-ml\n', 18, "no row 'clm-ml'; the nearest is 'clm-mlm'"),
@@ -305,6 +308,8 @@ def test_what_was_done_otherwise_is_not_taken_for_it(place):
     assert (code, starts) == (2, [])
     assert 'tiny.py was begun with less, and is now with --hidden_size=64' in text
     (place / 'tiny.py').write_text('')
+    write(place, **{'--variant=causal --causal': '--causal --variant=causal'})
+    assert run(place)[0] == 0              # arguments in another order are the same
     write(place, RUNS.replace('"mlm", 6)\'', '"mlm", 6)\' --lr=1e-4'))
     code, text, starts = run(place)
     assert (code, starts) == (2, []) and 'commands.json: again was begun with' in text
