@@ -46,7 +46,8 @@ def run(command):
             process.kill()
         failed = process.wait()
     if failed:
-        raise ValueError(f'{" ".join(command[1:4])} failed; start this again to go on')
+        how = f'was killed by signal {-failed}' if failed < 0 else 'failed'     # 9: often for want of memory
+        raise ValueError(f'{" ".join(command[1:4])} {how}; start this again to go on')
 
 
 def minutes_left(steps, done):
