@@ -232,7 +232,7 @@ def test_what_is_said_of_the_small_study_stands_on_its_page():
 
 def test_what_is_said_of_the_novels_stands_on_their_page():
     report = (ROOT / 'studies/novels/report.md').read_text()
-    told = re.search(r'#on-novels\) .* CLM ([+-]\S+ \[.*?\])\.\*', README.read_text())[1]
+    told = re.search(r'#on-novels\), .* CLM ([+-]\S+ \[.*?\]) after', README.read_text())[1]
     assert f'squad_ir; better | {told} |' in report and told in (ROOT / 'docs/paper.md').read_text()
 
 
