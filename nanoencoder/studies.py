@@ -268,7 +268,8 @@ def read_contrast(line, study, names):
 def read_arm(line, study, arms):
     arm, colon, names = map(str.strip, line.split('#')[0].partition(':'))
     lengths = [study.check_model(name)[1] for name in names.split()]
-    if not colon or not lengths or not all(a < b for a, b in itertools.pairwise([0, *lengths])):
+    if not colon or not lengths or '+' in names or not all(
+            a < b for a, b in itertools.pairwise([0, *lengths])):
         raise ValueError('an arm is its name, a colon and rows by length, as clm: clm-1800 clm-3600')
     if arm in arms:
         raise ValueError(f'arm {arm} is there twice')

@@ -195,6 +195,7 @@ def test_the_graph_by_hand(place):
     ('-0.5 mlm', 'x mlm', 15, "could not convert string to float: 'x'"),
     (' clm-mlm+causal', '', 15, 'a contrast is weights and models in turn'),
     ('mlm-6 clm-mlm\n', 'mlm-6 clm-ml\n', 18, "no row 'clm-ml'; the nearest is 'clm-mlm'"),
+    ('mlm-6 clm-mlm\n', 'mlm-6 clm-mlm+causal\n', 18, 'an arm is its name, a colon and rows by length'),
     ('mlm-6 clm-mlm\n', 'clm-mlm mlm-6\n', 18, 'an arm is its name, a colon and rows by length'),
     ('mlm-6 clm-mlm\n', 'clm\nCLM then MLM: mlm\n', 18, 'arm CLM then MLM is there twice'),
     ('-0.5 mlm@2e-3', '-0.5 clm', 15, 'a model or a dataset is there twice'),
