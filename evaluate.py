@@ -24,13 +24,14 @@ import statistics
 import sys
 from pathlib import Path
 
-from nanoencoder import figures, losses, paper, studies
-from nanoencoder import report as reports
-from nanoencoder.durable import in_turn, locked, read_json, remove_temporaries, write_json
-from nanoencoder.intervals import contrast
-from nanoencoder.metrics import KINDS
-from nanoencoder.predictions import packed_runs, read_runs, read_tree, write_packed
-from nanoencoder.protocols import (PROTOCOLS, SPLITS, Cell, caveats, grouped, lr_text, make_cells,
+from nanoencoder import studies
+from nanoencoder.judging import figures, losses, paper
+from nanoencoder.judging import report as reports
+from nanoencoder.files import in_turn, locked, read_json, remove_temporaries, write_json
+from nanoencoder.judging.intervals import contrast
+from nanoencoder.judging.metrics import KINDS
+from nanoencoder.judging.predictions import packed_runs, read_runs, read_tree, write_packed
+from nanoencoder.judging.protocols import (PROTOCOLS, SPLITS, Cell, caveats, grouped, lr_text, make_cells,
                                    shared_means, unit_of)
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 

@@ -34,11 +34,11 @@ from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.durable import whole_file
+from nanoencoder.files import whole_file
 from nanoencoder.peers import open_encoder
-from nanoencoder.probe import ridge
+from nanoencoder.tasks.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
-from nanoencoder.runs import (about_model, about_run, alone, is_done, model_name, run_folder,
+from nanoencoder.tasks.runs import (about_model, about_run, alone, is_done, model_name, run_folder,
                               save_encoder, saved_folder, write_run)
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tokenizer import load_tokenizer

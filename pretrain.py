@@ -21,10 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, in_order, objective_at, read_step, validation_batches
 from model import Model, Sizes, initial_weight, parameter_groups
-from nanoencoder import cost, huggingface
-from nanoencoder.checkpoint import Saver, copy_into, read_moments
-from nanoencoder.log import open_log, own_folder
-from nanoencoder.origin import find_origin, inherited, open_corpus
+from nanoencoder import huggingface
+from nanoencoder.pretraining import cost
+from nanoencoder.pretraining.checkpoint import Saver, copy_into, read_moments
+from nanoencoder.pretraining.log import open_log, own_folder
+from nanoencoder.pretraining.origin import find_origin, inherited, open_corpus
 from nanoencoder.processes import check_rows, processes, stop_signals
 from nanoencoder.settings import check, parse, run_main, setting
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from nanoencoder.cost import PEAK, UTILISATION
+from nanoencoder.pretraining.cost import PEAK, UTILISATION
 from nanoencoder.jobs import corpus_meta, with_options, without
 
 MEASURED = 1e12   # operations of a step: where one has more, a CPU is not asked

@@ -47,8 +47,10 @@ import data      # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups  # noqa: E402
-from nanoencoder import cost, docs, huggingface, intervals, metrics, prepare, tasks         # noqa: E402
-from nanoencoder.origin import Origin                            # noqa: E402
+from nanoencoder import docs, huggingface, prepare, tasks
+from nanoencoder.pretraining import cost
+from nanoencoder.judging import intervals, metrics# noqa: E402
+from nanoencoder.pretraining.origin import Origin                            # noqa: E402
 from nanoencoder.processes import World, pick_device, processes  # noqa: E402
 from nanoencoder.settings import build, parse, run_main          # noqa: E402
 from nanoencoder.tokenizer import load_tokenizer                 # noqa: E402

@@ -25,7 +25,7 @@ os.chdir(ROOT)
 
 import pretrain  # noqa: E402
 from data import in_order  # noqa: E402
-from nanoencoder import docs, prepare, tokenizer  # noqa: E402
+from nanoencoder import docs, prepare, tokenizer# noqa: E402
 from nanoencoder.settings import build, flat, run_main  # noqa: E402
 
 

@@ -18,7 +18,7 @@ import fill_mask
 import finetune
 import pretrain
 from conftest import ROOT
-from nanoencoder import runs
+from nanoencoder.tasks import runs
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.tokenizer import load_tokenizer
 from test_finetune import (  # noqa: F401: these open what is exported, too

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 import pretrain
 from nanoencoder import processes
-from nanoencoder.checkpoint import gather
+from nanoencoder.pretraining.checkpoint import gather
 from nanoencoder.settings import build as settings_of
 
 GRAPHS = []  # that torch.compile has traced

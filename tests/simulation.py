@@ -29,7 +29,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nanoencoder import intervals, protocols  # noqa: E402
+from nanoencoder.judging import intervals, protocols# noqa: E402
 from nanoencoder.settings import check, parse, run_main, setting  # noqa: E402
 
 MEANS = {'accuracy': 1.3, 'F1': 1.3, 'NDCG@10': 0.0}    # log odds: an accuracy of 0.69

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nanoencoder import cost
+from nanoencoder.pretraining import cost
 from nanoencoder.settings import flat, parse
 import data
 import pretrain

@@ -19,13 +19,15 @@ import seqeval.scheme
 import sklearn.metrics
 
 import evaluate
-import nanoencoder.predictions
-import nanoencoder.runs
+import nanoencoder.judging.predictions
+import nanoencoder.tasks.runs
 import pretrain
 import simulation
 from conftest import ROOT, one_line_error, run_process, run_script
-from nanoencoder import (cost, figures, intervals, jobs, losses, metrics, paper, protocols, studies)
-from nanoencoder.durable import locked
+from nanoencoder import jobs, studies
+from nanoencoder.pretraining import cost
+from nanoencoder.judging import figures, intervals, losses, metrics, paper, protocols
+from nanoencoder.files import locked
 from nanoencoder.settings import parse
 
 LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
@@ -630,12 +632,12 @@ def test_scores_lie_beside_the_predictions_and_are_computed_once(predictions):
 
 
 def test_only_chosen_runs_are_read_again_for_their_instances(predictions, monkeypatch):
-    folders, read_predictions = [], nanoencoder.predictions.read_predictions
+    folders, read_predictions = [], nanoencoder.judging.predictions.read_predictions
 
     def listed(folder, about):
         folders.append(folder.name)
         return read_predictions(folder, about)
-    monkeypatch.setattr(nanoencoder.predictions, 'read_predictions', listed)
+    monkeypatch.setattr(nanoencoder.judging.predictions, 'read_predictions', listed)
     cfg = evaluate.Settings(predictions=str(predictions / 'predictions'), resamples=100)
     runs = evaluate.read_runs(cfg, [])
     assert len(runs) == len(folders) == 12
@@ -717,7 +719,7 @@ def test_what_a_checkpoint_says_of_its_row(tmp_path):
     def said(step=6, **settings):
         settings = {'phases': [['clm', 6]], 'mask_ratio': 0.4} | settings
         (tmp_path / 'state.json').write_text(json.dumps({'step': step, 'flops': 1.0, 'settings': settings}))
-        past = nanoencoder.runs.pretraining(tmp_path, 10 ** 6)
+        past = nanoencoder.tasks.runs.pretraining(tmp_path, 10 ** 6)
         return past['row'], past['seed'], past['continues']
     assert said(row='clm', seed=3) == ('clm', 3, '')
     assert said(step=4, row='clm', seed=3) == ('clm-4', 3, '')
@@ -794,7 +796,7 @@ def test_a_packed_study_is_the_same_study(rows_of_a_study):
     assert sorted(path.name for path in files) == [
         'other.jsonl.gz', 's0.jsonl.gz', 's1.jsonl.gz', 's2.jsonl.gz', 'scores.csv']
     lines = files[study / 'scores.csv'].decode().splitlines()
-    assert len(lines) == 27 and lines[0].split(',') == list(nanoencoder.predictions.COLUMNS)
+    assert len(lines) == 27 and lines[0].split(',') == list(nanoencoder.judging.predictions.COLUMNS)
     first = next(line for line in lines if line.startswith('clm,1,SC,toy,accuracy,1e-03,11,200,'))
     assert first.endswith(',clm-s1') and lines[-1].startswith('untrained,,SC,toy,accuracy,1e-04,1,200,0.')
     for folder in (study / 'runs').iterdir():
@@ -898,7 +900,7 @@ def test_a_folder_that_may_only_be_read_is_scored(predictions, monkeypatch):
     def refuses(path, *_):
         raise PermissionError(13, 'Permission denied', str(path))
     monkeypatch.setattr('os.access', lambda *_: False)
-    monkeypatch.setattr(nanoencoder.predictions, 'locked', refuses)
+    monkeypatch.setattr(nanoencoder.judging.predictions, 'locked', refuses)
     assert run_script('evaluate.py', 'table', *words).stdout == shown
 
 

@@ -18,8 +18,11 @@ import torch.nn.functional as F
 import finetune
 from conftest import ROOT, Script, one_line_error, run_script, torchrun
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, metrics, origin, probe, runs, settings as configs, tasks
-from nanoencoder.metrics import ratio, standard_scores
+from nanoencoder import huggingface, settings as configs, tasks
+from nanoencoder.judging import metrics
+from nanoencoder.pretraining import origin
+from nanoencoder.tasks import probe, runs
+from nanoencoder.judging.metrics import ratio, standard_scores
 from nanoencoder.tasks import questions, retrieval, tagging
 from nanoencoder.tasks.kind import Example, framed
 from test_tasks import TOKENIZER, jsonl

@@ -20,7 +20,9 @@ import model as architecture
 import pretrain
 from conftest import ROOT, log_lines, one_line_error, run_script, texts
 from data import Corpus, in_order
-from nanoencoder import durable, huggingface, origin, prepare
+from nanoencoder import huggingface, prepare
+from nanoencoder import files as durable
+from nanoencoder.pretraining import origin
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.settings import build, leaves, parse
 from nanoencoder.tokenizer import load_tokenizer

@@ -28,13 +28,15 @@ import layouts
 from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, replace, run_script,
                       torchrun)
 from fill_mask import fill_mask
-from nanoencoder import checkpoint, durable, huggingface, origin, studies
-from nanoencoder.checkpoint import fixed
-from nanoencoder.cost import dry_run
-from nanoencoder.durable import sha256
+from nanoencoder import huggingface, studies
+from nanoencoder.pretraining import checkpoint, origin
+from nanoencoder import files as durable
+from nanoencoder.pretraining.checkpoint import fixed
+from nanoencoder.pretraining.cost import dry_run
+from nanoencoder.files import sha256
 from nanoencoder.huggingface import open_checkpoint, save
 from nanoencoder.jobs import with_options
-from nanoencoder.origin import check_branch
+from nanoencoder.pretraining.origin import check_branch
 from nanoencoder.processes import World, check_rows, processes
 from nanoencoder.settings import build, flat, parse
 from nanoencoder.tokenizer import load_tokenizer

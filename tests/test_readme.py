@@ -17,7 +17,9 @@ import finetune
 import pretrain
 import study
 from conftest import ROOT, log_lines
-from nanoencoder import cost, figures, jobs, metrics, predictions, prepare, studies, tasks
+from nanoencoder import jobs, prepare, studies, tasks
+from nanoencoder.pretraining import cost
+from nanoencoder.judging import figures, metrics, predictions
 from nanoencoder.settings import leaves, parse
 
 README, HACKING = ROOT / 'README.md', ROOT / 'docs/hacking.md'
@@ -246,10 +248,10 @@ def test_the_recipes_have_as_many_lines_as_the_table_says():
             for title, body in blocks(HACKING).items()}
     stated = costs(README)
     assert len(stated) == 8
-    size['nanoencoder/metrics.py'] += 2  # the line that returns it, and the version
+    size['nanoencoder/judging/metrics.py'] += 2  # the line that returns it, and the version
     for what, file in (('model size', 'configs/deep.py'), ('learning-rate schedule', 'pretrain.py'),
                        ('objective', 'data.py'), ('task', 'configs/tasks/topics.py'),
-                       ('metric', 'nanoencoder/metrics.py')):
+                       ('metric', 'nanoencoder/judging/metrics.py')):
         assert int(stated[what]) == size[file], what
 
 
@@ -328,5 +330,5 @@ def test_the_task_of_hacking(tmp_path):
 def test_the_metric_of_hacking():
     rows = [{'gold': ['O', 'B-X'], 'pred': ['O', 'O']}, {'gold': ['O'], 'pred': ['O']}]
     scope = dict(vars(metrics), rows=rows)
-    exec(blocks(HACKING)['nanoencoder/metrics.py, in score_tags'], scope)
+    exec(blocks(HACKING)['nanoencoder/judging/metrics.py, in score_tags'], scope)
     assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags) and predictions.VERSION

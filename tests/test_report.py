@@ -13,9 +13,10 @@ import scipy.stats
 
 import evaluate
 from conftest import ROOT, one_line_error, run_script
-from nanoencoder import evidence, figures, paper, report, studies
-from nanoencoder.evidence import bounds
-from nanoencoder.intervals import p_value
+from nanoencoder import studies
+from nanoencoder.judging import evidence, figures, paper, report
+from nanoencoder.judging.evidence import bounds
+from nanoencoder.judging.intervals import p_value
 
 OCTAVE = math.log2(1.29)    # what CLM costs more than MLM, as a share of a doubling
 

@@ -17,8 +17,9 @@ from nanoencoder import docs
 import finetune
 import test_tokenizer
 from conftest import LLAMA3, ROOT, SHARED, one_line_error, run_script
-from nanoencoder import paper, tasks
-from nanoencoder.metrics import entities, ratio, standard_scores
+from nanoencoder import tasks
+from nanoencoder.judging import paper
+from nanoencoder.judging.metrics import entities, ratio, standard_scores
 from nanoencoder.tasks import classification, retrieval
 from nanoencoder.tasks.files import embedded_files, read_files, read_hub
 from nanoencoder.tasks.task import Labels, train_test_split

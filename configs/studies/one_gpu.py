@@ -40,7 +40,7 @@ tasks = """
 """
 lrs = (5e-5, 1e-4, 2e-4, 5e-4)
 finetuning_seeds = 3
-# names of the paper's claims: nanoencoder/paper.py
+# names of the paper's claims: nanoencoder/judging/paper.py
 contrasts = """
 end    | better        | 1 mlm-24k -1 clm-24k   | mnli_m squad msmarco
 level  | no_difference | 1 clm-24k -1 mlm-24k   | conll2003_en

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoencoder.metrics import ratio, standard_scores
+from nanoencoder.judging.metrics import ratio, standard_scores
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data

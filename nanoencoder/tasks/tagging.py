@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from nanoencoder.metrics import entities
+from nanoencoder.judging.metrics import entities
 from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, framed, room
 from nanoencoder.tasks.task import SCORED, get
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoencoder.docs import CACHE, SPLITS
-from nanoencoder.metrics import KINDS
+from nanoencoder.judging.metrics import KINDS
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import QUOTING, Field, embedded_files, local_files, read_files, read_hub
 

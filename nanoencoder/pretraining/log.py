@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 from model import Model
-from nanoencoder.durable import locked, read_json, remove_temporaries, whole_file, write_json
+from nanoencoder.files import locked, read_json, remove_temporaries, whole_file, write_json
 from nanoencoder.huggingface import last_good
-from nanoencoder.losses import read_line
+from nanoencoder.judging.losses import read_line
 from nanoencoder.processes import duration
 from nanoencoder.settings import flat
 

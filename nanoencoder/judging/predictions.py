@@ -9,12 +9,12 @@ import re
 import zlib
 from pathlib import Path
 
-from nanoencoder import paper
-from nanoencoder.durable import (expect, locked, read_csv, read_json, remove_temporaries, sha256, whole_file,
+from nanoencoder.judging import paper
+from nanoencoder.files import (expect, locked, read_csv, read_json, remove_temporaries, sha256, whole_file,
                                  write_csv, write_json)
-from nanoencoder.intervals import key_of
-from nanoencoder.metrics import KINDS, both_scores
-from nanoencoder.protocols import SPLITS, Run, grouped, key_of_ids, lr_text, run_name
+from nanoencoder.judging.intervals import key_of
+from nanoencoder.judging.metrics import KINDS, both_scores
+from nanoencoder.judging.protocols import SPLITS, Run, grouped, key_of_ids, lr_text, run_name
 from nanoencoder.settings import quoted
 
 VERSION = 2     # of scores.json: with another, runs are scored again

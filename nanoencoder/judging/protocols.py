@@ -9,8 +9,8 @@ from typing import Callable
 
 import numpy as np
 
-from nanoencoder.intervals import bootstrap, contrast, instance_values, key_of
-from nanoencoder.metrics import KINDS
+from nanoencoder.judging.intervals import bootstrap, contrast, instance_values, key_of
+from nanoencoder.judging.metrics import KINDS
 
 SEEDLESS = ('baseline', 'probe')    # kinds of runs that come out the same with any seed
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from data import OBJECTIVES
-from nanoencoder.losses import validated
+from nanoencoder.judging.losses import validated
 
 INK, PALE = '#333333', '#999999'
 COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')

@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.durable import read_csv
-from nanoencoder.metrics import KINDS
-from nanoencoder.protocols import SPLITS, Run
+from nanoencoder.files import read_csv
+from nanoencoder.judging.metrics import KINDS
+from nanoencoder.judging.protocols import SPLITS, Run
 from nanoencoder.settings import quoted
 
-FOLDER = Path(__file__).parent.parent / 'configs/paper'
+FOLDER = Path(__file__).parents[2] / 'configs/paper'
 DATASETS = {  # the authors' folder: the paper's word
     'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI', 'conll2003_en': 'CoNLL',
     'uner_en': 'UNER', 'ontonotes': 'OntoNotes', 'squad': 'SQuAD', 'squad_v2': 'SQuAD-v2', 'record': 'ReCoRD',
@@ -21,7 +21,7 @@ class Claim(NamedTuple):
     """One claim of the paper, which a study's contrast may be made for."""
     words: str
     where: str              # in the paper
-    rule: str               # of nanoencoder/evidence.py, by which its own numbers are judged
+    rule: str               # of nanoencoder/judging/evidence.py, by which its own numbers are judged
     published: dict         # {kind of task: {model: weight}}; none where it has a figure and no numbers
     untested: str = ''      # why the studies here do not test it
     opposite: tuple = ()    # kinds of which it says the opposite

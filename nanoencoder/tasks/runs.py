@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from nanoencoder import huggingface, tasks
-from nanoencoder.cost import flops_of_state
-from nanoencoder.durable import locked, read_json, remove_temporaries, sha256, whole_folder, write_json
-from nanoencoder.protocols import run_name
+from nanoencoder.pretraining.cost import flops_of_state
+from nanoencoder.files import locked, read_json, remove_temporaries, sha256, whole_folder, write_json
+from nanoencoder.judging.protocols import run_name
 from nanoencoder.settings import flat, leaves
 
 

@@ -5,11 +5,11 @@ import math
 import statistics
 from pathlib import Path
 
-from nanoencoder import figures, paper
-from nanoencoder.durable import whole_file
-from nanoencoder.evidence import (MARGIN, MLM_LOSS, MOST, Evidence, Missing, bounds, holm, judge, over_seeds,
-                                  roots, verdict)
-from nanoencoder.protocols import lr_text
+from nanoencoder.judging import figures, paper
+from nanoencoder.files import whole_file
+from nanoencoder.judging.evidence import (MARGIN, MLM_LOSS, MOST, Evidence, Missing, bounds, holm, judge,
+                                          over_seeds, roots, verdict)
+from nanoencoder.judging.protocols import lr_text
 
 PLATEAU = 6.3       # nats of MLM loss, at which small models stay for a while; token frequencies have 6.8
 

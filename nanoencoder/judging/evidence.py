@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from data import OBJECTIVES
-from nanoencoder.durable import read_csv
-from nanoencoder.intervals import Contrast, contrast, p_value, seeds_half
-from nanoencoder.protocols import grouped, make_cell
+from nanoencoder.files import read_csv
+from nanoencoder.judging.intervals import Contrast, contrast, p_value, seeds_half
+from nanoencoder.judging.protocols import grouped, make_cell
 
 REGIONS = {'better': lambda margin: (0.0, math.inf),
            'at_least': lambda margin: (-margin, math.inf),

@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.durable import expect, read_csv, read_json, write_csv
+from nanoencoder.files import expect, read_csv, read_json, write_csv
 
 CONFIG = {'name': str, 'phases': [list], 'starts': [{'step': int}],
           'corpus_meta': {'fingerprint': str, 'unigram_loss': (float, type(None))}}
@@ -56,7 +56,7 @@ def validated(lines):
 
 def rows_of(folder):
     """[{column: value}] of a run's log, one of each validation; of a branch with those before it."""
-    from nanoencoder.cost import flops_of_state     # which needs torch
+    from nanoencoder.pretraining.cost import flops_of_state     # which needs torch
     config, _ = read_log(folder)
     rows, since = [], []
     for line in history(folder)[2]:

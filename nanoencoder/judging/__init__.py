@@ -1,0 +1,1 @@
+"""What predictions are worth. No torch."""

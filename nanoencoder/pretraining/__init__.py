@@ -1,0 +1,1 @@
+"""Where a pretraining begins, what it writes, what it costs."""
