@@ -27,7 +27,7 @@ from pathlib import Path
 from nanoencoder import studies
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging import report as reports
-from nanoencoder.files import in_turn, locked, read_json, remove_temporaries, write_json
+from nanoencoder.durable import in_turn, locked, read_json, remove_temporaries, write_json
 from nanoencoder.judging.intervals import contrast
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import packed_runs, read_runs, read_tree, write_packed

@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from nanoencoder.files import read_json
+from nanoencoder.durable import read_json
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.settings import run_main
 

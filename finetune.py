@@ -34,7 +34,7 @@ from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.files import whole_file
+from nanoencoder.durable import whole_file
 from nanoencoder.peers import open_encoder
 from nanoencoder.tasks.probe import ridge
 from nanoencoder.processes import World, duration, pick_device

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tqdm import tqdm  # with disable=None: shown if somebody watches
 
-from nanoencoder.files import in_turn, read_json, write_json
+from nanoencoder.durable import in_turn, read_json, write_json
 
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from model import Model, Sizes
-from nanoencoder.files import expect, read_json, sha256, write_json
+from nanoencoder.durable import expect, read_json, sha256, write_json
 from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import load_tokenizer
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import read_csv, read_json, write_json
+from nanoencoder.durable import read_csv, read_json, write_json
 from nanoencoder.judging.protocols import run_name
 from nanoencoder.settings import nearest, read, read_options
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nanoencoder.files import read_json, sha256
+from nanoencoder.durable import read_json, sha256
 from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, is_hub_id, newest_checkpoint,
                                      open_checkpoint)
 from nanoencoder.tokenizer import trimmed

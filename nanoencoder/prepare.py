@@ -26,7 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 from nanoencoder import docs, shards
-from nanoencoder.files import expect, locked, remove_temporaries, sha256, whole_file, write_json
+from nanoencoder.durable import expect, locked, remove_temporaries, sha256, whole_file, write_json
 from nanoencoder.settings import check, flat, setting
 from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, from_json, load_tokenizer
 

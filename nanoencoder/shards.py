@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoencoder.files import read_json, sha256
+from nanoencoder.durable import read_json, sha256
 from nanoencoder.settings import quoted
 
 ROLES = ('bos', 'eos', 'pad', 'mask')

@@ -18,7 +18,7 @@ import numpy as np
 import regex
 import tiktoken
 
-from nanoencoder.files import read_json, write_json
+from nanoencoder.durable import read_json, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 import data                                                                     # noqa: E402
 from model import VARLEN_HAS_GQA, Segments, attend, attend_loop                 # noqa: E402
-from nanoencoder.files import read_json                                       # noqa: E402
+from nanoencoder.durable import read_json                                       # noqa: E402
 from nanoencoder.judging.losses import read_log                                         # noqa: E402
 from nanoencoder.processes import duration, pick_device                         # noqa: E402
 from nanoencoder.settings import parse, run_main, setting                       # noqa: E402

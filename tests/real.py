@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 import pretrain                                                                            # noqa: E402
 from data import Corpus                                                                    # noqa: E402
 from nanoencoder.docs import CACHE                                                         # noqa: E402
-from nanoencoder.files import whole_folder, write_json                                   # noqa: E402
+from nanoencoder.durable import whole_folder, write_json                                   # noqa: E402
 from nanoencoder.huggingface import open_checkpoint, write_tensors                         # noqa: E402
 from nanoencoder.processes import World                                                    # noqa: E402
 from nanoencoder.settings import parse, run_main, setting                                  # noqa: E402

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import read_json, write_json
+from nanoencoder.durable import read_json, write_json
 from nanoencoder.processes import duration
 
 ENVIRONMENT = dict(os.environ)    # before tests change it

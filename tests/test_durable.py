@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nanoencoder import files as durable
+from nanoencoder import durable
 
 FORM = {'step': int, 'seconds': float, 'shards': [{'name': str}], 'loss': (float, type(None))}
 GOOD = {'step': 3, 'seconds': 1, 'shards': [{'name': 'a', 'tokens': 1}], 'loss': None, 'more': 'allowed'}

@@ -27,7 +27,7 @@ from conftest import ROOT, one_line_error, run_process, run_script
 from nanoencoder import jobs, studies
 from nanoencoder.pretraining import cost
 from nanoencoder.judging import figures, intervals, losses, metrics, paper, protocols
-from nanoencoder.files import locked
+from nanoencoder.durable import locked
 from nanoencoder.settings import parse
 
 LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']

@@ -21,7 +21,7 @@ import pretrain
 from conftest import ROOT, log_lines, one_line_error, run_script, texts
 from data import Corpus, in_order
 from nanoencoder import huggingface, prepare
-from nanoencoder import files as durable
+from nanoencoder import durable
 from nanoencoder.pretraining import origin
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.settings import build, leaves, parse

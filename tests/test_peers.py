@@ -17,7 +17,7 @@ import finetune
 import test_tasks
 from conftest import one_line_error, run_script, texts
 from nanoencoder import peers, tasks
-from nanoencoder.files import read_json
+from nanoencoder.durable import read_json
 from nanoencoder.tasks import questions, tagging
 from test_huggingface import rewrite
 from test_finetune import TOKENIZER, checkpoint, merge, new, random_model, settings, toy  # noqa: F401

@@ -21,7 +21,7 @@ import pytest
 import data
 from conftest import LLAMA3, SHARED, one_line_error, run_script
 from nanoencoder import docs, prepare, shards
-from nanoencoder.files import locked, write_json
+from nanoencoder.durable import locked, write_json
 from nanoencoder.settings import flat
 from nanoencoder.tokenizer import BYTELEVEL_PATTERN, Tokenizer, load_tokenizer
 

@@ -30,10 +30,10 @@ from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error,
 from fill_mask import fill_mask
 from nanoencoder import huggingface, studies
 from nanoencoder.pretraining import checkpoint, origin
-from nanoencoder import files as durable
+from nanoencoder import durable
 from nanoencoder.pretraining.checkpoint import fixed
 from nanoencoder.pretraining.cost import dry_run
-from nanoencoder.files import sha256
+from nanoencoder.durable import sha256
 from nanoencoder.huggingface import open_checkpoint, save
 from nanoencoder.jobs import with_options
 from nanoencoder.pretraining.origin import check_branch

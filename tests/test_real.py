@@ -11,7 +11,7 @@ import gpu
 import real
 import test_tokenizer
 from conftest import one_line_error, run_process
-from nanoencoder.files import read_json, write_json
+from nanoencoder.durable import read_json, write_json
 from nanoencoder.tokenizer import load_tokenizer
 from steps import Step, do_all, run
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data import OBJECTIVES
-from nanoencoder.files import read_csv
+from nanoencoder.durable import read_csv
 from nanoencoder.judging.intervals import Contrast, contrast, p_value, seeds_half
 from nanoencoder.judging.protocols import grouped, make_cell
 

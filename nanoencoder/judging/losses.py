@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.files import expect, read_csv, read_json, write_csv
+from nanoencoder.durable import expect, read_csv, read_json, write_csv
 
 CONFIG = {'name': str, 'phases': [list], 'starts': [{'step': int}],
           'corpus_meta': {'fingerprint': str, 'unigram_loss': (float, type(None))}}

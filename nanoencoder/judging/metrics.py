@@ -9,7 +9,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from nanoencoder.files import expect
+from nanoencoder.durable import expect
 from nanoencoder.settings import quoted
 
 

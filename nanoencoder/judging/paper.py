@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import read_csv
+from nanoencoder.durable import read_csv
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.protocols import SPLITS, Run
 from nanoencoder.settings import quoted

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 from nanoencoder.judging import paper
-from nanoencoder.files import (expect, locked, read_csv, read_json, remove_temporaries, sha256, whole_file,
+from nanoencoder.durable import (expect, locked, read_csv, read_json, remove_temporaries, sha256, whole_file,
                                  write_csv, write_json)
 from nanoencoder.judging.intervals import key_of
 from nanoencoder.judging.metrics import KINDS, both_scores

@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 
 from nanoencoder.judging import figures, paper
-from nanoencoder.files import whole_file
+from nanoencoder.durable import whole_file
 from nanoencoder.judging.evidence import (MARGIN, MLM_LOSS, MOST, Evidence, Missing, bounds, holm, judge,
                                           over_seeds, roots, verdict)
 from nanoencoder.judging.protocols import lr_text

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from data import OBJECTIVES, objective_at
 from nanoencoder import huggingface
 from nanoencoder.pretraining.cost import describe_phases, flops_until
-from nanoencoder.files import sha256, whole_folder, write_json
+from nanoencoder.durable import sha256, whole_folder, write_json
 from nanoencoder.settings import flat
 
 KEPT = ('step', 'seconds', 'base_model', 'origin', 'logged_from')  # of a run's state, beside its settings

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from model import Model
-from nanoencoder.files import locked, read_json, remove_temporaries, whole_file, write_json
+from nanoencoder.durable import locked, read_json, remove_temporaries, whole_file, write_json
 from nanoencoder.huggingface import last_good
 from nanoencoder.judging.losses import read_line
 from nanoencoder.processes import duration

@@ -14,7 +14,7 @@ from data import OBJECTIVES, Corpus
 from model import Sizes
 from nanoencoder import shards
 from nanoencoder.pretraining.checkpoint import TOKENIZER_FILES, fixed
-from nanoencoder.files import read_json
+from nanoencoder.durable import read_json
 from nanoencoder.huggingface import LARGE, newest_checkpoint, open_checkpoint, read_state, run_of, saved_steps
 from nanoencoder.settings import build, flat, leaves, quoted
 from nanoencoder.tokenizer import load_tokenizer

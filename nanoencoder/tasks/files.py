@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 from nanoencoder import docs
-from nanoencoder.files import expect, in_turn, whole_folder
+from nanoencoder.durable import expect, in_turn, whole_folder
 
 QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nanoencoder import huggingface, tasks
 from nanoencoder.pretraining.cost import flops_of_state
-from nanoencoder.files import locked, read_json, remove_temporaries, sha256, whole_folder, write_json
+from nanoencoder.durable import locked, read_json, remove_temporaries, sha256, whole_folder, write_json
 from nanoencoder.judging.protocols import run_name
 from nanoencoder.settings import flat, leaves
 
