@@ -78,7 +78,7 @@ def remove_temporaries(folder):
 
 @contextlib.contextmanager
 def locked(path, wait=False):
-    """Hold the lock of a file or folder, `.<name>.lock` beside it. It goes with its process, however that ends.
+    """Hold the lock of a file or folder, `.<name>.lock` beside it; it goes with its process.
 
     wait  for another process that holds it; else BlockingIOError
     """
