@@ -25,16 +25,17 @@ USUAL = {  # names that other programs use
     'warmup': 'warmup_steps', 'dataset': 'corpus', 'output_dir': 'out'}
 
 
-def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers', lines=False):
+def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
     """A dataclass field with what `check` asks of it.
 
     low, high  the range of a number, ends included; it must be finite in any case
     choices    the only values there are
     fixes      what it decides: the 'numbers' of a run, the 'rows' it reads (compared by sha256), or 'nothing'
-    lines      whether a text may have several, as a study's tables
     """
-    return field(default=default, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes,
-                                            'lines': lines})
+    about = {'low': low, 'high': high, 'choices': choices, 'fixes': fixes}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=about)
+    return field(default=default, metadata=about)
 
 
 def check(cfg):
@@ -45,38 +46,28 @@ def check(cfg):
     """
     for entry in fields(cfg):
         value = getattr(cfg, entry.name)
-        if entry.type is float and type(value) is int and abs(value) < 2 ** 1000:
+        if entry.type is float and type(value) is int:
             object.__setattr__(cfg, entry.name, value := float(value))
         check_value(entry.name, entry.type, value, **entry.metadata)
 
 
-def check_value(name, kind, value, low=-math.inf, high=math.inf, choices=(), fixes='', lines=False):
-    """What `check` asks of one value; an int has 64 bits, a text one line, but a {template} and `lines`."""
-    if type(value) is not kind:
-        raise wrong_type(name, kind, value)
+def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
+    """What `check` asks of one value of the type `wanted`; a text has one line."""
+    if type(value) is not wanted:
+        raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {quoted(value)}')
     if choices and value not in choices:
         raise ValueError(f'{name} is one of {", ".join(choices)}, not {quoted(value)}')
-    most = min(high, 2 ** 63 - 1) if kind is int else high
-    if kind in (int, float) and not (low <= value <= most and abs(value) < math.inf):
-        wanted = f'at least {low}' if value < low else 'below 2^63' if kind is int else 'finite'
-        wanted = wanted if high == math.inf else f'from {low} to {high}'
-        raise ValueError(f'{name} must be {wanted}, not {quoted(value)}')
-    if kind is str and not lines and (value.isspace() or '{' not in value and {*'\r\n\0'} & {*value}):
+    if wanted in (int, float) and not (low <= value <= high and abs(value) < math.inf):
+        limits = f'from {low} to {high}' if high < math.inf else f'at least {low}'
+        limits = limits if low > -math.inf else 'finite'
+        raise ValueError(f'{name} must be {limits}, not {quoted(value)}')
+    if wanted is str and (value.isspace() or '{' not in value and len(value.splitlines()) > 1):
         raise ValueError(f'{name} must be text on one line, not {quoted(value)}')
-    if kind is tuple and any(type(item) not in (str, int, float, bool, tuple) for item in value):
-        raise ValueError(f'{name} holds texts, numbers and tuples of them, not {quoted(value)}')
-
-
-def wrong_type(name, kind, value):
-    return ValueError(f'{name} takes {kind.__name__}, not {type(value).__name__} {quoted(value)}')
 
 
 def quoted(value):
     """A value for a message, in at most 80 characters."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # an int of thousands of digits, or tuples in tuples
-        return 'one too large to print'
+    text = repr(value)
     return text if len(text) <= 80 else f'{text[:77]}...'
 
 
@@ -102,13 +93,13 @@ def flat(cfg, fixes=('numbers', 'rows', 'nothing')):
 
 def build(cls, values):
     """A settings class of flat {name: value}; a list becomes a tuple, as JSON has no others."""
-    own = {}
+    chosen = {}
     for entry in fields(cls):
         if is_dataclass(entry.type):
-            own[entry.name] = build(entry.type, values)
+            chosen[entry.name] = build(entry.type, values)
         elif entry.name in values:
-            own[entry.name] = as_tuple(values[entry.name])
-    return cls(**own)
+            chosen[entry.name] = as_tuple(values[entry.name])
+    return cls(**chosen)
 
 
 def as_tuple(value):
@@ -129,36 +120,31 @@ def read(path, is_base=False):
         raise ValueError(f'{path}: cannot read this config: {error.strerror}{hint}') from None
     except UnicodeDecodeError as error:
         raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
-    except (RecursionError, MemoryError):
-        raise ValueError(f'{path}: nested too deeply') from None
     except SyntaxError as error:
         text = quoted((error.text or '').strip())
         raise ValueError(f'{path}:{error.lineno}: not valid Python: {text}') from None
-    inherited, own = {}, {}
+    inherited, chosen = {}, {}
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
-        source = ast.get_source_segment(text, statement).splitlines()[0]
-        name, value = name_and_value(statement, where, source)
+        source = quoted(ast.get_source_segment(text, statement).splitlines()[0])
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=expression):
+                pass
+            case _:
+                raise ValueError(f'{where}: only `name = value` lines are allowed, not {source}')
+        try:
+            value = ast.literal_eval(expression)
+        except (ValueError, TypeError):
+            raise ValueError(f'{where}: {source} is not a literal: nothing is computed in a config') from None
         if name == 'base':
             if number > 0 or is_base or not isinstance(value, str):
                 raise ValueError(f"{where}: `base` names a file, on the first line; it has no base itself")
             inherited = read(path.parent / value, is_base=True)
-        elif name in own:
-            raise ValueError(f'{where}: {name} is set twice, first at {own[name][1]}')
+        elif name in chosen:
+            raise ValueError(f'{where}: {name} is set twice, first at {chosen[name][1]}')
         else:
-            own[name] = value, where
-    return inherited | own
-
-
-def name_and_value(statement, where, source):
-    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1
-            and isinstance(statement.targets[0], ast.Name)):
-        raise ValueError(f'{where}: only `name = value` lines are allowed, not {quoted(source)}')
-    try:
-        return statement.targets[0].id, ast.literal_eval(statement.value)
-    except (ValueError, TypeError, MemoryError, RecursionError):
-        raise ValueError(f'{where}: {quoted(source)} is not a literal: nothing is computed in a '
-                         'config') from None
+            chosen[name] = value, where
+    return inherited | chosen
 
 
 def parse(cls, arguments, actions=(), inherit=lambda values: {}):
@@ -179,8 +165,6 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     values = {}
     for name, (value, where) in given.items():
         if name in types:
-            if types[name] in (str, tuple) and type(value) is not types[name]:  # before `inherit` reads them
-                raise ValueError(f'{where}: {wrong_type(name, types[name], value)}')
             values[name] = value
         elif name in actions and where.startswith('--'):
             chosen[name] = value
@@ -188,6 +172,9 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
             options = actions if where.startswith('--') else ()
             raise ValueError(f'{where}: unknown setting {quoted(name)}{nearest(name, [*types, *options])}')
     try:
+        for name in values:
+            if types[name] in (str, tuple, dict):  # `inherit` reads them
+                check_value(name, types[name], values[name])
         for name, (default, _, *limits) in actions.items():
             if type(chosen[name]) is not type(default) or chosen[name] != default:
                 check_value(name, type(default), chosen[name], *limits)
@@ -200,17 +187,33 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
 
 
 def read_options(arguments, types):
-    """{name: (value, '--name')} of `--name=value` words."""
-    typed = {}
+    """{name: (value, '--name')} of `--name=value` words; of names that are not in `types`, the text."""
+    given = {}
     for argument in arguments:
-        match = re.fullmatch(r'--(\w{1,80})(?:=(.*))?', argument, re.DOTALL)
+        match = re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)
         if not match:
             raise ValueError(f'{quoted(argument)} is not of the form --name=value')
         name, text = match.groups()
-        if name in typed:
+        if name in given:
             raise ValueError(f'--{name} is set twice on the command line')
-        typed[name] = from_text(name, text, types.get(name)), f'--{name}'
-    return typed
+        given[name] = from_text(name, text, types.get(name)), f'--{name}'
+    return given
+
+
+def from_text(name, text, wanted):
+    if text is None and wanted in (bool, None):
+        return True
+    if text is None:
+        raise ValueError(f'--{name}: needs a value, as --{name}=...')
+    if wanted in (str, None):
+        return text
+    try:
+        value = ast.literal_eval(text)
+        return (value,) if wanted is tuple and type(value) is not tuple else value
+    except (ValueError, SyntaxError, TypeError):
+        if wanted is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):  # tiny-clm,tiny-mlm40
+            return tuple(text.split(','))
+        raise ValueError(f'--{name}: {quoted(text)} is not a value of type {wanted.__name__}') from None
 
 
 def nearest(name, options):
@@ -221,23 +224,6 @@ def nearest(name, options):
     return f'; the nearest is {near[0]!r}' if near else f'; {words}'
 
 
-def from_text(name, text, kind):
-    """The value of `--name=text`; `kind` is None where the name is unknown (reported by the caller)."""
-    if text is None:
-        if kind is not bool and kind is not None:
-            raise ValueError(f'--{name}: needs a value, as --{name}=...')
-        return True
-    if kind is str or kind is None:
-        return text
-    try:
-        value = ast.literal_eval(text)
-        return (value,) if kind is tuple and type(value) is not tuple else value
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        if kind is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):  # tiny-clm,tiny-mlm40
-            return tuple(text.split(','))
-        raise ValueError(f'--{name}: {quoted(text)} is not a value of type {kind.__name__}') from None
-
-
 def describe(cls, actions):
     """--help: the script's docstring, then each setting with its default and its comment in the source."""
     lines = [sys.modules[cls.__module__].__doc__.strip(), '', 'settings (in a config file, or --name=value):']
@@ -245,13 +231,12 @@ def describe(cls, actions):
     source = ''.join(inspect.getsource(owner) for owner in owners if is_dataclass(owner))
     comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
     for name, entry in leaves(cls).items():
-        default, kind = '' if entry.default is MISSING else repr(entry.default), entry.type.__name__
-        lines.append(f'  --{name:<24} {kind:<6} {default:<18} {comments.get(name, "")}'.rstrip())
-    if actions:
-        lines += ['', 'actions (on the command line only):']
-        lines += [f'  --{name:<24} {type(default).__name__:<6} {default!r:<18} {text}'
-                  for name, (default, text, *_) in actions.items()]
-    return '\n'.join(lines)
+        default = '' if entry.default is MISSING else repr(entry.default)
+        lines.append(f'  --{name:<24} {entry.type.__name__:<6} {default:<18} {comments.get(name, "")}')
+    lines += ['', 'actions (on the command line only):'] * bool(actions)
+    lines += [f'  --{name:<24} {type(default).__name__:<6} {default!r:<18} {text}'
+              for name, (default, text, *_) in actions.items()]
+    return '\n'.join(map(str.rstrip, lines))
 
 
 def run_main(main):
@@ -265,10 +250,9 @@ def run_main(main):
         print('interrupted', file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        message = re.sub(r'\S{200,}', lambda word: f'{word[0]:.80}...', ' '.join(told(error).split()))
-        if sys.flags.dev_mode or not message:
+        line = f'error: {" ".join(told(error).split())}'
+        if sys.flags.dev_mode or line == 'error: ':
             raise
-        line = f'error: {message}'
         if len(line) > 400:  # the file is named at its beginning, and what to do at its end
             line = f'{line[:195]} ... {line[-200:]}'
         print(line, file=sys.stderr)
@@ -284,7 +268,5 @@ def told(error):
         return (f'{error.filename}: ' if error.filename else '') + error.strerror + advice
     if isinstance(error, (ValueError, OSError, FloatingPointError)):
         return text
-    causes = {'MemoryError': 'out of memory', 'OutOfMemoryError': 'out of memory',  # the latter is torch's
-              'RecursionError': 'nested too deeply', 'OverflowError': 'a number is too large'}
-    kinds = [kind.__name__ for kind in type(error).__mro__] + ['MemoryError'] * ("can't allocate" in text)
-    return next((f'{causes[kind]}: {text}' for kind in kinds if kind in causes), '')
+    out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == 'OutOfMemoryError'  # torch's
+    return f'out of memory: {text}' if out_of_memory or "can't allocate" in text else ''

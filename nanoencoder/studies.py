@@ -63,13 +63,13 @@ class Contrast(NamedTuple):
 @dataclass(frozen=True)
 class Study:
     corpus: str = ''                    # a config of data.py, and further arguments
-    runs: str = setting('', lines=True)
+    runs: str = setting('')
     seeds: tuple = (0,)                 # of pretraining, a block each
-    tasks: str = setting('', lines=True)
+    tasks: str = setting('')
     lrs: tuple = ()                     # of fine-tuning, where a line of tasks does not say --lrs
     finetuning_seeds: int = setting(3, 1, 10)   # 10 s + 0, 1, 2 of pretraining seed s, the same for all rows
-    contrasts: str = setting('', lines=True)
-    ladder: str = setting('', lines=True)
+    contrasts: str = setting('')
+    ladder: str = setting('')
     out: str = 'out'                    # folder of the runs <row>-s<seed>
     folder: str = ''                    # of all else; studies/<the config's name> if empty
 
