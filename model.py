@@ -39,8 +39,7 @@ class Sizes:
     rope_scaling: tuple = ()         # Llama 3.1's: factor, low and high frequency factor, original context
 
     def __post_init__(self):
-        """Each message begins with the field's name, so that a parser can say where it was set."""
-        for field in fields(self):
+        for field in fields(self):  # messages begin with its name: a parser adds where it was set
             name, value = field.name, getattr(self, field.name)
             if field.type is float and type(value) is int:
                 object.__setattr__(self, name, value := float(value))
@@ -210,7 +209,7 @@ def rotate(x, cos, sin):
 def attend(q, k, v, lengths, ends, causal):
     """Attention inside each segment: (N, H, h) from q (N, H, h), k and v (N, K, h).
 
-    lengths of the segments, a list; ends, int32 on the device: 0, then where each segment ends (cu_seqlens).
+    lengths are the segments'; ends, int32 on the device: 0, then where each ends (cu_seqlens).
     One kernel for all segments on CUDA in half precision; elsewhere a loop, which the tests hold it against.
     """
     if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
@@ -259,9 +258,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     """
     @staticmethod
     def forward(ctx, hidden, head, targets, weights, with_gradient, loss_and_gradient):
-        device, dtype = hidden.device.type, hidden.dtype
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         precise, rows = torch.promote_types(dtype, torch.float32), 2048 if device == 'cuda' else 512
         x, w = hidden.to(dtype), head.to(dtype)
         loss, ctx.gradients = torch.zeros((), dtype=precise, device=hidden.device), None

@@ -169,10 +169,7 @@ def schedule(step, cfg):
 
 
 def start(cfg, corpus, world):
-    """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step'].
-
-    A run begins with its own newest checkpoint, else branch_from, else weights_from, else with new weights.
-    """
+    """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step']."""
     origin = find_origin(cfg, corpus, world, schedule)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
@@ -195,10 +192,10 @@ def to_tensors(batch, device):
 
 def forward(wrapped, batch, causal, world):
     """The sum of a batch's losses."""
-    parts = batch.tokens, batch.targets, batch.at, batch.weights
-    tokens, targets, *others = (part.to(world.device, non_blocking=True) for part in parts)
+    tokens, targets, at, weights = (part.to(world.device, non_blocking=True) for part in (
+        batch.tokens, batch.targets, batch.at, batch.weights))
     with world.autocast():
-        return wrapped(tokens, batch.lengths, targets, causal, *others)[0]
+        return wrapped(tokens, batch.lengths, targets, causal, at, weights)[0]
 
 
 def synchronise(wrapped, now):

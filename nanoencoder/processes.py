@@ -57,14 +57,13 @@ class World:
 
 def pick_device(device='auto', dtype='auto', processes=1):
     """(torch.device, bf16 or fp32) of this process, LOCAL_RANK among those of its machine."""
-    available = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available(), 'cpu': True}
+    available = {'cuda': torch.cuda.is_available(), 'cpu': True,
+                 'mps': torch.backends.mps.is_available() and processes == 1}  # it serves one process
     if device == 'auto':
-        usable = {**available, 'mps': available['mps'] and processes == 1}
-        device = next(name for name in usable if usable[name])
+        device = next(name for name in ('cuda', 'mps', 'cpu') if available[name])
     if not available[device]:
-        raise ValueError(f'device {device}: torch finds none here; take --device=cpu, or leave --device out')
-    if device == 'mps' and processes > 1:
-        raise ValueError('device mps: serves one process; take --device=cpu for several')
+        raise ValueError(f'device {device}: torch finds none here for {processes} process(es); leave --device '
+                         'out, or take --device=cpu')
     has_bf16 = device == 'cpu' or device == 'cuda' and torch.cuda.is_bf16_supported(including_emulation=False)
     if dtype == 'auto':
         dtype = 'bf16' if device == 'cuda' and has_bf16 else 'fp32'
@@ -90,11 +89,10 @@ def processes(device='auto', dtype='auto'):
     try:
         yield World(rank, size, device, dtype, int(os.environ.get('LOCAL_WORLD_SIZE', size)))
     except RuntimeError as error:  # gloo has no class of its own: [its file:line] what happened. Advice
-        lost = re.search(r'\[\S*gloo\S*\] (.+?)(\. |\n|$)', str(error))
-        if not lost:  # "[enforce fail at" among them: processes exchanged different things, our mistake
-            raise
-        raise ConnectionError(f'rank {rank} lost another process, which was killed or says why: '
-                              f'{lost[1]}') from None
+        if lost := re.search(r'\[\S*gloo\S*\] (.+?)(\. |\n|$)', str(error)):
+            raise ConnectionError(f'rank {rank} lost another process, which was killed or says why: '
+                                  f'{lost[1]}') from None
+        raise  # "[enforce fail at" among them: processes exchanged different things, our mistake
     finally:
         if size > 1:
             if rank == 0:  # torchrun sends it once a process has failed; this one has still to say why

@@ -7,7 +7,6 @@ import math
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -27,16 +26,13 @@ import pretrain
 import layouts
 from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, replace, run_script,
                       torchrun)
-from fill_mask import fill_mask
 from nanoencoder import files, huggingface, studies
 from nanoencoder.files import read_json, sha256, write_json
 from nanoencoder.huggingface import open_checkpoint, save
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.checkpoint import check_branch, find_origin, fixed, inherited
-from nanoencoder.pretraining.cost import dry_run
 from nanoencoder.processes import World, check_rows, processes
 from nanoencoder.settings import build, flat
-from nanoencoder.tokenizer import load_tokenizer
 
 
 def run_of(cfg):
@@ -55,8 +51,8 @@ def test_schedule_by_hand():
     by_hand = {0: 5e-4 / 2000, 999: 2.5e-4, 1_999: 5e-4, 2_000: 5e-4, 20_000: 5e-4,
                39_999: 5e-4, 40_000: 5e-4, 41_000: 2.5e-4, 41_999: 5e-4 / 2000}
     assert {step: pretrain.lr_at(step, cfg) for step in by_hand} == pytest.approx(by_hand)
-    kinds = [data.objective_at(step, cfg) for step in (0, 9_999, 10_000, 41_999)]
-    assert kinds == ['clm', 'clm', 'mlm', 'mlm']
+    objectives = [data.objective_at(step, cfg) for step in (0, 9_999, 10_000, 41_999)]
+    assert objectives == ['clm', 'clm', 'mlm', 'mlm']
     with pytest.raises(AssertionError):
         data.objective_at(42_000, cfg)
 
@@ -65,8 +61,8 @@ def test_shares_of_a_run_and_phases_run_through_again():
     cfg = pretrain.Settings(name='x', phases=(('clm', 1), ('mlm', 3)), repeat=25,
                             warmup_steps=0.05, decay_steps=0.2)
     assert (cfg.total_steps, cfg.warmup_steps, cfg.decay_steps) == (100, 5, 20)
-    kinds = [data.objective_at(step, cfg) for step in (0, 1, 3, 4, 5, 99)]
-    assert kinds == ['clm', 'mlm', 'mlm', 'clm', 'mlm', 'mlm']
+    objectives = [data.objective_at(step, cfg) for step in (0, 1, 3, 4, 5, 99)]
+    assert objectives == ['clm', 'mlm', 'mlm', 'clm', 'mlm', 'mlm']
     for name in ('warmup_steps', 'decay_steps'):
         for value in (1.0, 1.5, -0.5, 101):
             shares = dict(warmup_steps=0, decay_steps=0) | {name: value}
@@ -74,19 +70,9 @@ def test_shares_of_a_run_and_phases_run_through_again():
                 pretrain.Settings(name='x', phases=(('clm', 100),), **shares)
 
 
-def test_weight_decay_is_on_matrices_only(settings):
-    with processes('cpu') as world:
-        model, _, optimizer = pretrain.build(settings(), world)
-        decayed, others = optimizer.param_groups
-    names = {id(p): name for name, p in model.named_parameters()}
-    assert decayed['weight_decay'] == 0.1 and others['weight_decay'] == 0
-    assert len(others['params']) == 5 and len(decayed['params']) + 5 == len(names)
-    assert all(names[id(p)].endswith('norm.weight') for p in others['params'])
-
-
 # ---------------------------------------------------------------------------------------------------- runs
 
-def test_a_run_learns_logs_and_saves(settings, corpus):
+def test_a_run_learns_logs_and_saves(settings):
     cfg = settings(phases=(('clm', 40), ('mlm', 40), ('mntp', 40)),
                    log_every=10, val_every=20, save_every=50, save_at=(20,), keep=1)
     pretrain.train(cfg)
@@ -98,41 +84,23 @@ def test_a_run_learns_logs_and_saves(settings, corpus):
     assert lines[0]['loss'] < np.log(4096) + 0.3
     val = {line['step']: line for line in lines if 'val_clm_loss' in line}
     assert list(val) == list(range(20, 121, 20))
-    for kind, end in (('clm', 40), ('mlm', 80), ('mntp', 120)):
-        assert val[end][f'val_{kind}_loss'] < np.log(4096) - 1  # untrained models are at log(vocabulary)
+    for objective, end in (('clm', 40), ('mlm', 80), ('mntp', 120)):
+        assert val[end][f'val_{objective}_loss'] < np.log(4096) - 1  # untrained models are at log(vocabulary)
     assert lines[-1]['tokens'] == 120 * 4 * 64
     assert sorted(int(path.name) for path in run.glob('[0-9]*')) == [20, 100, 120]  # 50 was pruned
     files = sorted(path.name for path in (run / '120').iterdir())
     assert files == ['README.md', 'config.json', 'model.safetensors', 'optimizer.safetensors', 'state.json',
                      'tokenizer.json', 'tokenizer_config.json']
-    meta, saved = data.Corpus(corpus).meta, json.loads((run / '120' / 'config.json').read_text())
-    roles = [f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')]
-    assert [saved[role] for role in roles] == [meta[role] for role in roles]
-    assert len({saved['bos_token_id'], saved['eos_token_id'], saved['mask_token_id']}) == 3
     config = json.loads((run / 'config.json').read_text())
     assert config['hidden_size'] == 32 and config['starts'][0]['versions']['torch'] == torch.__version__
 
-    from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+    from transformers import AutoModelForMaskedLM
     theirs, info = AutoModelForMaskedLM.from_pretrained(run / '120', output_loading_info=True)
     assert not any(info.values())
     ours, ids = open_checkpoint(run).model(), torch.arange(100, 160)
     with torch.no_grad():
         logits = ours.logits(ours.hidden_states(ids, [60]))
         torch.testing.assert_close(logits, theirs(ids[None]).logits[0], atol=1e-4, rtol=0)
-    text = 'The function returns <|mask|> of floats.'
-    tokenizer = AutoTokenizer.from_pretrained(run / '120')
-    their_words = pipeline('fill-mask', model=theirs, tokenizer=tokenizer)(text)
-    our_words = fill_mask(ours, load_tokenizer(str(run / '120')), text)[0]
-    assert [word['score'] for word in their_words] == pytest.approx([p for _, p in our_words], abs=1e-4)
-
-
-def test_clm_and_mlm_read_the_same_rows(settings):
-    runs = [settings(name=name, phases=((name, 8),)) for name in ('clm', 'mlm')]
-    runs.append(settings(name='other', seed=1))
-    for cfg in runs:
-        pretrain.train(cfg)
-    clm, mlm, other = ([line['rows'] for line in log_lines(run_of(cfg))] for cfg in runs)
-    assert clm == mlm and len(set(clm)) == 8 and not set(clm) & set(other)
 
 
 def test_one_update_equals_plain_pytorch(settings, corpus):
@@ -182,7 +150,7 @@ def test_the_papers_38_runs(corpus):
         runs[name] = cfg = build(pretrain.Settings, settings)
         assert cfg.decay_steps == 2_000 and cfg.lr == 5e-4 and cfg.total_steps == row.steps
         if row.parent:
-            assert row.parent_step in (runs[row.parent].total_steps, *runs[row.parent].save_at)
+            assert row.parent_step in (runs[row.parent].total_steps, *study.save_at(row.parent))
         if row.begins == 'branch_from':
             numbers, parents = (fixed(c, corpus, world) for c in (cfg, runs[row.parent]))
             state = {'fixed': parents, 'settings': flat(runs[row.parent]), 'step': row.parent_step}
@@ -275,7 +243,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(settings, monkeypatch):
 
 
 def test_what_stops_the_writer_of_checkpoints_stops_the_run(settings, monkeypatch):
-    """At the next step, not at the next save; a number that is not finite waits until what is written is."""
+    """At the next step, not at the next save."""
     cfg = settings(save_every=4, phases=(('clm', 10 ** 6),), decay_steps=0)
 
     def fails(*_):
@@ -284,19 +252,6 @@ def test_what_stops_the_writer_of_checkpoints_stops_the_run(settings, monkeypatc
     with pytest.raises(PermissionError, match='Permission denied; the last good checkpoint is none'):
         pretrain.train(cfg)
     assert len(log_lines(run_of(cfg))) < 8
-    monkeypatch.undo()
-    write = checkpoint.write
-
-    def slow(*arguments):
-        time.sleep(0.5)
-        write(*arguments)
-
-    def explodes(step, cfg):
-        return math.inf if step == 5 else 1e-3
-    monkeypatch.setattr(checkpoint, 'write', slow)
-    monkeypatch.setattr(pretrain, 'lr_at', explodes)
-    with pytest.raises(FloatingPointError, match=r'step \d: .* the last good checkpoint is .*again/4$'):
-        pretrain.train(replace(cfg, name='again'))
 
 
 def test_a_run_whose_folder_is_gone_stops(settings, monkeypatch):
@@ -310,17 +265,6 @@ def test_a_run_whose_folder_is_gone_stops(settings, monkeypatch):
     with pytest.raises(FileNotFoundError, match='gone while the run wrote it; .* none.*log.jsonl'):
         pretrain.train(cfg)
     assert not run_of(cfg).exists()
-
-
-def test_a_full_disk_and_then_no_number_are_both_told(settings, monkeypatch, capsys):
-    def fails(*_):
-        time.sleep(0.3)
-        raise OSError(28, 'No space left on device', 'some/file')
-    monkeypatch.setattr(checkpoint, 'write', fails)
-    monkeypatch.setattr(pretrain, 'lr_at', lambda step, cfg: math.inf if step == 4 else 1e-3)
-    with pytest.raises(FloatingPointError, match='the last good checkpoint is none'):
-        pretrain.train(settings(save_every=4))
-    assert 'the last checkpoint was not written: [Errno 28] No space left' in capsys.readouterr().err
 
 
 def test_two_processes_do_not_write_one_run(settings):
@@ -379,9 +323,7 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     refused('step 26 was clm at lr 0.0024', branch_from=str(run_of(parent)),
             phases=(('clm', 45),), decay_steps=5)
     refused('step 0 was clm at lr 0.001, and would have been clm at lr 0.002', lr=6e-3)
-    refused('step 0 was clm at lr', warmup_steps=5)
     refused('has seed = 0, this run 1', seed=1)
-    refused('has rows_per_step = 4, this run 8', rows_per_step=8)
     refused('has hidden_size = 32', hidden_size=64)
     refused('no checkpoint there', branch_from='out/absent')
     refused('is at step 15, and this run has 10: nothing is left',
@@ -393,7 +335,7 @@ def test_a_branch_equals_the_run_from_scratch(settings):
             phases=(('mlm', 8),), decay_steps=0, warmup_steps=0)
 
 
-def test_phases_run_through_again_are_those_written_out_and_branch(settings, capsys):
+def test_phases_run_through_again_are_those_written_out_and_branch(settings):
     """The same numbers as with each phase in the list; a branch may add turns, and not change them."""
     turns = dict(phases=TURNS, repeat=4, decay_steps=4, save_at=(12,), save_every=0, val_every=10)
     runs = [settings(**turns | changes) for changes in (
@@ -410,11 +352,6 @@ def test_phases_run_through_again_are_those_written_out_and_branch(settings, cap
     assert longer[-1]['val_mdlm_loss'] < longer[9]['val_mdlm_loss']
     with pytest.raises(ValueError, match='step 1 was mlm at lr 0.002, and would have been clm'):
         pretrain.train(replace(branch, name='refused', phases=(('clm', 2), ('mdlm', 3))))
-    capsys.readouterr()
-    dry_run(runs[2], 1)
-    said = capsys.readouterr().out
-    assert 'longer: 6 times: 1 step of clm, then 1 step of mlm, then 3 steps of mdlm' in said
-    assert re.search(r'a token \S+ of clm, \S+ of mlm, \S+ of mdlm', said)
     assert '6 times: 1 step of clm, then 1 step of mlm' in (run_of(branch) / '30/README.md').read_text()
 
 
@@ -452,12 +389,6 @@ def test_weights_from_takes_only_weights(settings, capsys):
     (run_of(parent) / '12' / 'state.json').unlink()
     with pytest.raises(ValueError, match='has another tokenizer than the corpus'):
         pretrain.train(replace(child, name='other'))
-    later = settings(name='later', phases=(('clm', 6),), first_row=24)
-    before = settings(name='before', phases=(('clm', 6),), first_row=0)
-    for cfg in (later, before):
-        pretrain.train(cfg)
-    hashes = [[line['rows'] for line in log_lines(run_of(cfg))] for cfg in (parent, before, later)]
-    assert hashes[0] == hashes[1] + hashes[2]  # first_row goes on exactly behind
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
@@ -599,16 +530,11 @@ def test_a_checkpoint_of_an_earlier_program_goes_on(copied):
     assert summary['phases'] == [['clm', 6], ['mlm', 6]] and summary['family'] == '0.1M'
 
 
-def test_what_people_may_change(copied):
-    """The model card is theirs; without state.json a folder is taken as it is."""
+def test_the_model_card_is_for_people_to_edit(copied):
     cfg, run = copied
     (run / '12/README.md').write_text('mine')
     assert open_checkpoint(run).context == 64
     assert 'resumed' in run_script('pretrain.py', *arguments(cfg)).stdout
-    config = json.loads((run / '12/config.json').read_text())
-    write_json(run / '12/config.json', config | {'max_position_embeddings': 63})
-    (run / '12/state.json').unlink()
-    assert open_checkpoint(run).context == 63
 
 
 def test_the_sizes_of_a_run_are_known_while_its_checkpoints_come_and_go(copied):
@@ -624,16 +550,14 @@ def test_the_sizes_of_a_run_are_known_while_its_checkpoints_come_and_go(copied):
 # ---------------------------------------------------------------------------------------------- a full disk
 
 class OnSmallDisk(Script):
-    """With a file system of a few bytes on the folder of the run, or files that cannot grow beyond them."""
+    """With a file system of a few bytes on the folder of the run."""
 
-    def __init__(self, kind, size, cfg):
-        self.kind, self.size, self.cfg = kind, size, cfg
+    def __init__(self, size, cfg):
+        self.size, self.cfg = size, cfg
         super().__init__('pretrain.py', *arguments(cfg))
 
     def run(self):
-        if self.kind == 'files':
-            resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, self.size))
-        elif not self.mount():
+        if not self.mount():
             sys.exit(99)
         try:
             super().run()
@@ -660,17 +584,15 @@ sys.argv = sys.argv[3:]
 runpy.run_path(sys.argv[0], run_name='__main__')"""
 
 
-@pytest.mark.parametrize('kind, size, log_only, words, left', [
-    ('disk', 5_000_000, False, 'No space left.* the last good checkpoint is .*out/run/4: make room', ['4']),
-    ('disk', 16_000, True, 'No space left on device.* the last good checkpoint is none: make room', []),
-    ('files', 1_500_000, False, 'File too large.* the last good checkpoint is none: make room', [])])
-def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, kind, size, log_only, words, left):
+@pytest.mark.parametrize('size, log_only, last, left', [(5_000_000, False, '.*out/run/4', ['4']),
+                                                        (16_000, True, 'none', [])])
+def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, size, log_only, last, left):
     cfg = settings(**dict(save_every=0, phases=(('clm', 90),)) if log_only else {})
     Path(cfg.out).mkdir()
-    result = OnSmallDisk(kind, size, cfg).ended()
+    result = OnSmallDisk(size, cfg).ended()
     if result.returncode == 99:
         pytest.skip('no file system may be mounted here')
-    one_line_error(result, words)
+    one_line_error(result, f'No space left.* the last good checkpoint is {last}: make room')
     assert {*result.stdout.split('left: ')[1].split()} == {'config.json', 'log.jsonl', *left}
 
 
@@ -719,8 +641,8 @@ def runs_of_layouts(settings, world_size, uneven):
             suffix = f'{world_size}-{parallel}-{micro_rows}'
             layout = common | dict(parallel=parallel, micro_rows=micro_rows)
             runs += [settings(name=f'both-{suffix}', **both, **layout),
-                     *(settings(name=f'{kind}-{suffix}', phases=((kind, 1),), warmup_steps=1, decay_steps=0,
-                                **layout) for kind in ('mlm', 'mdlm'))]
+                     *(settings(name=f'{objective}-{suffix}', phases=((objective, 1),), warmup_steps=1,
+                                decay_steps=0, **layout) for objective in ('mlm', 'mdlm'))]
         runs.append(settings(name=f'turns-{world_size}-{parallel}', phases=TURNS, repeat=2, parallel=parallel,
                              micro_rows=1, **common))
     sharded = common | dict(parallel='fsdp', micro_rows=2)
@@ -899,7 +821,7 @@ def test_mistakes_get_one_line_and_leave_nothing(settings, tmp_path):
         one_line_error(run_script('pretrain.py', *arguments(replace(cfg, **changes))), part)
     odd = [argument.replace('num_attention_heads=4', 'num_attention_heads=3') for argument in arguments(cfg)]
     one_line_error(run_script('pretrain.py', *odd), 'hidden_size 32 must be')
-    one_line_error(run_script('pretrain.py', *arguments(cfg), '--tracker=mlflow'), 'one of tensorboard, wandb')
+    one_line_error(run_script('pretrain.py', *arguments(cfg), '--tracker=mlflow'), 'one of tensorboard')
     one_line_error(run_script('pretrain.py', 'configs/tiny.py', '--name=a/b'), 'name must be')
     assert not run_of(cfg).exists()
 

@@ -29,26 +29,25 @@ from nanoencoder.tokenizer import load_tokenizer
 
 TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')  # a corpus's, copied into each checkpoint
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')     # may lie elsewhere on another node
-FRESH = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights'}  # of state.json
+FRESH = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights'}  # state.json has more
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
-def copy_into(tensor, whole):
-    """Copy a whole CPU tensor into a tensor that may be one process's shard."""
-    whole = whole.to(tensor.device, tensor.dtype)
+def copy_into(tensor, values):
+    """Copy a CPU tensor into a tensor that may be one process's shard; each process has read all of it."""
+    values = values.to(tensor.device, tensor.dtype)
     if isinstance(tensor, DTensor):
-        mesh, placements = tensor.device_mesh, tensor.placements
-        whole = distribute_tensor(whole, mesh, placements, src_data_rank=None)  # each process has read it
-    tensor.copy_(whole)
+        values = distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)
+    tensor.copy_(values)
 
 
 def gather(tensors, rank):
     """{name: copy on the CPU} on rank 0, of tensors that may be sharded; other ranks hold one at a time."""
     gathered = {}
     for name, tensor in tensors.items():
-        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        values = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if rank == 0:
-            gathered[name] = whole.detach().to('cpu', copy=True)
+            gathered[name] = values.detach().to('cpu', copy=True)
     return gathered
 
 
@@ -186,12 +185,12 @@ def find_origin(cfg, corpus, world, schedule):
     schedule  (step, cfg) -> (objective, learning rate), by which a branch is compared with its parent
     """
     def newest():
-        own = own_checkpoint(cfg.out, cfg.name)
-        return own, newest_checkpoint(cfg.branch_from) if cfg.branch_from and not own else None
-    own, parent = map(await_folder, world.of_first(newest))
+        last = last_checkpoint(cfg.out, cfg.name)
+        return last, newest_checkpoint(cfg.branch_from) if cfg.branch_from and not last else None
+    last, parent = map(await_folder, world.of_first(newest))
     numbers, compare = fixed(cfg, corpus, world), world.rank == 0
-    if own:
-        origin = resume(own, cfg, numbers, compare)
+    if last:
+        origin = resume(last, cfg, numbers, compare)
     elif parent:
         state = read_training(parent, compare, 'branch from another')
         check_branch(parent, state, cfg, numbers, schedule)
@@ -211,8 +210,8 @@ def find_origin(cfg, corpus, world, schedule):
     return origin
 
 
-def own_checkpoint(out, name):
-    """The newest checkpoint of the run itself, None if it has none yet."""
+def last_checkpoint(out, name):
+    """The newest checkpoint of a run, None if it has none yet."""
     steps = saved_steps(Path(out) / name) if name else []
     return Path(out) / name / str(steps[-1]) if steps else None
 
@@ -238,7 +237,7 @@ def read_training(folder, compare, advice):
 def resume(folder, cfg, numbers, compare):
     state = read_training(folder, compare, f'remove {folder} to go on from the checkpoint before it')
     before, now = state['settings'], json.loads(json.dumps(flat(cfg)))
-    refuse_differences(f'the checkpoint {folder}', state['fixed'], numbers, numbers,
+    refuse_differences(f'the checkpoint {folder}', state, numbers, numbers,
                        'go on with its setting, or take another --name')
     for name in ('branch_from', 'weights_from'):
         if now[name] not in ('', before[name]):
@@ -250,10 +249,11 @@ def resume(folder, cfg, numbers, compare):
     return Origin(folder, state, how)
 
 
-def refuse_differences(what, theirs, ours, names, advice):
+def refuse_differences(what, state, numbers, names, advice):
     for name in names:
-        if theirs[name] != ours[name]:
-            raise ValueError(f'{what} has {name} = {theirs[name]!r}, this run {ours[name]!r}; {advice}')
+        if state['fixed'][name] != numbers[name]:
+            raise ValueError(f'{what} has {name} = {state["fixed"][name]!r}, this run {numbers[name]!r}; '
+                             f'{advice}')
 
 
 def check_branch(folder, state, cfg, numbers, schedule):
@@ -269,7 +269,7 @@ def check_branch(folder, state, cfg, numbers, schedule):
             raise ValueError(f'branch_from {folder}: step {s} was {did[0]} at lr {did[1]}, and would have '
                              f'been {would[0]} at lr {would[1]} in this run; branch before they differ')
     free = SCHEDULED if masked else (*SCHEDULED, 'mask_ratio', 'mask_replace')
-    refuse_differences(f'branch_from {folder}', state['fixed'], numbers,
+    refuse_differences(f'branch_from {folder}', state, numbers,
                        [name for name in numbers if name not in free], 'a branch keeps the numbers')
 
 
@@ -307,7 +307,7 @@ def open_corpus(cfg):
     """The Corpus of a run. ValueError if it is another tokenizer's, or too small."""
     corpus, wanted = Corpus(cfg.corpus), cfg.model.vocab_size
     size, tokenizer = corpus.meta['vocab_size'], load_tokenizer(str(corpus.folder))
-    has_parent = cfg.branch_from or cfg.weights_from or own_checkpoint(cfg.out, cfg.name)
+    has_parent = cfg.branch_from or cfg.weights_from or last_checkpoint(cfg.out, cfg.name)
     if size != wanted and not (has_parent and size < wanted):  # some decoders have rows that no token uses
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: it was written with '
                          'another tokenizer')
@@ -334,12 +334,11 @@ def inherited(cls, values):
     if not said['branch_from'] and not weights:
         return {}
     if weights and not name:  # in the paper's style: smollm2-135m-mlm40
-        names = sorted(OBJECTIVES, key=len, reverse=True)  # the longest first: one name may hold another
-        objectives = re.findall('|'.join(names), str(said['phases']))
-        ratio = f'{100 * said["mask_ratio"]:.0f}'
-        name = '-'.join([run_of(weights).name.lower(),
-                         *(name + ratio * OBJECTIVES[name].uses_ratio for name in objectives)])
-    if own_checkpoint(said['out'], name):
+        ratio, name = f'{100 * said["mask_ratio"]:.0f}', run_of(weights).name.lower()
+        for objective in re.findall(r'\w+', str(said['phases'])):
+            if objective in OBJECTIVES:
+                name += f'-{objective}{ratio * OBJECTIVES[objective].uses_ratio}'
+    if last_checkpoint(said['out'], name):
         settings = read_json(Path(said['out'], name, 'config.json'))
     elif said['branch_from']:
         settings = read_training(newest_checkpoint(said['branch_from']), False, '')['settings']

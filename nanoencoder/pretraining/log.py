@@ -65,12 +65,12 @@ class Log:
 
     def open(self, path):
         """The file, without lines beyond the checkpoint that this start continues: each step has its line."""
-        lines = path.read_text(encoding='utf-8').splitlines(keepends=True) if path.exists() else []
-        kept = itertools.takewhile(lambda line: line.endswith('\n') and json.loads(line)['step'] <= self.first,
-                                   lines)
+        def is_kept(line):
+            return line.endswith('\n') and json.loads(line)['step'] <= self.first
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         with whole(path) as temporary:
-            temporary.write_text(''.join(kept), encoding='utf-8')
-        return path.open('a', encoding='utf-8')
+            temporary.write_text(''.join(itertools.takewhile(is_kept, lines)))
+        return path.open('a')
 
     def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
         """What a step did: rows_hash is of all it read, count its targets, loss_sum this process's part."""
@@ -92,8 +92,7 @@ class Log:
         return lines
 
     def check_finite(self, line):
-        values = [f'{name} {x}' for name, x in line.items() if isinstance(x, float) and not math.isfinite(x)]
-        if values:
+        if values := [f'{name} {x}' for name, x in line.items() if type(x) is float and not math.isfinite(x)]:
             row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
             raise FloatingPointError(f'step {line["step"]}: {", ".join(values)}, on rows {row:,} to '
                                      f'{row + self.cfg.rows_per_step - 1:,}')
