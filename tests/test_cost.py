@@ -60,8 +60,8 @@ def test_dry_run_counts_the_paper(capsys):
     flops = 42_000 * 2_359_296 * cost.flops_per_token(CFG, 'clm')
     for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all',
                  '6 a process, 6 at once', f'{flops:.3g} FLOP; a token',
-                 f'{flops / 989e12 / 0.4 / 3600 / 192:.1f} on 192 H100', '11.3 GiB of each GPU',
-                 '1.4 GiB (fsdp)', '4.2 GiB (fsdp)', '9.1 GB a checkpoint, 16 at the end: 145 GB'):
+                 f'{flops / 989e12 / 0.4 / 3600 / 192:.1f} on 192 H100', '11.26 GiB of each GPU',
+                 '1.41 GiB (fsdp)', '4.22 GiB (fsdp)', '9.07 GB a checkpoint, 16 at the end: 145.08 GB'):
         assert part in out, part
 
 

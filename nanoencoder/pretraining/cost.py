@@ -104,9 +104,9 @@ corpus      {cfg.corpus}: {f'{tokens:,} tokens, read {epochs:.2f} times' if toke
 operations  {flops:.3g} FLOP{f' after step {begun:,}' if begun else ''}; a token {per_token}
 hours       {hours}: at an assumed {UTILISATION:.0%} of their peaks
 rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
-memory      {16 * weights / 2 ** 30:.1f} GiB of each GPU for weights, gradients and AdamW's moments (ddp)
-            {sharded / 2 ** 30:.1f} GiB (fsdp); activations come on top
-disk        {checkpoint:.1f} GB a checkpoint, {kept} at the end: {checkpoint * kept:,.0f} GB""")
+memory      {16 * weights / 2 ** 30:.2f} GiB of each GPU for weights, gradients and AdamW's moments (ddp)
+            {sharded / 2 ** 30:.2f} GiB (fsdp); activations come on top
+disk        {checkpoint:.2f} GB a checkpoint, {kept} at the end: {checkpoint * kept:,.2f} GB""")
     if tokens and epochs > 1:
         print(f'warning     the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')
     check_rows(cfg, world_size)
