@@ -60,9 +60,9 @@ class Checkpoint:
     @functools.cache
     def tokenizer(self):
         tokenizer = load_tokenizer(str(self.folder))
-        if (last := max(tokenizer.ranks.values())) >= self.sizes.vocab_size:  # special ones get a row
-            raise ValueError(f'{self.folder}: its tokenizer has tokens up to {last}, but its config.json has '
-                             f'vocab_size {self.sizes.vocab_size}: is it another model\'s tokenizer?')
+        if tokenizer.largest >= self.sizes.vocab_size:  # special tokens get a row
+            raise ValueError(f'{self.folder}: its tokenizer has tokens up to {tokenizer.largest}, but its '
+                             f'config.json has vocab_size {self.sizes.vocab_size}: is it another model\'s?')
         return tokenizer
 
     @property

@@ -422,7 +422,7 @@ def test_a_tokenizer_with_more_tokens_than_rows_is_refused(tmp_path):
     """Only special tokens may lack a row, as a new mask does."""
     tokenizer = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
     tokenizer.save(tmp_path)
-    last = max(tokenizer.ranks.values())
+    last = tokenizer.largest
     make('llama', tmp_path, vocab_size=last + 1)
     assert load(tmp_path).sizes.vocab_size == tokenizer.vocab_size > last + 1
     make('llama', tmp_path, vocab_size=last)

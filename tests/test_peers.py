@@ -109,19 +109,10 @@ def test_tokens_and_states_are_transformers(family, folders):
         peer.model()(torch.ones(peer.context, dtype=torch.long), [peer.context])
 
 
-def test_offsets_are_places_in_the_text(family, folders):
-    """Each token's characters, white space left off, against the word that transformers says it is of."""
+def test_offsets_are_transformers_without_white_space(family, folders):
     tokenizer, theirs = opened(folders[family]).tokenizer(), judged(folders[family])[1]
     for text in TEXTS + texts()[:40]:
-        ids, offsets = tokenizer.encode_with_offsets(text)
-        assert ids.shape == (len(offsets),) and offsets.shape == (len(ids), 2)
-        pieces = [text[first:last] for first, last in offsets.tolist()]
-        assert all(piece == piece.strip() for piece in pieces)
-        covered = np.zeros(len(text), bool)
-        for first, last in offsets.tolist():
-            covered[first:last] = True
-        lost = [character for character, seen in zip(text, covered) if not seen and not character.isspace()]
-        assert set(lost) <= {'\u0301'}, (family, lost)  # BERT strips accents
+        pieces = [text[first:last] for first, last in tokenizer.encode_with_offsets(text)[1]]
         places = theirs(text, add_special_tokens=False, return_offsets_mapping=True)['offset_mapping']
         assert pieces == [text[first:last].strip() for first, last in places]
 
@@ -336,13 +327,10 @@ BAD = {
                                                    if '.1.' not in name}), [],
                      'missing weight encoder.layer.1'),
     'a layer more': (a_weight_more('encoder.layer.2.output.dense.bias'), [], 'unexpected weight encoder.la'),
-    'a part more': (a_weight_more('bert.adapter.bias'), [], 'unexpected weight bert.adapter.bias'),
     'classifier': (a_weight_more('classifier.bias'), [], 'unexpected weight classifier.bias: .*fine-tuned'),
     'shapes': (rewrite(hidden_size=64), [], 'size mismatch|mismatched|shape'),
     'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
                'pickles .* are not opened'),
-    'damaged': (lambda folder: (folder / 'model.safetensors').write_bytes(b'x' * 99), [],
-                'header too large'),
     'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [],
                   'cannot open it as an encoder of text: KeyError'),
     'no special tokens': (without_post_processor, [], r'appends no special token such as \[SEP\]'),
@@ -350,10 +338,8 @@ BAD = {
     'vocabulary': (lambda folder: TOKENIZER.save(folder), [],
                    r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
     'decoder': (a_decoder, [], 'is a causal decoder'),
-    'decoder of its own kind': (rewrite(is_decoder=True), [], 'is a causal decoder'),
     'both': (another(T5), [], 'is not an encoder of text alone'),
     'Fourier': (another(transformers.FNetConfig(**COMMON, pad_token_id=0)), [], 'states depend on padding'),
-    'convolution': (another(transformers.ConvBertConfig(**COMMON, pad_token_id=0)), [], 'depend on padding'),
     'text and pictures': (another(transformers.CLIPConfig(text_config=TINY | {'vocab_size': ROWS},
                                                           vision_config=PICTURE)), [],
                           'cannot open it as an encoder of text: AttributeError'),
@@ -386,21 +372,15 @@ def test_a_cased_vocabulary_opens_as_the_message_says(folders, tmp_path):
 @pytest.mark.parametrize('config', [
     transformers.BertConfig(**COMMON, pad_token_id=-1),
     transformers.XLNetConfig(vocab_size=ROWS, d_model=32, n_layer=1, n_head=4, d_inner=48)])
-def test_minus_one_is_no_pad_and_no_limit(config, folders, toy, tmp_path):
-    """As some configs say it. XLNet reads what its tokenizer allows, and this one sets no bound."""
+def test_minus_one_is_no_pad_and_no_limit(config, folders, tmp_path):
+    """As some configs say it. XLNet reads what its tokenizer allows, and this one sets no bound. Weights of a
+    head of pretraining are left.
+    """
     shutil.copytree(folders['bert'], tmp_path / 'minus')
     another(config)(tmp_path / 'minus')
-    result = run_script('finetune.py', *merge(toy['SC'], f'--model={tmp_path}/minus', '--steps=1',
-                                              f'--predictions={tmp_path}/p'))
-    assert result.returncode == 0, result.stderr
-
-
-def test_a_head_of_pretraining_may_be_left(folders, tmp_path):
-    """Fine-tuning has a head of its own."""
-    shutil.copytree(folders['bert'], tmp_path / 'bert')
-    a_weight_more('cls.predictions.bias')(tmp_path / 'bert')
-    ours, plain = opened(tmp_path / 'bert').model(), opened(folders['bert']).model()
-    assert all(torch.equal(p, q) for p, q in zip(ours.parameters(), plain.parameters(), strict=True))
+    a_weight_more('cls.predictions.bias')(tmp_path / 'minus')
+    peer = opened(tmp_path / 'minus')
+    assert peer.context == (130 if config.model_type == 'bert' else 10 ** 9)
 
 
 def test_without_transformers_only_ours_open(folders, toy, checkpoint, tmp_path, monkeypatch):  # noqa: F811
