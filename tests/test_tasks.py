@@ -131,19 +131,18 @@ def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
 
 def beir(folder, name):
     """BEIR's two hub repositories, converted to parquet: three documents, one unjudged, and eight queries."""
-    def parquet(path, rows):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        datasets.Dataset.from_list(rows).to_parquet(path)
-    parquet(folder / f'{name}/corpus/corpus/0000.parquet',
-            [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)])
-    parquet(folder / f'{name}/queries/queries/0000.parquet',
-            [{'_id': f'q{k}', 'title': '', 'text': f'what {k}'} for k in range(8)])
+    pairs = [{'query': 'why', 'positive': 'because'}] * 3
     judged = [{'query-id': f'q{k}', 'corpus-id': f'd{k % 2}', 'score': (2, 1, 0, 1, 1, 1, 1, 1)[k]}
-             for k in range(8)]
-    for split in ('validation', 'test'):
-        parquet(folder / f'{name}-qrels/default/{split}/0000.parquet', judged)
-    parquet(folder / 'msmarco-pairs/data/train-00000-of-00001.parquet',
-            [{'query': 'why', 'positive': 'because'}] * 3)
+              for k in range(8)]
+    tables = {f'{name}/corpus/corpus/0000': [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'}
+                                             for k in range(3)],
+              f'{name}/queries/queries/0000': [{'_id': f'q{k}', 'title': '', 'text': f'what {k}'}
+                                               for k in range(8)],
+              'msmarco-pairs/data/train-00000-of-00001': pairs}
+    for path, rows in (tables | {f'{name}-qrels/default/{split}/0000': judged
+                                 for split in tasks.SCORED}).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        datasets.Dataset.from_list(rows).to_parquet(folder / f'{path}.parquet')
 
 
 def test_a_local_copy_of_msmarco_and_nq(tmp_path, capsys):
@@ -157,23 +156,20 @@ def test_a_local_copy_of_msmarco_and_nq(tmp_path, capsys):
     beir(tmp_path, 'nq')
     rows, _ = load('nq', data=str(tmp_path))
     assert rows['corpus']['d1'] == 'Document: T1. text 1'
-    assert len(rows['validation']) + len(rows['test']) == 7
-    assert not {row['id'] for row in rows['validation']} & {row['id'] for row in rows['test']}
+    ids = [{row['id'] for row in rows[split]} for split in tasks.SCORED]
+    assert len(ids[0]) + len(ids[1]) == 7 and not ids[0] & ids[1]
 
 
 @pytest.mark.parametrize('form', ['zip', 'hub'])
 def test_beirs_own_files(tmp_path, form):
     for name in ('msmarco', 'nq'):
-        folder = tmp_path / name
+        folder, qrels = tmp_path / name, tmp_path / (f'{name}/qrels' if form == 'zip' else f'{name}-qrels')
         texts = [{'_id': f'd{k}', 'title': '', 'text': f'{name} {k}', 'metadata': {}} for k in range(3)]
-        queries = [row | {'_id': 'q' + row['_id']} for row in texts]
-        for kind, rows in (('corpus', texts), ('queries', queries)):
-            jsonl(folder / f'{kind}.jsonl', rows)
-            if form == 'hub':
-                content = (folder / f'{kind}.jsonl').read_bytes()
-                (folder / f'{kind}.jsonl.gz').write_bytes(gzip.compress(content))
-                (folder / f'{kind}.jsonl').unlink()
-        qrels = folder / 'qrels' if form == 'zip' else tmp_path / f'{name}-qrels'
+        jsonl(folder / 'corpus.jsonl', texts)
+        jsonl(folder / 'queries.jsonl', [row | {'_id': 'q' + row['_id']} for row in texts])
+        for path in folder.glob('*.jsonl') if form == 'hub' else ():
+            path.with_name(f'{path.name}.gz').write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
         qrels.mkdir()
         for split in ('dev', 'test'):
             (qrels / f'{split}.tsv').write_text('query-id\tcorpus-id\tscore\nqd0\td0\t1.0\nqd1\td1\t2\n')
@@ -454,64 +450,56 @@ GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'},
                 'answers': {'text': ['me'], 'answer_start': [7]}}]}
 
 
-@pytest.mark.parametrize('kind, bad, parts', [
-    ('sc', {'text': 'x', 'title': 'x', 'label': 'great'},
-     ("train row 2: label 'great' is none of bad, good",)),
-    ('sc', {'text': 'x', 'title': 'x', 'label': 5}, ('train row 2: label 5',)),
-    ('sc', {'text': 'x', 'title': 'x', 'label': -1}, ('train row 2: label -1',)),
-    ('sc', {'text': 'x', 'title': 'x', 'label': None}, ('train row 2: label None',)),
-    ('sc', {'text': 'x', 'label': 'good'}, ("train row 2: has no column 'title'", 'text, label')),
-    ('sc', {'text': 'x', 'title': 'x'}, ("no column 'label'",)),
-    ('tc', {'tokens': ['a'], 'tags': ['B-LOC', 'O']}, ('1 words and 2 tags',)),
-    ('tc', {'tokens': [], 'tags': []}, ('has no word',)),
-    ('tc', {'tokens': ['a'], 'tags': 'O'}, ("column 'tags' holds 'O' where list",)),
-    ('tc', {'tokens': ['a'], 'tags': ['Location']}, ("tag 'Location' is neither O nor B-TYPE",)),
-    ('qa', {'question': 'Who?', 'context': 'It was me.', 'answers': {'text': ['you'], 'answer_start': [7]}},
-     ("answer 'you' is not at character 7",)),
-    ('qa', {'question': 'Who?', 'context': 'It was me.', 'answers': 'me'}, ("column 'answers' has neither",)),
-    ('qa', {'question': 'Who?', 'answers': {'text': [], 'answer_start': []}}, ("no column 'context'",)),
-    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': ['me', 'x'], 'answer_start': [0]}},
-     ('2 answers and 1 starts',)),
-    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': ['me'], 'answer_start': [-2]}},
-     ("answer 'me' is not at character -2",)),
-    ('qa', {'question': 'Who?', 'context': 'me', 'answers': {'text': 'm', 'answer_start': [0]}},
-     ('has neither',)),
-    ('qa', {'question': 'Who?', 'context': 'me', 'answers': [{'text': 'm', 'start': 'x', 'end': None}]},
-     ('row 2: not a row of QA',)),
-    ('tc', {'tokens': [None], 'tags': ['O']}, ('None is not a word',)),
-    ('sc', {'text': 'x', 'title': 'x', 'label': ['good']}, ("label \\['good'\\] is none of",)),
+def asked(context='It was me.', **columns):
+    return 'qa', {'question': 'Who?', 'context': context} | columns
+
+
+@pytest.mark.parametrize('kind, bad, words', [
+    ('sc', {'text': 'x', 'title': 'x', 'label': 'great'}, "train row 2: label 'great' is none of bad, good"),
+    ('sc', {'text': 'x', 'title': 'x', 'label': 5}, 'train row 2: label 5'),
+    ('sc', {'text': 'x', 'title': 'x', 'label': -1}, 'train row 2: label -1'),
+    ('sc', {'text': 'x', 'title': 'x', 'label': None}, 'train row 2: label None'),
+    ('sc', {'text': 'x', 'title': 'x', 'label': ['good']}, "label \\['good'\\] is none of"),
+    ('sc', {'text': 'x', 'label': 'good'}, "train row 2: has no column 'title', but text, label"),
+    ('sc', {'text': 'x', 'title': 'x'}, "no column 'label'"),
+    ('tc', {'tokens': ['a'], 'tags': ['B-LOC', 'O']}, '1 words and 2 tags'),
+    ('tc', {'tokens': [], 'tags': []}, 'has no word'),
+    ('tc', {'tokens': [None], 'tags': ['O']}, 'None is not a word'),
+    ('tc', {'tokens': ['a'], 'tags': 'O'}, "column 'tags' holds 'O' where list"),
+    ('tc', {'tokens': ['a'], 'tags': ['Location']}, "tag 'Location' is neither O nor B-TYPE"),
+    (*asked(answers={'text': ['you'], 'answer_start': [7]}), "answer 'you' is not at character 7"),
+    (*asked(answers={'text': ['me'], 'answer_start': [-2]}), "answer 'me' is not at character -2"),
+    (*asked(answers={'text': ['me', 'x'], 'answer_start': [0]}), '2 answers and 1 starts'),
+    (*asked(answers='me'), "column 'answers' has neither"),
+    (*asked(answers={'text': 'm', 'answer_start': [0]}), 'has neither'),
+    (*asked(answers=[{'text': 'm', 'start': 'x', 'end': None}]), 'row 2: not a row of QA'),
+    ('qa', {'question': 'Who?', 'answers': {'text': [], 'answer_start': []}}, "no column 'context'"),
 ])
-def test_bad_rows_are_named(tmp_path, kind, bad, parts):
+def test_bad_rows_are_named(tmp_path, kind, bad, words):
     for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl',
-              GOOD[kind] * 2 if split != 'train' else (GOOD[kind] * 2)[:2] + [bad] + GOOD[kind])
-    result = look(f'example_{kind}', f'--data={tmp_path}',
-                  *(['--validation=validation'] if kind == 'sc' else []))
-    one_line_error(result, *parts)
+        rows = (GOOD[kind] * 2)[:2]
+        jsonl(tmp_path / f'{split}.jsonl', rows + [bad] + rows if split == 'train' else rows)
+    more = ['--validation=validation'] * (kind == 'sc')
+    one_line_error(look(f'example_{kind}', f'--data={tmp_path}', *more), words)
 
 
-@pytest.mark.parametrize('make, parts', [
-    (lambda folder: None, ('no train{.jsonl',)),
-    (lambda folder: (folder / 'train.jsonl').write_text(''), ('train.jsonl: holds no row',)),
-    (lambda folder: (folder / 'train.jsonl').write_text('{"text": \n'), ('train.jsonl:1: not valid JSON',)),
-    (lambda folder: (folder / 'train.jsonl').write_text('[1]\n'),
-     (r'train.jsonl:1: is no JSON object: \[1\]',)),
-    (lambda folder: (folder / 'train.jsonl').write_bytes(b'{"text": "\xff"}\n'), ('invalid UTF-8',)),
-    (lambda folder: (folder / 'train.parquet').write_bytes(b'PAR1'), ('not a whole parquet',)),
-    (lambda folder: (folder / 'train.jsonl.gz').write_bytes(b'{}'), ('train.jsonl.gz: not a whole .gz',)),
-    (lambda folder: (folder / 'train.jsonl.gz').write_bytes(gzip.compress(b'{}' * 99)[:-9]),
-     ('train.jsonl.gz: not a whole .gz',)),
-    (lambda folder: (folder / 'train.csv').write_text('title,text,label\na,b\n'),
-     ('train.csv:2: has 2 fields, the header 3',)),
-    (lambda folder: (folder / 'train.csv').write_text('title,text,label\n'), ('holds no row',)),
-    (lambda folder: (folder / 'train.csv').write_text('title,text,label\na,"open,good\nb,c,bad\n'),
-     ('is a quote left open',)),
-    (lambda folder: (folder / 'train.csv').write_text('text,text,label\na,b,good\n'),
-     ('two columns of its header',)),
+@pytest.mark.parametrize('name, content, words', [
+    ('other.jsonl', b'', 'no train{.jsonl'),
+    ('train.jsonl', b'', 'train.jsonl: holds no row'),
+    ('train.jsonl', b'{"text": \n', 'train.jsonl:1: not valid JSON'),
+    ('train.jsonl', b'[1]\n', r'train.jsonl:1: is no JSON object: \[1\]'),
+    ('train.jsonl', b'{"text": "\xff"}\n', 'invalid UTF-8'),
+    ('train.parquet', b'PAR1', 'not a whole parquet'),
+    ('train.jsonl.gz', b'{}', 'train.jsonl.gz: not a whole .gz'),
+    ('train.jsonl.gz', gzip.compress(b'{}' * 99)[:-9], 'train.jsonl.gz: not a whole .gz'),
+    ('train.csv', b'title,text,label\na,b\n', 'train.csv:2: has 2 fields, the header 3'),
+    ('train.csv', b'title,text,label\n', 'holds no row'),
+    ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
+    ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header'),
 ])
-def test_bad_files_are_named(tmp_path, make, parts):
-    make(tmp_path)
-    one_line_error(look('example_sc', f'--data={tmp_path}'), *parts)
+def test_bad_files_are_named(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    one_line_error(look('example_sc', f'--data={tmp_path}'), words)
 
 
 @pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={}',
@@ -545,25 +533,24 @@ def test_labels_are_asked_for_where_numbers_stand(tmp_path, value, wanted):
 
 
 def test_a_flipped_bit_in_a_parquet_file_is_an_error_that_names_it(tmp_path):
-    texts = datasets.Dataset.from_dict({'text': ['naïve café'] * 20 + ['x' * 50]})
-    texts.to_parquet(tmp_path / 'train.parquet')
-    whole, draw = (tmp_path / 'train.parquet').read_bytes(), random.Random(0)
-    (table, _), damaged = read_files([tmp_path / 'train.parquet']), 0
+    path, draw, damaged = tmp_path / 'train.parquet', random.Random(0), 0
+    datasets.Dataset.from_dict({'text': ['naïve café'] * 20 + ['x' * 50]}).to_parquet(path)
+    whole, (table, _) = path.read_bytes(), read_files([path])
     for _ in range(300):
         content = bytearray(whole)
         content[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
-        (tmp_path / 'train.parquet').write_bytes(content)
+        path.write_bytes(content)
         try:
-            damaged += read_files([tmp_path / 'train.parquet'])[0] != table
+            damaged += read_files([path])[0] != table
         except ValueError as error:
-            assert str(error).startswith(f'{tmp_path}/train.parquet: '), error
+            assert str(error).startswith(f'{path}: '), error
             damaged += 1
     assert damaged > 50
     text = pyarrow.StringArray.from_buffers(1, pyarrow.py_buffer(np.array([0, 1], np.int32)),
                                             pyarrow.py_buffer(b'\xff'))
-    pyarrow.parquet.write_table(pyarrow.table({'text': text}), tmp_path / 'train.parquet')
+    pyarrow.parquet.write_table(pyarrow.table({'text': text}), path)
     with pytest.raises(ValueError, match='train.parquet: not a whole parquet file: .*0xff'):
-        read_files([tmp_path / 'train.parquet'])
+        read_files([path])
 
 
 def test_a_word_without_a_tag_is_named_by_its_line(tmp_path):
@@ -636,43 +623,41 @@ def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path)
 
 
 def test_labels_in_another_order_are_refused(tmp_path):
-    features = datasets.Features({'sentence': TEXT, 'label': names('positive', 'negative')})
+    def write(split, *labels):
+        features = datasets.Features({'sentence': TEXT, 'label': names(*labels)})
+        rows = {'sentence': ['x'] * 40, 'label': [0] * 40}
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / f'{split}-0.parquet')
     for split in ('train', 'validation'):
-        datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40},
-                                   features=features).to_parquet(tmp_path / f'{split}-0.parquet')
+        write(split, 'positive', 'negative')
     one_line_error(look('sst2', f'--data={tmp_path}'), 'orders its labels positive, negative')
-    features = datasets.Features({'sentence': TEXT, 'label': names('negative', 'positive')})
-    datasets.Dataset.from_dict({'sentence': ['x'] * 40, 'label': [0] * 40},
-                               features=features).to_parquet(tmp_path / 'train-0.parquet')
+    write('train', 'negative', 'positive')
     one_line_error(look('sst2', f'--data={tmp_path}'), 'splits order their labels differently')
 
 
-@pytest.mark.parametrize('change, parts', [
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl',
-                          [{'query-id': 'q', 'corpus-id': 'nowhere', 'score': 1}]),
-                          ('1 judged documents are not in the corpus',)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'who', 'corpus-id': 'd', 'score': 1}]),
-     ('1 judged queries are not there',)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 0}]),
-     ('no query has a relevant document',)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query': 'q'}]), ('has no query-id',)),
-    (lambda folder: jsonl(folder / 'train.jsonl', [{'query': 'q'}]), ("no column 'positive'",)),
-    (lambda folder: jsonl(folder / 'corpus.jsonl', [{'_id': 'd', 'text': 'x'}, {'_id': 'd', 'text': 'y'}]),
-     ("corpus row 1: 'd' occurs twice",)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 0.5}]),
-     ('score 0.5 is not a whole number',)),
-    (lambda folder: jsonl(folder / 'qrels/test.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': k}
-                                                        for k in (0, 1)]), ('occurs twice',)),
-    (lambda folder: jsonl(folder / 'corpus.jsonl', [{'text': 'x'}]), ("has no column '_id'",)),
+def judged(*rows):
+    return 'qrels/test.jsonl', [dict(zip(('query-id', 'corpus-id', 'score'), row)) for row in rows]
+
+
+@pytest.mark.parametrize('path, rows, words', [
+    (*judged(('q', 'nowhere', 1)), '1 judged documents are not in the corpus'),
+    (*judged(('who', 'd', 1)), '1 judged queries are not there'),
+    (*judged(('q', 'd', 0)), 'no query has a relevant document'),
+    (*judged(('q', 'd', 0.5)), 'score 0.5 is not a whole number'),
+    (*judged(('q', 'd', 0), ('q', 'd', 1)), 'occurs twice'),
+    ('qrels/test.jsonl', [{'query': 'q'}], 'has no query-id'),
+    ('train.jsonl', [{'query': 'q'}], "no column 'positive'"),
+    ('corpus.jsonl', [{'_id': 'd', 'text': 'x'}, {'_id': 'd', 'text': 'y'}],
+     "corpus row 1: 'd' occurs twice"),
+    ('corpus.jsonl', [{'text': 'x'}], "has no column '_id'"),
 ])
-def test_bad_retrieval_sets_are_named(tmp_path, change, parts):
+def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
     jsonl(tmp_path / 'corpus.jsonl', [{'_id': 'd', 'title': '', 'text': 'x'}])
     jsonl(tmp_path / 'queries.jsonl', [{'_id': 'q', 'text': 'x'}])
     jsonl(tmp_path / 'train.jsonl', [{'query': 'q', 'positive': 'p'}])
-    for split in ('validation', 'test'):
-        jsonl(tmp_path / f'qrels/{split}.jsonl', [{'query-id': 'q', 'corpus-id': 'd', 'score': 1}])
-    change(tmp_path)
-    one_line_error(look('example_ir', f'--data={tmp_path}'), *parts)
+    for split in tasks.SCORED:
+        jsonl(tmp_path / f'qrels/{split}.jsonl', judged(('q', 'd', 1))[1])
+    jsonl(tmp_path / path, rows)
+    one_line_error(look('example_ir', f'--data={tmp_path}'), words)
 
 
 # ----------------------------------------------------------------------------------------- the embedded tasks
@@ -777,34 +762,29 @@ def test_an_embedded_task_by_hand():
                                           ('axis', 'int', 'Which.')]
 
 
-@pytest.mark.parametrize('kind, name', [
-    ('SC', 'majority-class'), ('SC', 'naive-bayes'), ('SC', 'word-overlap'),
-    ('TC', 'word-lookup'), ('TC', 'known-words'),
-    ('QA', 'no-answer'), ('QA', 'frequent-answer'), ('QA', 'likeliest-sentence')])
-def test_the_best_simple_method_on_validation_is_the_row(kind, name):
-    rows, wanted = {}, []
-    if kind == 'SC':
-        texts = {'majority-class': [('x', 'y', 'a'), ('x', 'y', 'a'), ('x', 'y', 'b')],
-                 'naive-bayes': [('red', 'x', 'a'), ('blue', 'y', 'b')],
-                 'word-overlap': [('x y', 'x y', 'a'), ('x y', 'z w', 'b'), ('z w', 'z w', 'a'),
-                                  ('z w', 'x y', 'b')]}[name]
-        wanted = [{'text': f'{a} {b}', 'fields': [a, b], 'label': label} for a, b, label in texts]
-        rows['train'] = wanted
-        wanted = wanted[:1] if name == 'majority-class' else wanted
-    elif kind == 'TC':
-        rows['train'] = [{'words': ['Rome', 'The'], 'tags': ['B-LOC', 'O']}] + [
+@pytest.mark.parametrize('name', ['majority-class', 'naive-bayes', 'word-overlap', 'word-lookup',
+                                  'known-words', 'no-answer', 'frequent-answer', 'likeliest-sentence'])
+def test_the_best_simple_method_on_validation_is_the_row(name):
+    texts = {'majority-class': [('x', 'y', 'a'), ('x', 'y', 'a'), ('x', 'y', 'b')],
+             'naive-bayes': [('red', 'x', 'a'), ('blue', 'y', 'b')],
+             'word-overlap': [('x y', 'x y', 'a'), ('x y', 'z w', 'b'), ('z w', 'z w', 'a'),
+                              ('z w', 'x y', 'b')]}
+    asked = {'no-answer': ('one two.', []), 'frequent-answer': ('It is two. One of.', [('two', 6)]),
+             'likeliest-sentence': ('It is two. The high one.', [('The high one.', 11)])}
+    if name in texts:
+        kind = 'SC'
+        train = [{'text': f'{a} {b}', 'fields': [a, b], 'label': label} for a, b, label in texts[name]]
+        wanted = train[:1] if name == 'majority-class' else train
+    elif name in asked:
+        kind, train, (context, answers) = 'QA', [{'answers': [('two', 0)]}], asked[name]
+        wanted = [{'question': 'How high?', 'context': context, 'answers': answers}] * 4
+    else:
+        kind, train = 'TC', [{'words': ['Rome', 'The'], 'tags': ['B-LOC', 'O']}] + [
             {'words': ['Paris'], 'tags': ['B-LOC']}] * 2
         wanted = [{'words': ['Rome', 'Oslo'], 'tags': ['B-LOC', 'B-LOC' if name == 'word-lookup' else 'O']}]
-    else:
-        rows['train'] = [{'answers': [('two', 0)]}]
-        context = {'no-answer': 'one two.', 'frequent-answer': 'It is two. One of.',
-                   'likeliest-sentence': 'It is two. The high one.'}[name]
-        answers = {'frequent-answer': [('two', 6)], 'likeliest-sentence': [('The high one.', 11)]}
-        answer = answers.get(name, [])
-        wanted = [{'question': 'How high?', 'context': context, 'answers': answer}] * 4
-    rows['validation'] = rows['test'] = [{'id': str(k)} | row for k, row in enumerate(wanted)]
-    own = tasks.Task(kind=kind, dataset='d', source='x', template='{question} {context}')
-    assert tasks.baseline(own, rows)[0] == name
+    rows = dict.fromkeys(tasks.SCORED, [{'id': str(k)} | row for k, row in enumerate(wanted)])
+    chosen = tasks.Task(kind=kind, dataset='d', source='x', template='{question} {context}')
+    assert tasks.baseline(chosen, {'train': train, **rows})[0] == name
 
 
 def test_a_query_of_unknown_words_is_ten_documents_and_a_count():
@@ -814,47 +794,14 @@ def test_a_query_of_unknown_words_is_ten_documents_and_a_count():
     assert row['tied'] == {'size': 3_000, 'grades': [2]} and len(json.dumps(row)) < 300
 
 
-def test_word_overlap_cuts_where_every_pair_of_labels_was_tried():
-    draw = random.Random(0)
-    for _ in range(30):
-        train = [{'fields': [' '.join(draw.choices('abcdef', k=4)), ' '.join(draw.choices('abcdef', k=4))],
-                  'label': draw.choice('xyz')} for _ in range(draw.randint(1, 30))]
-
-        def share(row):
-            first, second = (set(field.split()) for field in row['fields'])
-            return len(first & second) / len(first)
-        shares, golds = np.array([*map(share, train)]), np.array([row['label'] for row in train])
-        names = sorted(set(golds))
-        _, cut, low, high = max((np.mean(np.where(shares > cut, high, low) == golds), cut, low, high)
-                                for cut in np.unique(shares.round(2)) for low in names for high in names)
-        predict = classification.word_overlap(train)
-        assert [predict(row) for row in train] == [high if share(row) > cut else low for row in train]
-
-
-def test_baselines_beat_the_floor(embedded, tmp_path):
-    """Each simple method on its embedded task, cut to be quick, from files as a user has them."""
+def test_baselines_beat_the_floor(embedded):
+    """Each simple method on its embedded task, cut to be quick."""
     scores = {}
     for name in ('docs_pairs', 'docs_tc', 'docs_qa', 'docs_ir'):
-        kind = task(name).kind
-        cut = {split: embedded[name][split][:1_500 if split == 'train' else 300] for split in tasks.SPLITS}
-        if kind == 'IR':
-            held = embedded[name]['validation'] + embedded[name]['test']
-            jsonl(tmp_path / name / 'train.jsonl', cut['train'])
-            jsonl(tmp_path / name / 'corpus.jsonl',
-                  [{'_id': row['id'], 'text': row['positive']} for row in held])
-            jsonl(tmp_path / name / 'queries.jsonl',
-                  [{'_id': row['id'], 'text': row['query']} for row in held])
-            for split in tasks.SCORED:
-                judged = [{'query-id': row['id'], 'corpus-id': row['id'], 'score': 1}
-                          for row in embedded[name][split]]
-                jsonl(tmp_path / name / f'qrels/{split}.jsonl', judged)
-        else:
-            for split in tasks.SPLITS:
-                jsonl(tmp_path / name / f'{split}.jsonl', cut[split])
-        cfg = task(name, data=str(tmp_path / name), source='')
-        rows, _ = tasks.kind_of(cfg).load()
-        _, predictions = tasks.baseline(cfg, rows)
-        _, numerators, denominators, _ = standard_scores(kind, predictions['test'])
+        rows, _ = load(name)
+        rows |= {split: rows[split][:1_500 if split == 'train' else 300] for split in tasks.SPLITS}
+        _, predictions = tasks.baseline(task(name), rows)
+        _, numerators, denominators, _ = standard_scores(task(name).kind, predictions['test'])
         scores[name] = ratio(numerators, denominators)
     assert scores['docs_pairs'] > 0.7 and scores['docs_tc'] > 0.35, scores
     assert scores['docs_qa'] > 0.15 and scores['docs_ir'] > 0.3, scores
