@@ -17,7 +17,7 @@ import finetune
 from conftest import one_line_error, run_script, texts
 from nanoencoder import peers, tasks
 from nanoencoder.files import read_json
-from nanoencoder.tasks import questions, tagging
+from nanoencoder.tasks import tagging
 from test_huggingface import rewrite
 from test_finetune import TOKENIZER, checkpoint, merge, new, random_model, settings, toy  # noqa: F401
 
@@ -140,13 +140,14 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
     _, word_of = tagging.words_of_tokens(odd, tokenizer)
     assert set(word_of) - {-1} == set(range(len(odd)))
     context = f'x {" ".join(odd)}\n\ty'
-    row = {'question': 'Which? ', 'context': context, 'candidates': []}
+    row = {'question': 'Which? ', 'context': context}
     kind = tasks.kind_of(tasks.Task(kind='QA', dataset='d', source='x', template='{question} {context}'))
+    kind.never_empty = True
     for word in odd:
         answer = word, context.index(word)
         (example,), lost = kind.examples([row | {'answers': [answer]}], (), tokenizer, 128)
         logits = np.stack([-example.targets, example.targets], 1).astype(float)
-        assert questions.answer_of(row, [(example, logits)], 'tag', never_empty=True) == word
+        assert kind.answer(row, [(example, logits)], ()) == word
 
 
 PAIRS = pytest.mark.parametrize('kind, family', [
@@ -177,8 +178,9 @@ def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folder
             expected = F.normalize(mean, dim=1)
         else:
             expected = torch.cat([encoder.head.classifier(row[kept]) for row, kept in zip(states, mask)])
-    outputs = finetune.outputs(cfg, base.world, encoder, examples, tasks.kind_of(cfg).per_token)
-    ours = np.concatenate(outputs) if tasks.kind_of(cfg).per_token else np.stack(outputs)
+    per_token = tasks.kind_of(cfg).head == 'tokens'
+    outputs = finetune.outputs(cfg, base.world, encoder, examples, per_token)
+    ours = np.concatenate(outputs) if per_token else np.stack(outputs)
     assert np.abs(ours - expected.numpy()).max() < 1e-5
 
 
@@ -233,7 +235,7 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, lr, toy, tmp_path, monk
         cfg, base, (data,) = finetune.prepare(settings(toy, folder, kind, tmp_path, epochs=9, lr=lr))
         assert isinstance(base.transformer, peers.Transformer) == bool(opening)
         part = data.examples['texts' if kind == 'IR' else 'validation']
-        per_token = tasks.kind_of(cfg).per_token
+        per_token = tasks.kind_of(cfg).head == 'tokens'
         outputs.append(np.concatenate(finetune.outputs(cfg, base.world, new(cfg, base, data, 0), part,
                                                        per_token), axis=None))
         encoder, log = finetune.fit(cfg, base, data)
