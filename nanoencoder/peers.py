@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from nanoencoder.files import read_json
 from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, is_hub_id, newest_checkpoint,
                                      open_checkpoint)
-from nanoencoder.tokenizer import Tokenizer, rust
+from nanoencoder.tokenizer import Tokenizer, one_line
 
 FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
          'added_tokens.json', INDEX)
@@ -109,7 +109,8 @@ def open_peer(name, folder, config):
     if settings.is_encoder_decoder or model.main_input_name != 'input_ids':
         raise ValueError('is not an encoder of text alone')
     check_weights(model, info)
-    named = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    with one_line('tokenizer.json'):
+        named = transformers.AutoTokenizer.from_pretrained(folder, **options)
     tokenizer = open_tokenizer(folder / 'tokenizer.json', named)
     if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
         raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, which the class '
@@ -127,7 +128,7 @@ def open_peer(name, folder, config):
 
 def open_tokenizer(path, named):
     """The Tokenizer of a tokenizer.json; transformers' own, `named`, says which tokens are special."""
-    with rust(path):
+    with one_line(path):
         backend = tokenizers.Tokenizer.from_file(str(path))
     specials = dict(zip(named.all_special_tokens, named.all_special_ids))
     specials.pop(named.unk_token, None)

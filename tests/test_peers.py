@@ -334,7 +334,7 @@ BAD = {
     'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
                'pickles .* are not opened'),
     'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [],
-                  'cannot open it as an encoder of text: KeyError'),
+                  'tokenizer.json: the tokenizers library refuses it'),
     'no special tokens': (without_post_processor, [], r'appends no special token such as \[SEP\]'),
     'a picture': (another(transformers.ViTConfig(**PICTURE)), [], 'is not an encoder of text alone'),
     'vocabulary': (lambda folder: TOKENIZER.save(folder), [],
