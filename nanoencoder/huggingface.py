@@ -219,6 +219,7 @@ def read_rope(config):
         stated = config.get(key) or {}
         if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
             raise ValueError(f'{key} must be one rotation for all layers, not {stated!r}')
+        stated = {name: value for name, value in stated.items() if value is not None}
         stated = {'rope_type': stated.get('type', 'default')} | stated if stated else {}
         if any(rope.get(name, value) != value for name, value in stated.items()):
             raise ValueError('rope_scaling and rope_parameters contradict each other; leave one of them out')

@@ -33,7 +33,8 @@ def opened(folder):
     card = (folder / 'README.md').read_text()
     code = re.search('Opens in transformers 5.3 or newer, without remote code: `(.*?)`', card)[1]
     names = 'pipeline', 'AutoModel', 'AutoModelForTokenClassification'
-    return eval(code.replace('<this folder>', str(folder)), {name: getattr(transformers, name) for name in names})
+    classes = {name: getattr(transformers, name) for name in names}
+    return eval(code.replace('<this folder>', str(folder)), classes)
 
 
 @pytest.mark.parametrize('qk_norm', [False, True])

@@ -300,6 +300,8 @@ def test_a_config_may_leave_out_or_null_what_its_family_implies(tmp_path):
     checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.sizes == expected.sizes and checkpoint.context == 4_096
     assert checkpoint.ids == {'bos': 0, 'eos': 2, 'pad': 0, 'mask': 0}
+    rewrite(rope_theta=5e5, rope_parameters={'rope_type': None, 'rope_theta': None})(tmp_path)
+    assert open_checkpoint(tmp_path).sizes.rope_theta == 5e5
 
 
 def test_a_full_disk_is_an_error_of_the_file(tmp_path):
