@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import random
 import re
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ BYTELEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}
 DIGITS_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
-PLAIN = ''.join(map(chr, range(32, 127))) + '\n The  Array\n'  # what every vocabulary has to give back
+PLAIN = ''.join(map(chr, range(33, 127))) + ' \n The  Array\n'  # what every vocabulary has to give back
 PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 ALPHABET = {byte: chr(byte) for byte in PRINTABLE}  # GPT-2 and its kind write bytes as printable characters
 ALPHABET |= {byte: chr(256 + k) for k, byte in enumerate(sorted({*range(256)} - {*PRINTABLE}))}
@@ -190,12 +191,14 @@ def trimmed(text, first, last):
 
 
 def nasty_texts():
-    """Characters of all scripts beside letters, digits, spaces and quotes, and what splits are about."""
+    """Characters of all scripts beside letters, digits, spaces and quotes, and mixtures of what splits heed."""
     codes = [*range(0x3100), *range(0x3100, 0xd800, 89), *range(0xe000, 0x20000, 89)]
+    pieces = [*'aZ019 \n\t\r.,!?"\'()_-{}<|>[]\\\xa0\u200b\u3000\x00\x7f\ufeff\u0663\xb2\xbd\u2167\u6771\uac00\u0301\u0323',
+              *"the The 's 'LL 'Re don't 12 1234567 \r\n \u1100\u1161\u11a8 \U0001f469\u200d\U0001f3fd \U0010ffff "
+              "na\xefve <|mask|> [MASK] ...".split(' '), ' the', '  ', '   \n\n', ' ' * 99, 'x' * 99]
+    draw = random.Random(0)
     return [f"a{one}a {one} {one}1'{one}\n{one}" for one in map(chr, codes)] + [
-        ' \n \t x\r\n\r\n  y \n', ' ' * 999, 'x' * 999, "We'LL I'M don't'\u017f", '1234567 12 \u0663\xb2 1a2',
-        'e\u0301\u0323 \u0d3b\u0301', '\U0001f469\u200d\U0001f469\U0001f3fd', '\u1100\u1161\u11a8 \U0010ffff',
-        '<|mask|>[MASK]</s>', '!? ..."x"\t}\n']
+        ''.join(draw.choices(pieces, k=20)) for _ in range(2_000)]
 
 
 @contextlib.contextmanager

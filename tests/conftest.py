@@ -25,7 +25,7 @@ os.chdir(ROOT)
 
 import pretrain  # noqa: E402
 from data import in_order  # noqa: E402
-from nanoencoder import docs, prepare, tokenizer# noqa: E402
+from nanoencoder import docs, prepare  # noqa: E402
 from nanoencoder.settings import build, flat, run_main  # noqa: E402
 
 
@@ -114,28 +114,16 @@ def texts():
     return [text for file in files for text in docs.docstrings(root / file)]
 
 
-@pytest.fixture(scope='session', autouse=True)
-def a_tokenizer_is_parsed_once():
-    """Of one content: hundreds of tests open the same one, and its merges are checked each time."""
-    parse, parsed = tokenizer.from_json, {}
-
-    def from_json(*content):
-        if (key := json.dumps(content)) not in parsed:
-            parsed[key] = parse(*content)
-        return parsed[key]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokenizer, 'from_json', from_json)
-        yield
-
-
 @pytest.fixture(scope='session')
 def corpus(tmp_path_factory):
     """A small prepared corpus of 4,096 ids, several shards, train and validation."""
     folder = tmp_path_factory.mktemp('corpus')
-    with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
-        file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
-    cfg = prepare.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'out'),
-                           val_permille=200, shard_tokens=40_000)
+    (folder / 'texts').mkdir()
+    for k in range(0, len(texts()), 100):
+        lines = [json.dumps({'text': text}) + '\n' for text in texts()[k:k + 100]]
+        (folder / f'texts/{k:04d}.jsonl').write_text(''.join(lines))
+    cfg = prepare.Settings(source='folder', path=str(folder / 'texts'), out=str(folder / 'out'),
+                           val_permille=200, shard_bytes=100_000)
     prepare.prepare(cfg, in_order)
     return folder / 'out'
 
