@@ -21,7 +21,6 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
