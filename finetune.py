@@ -21,7 +21,6 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +36,7 @@ from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL
 from nanoencoder.tasks.runs import (about_model, about_run, alone, is_done, model_name, run_folder,
                                     run_folders, save_encoder, saved_folder, write_run)
+from nanoencoder.tasks.task import are_different
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -77,8 +77,10 @@ class Settings(tasks.Task):
                  "tokenizer is the model's; leave it out"),
                 (self.name and not re.fullmatch(r'[^./][^/]*', self.name), 'name must be that of a folder'),
                 (not re.fullmatch(r'[\w.-]*', self.variant), 'variant must be letters, digits, _, . and -'),
-                (not are_different(self.lrs, float), 'lrs is a tuple of different floats from 0 on'),
-                (not are_different(self.seeds, int), 'seeds is a tuple of different ints from 0 on'),
+                (not (are_different(self.lrs, float) and min(self.lrs, default=-1) >= 0),
+                 'lrs is a tuple of different floats from 0 on'),
+                (not (are_different(self.seeds, int) and min(self.seeds, default=-1) >= 0),
+                 'seeds is a tuple of different ints from 0 on'),
                 (self.save_model and (self.causal or self.layers >= 0),
                  'save_model is for whole bidirectional models; leave out causal and layers')):
             if wrong:
@@ -88,11 +90,6 @@ class Settings(tasks.Task):
         """At most `steps`, and at most `epochs` times all examples."""
         total = -(-num_examples * self.epochs // self.batch_size)
         return min(self.steps, total) if self.steps else total
-
-
-def are_different(values, number):
-    good = all(type(value) is number and 0 <= value < math.inf for value in values)
-    return values and good and len(set(values)) == len(values)
 
 
 PROBED = 5_000   # texts that a probe is trained on, at most
@@ -108,9 +105,7 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchr
 # ------------------------------------------------------------------------------------------- heads and losses
 
 class Classifier(nn.Module):
-    """(N, d) -> logits (N, labels) as Hugging Face's ForTokenClassification, or, pooled, (segments, labels)
-    as EuroBertForSequenceClassification with classifier_pooling="mean".
-    """
+    """Logits of each token as of Hugging Face's ForTokenClassification; pooled, of a text, as EuroBert's."""
 
     def __init__(self, hidden_size, num_labels, pooled):
         super().__init__()
@@ -185,7 +180,7 @@ class Pretrained(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """The pretrained transformer, bidirectional unless asked otherwise, and a head: a module or a function."""
+    """The transformer, bidirectional unless asked otherwise, and a head: a module or a function."""
 
     def __init__(self, transformer, head, causal=False):
         super().__init__()

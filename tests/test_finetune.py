@@ -177,7 +177,8 @@ def test_contrastive_loss_by_hand(checkpoint, toy, tmp_path):
 
     def loss(batch):
         arrays = [pair.tokens for pair in batch] + [pair.positive for pair in batch]
-        return finetune.pair_loss(cfg, finetune.encode(encoder, arrays, base.world), batch).item() / len(batch)
+        vectors = finetune.encode(encoder, arrays, base.world)
+        return finetune.pair_loss(cfg, vectors, batch).item() / len(batch)
     assert loss(pairs) == pytest.approx(-logits.log_softmax(1).diagonal().mean().item(), abs=1e-5)
     assert finetune.fit(cfg, base, data)[1][0]['negatives'] == 31   # of a batch of 32
     excluded = np.zeros((6, 6), bool)
@@ -296,7 +297,7 @@ def test_the_best_run_and_span_by_hand():
     assert questions.best_run(example, np.stack([0 * odds, odds], 1)) == (pytest.approx(1.3), 6, 11)
     assert questions.best_run(example, np.stack([0 * odds, -abs(odds)], 1)) == (0.0, 0, 0)
     logits = np.array([[9, 9], [0, 5], [4, 0], [0, 0], [0, 3], [0, 0], [1, 1.]])
-    assert questions.best_span(example, logits) == (4 + 3 - 2, 3, 11)  # not 4 + 5: its end is before its start
+    assert questions.best_span(example, logits) == (4 + 3 - 2, 3, 11)  # 4 + 5 ends before it starts
     logits[-1] = 5  # no answer scores 10
     kind = tasks.Questions(tasks.Task(kind='QA', dataset='d', source='x', qa_head='span',
                                       template='{question} {context}'))
@@ -684,7 +685,7 @@ def test_a_folder_given_as_a_dot_has_its_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize('more, words', [
     ('--model=', 'model is empty'), ('--model=nowhere', 'nowhere: no checkpoint'),
     ('--weights=fp16', 'weights is one of'), ('--kind=XX', 'kind is one of'),
-    ('--max_length=900', 'max_length 900: the model reads 2 to 128'), ('--batch_size=0', 'batch_size must be'),
+    ('--max_length=900', 'max_length 900: the model reads 2 to 128'), ('--batch_size=0', 'batch_size must'),
     ('--lrs=(1,) --grid', 'lrs is a tuple of different floats'), ('--lrs=(-1e-4,) --grid', 'lrs is a tuple'),
     ('--seeds=(0,0) --grid', 'seeds is a tuple of different'), ('--warmup=1.5', 'warmup must be'),
     ('--grad_clip=0', 'grad_clip must be'), ('--name=a/b', 'name must be'), ('--parts=2', 'go with --grid'),

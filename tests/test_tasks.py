@@ -568,37 +568,26 @@ def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
     assert not capsys.readouterr().err
 
 
-def test_universal_ners_own_files(tmp_path):
+def test_conlls_and_universal_ners_own_files(tmp_path):
     (tmp_path / 'en-train.iob2').write_text(
         '# sent_id = a-1\n# text = Rome fell # 2\n1\tRome\tB-LOC\t-\tann\n2\tfell\tO\t-\tann\n'
         '3\t#\tO\t-\tann\n4\t2\tO\t-\tann\n\n# sent_id = a-2\n# text = 1\n1\t1\tO\t-\tann\n')
-    rows, _ = read_files([tmp_path / 'en-train.iob2'])
-    assert rows == [{'tokens': ['Rome', 'fell', '#', '2'], 'tags': ['B-LOC', 'O', 'O', 'O']},
-                    {'tokens': ['1'], 'tags': ['O']}]
+    assert read_files([tmp_path / 'en-train.iob2'])[0] == [
+        {'tokens': ['Rome', 'fell', '#', '2'], 'tags': ['B-LOC', 'O', 'O', 'O']},
+        {'tokens': ['1'], 'tags': ['O']}]
     (tmp_path / 'train.iob2').write_text('Rome B-LOC\n# O\n')
     assert read_files([tmp_path / 'train.iob2'])[0] == [{'tokens': ['Rome', '#'], 'tags': ['B-LOC', 'O']}]
-
-
-def test_five_columns_of_conll_are_no_numbered_words(tmp_path):
-    """Before, a sentence's first word, where it was "1", made its line one of Universal NER's."""
-    (tmp_path / 'train.conll').write_text(
-        '-DOCSTART- -X- O O O\n\nRom Rom NE I-NC B-LOC\n\n1 @card@ CARD I-NC O\n')
-    rows, _ = read_files([tmp_path / 'train.conll'])
-    assert rows == [{'tokens': ['Rom'], 'tags': ['B-LOC']}, {'tokens': ['1'], 'tags': ['O']}]
-
-
-def test_iob_and_csv_files(tmp_path):
+    # five columns of CoNLL are no numbered words
+    (tmp_path / 'train.conll').write_text('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\n'
+                                          'Rom Rom NE I-NC B-LOC\n')
+    assert read_files([tmp_path / 'train.conll'])[0] == [{'tokens': ['1'], 'tags': ['O']},
+                                                         {'tokens': ['Rom'], 'tags': ['B-LOC']}]
     for split in tasks.SPLITS:
-        (tmp_path / 'iob').mkdir(exist_ok=True)
-        iob = '-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n'
-        (tmp_path / 'iob' / f'{split}.iob').write_text(iob)
-        (tmp_path / f'{split}.csv').write_text('title,text,label\n"a, b",plain,1\nc,"two\nlines",bad\n')
-    rows, labels = load('example_tc', data=str(tmp_path / 'iob'))
-    assert rows['test'][0]['words'] == ['Rome', 'fell'] and len(rows['test']) == 2
-    assert labels == ('O', 'B-LOC')
-    rows, _ = load('example_sc', data=str(tmp_path), validation='validation')
-    assert [(row['text'], row['label']) for row in rows['test']] == [('a, b\nplain', 'good'),
-                                                                     ('c\ntwo\nlines', 'bad')]
+        (tmp_path / f'{split}.iob').write_text('-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n')
+    (tmp_path / 'train.iob2').unlink()
+    (tmp_path / 'train.conll').unlink()
+    rows, labels = load('example_tc', data=str(tmp_path))
+    assert [row['words'] for row in rows['test']] == [['Rome', 'fell'], ['Yes']] and labels == ('O', 'B-LOC')
 
 
 def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path):
@@ -615,9 +604,9 @@ def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path)
         (tmp_path / f'{split}.tsv').write_text('title\ttext\tlabel\n"a ""b"""\t"one\ttwo"\tgood\n')
     assert texts(quoting='standard') == ['a "b"\none\ttwo']
     (tmp_path / 'csv').mkdir()
-    for split in tasks.SPLITS:
-        (tmp_path / f'csv/{split}.csv').write_text('title,text,label\n"a, b",one,good\n"c",two,bad\n')
-    assert texts(data=str(tmp_path / 'csv')) == ['a, b\none', 'c\ntwo']
+    for split in tasks.SPLITS:  # a number is a label's, in a text file
+        (tmp_path / f'csv/{split}.csv').write_text('title,text,label\n"a, b",one,1\n"c","two\nlines",bad\n')
+    assert texts(data=str(tmp_path / 'csv')) == ['a, b\none', 'c\ntwo\nlines']
     with pytest.raises(ValueError, match='has 4 fields'):
         texts(data=str(tmp_path / 'csv'), quoting='none')
 

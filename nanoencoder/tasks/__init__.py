@@ -65,7 +65,7 @@ def baseline(task, rows):
 
 
 def look(task, tokenizer):
-    """Print what a task holds: rows, lengths, what truncation loses, labels, and two rows."""
+    """Print what a task holds: rows, lengths, labels, and two rows."""
     max_length = task.max_length or round(0.99 * 2048)
     data = load_data(task, tokenizer, max_length)
     hint = '' if task.max_length else ' (of a context of 2,048; --max_length=507 for tiny models)'
@@ -73,13 +73,11 @@ def look(task, tokenizer):
           f'lengths in tokens of {task.tokenizer}, at most {max_length}{hint}')
     for part, rows in (data.examples | data.rows).items():
         line = f'  {part:<11} {len(rows):>8,} {"documents" if isinstance(rows, dict) else "rows"}'
-        if data.examples.get(part):
-            lengths = [len(example.tokens) for example in data.examples[part]]
+        if lengths := [len(example.tokens) for example in data.examples.get(part, ())]:
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
         print(line)
     if column := kind_of(task).labelled_by:
-        counts = Counter(label for row in data.rows['train']
-                         for label in ([row[column]] if isinstance(row[column], str) else row[column]))
+        counts = Counter(np.hstack([row[column] for row in data.rows['train']]).tolist())
         for label, count in counts.most_common():
             print(f'  label {label:<16} {count:>10,} in train')
     for row in data.rows['train'][:2]:

@@ -38,8 +38,9 @@ class Classification(Kind):
         return labels[int(logits.argmax())]
 
     def baselines(self, rows):
-        train = rows['train']
-        methods = {'majority-class': majority_class(train), 'naive-bayes': naive_bayes(train)}
+        train, labels = rows['train'], sorted(row['label'] for row in rows['train'])
+        majority = Counter(labels).most_common(1)[0][0]
+        methods = {'majority-class': lambda row: majority, 'naive-bayes': naive_bayes(train)}
         return methods | ({'word-overlap': word_overlap(train)} if len(train[0]['fields']) == 2 else {})
 
     def check_export(self, sizes):
@@ -57,31 +58,21 @@ class Classification(Kind):
 
 # ---------------------------------------------------------------------------------------------- the baselines
 
-def majority_class(train):
-    counts = Counter(row['label'] for row in train)
-    label = max(sorted(counts), key=counts.get)
-    return lambda row: label
-
-
 def word_overlap(train):
     """The share of the first field's words that the second has, cut where train is split best."""
     def share(row):
         first, second = map(set, map(terms, row['fields']))
         return len(first & second) / max(1, len(first))
 
-    shares = np.array([share(row) for row in train])
-    names, golds = np.unique([row['label'] for row in train], return_inverse=True)
-
-    def most_frequent(labels):   # of equals the last
-        counts = np.bincount(labels, minlength=len(names))[::-1]
-        return counts.max(), str(names[::-1][counts.argmax()])
-
+    shares, golds = np.array([share(row) for row in train]), np.array([row['label'] for row in train])
     cuts = []
     for cut in np.unique(shares.round(2)):
-        (right, low), (more, high) = (most_frequent(golds[side]) for side in (shares <= cut, shares > cut))
+        counts = [Counter(golds[side].tolist()) for side in (shares <= cut, shares > cut)]
+        (right, low), (more, high) = (max(((count[label], label) for label in count), default=(0, max(golds)))
+                                      for count in counts)  # of equals the last label
         cuts.append((right + more, cut, low, high))
     _, cut, low, high = max(cuts)
-    return lambda row: high if share(row) > cut else low
+    return lambda row: str(high if share(row) > cut else low)
 
 
 def naive_bayes(train):

@@ -163,25 +163,24 @@ def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
     sources = [name for name in (task.qrels, task.source) if name] or ['']
     table = read_table(task, sources, split, 'qrels' if task.data else '')[0]
-    grades = {}
+    grades = defaultdict(dict)
     for number, row in enumerate(table):
         where = f'{task.dataset} {split} judgement {number}'
         try:
             if 'positive_passages' in row:
                 query = str(row['query_id'])
-                graded = {str(passage['docid']): grade for grade, column in enumerate(PASSAGES)
-                          for passage in row.get(column) or ()}
                 add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
+                for grade, column in enumerate(PASSAGES):
+                    for passage in row.get(column) or ():
+                        add(grades[query], str(passage['docid']), grade, where)
             else:
-                query, whole = str(row['query-id']), re.fullmatch(r'(-?\d{1,9})(\.0*)?', str(row['score']))
-                if not whole:
-                    raise ValueError(f'{where}: score {row["score"]!r:.80} is not a whole number')
-                graded = {str(row['corpus-id']): int(whole[1])}
+                query, document, score = (str(row[name]) for name in ('query-id', 'corpus-id', 'score'))
+                if not (whole := re.fullmatch(r'(-?\d{1,9})(\.0*)?', score)):
+                    raise ValueError(f'{where}: score {score:.80} is not a whole number')
+                add(grades[query], document, int(whole[1]), where)
         except (TypeError, KeyError) as error:
             raise ValueError(f'{where}: has no query-id, corpus-id and score '
                              f'(or query_id and positive_passages): {error!r}') from None
-        for document, grade in graded.items():
-            add(grades.setdefault(query, {}), document, grade, where)
     return grades
 
 

@@ -14,9 +14,8 @@ from nanoencoder.settings import flat
 
 
 def run_folder(cfg, dataset):
-    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0; 0.00015 where one digit does not say."""
-    lr = f'{cfg.lr:.0e}'
-    lr = lr if float(lr) == cfg.lr else str(cfg.lr)
+    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0; lr0.00015 where one digit does not say."""
+    lr = text if float(text := f'{cfg.lr:.0e}') == cfg.lr else cfg.lr
     return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / f'lr{lr}_sd{cfg.seed}'
 
 
@@ -75,7 +74,7 @@ def about_run(cfg, base, sets, data, method='fine-tuned', grid=()):
 
 
 def write_run(folder, task, about, predictions, log=()):
-    """A run's folder: {split: rows} as .jsonl.gz, their scores, run.json, log.jsonl. {split: score in words}."""
+    """A run's folder: {split: rows} as .jsonl.gz, their scores, run.json, log. {split: score in words}."""
     scores = {split: both_scores(task.kind, rows, task.scheme) for split, rows in predictions.items()}
     name = scores['test'][0]
     with whole(folder) as temporary:

@@ -71,8 +71,8 @@ class Task:
                 ('query', is_template(self.query), template),
                 ('document', is_template(self.document), template),
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
-                ('labels', are_names(self.labels), 'a tuple of different names'),
-                ('score_on', are_names(self.score_on), 'a tuple of different names'),
+                ('labels', are_different(self.labels, str), 'a tuple of different names'),
+                ('score_on', are_different(self.score_on, str), 'a tuple of different names'),
                 ('trained_on', re.fullmatch(r'\w*', self.trained_on), 'letters, digits and _'),
                 ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
                                   for pair in self.label_map), '((in the file, meant), ...)')):
@@ -80,8 +80,8 @@ class Task:
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
 
 
-def are_names(values):
-    return all(isinstance(value, str) for value in values) and len(set(values)) == len(values)
+def are_different(values, wanted):
+    return all(type(value) is wanted for value in values) and len(set(values)) == len(values)
 
 
 def is_template(text):
