@@ -67,7 +67,7 @@ class Done:
         for row in study.rows.values():
             for seed in study.seeds:
                 if step := self.begun(row.name, seed):
-                    path = self.checkpoint(row.name, seed, step) / 'state.json'
+                    path = self.run(row.name, seed) / str(step) / 'state.json'
                     refuse_others(path, read_json(path)['fixed'], row.settings)
 
     def model(self, name, seed):
@@ -75,17 +75,16 @@ class Done:
         row, step = self.study.check_model(name)
         return f'{row}-s{seed}' + f'-{step}' * (step != self.study.rows[row].steps) if row else name
 
-    def checkpoint(self, name, seed, step=0):
-        return Path(self.study.out, f'{name}-s{seed}', str(step or self.study.rows[name].steps))
+    def run(self, row, seed):
+        return Path(self.study.out, f'{row}-s{seed}')
 
-    def begun(self, name, seed):
+    def begun(self, row, seed):
         """The newest checkpoint's step, 0 if there is none."""
-        folder = self.checkpoint(name, seed).parent
-        return max((int(path.name) for path in folder.glob('[0-9]*')), default=0)
+        return max((int(path.name) for path in self.run(row, seed).glob('[0-9]*')), default=0)
 
-    def step(self, name, seed):
+    def step(self, row, seed):
         """How far a run has come, whether it is still there or only in a table."""
-        return max(self.begun(name, seed), self.last[f'{name}-s{seed}'])
+        return max(self.begun(row, seed), self.last[f'{row}-s{seed}'])
 
 
 def read_csv(path):
@@ -118,77 +117,65 @@ def chosen(study, actions):
 
 def plan(study, actions):
     """{seed: jobs that are missing}; a row is fine-tuned before the next begins."""
-    done, blocks = Done(study), {}
+    done, blocks, meta = Done(study), {}, corpus_meta(study)
     for seed, names in chosen(study, actions).items():
-        tunings = {name: finetunings(study, done, seed, name) for name in names}
-        lacking = {path.parent for jobs in tunings.values() for job in jobs for path in job.needs
-                   if not path.exists()}
-        wanted = rows_to_train(study, done, seed, names, lacking)
+        tunings, trainings = {name: finetunings(study, done, seed, name) for name in names}, {}
+        needs = {path for jobs in tunings.values() for job in jobs for path in job.needs}
+        lacking = {path for path in needs if not path.exists()}
+        for row in reversed(study.rows.values()):    # branches stand after their parents
+            unfinished = row.name in names and done.step(row.name, seed) < row.steps
+            if unfinished or done.run(row.name, seed) in {path.parent for path in lacking}:
+                trainings[row.name] = [pretraining(study, done, row, seed)]
+                lacking |= {path for path in trainings[row.name][0].needs if not path.exists()}
         blocks[seed] = tunings.get('untrained', []) + baselines(study, done) * ('untrained' in names)
-        for row in study.rows.values():
-            blocks[seed] += [pretraining(study, done, row, seed, wanted)] * (row.name in wanted)
-            blocks[seed] += tunings.get(row.name, [])
-    training = [jobs for jobs in blocks.values() if any(job.command[0] == 'pretrain.py' for job in jobs)]
-    if training and study.corpus and not corpus_meta(study).exists():     # it is prepared once
-        command = ['data.py', *studies.arguments(study.corpus)]
-        training[0].insert(0, Job('corpus', command, [], [corpus_meta(study)]))
+        if meta in lacking:     # it is prepared once
+            blocks[seed].insert(0, Job('corpus', ['data.py', *studies.arguments(study.corpus)], [], [meta]))
+            meta = None
+        for name in study.rows:
+            blocks[seed] += trainings.get(name, []) + tunings.get(name, [])
     return blocks
 
 
 def corpus_meta(study):
-    """meta.json of the corpus that data.py writes."""
-    return Path(studies.with_config(study.corpus).get('out', 'corpora/docs'), 'meta.json')
+    """meta.json of the corpus that data.py writes; None without one."""
+    out = studies.with_config(study.corpus).get('out', 'corpora/docs')
+    return Path(out, 'meta.json') if study.corpus else None
 
 
-def rows_to_train(study, done, seed, names, lacking):
-    """Rows that are not at their end, or whose folders lack a checkpoint; and parents that these begin with.
+def pretraining(study, done, row, seed):
+    """The job of a row, which begins with its parent's checkpoint if that is there or still to come.
 
-    Not the parent of a branch that was there and is gone: the branch starts from scratch.
+    Else it starts from scratch: the numbers are the same. Weights there must be.
     """
-    wanted = set()
-    for row in reversed(study.rows.values()):    # branches stand after their parents
-        unfinished = row.name in names and done.step(row.name, seed) < row.steps
-        if unfinished or row.name in wanted or done.checkpoint(row.name, seed).parent in lacking:
-            wanted.add(row.name)
-            if row.parent and not done.begun(row.name, seed):
-                is_there = done.checkpoint(row.parent, seed, row.parent_step).exists()
-                was_there = done.step(row.parent, seed) >= row.parent_step
-                if not is_there and (row.begins == 'weights_from' or not was_there):
-                    wanted.add(row.parent)
-    return wanted
-
-
-def pretraining(study, done, row, seed, wanted):
-    """A branch whose parent's checkpoint is gone starts from scratch: the numbers are the same."""
-    begun, needs, checkpoint = done.begun(row.name, seed), [], done.checkpoint(row.name, seed)
-    options = {'name': checkpoint.parent.name, 'row': row.name, 'seed': seed, 'out': study.out,
+    begun, needs, run = done.begun(row.name, seed), [], done.run(row.name, seed)
+    options = {'name': run.name, 'row': row.name, 'seed': seed, 'out': study.out,
                'save_at': study.save_at(row.name)}
     if row.parent:
-        parent = done.checkpoint(row.parent, seed, row.parent_step)
-        planned = row.parent in wanted and done.begun(row.parent, seed) < row.parent_step
+        parent = done.run(row.parent, seed) / str(row.parent_step)
         options |= {'branch_from': '', 'weights_from': ''}
-        if row.begins == 'weights_from' or not begun and (parent.exists() or planned):
+        to_come = not begun and (parent.exists() or done.step(row.parent, seed) < row.parent_step)
+        if to_come or row.begins == 'weights_from':
             options[row.begins] = parent
             needs += [] if begun else [parent]
-    if study.corpus:
-        options['corpus'] = corpus_meta(study).parent
-        needs.append(corpus_meta(study))
+    if meta := corpus_meta(study):
+        options['corpus'] = meta.parent
+        needs.append(meta)
     command = ['pretrain.py', *studies.arguments(row.options, **options)]
-    return Job(options['name'], command, needs, [checkpoint])
+    return Job(run.name, command, needs, [run / str(row.steps)])
 
 
 def finetunings(study, done, seed, row):
-    """A job for each of a row's models and tasks: a grid that holds what is missing; it skips what is done."""
+    """A job for each of a row's models and tasks: a grid that has all that is missing; it skips what is done."""
     jobs, seeds = [], [10 * seed + k for k in range(study.finetuning_seeds)]
+    first = next(iter(study.rows.values()))     # whose sizes and tokenizer `untrained` has
     for line in study.finetunings:
         for name in (name for name in line.models if (study.check_model(name)[0] or name) == row):
             model = done.model(name, seed) + line.variant
             missing = [(lr, number) for lr in line.lrs for number in seeds
                        if any((model, dataset, lr, number) not in done.tuned for dataset in line.datasets)]
             if missing:
-                first = next(iter(study.rows))      # whose sizes and tokenizer `untrained` has
-                checkpoint = done.checkpoint(*((first, seed) if row == 'untrained' else
-                                               (row, seed, study.check_model(name)[1])))
+                of, step = (first.name, first.steps) if row == 'untrained' else study.check_model(name)
+                checkpoint = done.run(of, seed) / str(step)
                 lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
                 command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs, seeds=numbers,
                                             untrained=row == 'untrained', predictions=done.runs)
@@ -326,18 +313,11 @@ def dry_run(study, left):
           f'operations  {total["operations"] * seeds:.3g}: 6 x weights of layers and head x tokens')
 
 
-def pack_results(study):
-    """Write scores.csv and losses.csv; whether that went well."""
-    runs = [Path(study.out, f'{name}-s{seed}') for seed in study.seeds for name in study.rows]
-    logs = [run for run in runs if (run / 'log.jsonl').exists()]
-    return script('evaluate.py', 'pack', study.folder, *logs).returncode == 0
-
-
 def main():
     study, actions = studies.load(sys.argv[1:], ACTIONS)
     blocks = {seed: jobs for seed, jobs in plan(study, actions).items() if jobs}
     total, count, began = sum(map(len, blocks.values())), itertools.count(1), time.monotonic()
-    if actions.dry_run or blocks:
+    if blocks:
         check_names(study)
     if actions.dry_run:
         return dry_run(study, total)
@@ -348,14 +328,13 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
     processes, failed = actions.processes or (1 if actions.torchrun else num_gpus() or 2), 0
-    for seed, jobs in blocks.items():
+    for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed
         print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; what they say is in '
-              f'{study.folder}/logs')
+              f'{study.folder}/logs' if jobs else f'{study.folder}: nothing to do')
         failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
-        failed += not pack_results(study)
-    if not blocks:
-        print(f'{study.folder}: nothing to do')
-        failed += not pack_results(study)    # a kill may have come before it
+        runs = [Path(study.out, f'{name}-s{number}') for number in study.seeds for name in study.rows]
+        logs = [run for run in runs if (run / 'log.jsonl').exists()]
+        failed += script('evaluate.py', 'pack', study.folder, *logs).returncode != 0
     if failed:
         print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
     if study.tasks and not actions.row and actions.parts == 1 and actions.seed == -1:

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.settings import check, check_value, nearest, parse, read, setting
+from nanoencoder.settings import check, check_value, nearest, parse, quoted, read, setting
 
 RULES = 'better', 'at_least', 'no_difference'
 TYPES = {'config': str, 'phases': tuple, 'repeat': int, 'save_at': tuple, 'branch_from': str,
          'weights_from': str, 'models': tuple, 'lrs': tuple, 'dataset': str, 'kind': str, 'score_on': tuple,
          'variant': str, 'weights': dict, 'datasets': tuple}    # of what is read here; scripts check the rest
+# settings that study.py gives
+OURS = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
 
 
 class Row(NamedTuple):
@@ -74,8 +76,9 @@ class Study:
     def __post_init__(self):
         """Read the tables. Messages begin with a table's name, so that the parser can say where it stands."""
         check(self)
-        if not self.seeds or not all(type(seed) is int and seed >= 0 for seed in self.seeds):
-            raise ValueError(f'seeds must be ints from 0 on, not {self.seeds!r}')
+        good = all(type(seed) is int and seed >= 0 for seed in self.seeds)
+        if not good or not 0 < len(self.seeds) == len({*self.seeds}):
+            raise ValueError(f'seeds must be different ints from 0 on, not {self.seeds!r}')
         if not self.runs:
             raise ValueError('runs must have a row at least')
         self.rows, self.finetunings, self.comparisons, self.arms = {}, [], [], {}
@@ -87,6 +90,8 @@ class Study:
             for name, entry in entries.items():
                 try:
                     check_value('it', tuple if table == 'ladder' else dict, entry)
+                    if table != 'ladder' and OURS & entry.keys():
+                        raise ValueError(f'{min(OURS & entry.keys())} is set by study.py; leave it out')
                     add(name, entry)
                 except ValueError as error:
                     raise ValueError(f'{table} {name!r}: {error}') from None
@@ -94,7 +99,7 @@ class Study:
     def add_row(self, name, entry):
         settings, parent, step = with_config(self.every_run | entry), '', 0
         if not re.fullmatch(r'\w[\w.-]*', name) or name in self.models:
-            raise ValueError('is no name of a folder, or has another meaning')
+            raise ValueError('cannot be the name of a row')
         pairs = settings.get('phases')
         if not pairs or not all(type(pair) is tuple and [*map(type, pair)] == [str, int] for pair in pairs):
             raise ValueError("needs phases, such as (('clm', 450), ('mlm', 1_350))")
@@ -138,9 +143,9 @@ class Study:
         self.finetunings.append(Finetuning([*models], options, settings, datasets, settings['lrs'], variant))
 
     def add_contrast(self, name, entry):
-        with_config(entry)
-        if entry.keys() != {'rule', 'weights', 'datasets'} or entry['rule'] not in RULES:
-            raise ValueError(f'has rule ({" or ".join(RULES)}), weights and datasets, not {entry!r:.80}')
+        if with_config(entry).keys() != {'rule', 'weights', 'datasets'}:
+            raise ValueError(f'has rule, weights and datasets, not {quoted(entry)}')
+        check_value('rule', str, entry['rule'], choices=RULES)
         contrast = Contrast(name, entry['rule'], [], entry['datasets'])
         for text, weight in entry['weights'].items():
             model, _, lr = text.partition('@')
