@@ -14,6 +14,7 @@ import datetime
 import functools
 import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -64,11 +65,15 @@ class Done:
             refuse_others(path, read_json(path).get('settings', {}), settings.get((model, dataset), {}))
             lr, seed = run.removeprefix('lr').split('_sd')
             self.tuned.add((model, dataset, float(lr), int(seed)))
-        for row in study.rows.values():
-            for seed in study.seeds:
-                if step := self.begun(row.name, seed):
-                    path = self.run(row.name, seed) / str(step) / 'state.json'
-                    refuse_others(path, read_json(path)['fixed'], row.settings)
+        for row, seed in itertools.product(study.rows.values(), study.seeds):
+            if step := self.begun(row.name, seed):
+                path = self.run(row.name, seed) / str(step) / 'state.json'
+                state, weights = read_json(path), ''
+                if row.begins == 'weights_from':
+                    parent = self.run(row.parent, seed) / str(row.parent_step)
+                    weights = str(parent) if row.parent else row.settings['weights_from']
+                made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
+                refuse_others(path, made, row.settings | {'weights_from': weights})
 
     def model(self, name, seed):
         """What a model is called in runs/."""
@@ -92,7 +97,7 @@ def read_csv(path):
 
 
 def refuse_others(path, made, settings):
-    """Refuse a run that lies there and was made with other settings than the study has now."""
+    """Refuse a run that lies there and was made with other settings, of those that fix its numbers."""
     for name, value in json.loads(json.dumps(settings)).items():
         if made.get(name, value) != value:
             raise ValueError(f'{path}: was made with {name} = {made[name]}, and the study has {value}: take '
@@ -165,7 +170,7 @@ def pretraining(study, done, row, seed):
 
 
 def finetunings(study, done, seed, row):
-    """A job for each of a row's models and tasks: a grid that has all that is missing; it skips what is done."""
+    """A job for each of a row's models and tasks: a grid with all that is missing; what is done, it skips."""
     jobs, seeds = [], [10 * seed + k for k in range(study.finetuning_seeds)]
     first = next(iter(study.rows.values()))     # whose sizes and tokenizer `untrained` has
     for line in study.finetunings:
@@ -177,8 +182,9 @@ def finetunings(study, done, seed, row):
                 of, step = (first.name, first.steps) if row == 'untrained' else study.check_model(name)
                 checkpoint = done.run(of, seed) / str(step)
                 lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
+                new = {'untrained': True} if row == 'untrained' else {}
                 command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs, seeds=numbers,
-                                            untrained=row == 'untrained', predictions=done.runs)
+                                            predictions=done.runs, **new)
                 jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint], []))
     return jobs
 
@@ -302,6 +308,8 @@ def dry_run(study, left):
         steps = row.steps - (row.parent_step if row.begins == 'branch_from' else 0)
         operations = 6 * (layers + d * cfg['vocab_size']) * steps * cfg['rows_per_step'] * cfg['context']
         begins = f'{row.parent}/{row.parent_step}' if row.parent else row.settings.get('weights_from', '')
+        if begins and not row.parent:
+            operations = math.nan   # sizes are those of the weights, which may be elsewhere
         print(f'{number:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,}  {operations:>10.3g}  '
               f'{begins}')
         total += Counter(steps=steps, shared=row.steps - steps, operations=operations)
