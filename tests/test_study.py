@@ -188,6 +188,7 @@ def test_the_graph_by_hand(place):
     ('clm/3', 'a/b/3', 3, "branch_from names a row and a step, as clm/450, not 'a/b/3'"),
     ("'clm', 12),)", "'clm', 12),), 'branch_from': 'clm-mlm/2'", 3,
      "runs 'clm': branch_from: no row 'clm-mlm' above this one"),
+    ("'again'", "'mlm'", 3, "runs has 'mlm' twice"),
     ("'again'", "'a/b'", 3, "runs 'a/b': cannot be the name of a row"),
     ("'phases': (('mlm', 6),)", "'lr': 1.0", 3, "runs 'again': needs phases, such as"),
     ('(6,)', "(6,), 'seed': 3", 3, "runs 'mlm': seed is set by study.py; leave it out"),
