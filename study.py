@@ -50,7 +50,7 @@ class Job(NamedTuple):
 
 
 class Done:
-    """What the tables of a study say, and what lies in its folders, which its settings must have made."""
+    """What is done, as the tables of a study and its folders say. Runs of other settings are refused."""
 
     def __init__(self, study):
         self.study, self.runs, self.last = study, Path(study.folder, 'runs'), Counter()
@@ -170,7 +170,7 @@ def pretraining(study, done, row, seed):
 
 
 def finetunings(study, done, seed, row):
-    """A job for each of a row's models and tasks: a grid with all that is missing; what is done, it skips."""
+    """A job for each of a row's models and tasks: a grid of what is missing; finetune.py skips what is done."""
     jobs, seeds = [], [10 * seed + k for k in range(study.finetuning_seeds)]
     first = next(iter(study.rows.values()))     # whose sizes and tokenizer `untrained` has
     for line in study.finetunings:
