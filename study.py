@@ -170,7 +170,7 @@ def pretraining(study, done, row, seed):
 
 
 def finetunings(study, done, seed, row):
-    """A job for each of a row's models and tasks: a grid of what is missing; finetune.py skips what is done."""
+    """A job for each of a row's models and tasks: the grid of what is missing, which skips what is done."""
     jobs, seeds = [], [10 * seed + k for k in range(study.finetuning_seeds)]
     first = next(iter(study.rows.values()))     # whose sizes and tokenizer `untrained` has
     for line in study.finetunings:
