@@ -9,16 +9,13 @@ import sys
 
 import torch
 
-from nanoencoder.durable import read_json
+from nanoencoder.files import read_json
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.settings import run_main
 
 
 def fill_mask(model, tokenizer, text, objective='mlm'):
-    """For each mask in the text its five best [(token, probability), ...], most probable first.
-
-    A model trained with MNTP says what a token is at the position before it.
-    """
+    """For each mask its five best [(token, probability), ...]; MNTP's stand at the position before it."""
     tokens = torch.from_numpy(tokenizer.encode_masked(text))
     masks = torch.nonzero(tokens == tokenizer.ids['mask']).squeeze(1)
     if not len(masks):
@@ -39,15 +36,15 @@ def main():
         sys.exit(0 if '--help' in sys.argv else 2)
     *names, text = sys.argv[1:]
     if options := [word for word in sys.argv[1:] if word.startswith('--')]:
-        raise ValueError(f'{options[0]}: there are no options, only folders or hub ids, and then a text')
+        raise ValueError(f'{options[0]}: there are no options, only folders or hub ids, then a text')
     if os.path.exists(text):
         raise ValueError(f'{text} is a folder or a file; the text comes last, after the folders or hub ids')
-    device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', torch.float32)
     print(text)
+    device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', torch.float32)
     for checkpoint in map(open_checkpoint, names):
         model, tokenizer = checkpoint.model(device, dtype), checkpoint.tokenizer()
         objective = read_json(checkpoint.folder / 'config.json').get('objective')
-        for answers in fill_mask(model, tokenizer, text, objective=objective):
+        for answers in fill_mask(model, tokenizer, text, objective):
             words = '   '.join(f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers)
             print(f'  {str(checkpoint.folder):<26} {words}')
 

@@ -1,14 +1,14 @@
 """The transformer: EuroBERT, which is Llama with the causal mask off. `causal` is an argument, never a state.
 
-A batch is one flat sequence of tokens and the lengths of its segments: attention and positions restart there.
-Sizes in comments: N tokens, T targets, V vocabulary, d hidden, H heads, K key/value heads, h head size.
-The module tree bears Hugging Face's names: saved weights are those of transformers' EuroBertForMaskedLM.
+This file needs torch and nothing else. A batch is one flat sequence of tokens and the lengths of its
+segments: attention and positions restart there. Sizes in comments: N tokens, T targets, V vocabulary,
+d hidden, H heads, K key/value heads, h head size. The module tree bears Hugging Face's names: saved weights
+are those of transformers' EuroBertForMaskedLM.
 """
 import hashlib
 import inspect
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -17,40 +17,45 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
-from nanoencoder.settings import check, setting
-
 VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Hugging Face's names; setting(default, least, most). The defaults are the paper's 610M (appendix A)."""
-    vocab_size: int = setting(128_256, 1, 10 ** 9)       # the corpus's
-    hidden_size: int = setting(1_152, 1, 10 ** 9)
-    intermediate_size: int = setting(4_096, 1, 10 ** 9)  # of SwiGLU
-    num_hidden_layers: int = setting(26, 1, 10_000)
-    num_attention_heads: int = setting(18, 1, 10 ** 9)
-    num_key_value_heads: int = setting(6, 1, 10 ** 9)
-    rope_theta: float = setting(10_000.0, 1e-9, 1e30)
-    rms_norm_eps: float = setting(1e-5, 0, 1e30)
+    """Hugging Face's names. The defaults are the paper's 610M (appendix A)."""
+    vocab_size: int = 128_256        # the corpus's
+    hidden_size: int = 1_152
+    intermediate_size: int = 4_096   # of SwiGLU
+    num_hidden_layers: int = 26
+    num_attention_heads: int = 18
+    num_key_value_heads: int = 6
+    rope_theta: float = 10_000.0
+    rms_norm_eps: float = 1e-5
     tie_word_embeddings: bool = False  # as in the authors' code
     # what decoders from elsewhere may have
-    head_dim: int = setting(0, 0, 10 ** 9)  # 0: hidden_size / num_attention_heads
-    attention_bias: bool = False       # of q, k, v and o, as decoders of Qwen2's kind have
-    qk_norm: bool = False              # of each head, before the rotation, as in Qwen3
-    rope_scaling: tuple = ()           # Llama 3.1's: factor, low and high frequency factor, original context
+    head_dim: int = 0                # 0: hidden_size / num_attention_heads
+    attention_bias: bool = False     # of q, k, v and o, as decoders of Qwen2's kind have
+    qk_norm: bool = False            # of each head, before the rotation, as in Qwen3
+    rope_scaling: tuple = ()         # Llama 3.1's: factor, low and high frequency factor, original context
 
     def __post_init__(self):
-        check(self)
+        for field in fields(self):  # messages begin with its name: a parser adds where it was set
+            name, value = field.name, getattr(self, field.name)
+            if field.type is float and type(value) is int:
+                object.__setattr__(self, name, value := float(value))
+            if type(value) is not field.type:
+                raise ValueError(f'{name} takes {field.type.__name__}, not {type(value).__name__} {value!r}')
+            least = 0 if name in ('head_dim', 'rms_norm_eps') else 1
+            if field.type in (int, float) and not least <= value < math.inf:
+                raise ValueError(f'{name} must be at least {least}, not {value}')
         d, H, K = self.hidden_size, self.num_attention_heads, self.num_key_value_heads
         if d % H or H % K:
             raise ValueError(f'hidden_size {d} must be a multiple of num_attention_heads {H}, and that '
                              f'of num_key_value_heads {K}')
-        if self.head_size < 2 or self.head_size % 2:
+        if self.head_size % 2:
             raise ValueError(f'head_dim must be even, not {self.head_size} (0: hidden_size / heads)')
-        numbers = [x for x in self.rope_scaling if type(x) in (int, float) and 0 < x < 1e30]
-        valid = len(self.rope_scaling) == len(numbers) == 4 and numbers[1] < numbers[2]
-        if self.rope_scaling and not valid:
+        scaling = [x for x in self.rope_scaling if type(x) in (int, float) and 0 < x < math.inf]
+        if scaling != [*self.rope_scaling] or scaling and not (len(scaling) == 4 and scaling[1] < scaling[2]):
             raise ValueError('rope_scaling must be () or (factor, low frequency factor, high frequency '
                              f'factor, original context), not {self.rope_scaling!r}')
 
@@ -59,15 +64,9 @@ class Sizes:
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
 
-class Segments(NamedTuple):
-    """Where a flat sequence of tokens is cut."""
-    lengths: list         # ints
-    ends: torch.Tensor    # (segments + 1,) int32 on the device: 0, then where each ends (cu_seqlens)
-    longest: int
-
-
 class Attention(nn.Module):
-    """Its projections, under Hugging Face's names; `attend` attends, and Layer.after applies o_proj."""
+    """The projections, under Hugging Face's names; `attend` attends, and Layer.after applies o_proj."""
+
     def __init__(self, sizes):
         super().__init__()
         d, h, bias = sizes.hidden_size, sizes.head_size, sizes.attention_bias
@@ -80,8 +79,8 @@ class Attention(nn.Module):
             self.q_norm, self.k_norm = nn.RMSNorm(h, sizes.rms_norm_eps), nn.RMSNorm(h, sizes.rms_norm_eps)
 
     def forward(self, x, cos, sin):
-        projections = self.q_proj, self.k_proj, self.v_proj
-        q, k, v = (project(x).unflatten(1, (-1, self.head_size)) for project in projections)
+        q, k, v = (project(x).unflatten(1, (-1, self.head_size))
+                   for project in (self.q_proj, self.k_proj, self.v_proj))
         if self.qk_norm:
             q = self.q_norm(q.to(self.q_norm.weight.dtype)).type_as(v)
             k = self.k_norm(k.to(self.k_norm.weight.dtype)).type_as(v)
@@ -108,9 +107,9 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
         self.mlp = MLP(sizes)
 
-    def forward(self, x, cos, sin, segments, causal):
+    def forward(self, x, cos, sin, lengths, ends, causal):
         q, k, v = self.before(x, cos, sin)
-        return self.after(x, attend(q, k, v, segments, causal))
+        return self.after(x, attend(q, k, v, lengths, ends, causal))
 
     def before(self, x, cos, sin):
         return self.self_attn(self.input_layernorm(x), cos, sin)
@@ -129,40 +128,35 @@ class Transformer(nn.Module):
         self.norm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
 
     def forward(self, tokens, lengths, causal):
-        if sum(lengths) != len(tokens) or min(lengths, default=0) < 1:
-            raise ValueError(f'lengths must be positive and sum to {len(tokens)} tokens, not {sum(lengths)}')
+        assert sum(lengths) == len(tokens) and min(lengths) > 0, 'lengths are positive and sum to the tokens'
         ends = torch.tensor([0, *lengths]).cumsum(0).to(tokens.device, torch.int32, non_blocking=True)
-        segments = Segments(lengths, ends, max(lengths))
         starts = ends[:-1].repeat_interleave(ends.diff(), output_size=len(tokens))
         cos, sin = rope(torch.arange(len(tokens), device=tokens.device) - starts, self.sizes)
         x = self.embed_tokens(tokens)                          # (N, d)
         for layer in self.layers:
             if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(layer, x, cos, sin, segments, causal, use_reentrant=False)
+                x = checkpoint(layer, x, cos, sin, lengths, ends, causal, use_reentrant=False)
             else:
-                x = layer(x, cos, sin, segments, causal)
+                x = layer(x, cos, sin, lengths, ends, causal)
         return self.norm(x)
 
 
 class Model(nn.Module):
     """The transformer and its output head, which has no module of its own where embeddings are tied."""
-
     def __init__(self, sizes):
         super().__init__()
         self.sizes, self.loss_and_gradient = sizes, loss_and_gradient    # compile_layers may compile it
-        self.model = Transformer(sizes)
-        self.lm_head = None
+        self.model, self.lm_head = Transformer(sizes), None
         if not sizes.tie_word_embeddings:
             self.lm_head = nn.Linear(sizes.hidden_size, sizes.vocab_size, bias=False)
 
     @property
-    def head(self):
-        return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight    # (V, d)
+    def head(self):    # (V, d)
+        return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
 
     def forward(self, tokens, lengths, targets, causal, at=None, weights=None):
-        """(weighted sum of the losses in nats, number of targets), of a flat sequence of tokens.
+        """(weighted sum of the losses in nats, number of targets), of a flat sequence of (N,) int64 tokens.
 
-        tokens   (N,) int64
         lengths  list of ints, the segments' lengths; positions count from 0 in each, none sees another
         targets  (N,) int64, -100 where nothing is to be predicted
         causal   whether a token sees only itself and what stands before it in its segment
@@ -176,12 +170,10 @@ class Model(nn.Module):
         options = torch.is_grad_enabled(), self.loss_and_gradient
         return ChunkedCrossEntropy.apply(x, self.head, targets, weights, *options), len(at)
 
-    def hidden_states(self, tokens, lengths, causal=False):
-        """(N, d): the last layer's output, normed."""
+    def hidden_states(self, tokens, lengths, causal=False):    # (N, d), normed
         return self.model(tokens, lengths, causal)
 
-    def logits(self, hidden):
-        """(..., V) of hidden states (..., d)."""
+    def logits(self, hidden):    # (..., V) of hidden states (..., d)
         return F.linear(hidden, self.head)
 
     def compile_layers(self):
@@ -195,8 +187,8 @@ class Model(nn.Module):
 def rope(positions, sizes):
     """cos and sin, (N, 1, h), of position / theta ** (2k / h); a head's halves hold the same angles.
 
-    Llama 3.1's scaling divides a frequency by `factor` where the original context holds fewer than `low` of
-    its waves, leaves it alone where it holds more than `high`, and mixes both between them.
+    Llama 3.1 divides a frequency by `factor` where the original context holds fewer than `low` of its waves,
+    leaves it alone where it holds more than `high`, and mixes both in between.
     """
     h = sizes.head_size
     frequency = 1.0 / sizes.rope_theta ** (torch.arange(0, h, 2, device=positions.device).float() / h)
@@ -204,8 +196,7 @@ def rope(positions, sizes):
         factor, low, high, context = sizes.rope_scaling
         share = ((context * frequency / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
         frequency = frequency * (share + (1 - share) / factor)
-    angle = positions.float()[:, None, None] * frequency       # (N, 1, h / 2)
-    angle = torch.cat([angle, angle], 2)
+    angle = (positions.float()[:, None, None] * frequency).repeat(1, 1, 2)
     return angle.cos(), angle.sin()
 
 
@@ -215,28 +206,27 @@ def rotate(x, cos, sin):
     return (x * cos + torch.cat([-right, left], 2) * sin).type_as(x)
 
 
-def attend(q, k, v, segments, causal):
+def attend(q, k, v, lengths, ends, causal):
     """Attention inside each segment: (N, H, h) from q (N, H, h), k and v (N, K, h).
 
-    One kernel for all segments where there is one (CUDA, half precision); elsewhere PyTorch's own for each
-    segment, with which the tests compare the kernel.
+    lengths are the segments'; ends, int32 on the device: 0, then where each ends (cu_seqlens).
+    One kernel for all segments on CUDA in half precision; elsewhere a loop, which the tests hold it against.
     """
     if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
-        return attend_loop(q, k, v, segments, causal)
+        return attend_loop(q, k, v, lengths, causal)
     options = {'enable_gqa': True} if VARLEN_HAS_GQA else {}
     if not VARLEN_HAS_GQA:
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     window = (-1, 0) if causal else (-1, -1)    # how far a token sees to the left and to the right; -1: all
-    return varlen_attn(q, k, v, segments.ends, segments.ends, segments.longest, segments.longest,
-                       window_size=window, **options)
+    return varlen_attn(q, k, v, ends, ends, max(lengths), max(lengths), window_size=window, **options)
 
 
-def attend_loop(q, k, v, segments, causal):
-    if len(set(segments.lengths)) == 1:                        # as uncut rows have: all at once
-        q, k, v = (x.unflatten(0, (len(segments.lengths), -1)).transpose(1, 2) for x in (q, k, v))
+def attend_loop(q, k, v, lengths, causal):
+    if len(set(lengths)) == 1:                        # as uncut rows have: all at once
+        q, k, v = (x.unflatten(0, (len(lengths), -1)).transpose(1, 2) for x in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
         return attended.transpose(1, 2).flatten(0, 1)
-    q, k, v = (x.transpose(0, 1)[None].split(segments.lengths, dim=2) for x in (q, k, v))
+    q, k, v = (x.transpose(0, 1)[None].split(lengths, dim=2) for x in (q, k, v))
     parts = [F.scaled_dot_product_attention(*segment, is_causal=causal, enable_gqa=True)
              for segment in zip(q, k, v)]                      # each (1, heads, length, h)
     return torch.cat([part[0].transpose(0, 1) for part in parts])
@@ -245,8 +235,7 @@ def attend_loop(q, k, v, segments, causal):
 def loss_and_gradient(logits, targets, weights, with_gradient):
     """(weighted sum of the cross-entropies of logits (T, V), its gradient in the logits' dtype or None).
 
-    One exponential, which overwrites the logits or, if they are in half precision, one fp32 copy. Each line
-    passes over that memory; compiled, for CUDA, they become a few kernels without the copy.
+    It overwrites the logits, or one fp32 copy of half-precision ones, which the compiled form never makes.
     """
     shifted = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shifted.sub_(shifted.amax(1, keepdim=True))
@@ -262,20 +251,16 @@ def loss_and_gradient(logits, targets, weights, with_gradient):
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Weighted sum of cross-entropies of logits = hidden @ head.T, a few rows of logits at a time.
+    """Weighted sum of cross-entropies of logits = hidden (T, d) @ head.T (d, V), some rows at a time.
 
-    The gradients are computed in the forward pass, chunk by chunk: the (T, V) logits never exist whole.
+    The forward pass computes the gradients too, chunk by chunk: the (T, V) logits never exist whole.
     The backward pass scales them in place, so there can be only one.
-    hidden (T, d), head (V, d), targets and weights (T,); with_gradient is False where none will be asked for;
-    loss_and_gradient is the function above, or that compiled.
     """
-
     @staticmethod
     def forward(ctx, hidden, head, targets, weights, with_gradient, loss_and_gradient):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        precise = torch.promote_types(dtype, torch.float32)
-        rows = 2048 if device == 'cuda' else 512
+        precise, rows = torch.promote_types(dtype, torch.float32), 2048 if device == 'cuda' else 512
         x, w = hidden.to(dtype), head.to(dtype)
         loss, ctx.gradients = torch.zeros((), dtype=precise, device=hidden.device), None
         if with_gradient:

@@ -23,9 +23,9 @@ from data import OBJECTIVES, SHORTEST, in_order, objective_at, read_step, valida
 from model import Model, Sizes, initial_weight, parameter_groups
 from nanoencoder import huggingface
 from nanoencoder.pretraining import cost
-from nanoencoder.pretraining.checkpoint import Saver, copy_into, read_moments
-from nanoencoder.pretraining.log import open_log, own_folder
-from nanoencoder.pretraining.origin import find_origin, inherited, open_corpus
+from nanoencoder.pretraining.checkpoint import (Saver, copy_into, find_origin, inherited, open_corpus,
+                                                read_moments)
+from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.processes import check_rows, processes, stop_signals
 from nanoencoder.settings import check, parse, run_main, setting
 
@@ -116,7 +116,7 @@ class Settings:
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),
            'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6),
-           'tracker': ('', 'send the log to tensorboard or wandb, too')}
+           'tracker': ('', 'send the log to tensorboard or wandb, too', 0, 0, ('tensorboard', 'wandb'))}
 
 
 def lr_at(step, cfg):
@@ -169,16 +169,14 @@ def schedule(step, cfg):
 
 
 def start(cfg, corpus, world):
-    """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step'].
-
-    A run begins with its own newest checkpoint, else branch_from, else weights_from, else with new weights.
-    """
+    """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step']."""
     origin = find_origin(cfg, corpus, world, schedule)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
     if origin.state['step']:
         read_moments(model, optimizer, origin.folder, origin.state['step'])
-    return model, wrapped, optimizer, origin.state, origin.how
+    parameters = sum(p.numel() for p in model.parameters())
+    return model, wrapped, optimizer, origin.state, f'{origin.how}; {parameters:,} parameters'
 
 
 # ---------------------------------------------------------------------------------------------------- step
@@ -194,10 +192,10 @@ def to_tensors(batch, device):
 
 def forward(wrapped, batch, causal, world):
     """The sum of a batch's losses."""
-    parts = batch.tokens, batch.targets, batch.at, batch.weights
-    tokens, targets, *others = (part.to(world.device, non_blocking=True) for part in parts)
+    tokens, targets, at, weights = (part.to(world.device, non_blocking=True) for part in (
+        batch.tokens, batch.targets, batch.at, batch.weights))
     with world.autocast():
-        return wrapped(tokens, batch.lengths, targets, causal, *others)[0]
+        return wrapped(tokens, batch.lengths, targets, causal, at, weights)[0]
 
 
 def synchronise(wrapped, now):
@@ -236,13 +234,13 @@ def validate(wrapped, corpus, cfg, world):
     The same rows, cuts and masks each time and for every seed. CLM and MLM are always there, to be compared.
     """
     cfg, losses = dataclasses.replace(cfg, mask_ratio=cfg.val_mask_ratio), {}
-    for kind in dict.fromkeys(('clm', 'mlm', *(kind for kind, _ in cfg.phases))):
+    for objective in dict.fromkeys(('clm', 'mlm', *(name for name, _ in cfg.phases))):
         loss_sum, count = torch.zeros((), device=world.device), 0
-        for batch in validation_batches(corpus, kind, cfg, world.rank, world.size):
+        for batch in validation_batches(corpus, objective, cfg, world.rank, world.size):
             batch = to_tensors(batch, world.device)
             count += batch.weights.count_nonzero().item()
-            loss_sum += forward(wrapped, batch, OBJECTIVES[kind].causal, world)
-        losses[f'val_{kind}_loss'] = world.sum_tensor(loss_sum).item() / max(1, world.sum([count])[0])
+            loss_sum += forward(wrapped, batch, OBJECTIVES[objective].causal, world)
+        losses[f'val_{objective}_loss'] = world.sum_tensor(loss_sum).item() / max(1, world.sum([count])[0])
     if isinstance(wrapped, FSDPModule):
         wrapped.reshard()  # without a backward pass the embedding and the head stay whole
     return losses
@@ -259,18 +257,19 @@ def train(cfg, tracker=''):
     def due(every):
         return done == total or (every and done % every == 0)
 
-    with (processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, own_folder(cfg, world) as run,
+    with (processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run,
           Saver(world) as saver):
         check_rows(cfg, world.size)
         corpus = open_corpus(cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
-        log = open_log(run, cfg, corpus, world, state, how, tracker)
+        log = Log(run, cfg, corpus, world, state, how, tracker)
         done, total = state['step'], cfg.total_steps
         steps = range(done, total)
         for step, (batches, count, rows_hash) in zip(steps, in_order(load, steps)):
             # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
-            count, stopping, failed, rows_hash = world.sum([count, bool(stop), saver.failed(), rows_hash])
-            saver.check(failed)
+            count, stopping, failed, rows_hash = world.sum([count, bool(stop), bool(saver.error), rows_hash])
+            if failed:
+                saver.wait()  # which raises the error
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
             log.add(step, *schedule(step, cfg), rows_hash, count, loss_sum, norm)
             done = step + 1

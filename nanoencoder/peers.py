@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nanoencoder.durable import read_json, sha256
+from nanoencoder.files import read_json, sha256
 from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, is_hub_id, newest_checkpoint,
                                      open_checkpoint)
 from nanoencoder.tokenizer import trimmed
@@ -94,13 +94,13 @@ class Transformer(nn.Module):
 class Peer(Checkpoint):
     """A Checkpoint of another architecture, which has been read whole."""
     transformer: Transformer
-    fast: Tokenizer
+    text_tokenizer: Tokenizer
 
     def model(self, head=False):
         return self.transformer
 
     def tokenizer(self):
-        return self.fast
+        return self.text_tokenizer
 
 
 def open_encoder(cfg):
@@ -108,51 +108,51 @@ def open_encoder(cfg):
     name = cfg.model
     folder = download(name, FILES) if is_hub_id(name) else newest_checkpoint(name)
     config = read_json(folder / 'config.json')
-    if str(config.get('model_type')) in FAMILIES:
+    if not isinstance(config, dict) or str(config.get('model_type')) in FAMILIES:
         return open_checkpoint(name)
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
-    Checkpoint(name, folder, sizes=None, context=0, ids={}, state={}).fetch()   # have the weights
+    Checkpoint(name, folder, sizes=None, context=0, ids={}, state={}).fetch()
     try:
         return open_peer(name, folder, config)
     except ValueError as error:
         raise ValueError(f'{folder}: {error}') from error
+    except Exception as error:  # CLIP has no pad, CANINE no embedding table, others ask for more than tokens
+        raise ValueError(f'{folder}: transformers cannot open it as an encoder of text: {error!r}') from error
 
 
 def open_peer(name, folder, config):
-    """The Peer in a folder with this config.json. ValueError if it is no encoder of text for transformers."""
+    """The Peer in a folder with this config.json. An error of any class if it is no encoder of text."""
     try:
         import transformers
     except ImportError:
         raise ValueError('this encoder needs transformers: pip install ".[peers]"') from None
-    remote = config.get('auto_map')
-    if isinstance(remote, dict) and any(entry.startswith('AutoModel') for entry in remote):
+    if any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
         raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     options = {'local_files_only': True, 'trust_remote_code': False}
-    try:
-        settings = transformers.AutoConfig.from_pretrained(folder, **options)
-        settings._attn_implementation = None        # config.json may name a kernel to download and to run
-        model, info = transformers.AutoModel.from_pretrained(
-            folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-            **options)
-        theirs = transformers.AutoTokenizer.from_pretrained(folder, **options)
-        ids = theirs(SAMPLE)['input_ids']
-    except Exception as error:  # of whatever class a library raises for a file that it does not like
-        raise ValueError(f'transformers cannot open it: {error!r}') from error
+    settings = transformers.AutoConfig.from_pretrained(folder, **options)
+    settings._attn_implementation = None        # config.json may name a kernel to download and to run
+    model, info = transformers.AutoModel.from_pretrained(
+        folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+        **options)
     if settings.is_encoder_decoder or model.main_input_name != 'input_ids':
         raise ValueError('is not an encoder of text alone')
     check_weights(model, info)
-    tokenizer = Tokenizer(folder / 'tokenizer.json', theirs)
-    if ids != tokenizer.backend.encode(SAMPLE).ids:  # some classes build their own normalizer
-        raise ValueError(f'{type(theirs).__name__} gives other ids than tokenizer.json, which the class '
+    named = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    tokenizer = Tokenizer(folder / 'tokenizer.json', named)
+    if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
+        raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, which the class '
                          'PreTrainedTokenizerFast heeds: make it tokenizer_class in tokenizer_config.json')
-    transformer = as_encoder(model, config, tokenizer)
-    context = min(theirs.model_max_length, context_limit(model), 10 ** 9)     # the first may be 10^30
+    pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa finds positions by the first
+    pad = next(pad for pad in pads if pad is not None and pad >= 0)     # -1 is none
+    transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
+    check_states(transformer, tokenizer)
+    context = min(named.model_max_length, context_limit(model), 10 ** 9)     # the first may be 10^30
     if context <= len(tokenizer.prefix) + len(tokenizer.suffix):
         raise ValueError(f'has room for {context} tokens: see model_max_length in tokenizer_config.json and '
                          'max_position_embeddings in config.json')
@@ -163,27 +163,13 @@ def check_weights(model, info):
     """ValueError unless all weights that config.json asks for are there, none too many, and finite."""
     missing = [name for name in info['missing_keys'] if not name.startswith('pooler.')]  # a head, never read
     # heads of pretraining, as cls. and lm_head., are left out too
-    known = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
-    unexpected = [name for name in info['unexpected_keys'] if name.split('.')[0] in known]
+    parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
+    unexpected = [name for name in info['unexpected_keys'] if name.split('.')[0] in parts]
     if missing or unexpected:
         raise ValueError(f'{"missing" if missing else "unexpected"} weight {min(missing or unexpected)}: not '
                          'what its config.json describes, or a fine-tuned classifier')
     if bad := next((name for name, p in model.named_parameters() if not p.isfinite().all()), None):
         raise ValueError(f'{bad} holds values that are not finite')
-
-
-def as_encoder(model, config, tokenizer):
-    """The Transformer of a model of transformers, called once. ValueError if it is no encoder of text."""
-    try:
-        pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa finds positions by the first
-        pad = next(pad for pad in pads if pad is not None and pad >= 0)     # -1 is none
-        transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
-        check_states(transformer, tokenizer)
-    except ValueError:
-        raise
-    except Exception as error:  # CLIP has no pad, CANINE no embedding table, others ask for more than tokens
-        raise ValueError(f'{type(model).__name__} is not an encoder of text alone: {error!r}') from error
-    return transformer
 
 
 @torch.no_grad()
@@ -196,14 +182,13 @@ def check_states(transformer, tokenizer):
     text = torch.tensor(np.resize(text, 8))     # 8 and 9 tokens are padded together
     other = torch.cat([text[:-1], (text[-1:] + 1) % tokenizer.vocab_size])
     alone, changed = transformer(text, [8]), transformer(other, [8])
-    if alone.shape[1] != transformer.sizes.hidden_size:     # Reformer's are twice as wide
-        raise ValueError(f'its states have {alone.shape[1]} numbers, but hidden_size in its config.json is '
-                         f'{transformer.sizes.hidden_size}')
+    width = transformer.sizes.hidden_size
+    if alone.shape[1] != width:     # Reformer's are twice as wide
+        raise ValueError(f'its states are {alone.shape[1]} wide, but hidden_size in config.json is {width}')
     if torch.allclose(alone[0], changed[0], rtol=1e-5, atol=1e-6):
         raise ValueError('is a causal decoder; of those only Llama\'s architecture can be fine-tuned')
     if not tokenizer.suffix:
-        raise ValueError('its tokenizer appends no special token such as [SEP], so an empty text would have '
-                         'no tokens')
+        raise ValueError('its tokenizer appends no special token such as [SEP]: an empty text would be empty')
     padded = transformer(torch.cat([text, other, text[:1]]), [8, 9])[:8]
     if not torch.allclose(alone, padded, rtol=1e-4, atol=1e-5):
         raise ValueError('states depend on padding; only models that heed attention_mask can be fine-tuned')

@@ -34,9 +34,6 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
-    def barrier(self):
-        self.sum([0])
-
     def of_first(self, function):
         """What a function returns on rank 0, in every process."""
         values = [function() if self.rank == 0 else None]
@@ -60,14 +57,13 @@ class World:
 
 def pick_device(device='auto', dtype='auto', processes=1):
     """(torch.device, bf16 or fp32) of this process, LOCAL_RANK among those of its machine."""
-    available = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available(), 'cpu': True}
+    available = {'cuda': torch.cuda.is_available(), 'cpu': True,
+                 'mps': torch.backends.mps.is_available() and processes == 1}  # it serves one process
     if device == 'auto':
-        usable = {**available, 'mps': available['mps'] and processes == 1}
-        device = next(name for name in usable if usable[name])
+        device = next(name for name in ('cuda', 'mps', 'cpu') if available[name])
     if not available[device]:
-        raise ValueError(f'device {device}: torch finds none here; take --device=cpu, or leave --device out')
-    if device == 'mps' and processes > 1:
-        raise ValueError('device mps: serves one process; take --device=cpu for several')
+        raise ValueError(f'device {device}: torch finds none here for {processes} process(es); leave --device '
+                         'out, or take --device=cpu')
     has_bf16 = device == 'cpu' or device == 'cuda' and torch.cuda.is_bf16_supported(including_emulation=False)
     if dtype == 'auto':
         dtype = 'bf16' if device == 'cuda' and has_bf16 else 'fp32'
@@ -88,15 +84,15 @@ def processes(device='auto', dtype='auto'):
     device, dtype = pick_device(device, dtype, size)
     if size > 1:
         backend = 'cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo'
-        dist.init_process_group(backend, timeout=timedelta(minutes=10))  # of both; else 30
+        # processes may wait for rank 0 to write or to compare a checkpoint
+        dist.init_process_group(backend, timeout=timedelta(minutes=30))
     try:
         yield World(rank, size, device, dtype, int(os.environ.get('LOCAL_WORLD_SIZE', size)))
     except RuntimeError as error:  # gloo has no class of its own: [its file:line] what happened. Advice
-        lost = re.search(r'\[\S*gloo\S*\] (.+?)(\. |\n|$)', str(error))
-        if not lost:  # "[enforce fail at" among them: processes exchanged different things, our mistake
-            raise
-        raise ConnectionError(f'rank {rank} lost another process, which was killed or says why: '
-                              f'{lost[1]}') from None
+        if lost := re.search(r'\[\S*gloo\S*\] (.+?)(\. |\n|$)', str(error)):
+            raise ConnectionError(f'rank {rank} lost another process, which was killed or says why: '
+                                  f'{lost[1]}') from None
+        raise  # "[enforce fail at" among them: processes exchanged different things, our mistake
     finally:
         if size > 1:
             if rank == 0:  # torchrun sends it once a process has failed; this one has still to say why
@@ -130,11 +126,9 @@ def check_rows(cfg, world_size):
     """Rows of a step must divide among processes, and those of a process into its micro-batches."""
     share, rest = divmod(cfg.rows_per_step, world_size)
     if rest:
-        most = min(world_size - 1, cfg.rows_per_step)
-        near = range(most, max(0, most - 10_000), -1), range(world_size + 1, 16 * world_size)[:10_000]
-        possible = [next((n for n in numbers if cfg.rows_per_step % n == 0), None) for numbers in near]
+        fewer = next(n for n in range(world_size - 1, 0, -1) if cfg.rows_per_step % n == 0)
         raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
-                         f'processes; take {" or ".join(str(n) for n in possible if n) or 1} processes')
+                         f'processes; take {fewer} processes')
     if share % rows_at_once(cfg, world_size):
         raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} '
                          f'processes: micro_rows {cfg.micro_rows} must divide that (0: all at once)')

@@ -1,5 +1,4 @@
 """Long work in steps: progress with time left, what is done is not done again, all that is said is kept."""
-import contextlib
 import os
 import signal
 import subprocess
@@ -8,7 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.durable import read_json, write_json
+from nanoencoder.files import read_json, write_json
 from nanoencoder.processes import duration
 
 ENVIRONMENT = dict(os.environ)    # before tests change it
@@ -27,34 +26,24 @@ class Step(NamedTuple):
 
 def run(command):
     """The lines that one of our scripts prints, but for bars of progress."""
-    command = [sys.executable, *map(str, command)]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True)
+    process = subprocess.Popen([sys.executable, *map(str, command)], env=ENVIRONMENT, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
     try:
         yield from (line.rstrip() for line in process.stdout if '%|' not in line)
+        failed = process.wait()
     except KeyboardInterrupt:
         process.wait()         # a pretraining saves
         raise
     finally:                   # also where the alarm rings while this generator waits
         if process.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(1)        # its output has ended
-        if process.poll() is None:
             process.terminate()        # torchrun ends its processes
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 process.wait(60)
-            process.kill()
-        failed = process.wait()
+            except subprocess.TimeoutExpired:
+                process.kill()
     if failed:
         how = f'was killed by signal {-failed}' if failed < 0 else 'failed'     # 9: often for want of memory
-        raise ValueError(f'{" ".join(command[1:4])} {how}; start this again to go on')
-
-
-def minutes_left(steps, done):
-    """At the pace of what is done; five minutes count as planned, since a first step says little."""
-    taken = sum(done[title]['seconds'] / 60 for title in steps if done[title]['done'])
-    planned = sum(step.minutes for title, step in steps.items() if done[title]['done'])
-    return (sum(step.minutes for step in steps.values()) - planned) * (5 + taken) / (5 + planned)
+        raise ValueError(f'python {" ".join(map(str, command[:3]))} {how}; start this again to go on')
 
 
 def do(step, entry, save):
@@ -84,7 +73,6 @@ def do_all(steps, path, settings, go_on=False):
 
     go_on  past a step that fails; when all is started again, it is done again
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     done, failed = read_json(path) if path.exists() else {'settings': settings}, []
     if done['settings'] != settings:
         raise ValueError(f'{path}: was begun with {done["settings"]}; take another --out')
@@ -93,8 +81,10 @@ def do_all(steps, path, settings, go_on=False):
         if not step.minutes or done.get(title, {}).get('command') != command:
             done[title] = {'command': command, 'seconds': 0.0, 'said': [], 'done': False}
     for number, (title, step) in enumerate(steps.items(), 1):
-        entry, left = done[title], f'about {minutes_left(steps, done):.0f}m left'
-        print(f'\n[{number} of {len(steps)}] {title} ({left})', *entry['said'], sep='\n', flush=True)
+        entry = done[title]
+        left = sum(step.minutes for title, step in steps.items() if not done[title]['done'])
+        print(f'\n[{number} of {len(steps)}] {title} (about {left:.0f}m left)', *entry['said'], sep='\n',
+              flush=True)
         try:
             if not entry['done']:
                 do(step, entry, lambda: write_json(path, done))

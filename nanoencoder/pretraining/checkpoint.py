@@ -1,46 +1,53 @@
-"""A run's checkpoints: Hugging Face folders with AdamW's moments and the state beside the weights. No pickle.
+"""A run's checkpoints, and where a run begins: its own newest one, another run's, other weights, or nothing.
 
-A checkpoint exists complete or not at all, opens under DDP, FSDP and in any number of processes, and gives
-back the same bits. Tensors are gathered and read one at a time; while they are written, training goes on.
+A checkpoint is a Hugging Face folder with AdamW's moments and state.json beside the weights; no pickle. It is
+there complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the same
+bits. Tensors are gathered and read one at a time; while they are written, training goes on.
 """
 import json
 import math
+import re
 import shutil
 import sys
-from concurrent import futures
+import threading
+import time
+import zlib
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from data import OBJECTIVES, objective_at
+from data import OBJECTIVES, Corpus, objective_at
+from model import Sizes
 from nanoencoder import huggingface
-from nanoencoder.pretraining.cost import describe_phases, flops_until
-from nanoencoder.durable import sha256, whole_folder, write_json
-from nanoencoder.settings import flat
+from nanoencoder.files import read_json, remove, sha256, whole, write_json
+from nanoencoder.huggingface import newest_checkpoint, open_checkpoint, run_of, saved_steps
+from nanoencoder.pretraining.cost import describe_phases, summary
+from nanoencoder.settings import build, flat, leaves, quoted
+from nanoencoder.tokenizer import load_tokenizer
 
-KEPT = ('step', 'seconds', 'base_model', 'origin', 'logged_from')  # of a run's state, beside its settings
 TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')  # a corpus's, copied into each checkpoint
-MNTP_NOTE = ' Trained with MNTP: it predicts a masked token at the position before it.'
-QWEN3_NOTE = (' The class is a decoder\'s, for only that has norms of q and k: `is_causal` in config.json '
-              'takes its causal mask away, which versions before 5.2 ignore in silence.')
+FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')     # may lie elsewhere on another node
+FRESH = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights'}  # state.json has more
+SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
-def copy_into(tensor, whole):
-    """Copy a whole CPU tensor into a tensor that may be one process's shard."""
-    whole = whole.to(tensor.device, tensor.dtype)
+def copy_into(tensor, values):
+    """Copy a CPU tensor into a tensor that may be one process's shard; each process has read all of it."""
+    values = values.to(tensor.device, tensor.dtype)
     if isinstance(tensor, DTensor):
-        mesh, placements = tensor.device_mesh, tensor.placements
-        whole = distribute_tensor(whole, mesh, placements, src_data_rank=None)  # each process has read it
-    tensor.copy_(whole)
+        values = distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)
+    tensor.copy_(values)
 
 
 def gather(tensors, rank):
     """{name: copy on the CPU} on rank 0, of tensors that may be sharded; other ranks hold one at a time."""
     gathered = {}
     for name, tensor in tensors.items():
-        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        values = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if rank == 0:
-            gathered[name] = whole.detach().to('cpu', copy=True)
+            gathered[name] = values.detach().to('cpu', copy=True)
     return gathered
 
 
@@ -59,8 +66,8 @@ def read_moments(model, optimizer, folder, step):
         optimizer.state[p] = {'step': count, **zeros}
     tensors = moments(model, optimizer)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    for name, whole in huggingface.read_exactly(folder / 'optimizer.safetensors', shapes):
-        copy_into(tensors[name], whole)
+    for name, tensor in huggingface.read_exactly(folder / 'optimizer.safetensors', shapes):
+        copy_into(tensors[name], tensor)
 
 
 def check_finite(model, optimizer, step, world):
@@ -72,119 +79,272 @@ def check_finite(model, optimizer, step, world):
         raise FloatingPointError(f'step {step}: its update made weights or moments that are not finite')
 
 
+# ------------------------------------------------------------------------------------------------- writing
+
+class Saver:
+    """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on."""
+
+    def __init__(self, world):
+        self.world, self.thread, self.error = world, None, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, _, error, trace):
+        if error is None:
+            self.wait()
+        elif self.thread:
+            self.thread.join()
+            if self.error not in (None, error):
+                print(f'the last checkpoint was not written: {self.error}', file=sys.stderr)
+
+    def wait(self):
+        """Until nothing is being written. All processes call it: the thread's error ends them all."""
+        if self.thread:
+            self.thread.join()
+        if self.world.sum([self.error is not None])[0]:
+            raise self.error or SystemExit(1)  # rank 0 says why
+
+    def save(self, run, model, optimizer, state, corpus, cfg):
+        """Have <run>/<step>/ written; FloatingPointError instead where a weight or a moment is not finite."""
+        def work():
+            try:
+                write(run, weights, remembered, state, corpus, cfg)
+            except BaseException as error:
+                self.error = error
+        self.wait()
+        check_finite(model, optimizer, state['step'], self.world)
+        weights = gather(dict(model.named_parameters()), self.world.rank)
+        remembered = gather(moments(model, optimizer), self.world.rank)
+        if self.world.rank == 0:
+            state = {name: state[name] for name in FRESH} | {
+                'settings': flat(cfg), 'fixed': fixed(cfg, corpus, self.world),
+                'pretraining': summary(cfg, state['step'], weights)}
+            self.thread = threading.Thread(target=work)
+            self.thread.start()
+
+
 def fixed(cfg, corpus, world):
     """What fixes the numbers of a run, in JSON's types: equal whenever it resumes."""
     numbers = flat(cfg, fixes=('numbers',)) | {'dtype': world.dtype}
     return json.loads(json.dumps(numbers | {'corpus fingerprint': corpus.meta['fingerprint']}))
 
 
-class Saver:
-    """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on.
-
-    The run ends after its last checkpoint is written. The thread's error ends all processes at one step.
-    """
-
-    turn = 60    # seconds
-
-    def __init__(self, world):
-        self.world, self.thread, self.writing = world, futures.ThreadPoolExecutor(1), None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, error, *_):
-        with self.thread:  # which ends, on leaving, when all is written
-            if not error:
-                self.wait()
-        if self.writing and (other := self.writing.exception()):
-            print(f'the last checkpoint was not written: {other}', file=sys.stderr)
-
-    def failed(self):
-        """Whether an error stopped the thread, which writes on rank 0 alone."""
-        return bool(self.writing and self.writing.done() and self.writing.exception())
-
-    def check(self, count):
-        """Where `failed`, summed over processes, is not 0, end them all: rank 0 with the thread's error."""
-        if count and self.world.rank:
-            sys.exit(1)  # rank 0 says why
-        if count:
-            writing, self.writing = self.writing, None
-            writing.result()    # raises it
-
-    def wait(self):
-        """Until nothing is being written. All processes call it.
-
-        They hear of rank 0 each turn: it may write for longer than the ten minutes an exchange may last.
-        """
-        late = True
-        while late:
-            if self.writing:
-                futures.wait([self.writing], self.turn)
-            late, failed = self.world.sum([bool(self.writing and not self.writing.done()), self.failed()])
-        self.check(failed)
-
-    def save(self, run, model, optimizer, state, corpus, cfg):
-        """Copy weights and moments to rank 0's CPU; its thread writes <run>/<step>/. All processes call it.
-
-        state holds what KEPT names; the rest of state.json follows from the settings. FloatingPointError, and
-        no checkpoint, if a weight or a moment is not finite.
-        """
-        self.wait()
-        check_finite(model, optimizer, state['step'], self.world)
-        weights = gather(dict(model.named_parameters()), self.world.rank)
-        remembered = gather(moments(model, optimizer), self.world.rank)
-        if self.world.rank == 0:
-            state = {name: state[name] for name in KEPT} | {
-                'flops': flops_until(cfg, state['step']), 'processes': self.world.size,
-                'fixed': fixed(cfg, corpus, self.world), 'settings': flat(cfg)}
-            parts = model.sizes, weights, remembered, state
-            self.writing = self.thread.submit(write, run, *parts, corpus, cfg)
-
-
-def write(run, sizes, weights, remembered, state, corpus, cfg):
-    """Write <run>/<step>/ complete or not at all, then remove what `prune` does not keep."""
-    step = state['step']
+def write(run, weights, remembered, state, corpus, cfg):
+    """Write <run>/<step>/, then remove the checkpoints that are not kept."""
+    step, objective = state['step'], objective_at(state['step'] - 1, cfg)
     ids = {role: corpus.meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
-    with whole_folder(run / str(step)) as folder:
-        huggingface.save(folder, sizes, cfg.context, ids, weights, objective=objective_at(step - 1, cfg))
+    with whole(run / str(step)) as folder:
+        folder.mkdir()
+        huggingface.save(folder, cfg.model, cfg.context, ids, weights, objective=objective)
         huggingface.write_tensors(folder / 'optimizer.safetensors', remembered)
         for name in TOKENIZER_FILES:
             shutil.copyfile(corpus.folder / name, folder / name)
-        state['sha256'] = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        write_json(folder / 'state.json', state | {'digest': huggingface.digest_of(state)})
-        parameters = sum(weight.numel() for weight in weights.values())
-        write_card(folder, parameters, state, corpus, cfg)  # for people to edit: has no sha256
+        digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+        write_json(folder / 'state.json', state | {'sha256': digests})
+        write_card(folder, state, corpus, cfg, objective)  # for people to edit: has no sha256
     prune(run, cfg)
-
-
-def write_card(folder, parameters, state, corpus, cfg):
-    """README.md, a model card."""
-    done, data, last = state['step'], corpus.meta['settings'], objective_at(state['step'] - 1, cfg)
-    kinds = [kind for kind, _ in cfg.phases]
-    pipeline, use = 'feature-extraction', "AutoModel.from_pretrained('<this folder>')"
-    if last != 'mntp' and not OBJECTIVES[last].causal:
-        pipeline, use = 'fill-mask', "pipeline('fill-mask', '<this folder>')"
-    masked = any(OBJECTIVES[kind].uses_ratio for kind in kinds)
-    share = f'; {cfg.mask_ratio:.0%} of the tokens masked' if masked else ''
-    path = data['path'].rstrip('/').split('/')[-1] if data['source'] == 'folder' else data['path']
-    note = MNTP_NOTE if last == 'mntp' else ''
-    if cfg.model.qk_norm:
-        note += QWEN3_NOTE
-    what = 'A bidirectional encoder'
-    if all(OBJECTIVES[kind].causal for kind in kinds):
-        what = 'A transformer trained causally, which opens as a bidirectional encoder'
-    huggingface.write_card(
-        folder, title=f'{cfg.name}, step {done:,} of {cfg.total_steps:,}',
-        about=f'{what} of\n{parameters:,} parameters, trained with nanoEncoder.',
-        rows={'begun': state['origin'], 'phases': describe_phases(cfg, str.upper) + share,
-              'data': ' '.join(filter(None, (data['source'], path, data['subset']))),
-              'tokens': f'{done * cfg.rows_per_step * cfg.context:,}, in rows of {cfg.context:,}'},
-        use=use, pipeline=pipeline, base_model=state['base_model'], note=note)
 
 
 def prune(run, cfg):
     """Remove all but the newest `keep` checkpoints; those of save_at and of the last step stay."""
-    steps = [step for step in huggingface.saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
+    steps = [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
     for step in steps[:-cfg.keep]:
-        (run / str(step)).rename(run / f'.{step}.tmp')
-        shutil.rmtree(run / f'.{step}.tmp')
+        remove((run / str(step)).rename(run / f'.{step}.tmp'))
+
+
+def write_card(folder, state, corpus, cfg, objective):
+    fills = objective != 'mntp' and not OBJECTIVES[objective].causal
+    use = "pipeline('fill-mask', '<this folder>')" if fills else "AutoModel.from_pretrained('<this folder>')"
+    about, data = state['pretraining'], corpus.meta['settings']
+    path = Path(data['path']).name if data['source'] == 'folder' else data['path']
+    lines = [f'parameters: {about["family"]}, without the output head', f'begun: {state["origin"]}',
+             f'phases: {describe_phases(cfg)}, mask_ratio {cfg.mask_ratio}',
+             f'data: {" ".join(filter(None, (data["source"], path, data["subset"])))}',
+             f'tokens: {about["step"] * cfg.rows_per_step * cfg.context:,}, in rows of {cfg.context:,}']
+    if objective == 'mntp':
+        lines.append('It predicts a masked token at the position before it (MNTP).')
+    huggingface.write_card(folder, f'{cfg.name}, step {about["step"]:,} of {cfg.total_steps:,}', lines, use,
+                           'fill-mask' if fills else 'feature-extraction', state['base_model'])
+
+
+# ---------------------------------------------------------------------------------------- where a run begins
+
+class Origin(NamedTuple):
+    folder: Path | None    # the checkpoint, None for new weights
+    state: dict            # as FRESH
+    how: str               # in words
+    new_ids: tuple = ()    # tokens that the checkpoint's tokenizer lacked
+
+
+def find_origin(cfg, corpus, world, schedule):
+    """The Origin of a run, after what it says has been compared with the settings.
+
+    Rank 0 decides which checkpoint is continued, and compares its files. All processes must compute and watch
+    one run, or their exchanges may not meet.
+    schedule  (step, cfg) -> (objective, learning rate), by which a branch is compared with its parent
+    """
+    def newest():
+        last = last_checkpoint(cfg.out, cfg.name)
+        return last, newest_checkpoint(cfg.branch_from) if cfg.branch_from and not last else None
+    last, parent = map(await_folder, world.of_first(newest))
+    numbers, compare = fixed(cfg, corpus, world), world.rank == 0
+    if last:
+        origin = resume(last, cfg, numbers, compare)
+    elif parent:
+        state = read_training(parent, compare, 'branch from another')
+        check_branch(parent, state, cfg, numbers, schedule)
+        begun = f'at step {state["step"]:,} of {parent.parent.name}'
+        origin = Origin(parent, state | {'seconds': 0.0, 'origin': begun}, f'branched from {parent}')
+    elif cfg.weights_from:
+        origin = take_weights(cfg, corpus, compare)
+    else:
+        origin = Origin(None, FRESH, 'from scratch')
+    alike = {name: value for name, value in flat(cfg).items() if name not in FOLDERS}
+    alike |= numbers | {'checkpoint': origin.folder and origin.folder.name, 'state.json': origin.state}
+    seen = [zlib.crc32(json.dumps(value).encode()) for value in alike.values()]
+    for (name, value), number, total in zip(alike.items(), seen, world.sum(seen)):
+        if total != number * world.size:
+            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {quoted(value)} in '
+                             'this one: all nodes must read the same files')
+    return origin
+
+
+def last_checkpoint(out, name):
+    """The newest checkpoint of a run, None if it has none yet."""
+    steps = saved_steps(Path(out) / name) if name else []
+    return Path(out) / name / str(steps[-1]) if steps else None
+
+
+def await_folder(folder):
+    """A checkpoint that rank 0 sees, as soon as this process sees it: other nodes may learn of it later."""
+    deadline = time.monotonic() + 120
+    while folder and not folder.is_dir():
+        if time.monotonic() > deadline:
+            raise ValueError(f'{folder}: rank 0 sees this checkpoint, and this process does not after two '
+                             'minutes: it must be on a file system that all nodes share')
+        time.sleep(0.1)
+    return folder
+
+
+def read_training(folder, compare, advice):
+    """state.json of a checkpoint to go on from; its files are compared with it once, by one process."""
+    if not (folder / 'state.json').exists():
+        raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
+    return huggingface.read_state(folder, advice=advice) if compare else read_json(folder / 'state.json')
+
+
+def resume(folder, cfg, numbers, compare):
+    state = read_training(folder, compare, f'remove {folder} to go on from the checkpoint before it')
+    before, now = state['settings'], json.loads(json.dumps(flat(cfg)))
+    refuse_differences(f'the checkpoint {folder}', state, numbers, numbers,
+                       'go on with its setting, or take another --name')
+    for name in ('branch_from', 'weights_from'):
+        if now[name] not in ('', before[name]):
+            raise ValueError(f'{name} {now[name]}: {folder.parent} was begun with {before[name] or "none"}; '
+                             'take another --name')
+    changes = [f'{name} {before[name]} -> {now[name]}' for name in flat(cfg, fixes=('nothing',))
+               if before[name] != now[name]]
+    how = f'resumed from {folder}' + (f' (changed: {"; ".join(changes)})' if changes else '')
+    return Origin(folder, state, how)
+
+
+def refuse_differences(what, state, numbers, names, advice):
+    for name in names:
+        if state['fixed'][name] != numbers[name]:
+            raise ValueError(f'{what} has {name} = {state["fixed"][name]!r}, this run {numbers[name]!r}; '
+                             f'{advice}')
+
+
+def check_branch(folder, state, cfg, numbers, schedule):
+    """A branch equals the same run from scratch if until then both did the same in every step."""
+    step, parent, masked = state['step'], build(type(cfg), state['settings']), False
+    if step >= cfg.total_steps:
+        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: '
+                         'nothing is left')
+    for s in range(step):
+        did, would = schedule(s, parent), schedule(s, cfg)
+        masked |= OBJECTIVES[would[0]].uses_ratio
+        if did != would:
+            raise ValueError(f'branch_from {folder}: step {s} was {did[0]} at lr {did[1]}, and would have '
+                             f'been {would[0]} at lr {would[1]} in this run; branch before they differ')
+    free = SCHEDULED if masked else (*SCHEDULED, 'mask_ratio', 'mask_replace')
+    refuse_differences(f'branch_from {folder}', state, numbers,
+                       [name for name in numbers if name not in free], 'a branch keeps the numbers')
+
+
+def take_weights(cfg, corpus, compare):
+    """The Origin of a run with weights_from: tokenizer and sizes must be the run's.
+
+    context and rope_theta may change, and the vocabulary may get rows.
+    """
+    checkpoint = open_checkpoint(cfg.weights_from, weights=False)
+    what, sizes, meta = f'weights_from {checkpoint.folder}', checkpoint.sizes, corpus.meta
+    if checkpoint.has_tokenizer and checkpoint.tokenizer().fingerprint() != meta['tokenizer']:
+        raise ValueError(f'{what} has another tokenizer than the corpus {corpus.folder}; prepare one with '
+                         f'data.py ... --tokenizer={cfg.weights_from} --out=...')
+    if not checkpoint.has_tokenizer and sizes.vocab_size != meta['vocab_size']:
+        raise ValueError(f'{what} has no tokenizer.json to compare, and {sizes.vocab_size} ids where the '
+                         f'corpus {corpus.folder} has {meta["vocab_size"]}: is it another tokenizer\'s?')
+    changes = [f'context {checkpoint.context} -> {cfg.context}'] * (checkpoint.context != cfg.context)
+    for name in ('head_size', *leaves(Sizes)):
+        old, new = getattr(sizes, name), getattr(cfg.model, name)
+        grows = name == 'vocab_size' and checkpoint.has_tokenizer and old < new
+        if old != new and (name == 'rope_theta' or grows):
+            changes.append(f'{name} {old} -> {new}')
+        elif old != new and name != 'head_dim':
+            raise ValueError(f'{what} has {name} = {old}, this run {new}')
+    changes += [f'a row for the mask token {i}' for i in checkpoint.new_ids]
+    changes += ['a new output head'] * cfg.new_head
+    checkpoint.fetch(compare=compare)
+    state = FRESH | {'base_model': checkpoint.base_model(),
+                     'origin': f'with the weights of {checkpoint.described()}'}
+    how = f'{", ".join([f"weights from {checkpoint.folder}", *changes])}; fresh optimizer, data from row '
+    return Origin(checkpoint.folder, state, f'{how}{cfg.first_row:,}', checkpoint.new_ids)
+
+
+def open_corpus(cfg):
+    """The Corpus of a run. ValueError if it is another tokenizer's, or too small."""
+    corpus, wanted = Corpus(cfg.corpus), cfg.model.vocab_size
+    size, tokenizer = corpus.meta['vocab_size'], load_tokenizer(str(corpus.folder))
+    has_parent = cfg.branch_from or cfg.weights_from or last_checkpoint(cfg.out, cfg.name)
+    if size != wanted and not (has_parent and size < wanted):  # some decoders have rows that no token uses
+        raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: it was written with '
+                         'another tokenizer')
+    if (tokenizer.fingerprint(), tokenizer.vocab_size) != (corpus.meta['tokenizer'], size):
+        raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare the corpus '
+                         'again')
+    if not corpus.num_stretches('train', cfg.context):
+        raise ValueError(f'corpus {cfg.corpus} has {corpus.meta["tokens"]:,} tokens, less than one row of '
+                         f'{cfg.context}')
+    if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
+        raise ValueError(f'corpus {cfg.corpus} holds out {corpus.meta["val_tokens"]:,} tokens, less than one '
+                         f'row of {cfg.context}: prepare it with a larger val_permille, or take --val_rows=0')
+    return corpus
+
+
+def inherited(cls, values):
+    """Settings of a run with branch_from or weights_from: the sizes of what it begins with, and a name.
+
+    cls is the settings' class, whose defaults stand where `values` do not say otherwise. A run that is there
+    has the sizes of its config.json: no lock is held yet, and a checkpoint may be removed just then.
+    """
+    said = {name: field.default for name, field in leaves(cls).items()} | values
+    name, weights = said['name'], said['weights_from']
+    if not said['branch_from'] and not weights:
+        return {}
+    if weights and not name:  # in the paper's style: smollm2-135m-mlm40
+        ratio, name = f'{100 * said["mask_ratio"]:.0f}', run_of(weights).name.lower()
+        for objective in re.findall(r'\w+', str(said['phases'])):
+            if objective in OBJECTIVES:
+                name += f'-{objective}{ratio * OBJECTIVES[objective].uses_ratio}'
+    if last_checkpoint(said['out'], name):
+        settings = read_json(Path(said['out'], name, 'config.json'))
+    elif said['branch_from']:
+        settings = read_training(newest_checkpoint(said['branch_from']), False, '')['settings']
+    else:
+        settings = flat(open_checkpoint(weights, weights=False).sizes)
+        meta = Path(said['corpus'], 'meta.json')
+        if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
+            settings['vocab_size'] = max(settings['vocab_size'], read_json(meta)['vocab_size'])
+    return {'name': name} | {size: settings[size] for size in leaves(Sizes)}

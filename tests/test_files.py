@@ -1,0 +1,86 @@
+"""Files that survive a kill, and locks."""
+import errno
+import fcntl
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from nanoencoder import files
+
+
+@pytest.mark.parametrize('make', [Path.touch, Path.mkdir])
+def test_what_is_written_appears_whole_or_not_at_all(tmp_path, make):
+    for word in ('first', 'second'):    # which replaces the first
+        with files.whole(tmp_path / 'deep/run') as temporary:
+            make(temporary)
+            (temporary / 'in' if temporary.is_dir() else temporary).write_text(word)
+            assert word == 'second' or not (tmp_path / 'deep/run').exists()
+    with pytest.raises(KeyboardInterrupt), files.whole(tmp_path / 'deep/run') as temporary:
+        make(temporary)
+        raise KeyboardInterrupt
+    path = tmp_path / 'deep/run'
+    assert (path / 'in' if path.is_dir() else path).read_text() == 'second'
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_what_a_killed_process_left_goes(tmp_path):
+    for name in ('.12.tmp', '.part.json.tmp', 'kept.tmp', '.lock'):
+        (tmp_path / name).mkdir()
+    (tmp_path / '.log.jsonl.tmp').write_text('half')
+    files.remove_temporaries(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {'kept.tmp', '.lock'}
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path):
+    for error, name in ((OSError(28, 'full'), str(tmp_path / 'a')), (OSError(28, 'full', 'b'), 'b')):
+        with pytest.raises(OSError) as caught, files.whole(tmp_path / 'a'):
+            raise error
+        assert caught.value.filename == name and not list(tmp_path.iterdir())
+
+
+def test_json_is_read_as_it_was_written_or_named(tmp_path):
+    path = tmp_path / 'state.json'
+    with pytest.raises(ValueError, match=f'^{path}: No such file'):
+        files.read_json(path)
+    files.write_json(path, {'step': 3, 'word': 'zufällig', 'loss': None})
+    assert files.read_json(path) == {'step': 3, 'word': 'zufällig', 'loss': None}
+    path.write_text('{"step": 3')
+    with pytest.raises(ValueError, match=f'^{path}: not valid JSON'):
+        files.read_json(path)
+
+
+def test_one_process_has_a_lock_and_takes_it_away(tmp_path):
+    with files.locked(tmp_path / 'run'):
+        with pytest.raises(BlockingIOError, match=f'^{tmp_path}/run: another process'), \
+                files.locked(tmp_path / 'run'):
+            pass
+        assert [path.name for path in tmp_path.iterdir()] == ['.run.lock']
+    assert not list(tmp_path.iterdir())
+
+
+def count_up(path):
+    for _ in range(50):
+        with files.locked(path, wait=True):
+            path.write_text(str(int(path.read_text()) + 1))
+
+
+def test_who_waits_for_a_lock_writes_after_the_other(tmp_path):
+    (tmp_path / 'count').write_text('0')
+    context = multiprocessing.get_context('fork')
+    others = [context.Process(target=count_up, args=(tmp_path / 'count',)) for _ in range(3)]
+    for process in others:
+        process.start()
+    for process in others:
+        process.join(60)
+    assert (tmp_path / 'count').read_text() == '150'
+
+
+@pytest.mark.parametrize('number', [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, capsys, number):
+    def refuse(file, how):
+        raise OSError(number, 'not here')
+    monkeypatch.setattr(fcntl, 'flock', refuse)
+    with files.locked(tmp_path / 'run'):
+        pass
+    assert 'this file system has no locks (not here)' in capsys.readouterr().err
