@@ -109,10 +109,12 @@ def texts():
 def corpus(tmp_path_factory):
     """A small prepared corpus of 4,096 ids, several shards, train and validation."""
     folder = tmp_path_factory.mktemp('corpus')
-    with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
-        file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
-    cfg = prepare.Settings(source='folder', path=str(folder / 'texts.jsonl'), out=str(folder / 'out'),
-                           val_permille=200, shard_tokens=40_000)
+    (folder / 'texts').mkdir()
+    for k in range(0, len(texts()), 100):
+        lines = [json.dumps({'text': text}) + '\n' for text in texts()[k:k + 100]]
+        (folder / f'texts/{k:04d}.jsonl').write_text(''.join(lines))
+    cfg = prepare.Settings(source='folder', path=str(folder / 'texts'), out=str(folder / 'out'),
+                           val_permille=200, shard_bytes=100_000)
     prepare.prepare(cfg, in_order)
     return folder / 'out'
 

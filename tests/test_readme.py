@@ -60,7 +60,7 @@ COPIES |= {'configs/deep.py': 'configs/tiny.py', 'configs/tasks/topics.py': 'con
 
 
 def split(command):
-    """(its script or '', the words after it, all words); a file that the reader writes is named by its source."""
+    """(its script or '', the words after it, all words). What the reader copies is named by its source."""
     words = shlex.split(command.replace('$HEAD', 'head'), comments=True)
     words = [COPIES.get(word, word) for word in words]
     script = next((word for word in words if word in (*PARSERS, 'evaluate.py', 'fill_mask.py')), '')
@@ -68,10 +68,11 @@ def split(command):
 
 
 def parsed(script, rest):
-    """(settings, actions). A run from weights that are not here has no name to inherit."""
-    cls, actions = PARSERS[script]
-    return parse(cls, rest, actions,
-                 inherit=lambda values: {'name': 'smollm2-135m-mlm40'} if values.get('weights_from') else {})
+    """(settings, actions). A run from weights that are not here has a name as if it were MLM."""
+    def inherit(values):
+        weights = values.get('weights_from')
+        return {'name': f'{Path(weights).name.lower()}-mlm40'} if weights else {}
+    return parse(PARSERS[script][0], rest, PARSERS[script][1], inherit)
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +180,8 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_readme_links_to_every_page():
-    assert {f'docs/{page.name}' for page in PAGES[1:]} == {*re.findall(r'\]\((docs/\w+\.md)', README.read_text())}
+    links = re.findall(r'\]\((docs/\w+\.md)', README.read_text())
+    assert {f'docs/{page.name}' for page in PAGES[1:]} == {*links}
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
@@ -197,13 +199,16 @@ def test_what_a_page_names_is_there(page):
         assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
 
 
-def test_verdicts_are_those_of_the_studies_pages():
-    """What README and docs/paper.md give as `| points [interval] | verdict |`, and in words as points alone."""
+def test_what_is_said_of_the_studies_stands_on_their_pages():
+    """README's rows of verdicts, and docs/paper.md's points with an interval, told from either side."""
     reports = ''.join((ROOT / f'studies/{name}/report.md').read_text() for name in ('small', 'novels'))
-    judged = re.findall(r'(?m)^\| .*? \| .*? \| ([+-]\S+ \[.*?\]) \|.*\*\*(.*?)\*\*', reports)
-    for page in (README, ROOT / 'docs/paper.md'):
-        told = re.findall(r'(?m)^\| .* \| ([+-][^|]*\]) \| (agrees|disagrees|cannot tell) \|', page.read_text())
-        assert told and {*told} <= {*judged}, page.name
+    judged = re.findall(r'(?m)^\| .*? \| .*? \| (\S+ \[.*?\]) \|.*\*\*(.*?)\*\*', reports)
+    told = re.findall(r'(?m)^\| .* \| ([^|]*\]) \| (agrees|disagrees|cannot tell) \|', README.read_text())
+    assert len(told) == 3 and {*told} <= {*judged}
+    points = [tuple(map(float, re.findall(r'[+-][\d.]+', numbers))) for numbers, _ in judged]
+    points += [(-mean, -high, -low) for mean, low, high in points]
+    told = re.findall(r'([\d.]+) points(?: \w+)*\s\[(\S+), (\S+)\]', (ROOT / 'docs/paper.md').read_text())
+    assert len(told) > 5 and {tuple(map(float, numbers)) for numbers in told} <= {*points}
 
 
 # ------------------------------------------------------------------------------------ the recipes of hacking
@@ -292,5 +297,6 @@ def test_the_task_and_the_metric(tmp_path):
     assert labels == ('a', 'b') and [len(rows[part]) for part in rows] == [36, 4, 4]
     assert 'Title 1\\nText 1' in json.dumps(rows['test'][1])
     rows = [{'gold': ['O', 'B-X'], 'pred': ['O', 'O']}, {'gold': ['O'], 'pred': ['O']}]
-    exec(blocks(HACKING)['nanoencoder/judging/metrics.py, in score_tags'], scope := dict(vars(metrics), rows=rows))
+    code, scope = blocks(HACKING)['nanoencoder/judging/metrics.py, in score_tags'], dict(vars(metrics), rows=rows)
+    exec(code, scope)
     assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags)
