@@ -107,8 +107,9 @@ def plan(cfg):
             partial(two_processes, command, out / parallel, out / 'plain'), 1)
     for size in cfg.sizes:
         steps[f'speed of the {size}'] = Step(['tests/bench.py', 'mfu', f'--size={size}', bench], 4)
-    steps |= {'table of speeds': Step(['tests/bench.py', 'table', str(out / 'bench.jsonl')], 0.1),
-              'a real run': Step(training('real', cfg.steps, 4 * cfg.steps), 6, out / f'real/{5 * cfg.steps}')}
+    steps |= {
+        'table of speeds': Step(['tests/bench.py', 'table', str(out / 'bench.jsonl')], 0.1),
+        'a real run': Step(training('real', cfg.steps, 4 * cfg.steps), 6, out / f'real/{5 * cfg.steps}')}
     for task, more in {'docs_tc': ['--steps=0'], 'docs_ir': ['--steps=0', '--epochs=2']}.items():
         steps[f'fine-tuned on {task}'] = Step(
             ['finetune.py', f'configs/tasks/{task}.py', *more, f'--model={out / "real"}', '--grid',

@@ -52,7 +52,7 @@ def words(*paths):
     return sum(len((ROOT / path).read_text().split()) for path in paths)
 
 
-# --------------------------------------------------------------------------------------------- who imports whom
+# ----------------------------------------------------------------------------------------- who imports whom
 
 def test_a_wing_imports_no_other_but_the_metrics():
     for name, path in MODULES.items():
@@ -85,7 +85,7 @@ def test_no_import_goes_round_in_a_circle():
     list(graphlib.TopologicalSorter(graph).static_order())   # CycleError
 
 
-# ------------------------------------------------------------------------------------------------------- how much
+# ------------------------------------------------------------------------------------------------- how much
 
 @pytest.mark.parametrize('name', MODULES)
 def test_lines_and_functions_are_short(name):

@@ -297,6 +297,6 @@ def test_the_task_and_the_metric(tmp_path):
     assert labels == ('a', 'b') and [len(rows[part]) for part in rows] == [36, 4, 4]
     assert 'Title 1\\nText 1' in json.dumps(rows['test'][1])
     rows = [{'gold': ['O', 'B-X'], 'pred': ['O', 'O']}, {'gold': ['O'], 'pred': ['O']}]
-    code, scope = blocks(HACKING)['nanoencoder/judging/metrics.py, in score_tags'], dict(vars(metrics), rows=rows)
-    exec(code, scope)
+    scope = dict(vars(metrics), rows=rows)
+    exec(blocks(HACKING)['nanoencoder/judging/metrics.py, in score_tags'], scope)
     assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags)
