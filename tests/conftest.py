@@ -2,6 +2,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import importlib.util
 import io
 import json
 import multiprocessing
@@ -13,7 +14,6 @@ import tempfile
 import traceback
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -100,9 +100,10 @@ class Script(FORKS.Process):
 @functools.cache
 def texts():
     """A few hundred documents of English: the docstrings of some of numpy's files."""
-    root = Path(np.__file__).parent
-    files = ('_core/_add_newdocs', 'lib/_function_base_impl', 'linalg/_linalg', '_core/fromnumeric')
-    return [text for file in files for text in docs.docstrings(root / f'{file}.py')]
+    root = Path(importlib.util.find_spec('numpy').origin).parent
+    files = ['_core/_add_newdocs.py', 'lib/_function_base_impl.py', 'linalg/_linalg.py',
+             '_core/fromnumeric.py']
+    return [text for file in files for text in docs.docstrings(root / file)]
 
 
 @pytest.fixture(scope='session')
