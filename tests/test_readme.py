@@ -68,10 +68,12 @@ def split(command):
 
 
 def parsed(script, rest):
-    """(settings, actions). A run from weights that are not here has a name as if it were MLM."""
+    """(settings, actions). A run from weights that are not here has a name like the one it would inherit."""
     def inherit(values):
-        weights = values.get('weights_from')
-        return {'name': f'{Path(weights).name.lower()}-mlm40'} if weights else {}
+        name = Path(values.get('weights_from', '')).name.lower()
+        for objective in re.findall('clm|mlm|mntp|mdlm', str(values.get('phases'))):
+            name += f'-{objective}{"40" * data.OBJECTIVES[objective].uses_ratio}'
+        return {'name': name} if values.get('weights_from') else {}
     return parse(PARSERS[script][0], rest, PARSERS[script][1], inherit)
 
 
