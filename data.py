@@ -2,9 +2,11 @@
 
     python data.py configs/corpora/docs.py     # write a corpus: the embedded one, no network
 
-nanoencoder/prepare.py does the writing; `python data.py --help` shows its commands and settings.
+This file needs numpy and a corpus folder, and nothing of ours. nanoencoder/prepare.py does the writing;
+`python data.py --help` shows its commands and settings.
 """
 import hashlib
+import json
 import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +14,6 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 import numpy as np
-
-from nanoencoder import shards
-from nanoencoder.settings import parse, run_main
 
 SHORTEST = 12             # tokens: the paper's inputs are 12 to 2,048 long (section 2, footnote 6)
 LEAST_RATIO = 0.001       # of MDLM's masking ratios: a loss is divided by them
@@ -116,28 +115,34 @@ class Corpus:
         self.folder = Path(folder)
         if not (self.folder / 'meta.json').exists():
             raise ValueError(f'{folder}: no corpus there; make it with python data.py configs/corpora/...')
-        self.meta = shards.read_meta(self.folder)
+        self.meta = json.loads((self.folder / 'meta.json').read_text(encoding='utf-8'))
         self.ordinary_ids = np.setdiff1d(np.arange(self.meta['vocab_size']), self.meta['special_ids'])
         self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
 
-    def open_shards(self, kind):
+    def open_shards(self, listed):
         """(arrays, their bounds in the stream: 0, then where each ends)"""
-        arrays = [shards.open_shard(self.folder, shard, self.meta['vocab_size']) for shard in self.meta[kind]]
+        arrays = []
+        for shard in self.meta[listed]:
+            path = self.folder / shard['name']
+            try:
+                arrays.append(np.load(path, mmap_mode='r'))
+            except (OSError, ValueError) as error:
+                raise ValueError(f'{path}: missing or cut short ({error}); prepare the corpus again') from None
         return arrays, np.cumsum([0, *map(len, arrays)])
 
     def num_stretches(self, split, context):
         return int(self.streams[split][1][-1]) // context
 
     def stretch(self, split, k, context):
-        """The int64 tokens of stretch k, which may lie in several shards. ValueError if they are damaged."""
+        """The int64 tokens of stretch k, which may lie in several shards."""
         arrays, bounds = self.streams[split]
         start, stop = k * context, (k + 1) * context
         first, last = np.searchsorted(bounds, [start, stop - 1], side='right') - 1
-        parts = [arrays[s][max(0, start - bounds[s]):stop - bounds[s]] for s in range(first, last + 1)]
-        tokens, size = np.concatenate(parts), self.meta['vocab_size']
-        if tokens[tokens.argmax()] >= size:  # argmax takes a third of max's time
-            shard = next(arrays[s].filename for s, part in enumerate(parts, first) if part.max() >= size)
-            raise ValueError(f'{shard}: damaged: holds id {tokens.max()}, beyond the vocabulary of {size}')
+        tokens = np.concatenate([arrays[s][max(0, start - bounds[s]):stop - bounds[s]]
+                                 for s in range(first, last + 1)])
+        if tokens[tokens.argmax()] >= self.meta['vocab_size']:  # argmax takes a third of max's time
+            raise ValueError(f'{self.folder}: a shard is damaged and holds id {tokens.max()}, beyond the '
+                             'vocabulary; python data.py --verify names it')
         return tokens.astype(np.int64)
 
 
@@ -179,7 +184,7 @@ class Batch(NamedTuple):
     weights: object  # (N,) float32, factors of the losses; the mean divides by how many are not 0
 
 
-def make_batch(corpus, split, rows, key, kind, cfg):
+def make_batch(corpus, split, rows, key, objective, cfg):
     """The Batch of some rows [(i, stretch)] under an objective, and a hash of what was read for each row.
 
     The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, then what the objective draws.
@@ -194,7 +199,7 @@ def make_batch(corpus, split, rows, key, kind, cfg):
             segments = [cut, cfg.context - cut]
         digest = hashlib.blake2b(tokens.tobytes() + segments[0].to_bytes(8, 'little'), digest_size=6).digest()
         hashes.append(int.from_bytes(digest, 'little'))
-        row = OBJECTIVES[kind].make(tokens, segments, random, corpus, cfg)
+        row = OBJECTIVES[objective].make(tokens, segments, random, corpus, cfg)
         parts.append(row if len(row) == 3 else (*row, row[1] != NO_TARGET))    # else 1 at each target
         lengths += segments
     inputs, targets, weights = map(np.concatenate, zip(*parts))
@@ -229,14 +234,14 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
     The sum of the processes' hashes modulo 2**48 identifies what the step read.
     """
     rows = rows_of_step(step, corpus.num_stretches('train', cfg.context), cfg, rank, world_size)
-    kind, size = objective_at(step, cfg), rows_at_once(cfg, world_size)
-    batches, hashes = zip(*(make_batch(corpus, 'train', rows[k:k + size], cfg.seed, kind, cfg)
+    objective, size = objective_at(step, cfg), rows_at_once(cfg, world_size)
+    batches, hashes = zip(*(make_batch(corpus, 'train', rows[k:k + size], cfg.seed, objective, cfg)
                             for k in range(0, len(rows), size)))
     count = sum(int(np.count_nonzero(batch.weights)) for batch in batches)
     return batches, count, sum(map(sum, hashes)) % 2 ** 48
 
 
-def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
+def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
     """Batches of the first val_rows stretches of the held-out stream, each once, in one process.
 
     All batches have one shape and all processes get equally many, as compiled code and FSDP want: where rows
@@ -247,7 +252,7 @@ def validation_batches(corpus, kind, cfg, rank=0, world_size=1):
     for first in range(0, count, size * world_size):
         rows = [k for k in range(first, first + size * world_size)[rank::world_size] if k < count]
         filled = [(k, k) for k in rows + [0] * (size - len(rows))]
-        batch, _ = make_batch(corpus, 'validation', filled, VALIDATION, kind, cfg)
+        batch, _ = make_batch(corpus, 'validation', filled, VALIDATION, objective, cfg)
         real = np.arange(len(batch.targets)) < len(rows) * cfg.context
         yield batch._replace(targets=np.where(real, batch.targets, NO_TARGET),
                              at=batch.at[real[batch.at]], weights=batch.weights * real)
@@ -269,9 +274,10 @@ def in_order(function, items, threads=1, ahead=4):
 
 def main():
     from nanoencoder import prepare
+    from nanoencoder.settings import parse
     cfg, actions = parse(prepare.Settings, sys.argv[1:], prepare.ACTIONS)
     if actions.verify:
-        shards.verify(Corpus(cfg.out).folder)
+        prepare.verify(Corpus(cfg.out))
     elif actions.train_tokenizer:
         prepare.train_tokenizer(cfg, actions.train_tokenizer)
     else:
@@ -279,4 +285,5 @@ def main():
 
 
 if __name__ == '__main__':
+    from nanoencoder.settings import run_main
     run_main(main)

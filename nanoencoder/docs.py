@@ -1,6 +1,6 @@
 """The embedded texts: the documentation of numpy, scipy, torch and pandas, which are installed anyway.
 
-`documents` makes a corpus of it and `tasks` five small tasks, whose labels are what the authors wrote.
+`documents` makes a corpus of it and `tasks` four small tasks, whose labels are what the authors wrote.
 Both change with the packages' versions: tables print a fingerprint, and nothing may rely on exact content.
 """
 import ast
@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
-import itertools
 import json
 import multiprocessing
 import random
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from tqdm import tqdm  # with disable=None: shown if somebody watches
 
-from nanoencoder.durable import in_turn, read_json, write_json
+from nanoencoder.files import locked, read_json, write_json
 
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')
@@ -41,11 +40,10 @@ def documents(cache=CACHE):
     They are extracted once, and kept in the folder `cache`. ValueError if a package is not installed.
     """
     path = Path(cache, f'documents-{key()}.json')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with in_turn(path.parent, f'.{path.name}.lock'):
+    with locked(path, wait=True):
         if not path.exists():
             write_json(path, {'documents': extracted()}, indent=None)
-    return list(map(tuple, read_json(path, {'documents': [list]})['documents']))
+    return list(map(tuple, read_json(path)['documents']))
 
 
 def extracted():
@@ -92,7 +90,7 @@ def docstrings(path):
 # ------------------------------------------------------------------------------------------------------ tasks
 
 def tasks(documents):
-    """{'docs_sc', 'docs_pairs', 'docs_ir', 'docs_tc', 'docs_qa': {split: rows}} of documents()."""
+    """{'docs_pairs', 'docs_ir', 'docs_tc', 'docs_qa': {split: rows}} of documents()."""
     pairs, sentences, blocks = [], [], []
     for split, file, text in tqdm(documents, 'making tasks', leave=False, disable=None):
         paragraphs = [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text)]
@@ -106,8 +104,8 @@ def tasks(documents):
     pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # others are boilerplate
     retrieval = [(split, {'query': query, 'positive': detail}, detail) for split, _, query, detail in pairs]
     tagging = [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, words, tags in sentences]
-    rows = {'docs_sc': docs_sc(pairs), 'docs_pairs': docs_pairs(pairs), 'docs_ir': retrieval,
-            'docs_tc': tagging, 'docs_qa': docs_qa(blocks)}
+    rows = {'docs_pairs': docs_pairs(pairs), 'docs_ir': retrieval, 'docs_tc': tagging,
+            'docs_qa': docs_qa(blocks)}
     return {name: without_copies(rows[name]) for name in rows}
 
 
@@ -119,8 +117,8 @@ def without_copies(rows):
     in_training = set().union(*(shingles(text) for split, _, text in rows if split == 'train'))
     unique, seen = {split: [] for split in SPLITS}, set()
     for split, row, text in rows:
-        own, written = shingles(text), json.dumps(row)
-        if written not in seen and (split == 'train' or len(own & in_training) <= len(own) / 2):
+        parts, written = shingles(text), json.dumps(row)
+        if written not in seen and (split == 'train' or len(parts & in_training) <= len(parts) / 2):
             seen.add(written)
             unique[split].append({'id': f'{split}-{len(unique[split])}'} | row)
     return unique
@@ -156,27 +154,12 @@ def summary_and_detail(prose):
         return ' '.join(summary), ' '.join(detail[:60])
 
 
-def docs_sc(pairs):
-    """Does this detail belong to this summary? Of two neighbours in a file, a hash may swap the details.
-
-    So each text occurs once, and no detail alone tells the label. A file's odd last pair is left out.
-    """
-    rows = []
-    for (split, file), group in itertools.groupby(pairs, lambda pair: pair[:2]):
-        neighbours = [pair[2:] for pair in group]
-        for k in range(len(neighbours) // 2 * 2):
-            swapped = hashlib.md5(f'{file} {k // 2}'.encode()).digest()[0] % 2
-            summary, detail = neighbours[k][0], neighbours[k ^ swapped][1]
-            row = {'summary': summary, 'detail': detail, 'label': ('same', 'other')[swapped]}
-            rows.append((split, row, f'{summary} {detail}'))
-    return rows
-
-
 def docs_pairs(pairs):
-    """As docs_sc, but the other detail is that of a docstring in another file of the split.
+    """Does this detail belong to this summary, or to one in another file of the split?
 
     A hash of the summary orders a split's pairs, and each meets the next one of another file; of two such
-    couples one swaps its details. What is left at the end, all of one file, is left out.
+    couples one swaps its details. So each text occurs once, and no detail alone tells the label. What is left
+    at the end, all of one file, is left out.
     """
     rows, waiting, couples = [], collections.defaultdict(list), collections.Counter()
     for pair in sorted(pairs, key=lambda pair: hashlib.md5(pair[2].encode()).digest()):
@@ -222,14 +205,14 @@ def parameter_block(text):
     for line in section[1].splitlines() if section else ():
         head = re.fullmatch(r'(\w+) ?: (\S.*)', line)
         if head:
-            kind = re.split(r', optional|, default|\. Default|; optional', head[2])[0].strip(' ,')
-            parameters.append([head[1], kind, ''])
+            type_ = re.split(r', optional|, default|\. Default|; optional', head[2])[0].strip(' ,')
+            parameters.append([head[1], type_, ''])
         elif parameters and line.startswith(' '):
             parameters[-1][2] += ' ' + line.strip()
         elif line.strip():
             return []
-    return [(name, kind, plain([about]).strip()) for name, kind, about in parameters
-            if 1 <= len(kind.split()) <= 8 and '`' not in kind]
+    return [(name, type_, plain([about]).strip()) for name, type_, about in parameters
+            if 1 <= len(type_.split()) <= 8 and '`' not in type_]
 
 
 def docs_qa(blocks):
@@ -243,16 +226,16 @@ def docs_qa(blocks):
     rows = []
     for split, file, block in blocks:
         context, starts = '', []
-        for name, kind, about in block:
+        for name, type_, about in block:
             starts.append(len(f'{context}{name} is '))
             sentence = re.split(r'(?<=[.]) ', about)[0][:200]
-            context += f'{name} is {kind}. ' + (f'{sentence} ' if sentence else '')
-        others = [other for other in names[file] if not re.search(rf'\b{re.escape(other)}\b', context)]
+            context += f'{name} is {type_}. ' + (f'{sentence} ' if sentence else '')
+        elsewhere = [name for name in names[file] if not re.search(rf'\b{re.escape(name)}\b', context)]
         draw = random.Random(context)
         for k in draw.sample(range(len(block)), min(4, len(block))):
             name, answers = block[k][0], {'text': [block[k][1]], 'answer_start': [starts[k]]}
-            if draw.random() < 0.25 and others:
-                name, answers = draw.choice(others), {'text': [], 'answer_start': []}
+            if draw.random() < 0.25 and elsewhere:
+                name, answers = draw.choice(elsewhere), {'text': [], 'answer_start': []}
             row = {'question': f'What is the type of {name}?', 'context': context.strip(), 'answers': answers}
             rows.append((split, row, context))
     return rows

@@ -4,11 +4,12 @@
     python data.py configs/corpora/folder.py --path=texts --out=corpora/texts
     python data.py configs/corpora/fineweb_edu.py --part=3 --parts=16   # one machine of sixteen; then, once:
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
-    python data.py configs/corpora/docs.py --verify        # count all that meta.json says again
+    python data.py configs/corpora/docs.py --verify        # compare each shard with its sha256
 
 A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), the same of
 held-out documents (`val_00000.npy, ...`), the tokenizer, and `meta.json`, which lists the shards and is
-written last. Run the same command again to continue where it stopped.
+written last. A file of a hub dataset, or about a GB of a folder's files, makes a shard. Run the same command
+again to make those that are missing.
 """
 import hashlib
 import itertools
@@ -17,23 +18,21 @@ import math
 import os
 import re
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 from tqdm import tqdm
 
-from nanoencoder import docs, shards
-from nanoencoder.durable import expect, locked, remove_temporaries, sha256, whole_file, write_json
+from nanoencoder import docs
+from nanoencoder.files import locked, read_json, remove, remove_temporaries, sha256, whole, write_json
 from nanoencoder.settings import check, flat, setting
-from nanoencoder.tokenizer import BOS, EOS, LLAMA3_PATTERN, MASK, from_json, load_tokenizer
+from nanoencoder.tokenizer import BOS, BYTES, EOS, LLAMA3_PATTERN, MASK, from_ranks, load_tokenizer
 
 CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
 CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
-POSITIONS = {'docs': int, 'folder': [int], 'hub': list}  # where a part goes on, by its source
-NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Settings:
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model or name
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
     cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines
-    shard_tokens: int = setting(250_000_000, 1)  # a shard ends with the first chunk of documents beyond this
+    shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files: a shard ends with the file that reaches this
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
     out: str = setting('corpora/docs', fixes='nothing')  # the folder to write
@@ -58,33 +57,42 @@ class Settings:
 ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
            'parts': (1, 'how many parts share the input; without --part, do what is missing and join them',
                      1, 10_000),
-           'verify': (False, 'count all that meta.json says again: digests, tokens, documents, ids'),
+           'verify': (False, 'compare each shard with its sha256 in meta.json'),
            'train_tokenizer': (0, 'learn a vocabulary of this many ids and write it to --tokenizer',
                                260, 10 ** 7)}
 
 
 # ------------------------------------------------------------------------------------------------- sources
 
-def source(cfg, part=0, parts=1, position=None):
-    """Chunks of one part of the input, from a position on: [(text, whether it is held out)], the position
-    after it, and the share of the input that is read by then (0.0 if unknown)."""
-    if cfg.source != 'docs' and not cfg.path:
+def open_source(cfg):
+    """(units, characters, files): functions that yield (text, whether it is held out), a shard each; about how
+    many characters they have, 0 if unknown; and what files they are, as they may change."""
+    if cfg.source == 'docs':
+        texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
+        return [lambda: texts], sum(len(text) for text, _ in texts), []
+    if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
-    if cfg.source == 'hub':
-        return hub_chunks(cfg, part, parts, position)
     if cfg.source == 'folder':
-        files = folder_files(cfg.path)
-        check_parts(cfg, parts, len(files))
-        texts, also = folder_texts(cfg, files[part::parts], *(position or ())), also_held_out(cfg, files)
-        return gather((text, held_out(text, cfg.val_permille, also), *where) for text, *where in texts)
-    texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
-    items = [(*text, number, number / len(texts)) for number, text in enumerate(texts, 1)]
-    return gather(items[position or 0:])
+        files = [(file, file.stat().st_size) for file in folder_files(cfg.path)]
+        also, before, groups = also_held_out(cfg, [file for file, _ in files]), 0, {}
+        for file, size in files:
+            groups.setdefault(before // cfg.shard_bytes, []).append(file)
+            before += size
+        units = [partial(labelled, cfg, folder_texts, group, also) for group in groups.values()]
+        return units, before, [(str(file), size) for file, size in files]
+    import datasets
+    try:
+        dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
+        dataset = dataset.select_columns([cfg.column])
+    except (OSError, ValueError) as error:
+        raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
+    files = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
+    split = (dataset.info.splits or {}).get(cfg.split)
+    return [partial(labelled, cfg, hub_texts, file) for file in files], split and split.num_bytes or 0, []
 
 
-def check_parts(cfg, parts, num_files):
-    if parts > num_files:
-        raise ValueError(f'{cfg.path} has {num_files} files: too few for {parts} parts')
+def labelled(cfg, read, unit, also=None):
+    return ((text, held_out(text, cfg.val_permille, also)) for text in read(cfg, unit))
 
 
 def text_hash(text):
@@ -100,24 +108,11 @@ def held_out(text, val_permille, also=None):
 def also_held_out(cfg, files):
     """The smallest hash of the texts, if none of them would be held out and they are not all the same."""
     hashes, certain = set(), CHUNK if cfg.max_tokens else None  # what is read whatever the limit
-    for text, *_ in itertools.islice(folder_texts(cfg, files), certain):
+    for text in itertools.islice(folder_texts(cfg, files), certain):
         if held_out(text, cfg.val_permille):
             return None
         hashes |= {text_hash(text)} if text else set()
     return min(hashes) if len(hashes) > 1 else None
-
-
-def gather(items):
-    """Chunks of (text, held out, position, share)."""
-    texts, characters = [], 0
-    for text, held, position, share in items:
-        texts.append((text, held))
-        characters += len(text)
-        if len(texts) == CHUNK or characters > CHUNK_CHARACTERS:
-            yield texts, position, share
-            texts, characters = [], 0
-    if texts:
-        yield texts, position, share
 
 
 def folder_files(path):
@@ -133,13 +128,10 @@ def folder_files(path):
     return files
 
 
-def folder_texts(cfg, files, first=0, skip=0):
-    """(text, position, share) of files, from text `skip` of file `first` on; a position is these two."""
-    for k, file in enumerate(files[first:], first):
+def folder_texts(cfg, files):
+    for file in files:
         try:
-            for number, (text, share) in enumerate(READERS[file.suffix](file, cfg), 1):
-                if k > first or number > skip:
-                    yield text, (k, number), (k + share) / len(files)
+            yield from READERS[file.suffix](file, cfg)
         except (ValueError, OSError) as error:  # of UTF-8 or of ours
             raise ValueError(f'{file}: {error}') from None
 
@@ -156,12 +148,11 @@ def read_txt(path, cfg):
     while start < len(text):
         cut = len(text) > cfg.cut_txt_above and re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS)
         end = cut.end() if cut else len(text)
-        yield text[start:end], end / len(text)
+        yield text[start:end]
         start = end
 
 
 def read_jsonl(path, cfg):
-    size = path.stat().st_size
     with path.open('rb') as file:
         for number, line in enumerate(file, 1):
             if line.strip():
@@ -169,7 +160,7 @@ def read_jsonl(path, cfg):
                     text = json.loads(line)[cfg.column]
                 except (ValueError, KeyError, TypeError, RecursionError):
                     raise ValueError(f'line {number} is not JSON with a column {cfg.column!r}') from None
-                yield clean(text, cfg), file.tell() / size
+                yield clean(text, cfg)
 
 
 def read_parquet(path, cfg):
@@ -178,169 +169,188 @@ def read_parquet(path, cfg):
         file = pyarrow.parquet.ParquetFile(path)
         if cfg.column not in file.schema_arrow.names:
             raise ValueError(f'has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
-        batches = (batch.column(0).to_pylist() for batch in file.iter_batches(CHUNK, columns=[cfg.column]))
-        for row, text in enumerate(itertools.chain.from_iterable(batches), 1):
-            yield clean(text, cfg), row / file.metadata.num_rows
+        for batch in file.iter_batches(CHUNK, columns=[cfg.column]):
+            yield from (clean(text, cfg) for text in batch.column(0).to_pylist())
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f'not a whole parquet file: {error}') from None
 
 
-READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}  # of (text, share of the file)
-
-
-def hub_chunks(cfg, part, parts, position):
-    """Chunks of a streamed Hugging Face dataset; parts share out its files."""
-    import datasets
-    try:
-        dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
-        dataset = dataset.select_columns([cfg.column])
-    except (OSError, ValueError) as error:
-        raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
-    check_parts(cfg, parts, dataset.num_shards)
-    split = (dataset.info.splits or {}).get(cfg.split)
-    total = split and split.num_examples or math.inf
-    dataset = dataset.shard(parts, part)
-    number, state = position or (0, None)
-    if state:
-        dataset.load_state_dict(state)
+def hub_texts(cfg, dataset):
     for batch in dataset.iter(CHUNK):
-        texts = [clean(text, cfg) for text in batch[cfg.column]]
-        number += len(texts)
-        yield ([(text, held_out(text, cfg.val_permille)) for text in texts],
-               (number, dataset.state_dict()), number * parts / total)
+        yield from (clean(text, cfg) for text in batch[cfg.column])
+
+
+READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
+
+
+def chunks(texts):
+    """Lists of some of the texts."""
+    chunk, characters = [], 0
+    for text, held in texts:
+        chunk.append((text, held))
+        characters += len(text)
+        if len(chunk) == CHUNK or characters > CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
 
 
 # ------------------------------------------------------------------------------------- shards and meta.json
 
 def prepare(cfg, in_order, part=-1, parts=1):
-    """Write the corpus, or one part of it. Without a part: every part that is missing, then meta.json."""
+    """Write the corpus, or one part of it. Without a part: every shard that is missing, then meta.json."""
     if not -1 <= part < parts:
         raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
-    if cfg.source == 'docs' and parts > 1:
-        raise ValueError('docs is too small for parts')
     folder, settings = Path(cfg.out), flat(cfg, fixes=('numbers',))
-    if (folder / 'meta.json').exists():  # it may lack a newer setting, which had its default
-        recorded = flat(Settings(), fixes=('numbers',)) | shards.read_meta(folder)['settings']
-        if recorded != settings:
-            raise ValueError(f'{folder} holds a corpus of other settings: remove it, or take another --out')
-        remove_progress(folder)  # left by a kill at the very end
+    if (folder / 'meta.json').exists():
+        recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
+        if other := [name for name in settings if settings[name] != recorded[name]]:
+            raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it, or '
+                             'take another --out')
+        remove_units(folder)  # left by a kill at the very end
         print(f'{folder}: already prepared')
         return
-    if any(f'_of_{parts:03d}.' not in path.name for path in folder.glob('*part_*_of_*')):
-        raise ValueError(f'{folder} was begun with other --parts, or by an earlier version: remove it')
+    units, characters, files = open_source(cfg)
+    if parts > len(units):
+        raise ValueError(f'{cfg.path or cfg.source} gives {len(units)} shards: too few for {parts} parts')
     tokenizer = load_tokenizer(cfg.tokenizer)
-    identity = {'settings': settings} | shards.identity(tokenizer)
-    if cfg.source == 'folder':  # a position means something only among the same files
-        files = [[str(file), file.stat().st_size] for file in folder_files(cfg.path)]
-        identity['files'] = hashlib.sha256(json.dumps(files).encode()).hexdigest()
-    folder.mkdir(parents=True, exist_ok=True)
-    progress = [folder / f'.part_{number:03d}_of_{parts:03d}.json' for number in range(parts)]
+    identity = {'settings': settings} | tokenizer.identity()
+    begun = hashlib.sha256(json.dumps([identity, files, parts]).encode()).hexdigest()[:12]
+    if any(path.name.split('_')[1] != begun for path in folder.glob('.unit_*')):
+        raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
+    sample = [text for chunk in itertools.islice(chunks(units[0]()), 4) for text, _ in chunk]
+    encoder = partial(encode, tokenizer.bulk(sample), tokenizer.ids['eos'])
+    paths = [folder / f'.unit_{begun}_{number:05d}' for number in range(len(units))]
     for number in [part] if part >= 0 else range(parts):
-        with locked(folder, f'{progress[number].stem}.lock'):
-            prepare_part(cfg, in_order, tokenizer, identity, progress[number], number, parts)
+        with locked(folder / f'part_{number:03d}_of_{parts:03d}'):
+            prepare_part(cfg, partial(in_order, encoder), [*zip(paths, units)][number::parts],
+                         cfg.max_tokens / parts, characters / parts,
+                         np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32))
     if part < 0:
-        with locked(folder):
-            join(folder, tokenizer, identity, progress)
+        with locked(folder / 'meta.json'):
+            join(folder, tokenizer, identity, [path for path in paths if path.exists()])
 
 
-def prepare_part(cfg, in_order, tokenizer, identity, progress, part, parts):
-    """Tokenise one part. Behind each shard its progress file is replaced, which says where to go on."""
-    if progress.with_name('meta.json').exists():  # not yet when `prepare` looked
+def prepare_part(cfg, encoded, units, limit, size, dtype):
+    """Write the units that are missing, of `size` characters together, until there are `limit` tokens."""
+    if Path(cfg.out, 'meta.json').exists():  # not yet when `prepare` looked
         raise ValueError(f'{cfg.out}: another process has just written there; run the command again')
-    state = read_progress(progress, cfg.source) if progress.exists() else identity | NOTHING
-    if state | identity != state:
-        raise ValueError(f'{cfg.out} was begun with other settings or files: remove it')
-    if state.get('done'):
-        return
-    limit, threads = cfg.max_tokens / parts or math.inf, cfg.threads or os.cpu_count()
-    chunks = source(cfg, part, parts, state.get('position'))
-    encoded = in_order(partial(encode, tokenizer), chunks, threads, 2 * threads)
-    prefix, pending = f'{part:03d}_' if parts > 1 else '', {'': [], 'val_': []}
-    tokens = state['tokens'] + state['val_tokens']
-    with tqdm(desc=f'{cfg.out} {prefix}'.rstrip(' _'), initial=tokens, unit=' tokens', unit_scale=True,
+    threads, characters = cfg.threads or os.cpu_count(), 0
+    with tqdm(desc=cfg.out, unit=' tokens', unit_scale=True,
               mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
-        for documents, position, share in encoded:
-            if tokens >= limit:
-                break
-            state['position'] = position
-            for kind in pending:
-                pending[kind] += documents[kind]
-                state[kind + 'documents'] += len(documents[kind])
-                state[kind + 'tokens'] += sum(map(len, documents[kind]))
-            if state['tokens'] - sum(shard['tokens'] for shard in state['shards']) >= cfg.shard_tokens:
-                write_shards(progress, state, pending, prefix)
-            tokens = state['tokens'] + state['val_tokens']
-            bar.total = min(limit, tokens / share) if share else cfg.max_tokens / parts or None
-            bar.update(tokens - bar.n)
-        write_shards(progress, state | {'done': True}, pending, prefix)
+        def until_limit(chunks_of_documents):
+            nonlocal characters
+            for documents, length in chunks_of_documents:
+                if limit and bar.n >= limit:
+                    break
+                yield documents
+                characters += length
+                bar.update(sum(map(len, documents[''] + documents['val_'])))
+                bar.total = limit or size and bar.n * size / characters or None
+        for path, unit in units:
+            if path.exists():
+                counts = read_json(path / 'counts.json')
+                characters += size / len(units)
+                bar.update(counts['tokens'] + counts['val_tokens'])
+            elif not limit or bar.n < limit:
+                with whole(path) as folder:
+                    write_unit(folder, path.name[-5:], dtype,
+                               until_limit(encoded(chunks(unit()), threads, 2 * threads)))
 
 
-def read_progress(path, source):
-    """What a part's progress file says. ValueError if it is damaged."""
-    state = shards.read_listed(path)
-    if not state.get('done'):
-        expect(state, {'position': POSITIONS[source]}, path)
-        if source != 'docs' and len(state['position']) != 2:
-            raise ValueError(f'{path}: position is damaged')
-    return state
-
-
-def encode(tokenizer, chunk):
-    """{'': [tokens of a document to train on, ...], 'val_': [...]}, position and share of a chunk."""
-    texts, position, share = chunk
-    eos = np.array([tokenizer.ids['eos']], np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
+def encode(ids_of, eos, chunk):
+    """{'': [the tokens of each document to train on], 'val_': [held out]}, and the characters of a chunk."""
     documents = {'': [], 'val_': []}
-    for text, held in texts:
+    for text, held in chunk:
         if text:
-            tokens = np.append(tokenizer.encode(text).astype(eos.dtype), eos)
-            documents['val_' if held else ''].append(tokens)
-    return documents, position, share
+            documents['val_' if held else ''].append(np.append(ids_of(text), eos))
+    return documents, sum(len(text) for text, _ in chunk)
 
 
-def write_shards(progress, state, pending, prefix):
-    """Write the pending documents, those to train on and those held out, then the state that knows them."""
-    for kind, documents in pending.items():
-        if documents:
-            path = progress.with_name(f'{kind or "tokens_"}{prefix}{len(state[kind + "shards"]):05d}.npy')
-            with whole_file(path) as file:  # np.save hides errno if given a real file
-                np.save(SimpleNamespace(write=file.write), np.concatenate(documents))
-            shard = {'name': path.name, 'tokens': sum(map(len, documents)), 'sha256': sha256(path)}
-            state[kind + 'shards'] = [*state[kind + 'shards'], shard]
-            documents.clear()
-    write_json(progress, state)
+def write_unit(folder, number, dtype, encoded):
+    """A folder with the shards of a unit and counts.json, what meta.json is to say of them."""
+    folder.mkdir()
+    counts = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
+    with ExitStack() as stack:
+        files = {prefix: stack.enter_context(open(folder / f'{name}_{number}.npy', 'wb'))
+                 for prefix, name in (('', 'tokens'), ('val_', 'val'))}
+        for file in files.values():
+            write_header(file, dtype, 0)
+        for documents in encoded:
+            for prefix, file in files.items():
+                for tokens in documents[prefix]:
+                    file.write(tokens.astype(dtype))
+                    counts[prefix + 'tokens'] += len(tokens)
+                    counts[prefix + 'documents'] += 1
+        for prefix, file in files.items():
+            file.seek(0)
+            write_header(file, dtype, counts[prefix + 'tokens'])
+    for prefix, file in files.items():
+        if num_tokens := counts[prefix + 'tokens']:
+            path = Path(file.name)
+            counts[prefix + 'shards'] = [{'name': path.name, 'tokens': num_tokens, 'sha256': sha256(path)}]
+    write_json(folder / 'counts.json', counts)
 
 
-def join(folder, tokenizer, identity, progress):
-    """Write meta.json, which lists the shards of all parts; it can be killed and repeated."""
+def write_header(file, dtype, num_tokens):
+    """That of an .npy file; it is equally long for any number."""
+    np.lib.format.write_array_header_1_0(
+        file, {'descr': dtype.str, 'fortran_order': False, 'shape': (num_tokens,)})
+
+
+def join(folder, tokenizer, identity, units):
+    """Write meta.json, which lists the shards of all units; it can be killed and repeated."""
     remove_temporaries(folder)
-    states = [read_progress(path, identity['settings']['source']) for path in progress]
-    meta = identity | {name: sum((state[name] for state in states), NOTHING[name]) for name in NOTHING}
-    for path, state in zip(progress, states):
-        for shard in state['shards'] + state['val_shards']:
-            try:
-                shards.open_shard(folder, shard, meta['vocab_size'])
-            except ValueError as error:
-                raise ValueError(f'{error}; remove {path} to prepare that part again') from None
+    counts, meta = [read_json(unit / 'counts.json') for unit in units], identity
+    for name in ('tokens', 'documents', 'val_tokens', 'val_documents', 'shards', 'val_shards'):
+        meta |= {name: sum((one[name] for one in counts), [] if name.endswith('shards') else 0)}
     if not meta['tokens']:
-        for shard in meta['val_shards']:
-            (folder / shard['name']).unlink()
-        remove_progress(folder)
+        remove_units(folder)
         raise ValueError(f'{meta["settings"]["path"]}: no training text there')
-    meta['fingerprint'] = shards.fingerprint(meta)
-    meta['unigram_loss'] = shards.unigram_loss(folder, meta)
+    for unit in units:
+        for path in unit.glob('*.npy'):
+            if path.name in {shard['name'] for shard in meta['shards'] + meta['val_shards']}:
+                path.rename(folder / path.name)
+    meta |= {'fingerprint': fingerprint(meta), 'unigram_loss': unigram_loss(folder, meta)}
     if not meta['val_tokens']:
         print(f'{folder}: nothing is held out: try a larger --val_permille or a smaller --cut_txt_above',
               file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
-    remove_progress(folder)
+    remove_units(folder)
     print(f'{folder}:', '{documents:,} documents, {tokens:,} tokens; held out {val_documents:,} documents, '
           '{val_tokens:,} tokens; fingerprint {fingerprint:.12}'.format_map(meta))
 
 
-def remove_progress(folder):
-    for path in (*folder.glob('.part_*'), folder / '.lock'):
-        path.unlink(missing_ok=True)
+def remove_units(folder):
+    for path in folder.glob('.unit_*'):
+        remove(path)
+
+
+def fingerprint(meta):
+    """sha256 over the tokenizer and all shards, by their own."""
+    digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
+    return hashlib.sha256(''.join(digests).encode()).hexdigest()
+
+
+def unigram_loss(folder, meta):
+    """Nats a held-out token has by the training tokens' frequencies (add-one); None without such tokens."""
+    if not meta['val_tokens']:
+        return None
+    train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
+                              minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
+    return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
+
+
+def verify(corpus):
+    """ValueError that names the first shard which is not as it was written, or meta.json."""
+    if fingerprint(corpus.meta) != corpus.meta['fingerprint']:
+        raise ValueError(f'{corpus.folder / "meta.json"}: changed since it was written; prepare the corpus again')
+    for shard in corpus.meta['shards'] + corpus.meta['val_shards']:
+        if sha256(path := corpus.folder / shard['name']) != shard['sha256']:
+            raise ValueError(f'{path}: changed since it was written; prepare the corpus again')
+    print(f'{corpus.folder}: every shard is as it was written')
 
 
 def train_tokenizer(cfg, vocab_size):
@@ -348,17 +358,17 @@ def train_tokenizer(cfg, vocab_size):
     if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
-    trained = Tokenizer(models.BPE(ignore_merges=True))
+    trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    texts = (text for chunk, _, _ in source(cfg) for text, held in chunk if not held)
-    trained.train_from_iterator(texts, trainer)
-    if (size := trained.get_vocab_size() + 3) < vocab_size:
+    units, _, _ = open_source(cfg)
+    trained.train_from_iterator((text for unit in units for text, held in unit() if not held), trainer)
+    ranks = {bytes(map(BYTES.get, token)): i for token, i in trained.get_vocab().items()}
+    if (size := len(ranks) + 3) < vocab_size:
         raise ValueError(f'train_tokenizer: these texts give {size:,} ids, not {vocab_size:,}')
-    trained.add_special_tokens([BOS, EOS, MASK])
-    Path(cfg.tokenizer).mkdir(parents=True, exist_ok=True)
-    from_json(json.loads(trained.to_str()), {}).save(cfg.tokenizer)
+    specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
+    from_ranks(LLAMA3_PATTERN, ranks, specials, {}).save(cfg.tokenizer)
     print(f'{cfg.tokenizer}: {size:,} ids')

@@ -12,7 +12,7 @@ from scipy import stats
 import data
 from conftest import replace
 from nanoencoder import shards
-from nanoencoder.durable import read_json, write_json
+from nanoencoder.files import read_json, write_json
 
 
 def read(step, corpus, cfg, rank=0, world_size=1):
