@@ -13,9 +13,8 @@ demo: .venv/installed
 	$(RUN) evaluate.py losses $(MODELS)
 	for text in $(TEXTS); do $(RUN) fill_mask.py $(MODELS) "$$text" || exit 1; done
 	$(RUN) evaluate.py table --split=both --predictions=studies/demo/runs
-	@echo 'This is the early regime, 0.6 passes over the corpus, and two pretrainings are few. With six, CLM is'
-	@echo "ahead of MLM on code words until 2.7 M tokens, behind from 5.5 M on; CLM, then MLM is ahead until 8.8 M:"
-	@echo "studies/small/report.md. The demo's page is studies/demo/report.md."
+	@echo "Two pretrainings are few, and 0.6 passes over the corpus are early: studies/small/report.md has six, and"
+	@echo "up to 4.8 passes. The demo's page is studies/demo/report.md."
 
 # Hours on two cores; what studies/small/ already holds is not done again. It goes on after a kill.
 study: .venv/installed
@@ -29,7 +28,7 @@ test: .venv/installed
 real: .venv/installed
 	$(RUN) tests/real.py
 
-# What needs CUDA, on a machine that has it: tests, kernels, kills, speeds, a real run; planned: 35 minutes of an H100.
+# What needs CUDA, on a machine that has it: tests, kills, speeds, a real run; planned: 35 minutes of an H100.
 gpu: .venv/installed
 	$(RUN) tests/gpu.py
 

@@ -1,22 +1,17 @@
-"""Predictions -> scores -> intervals -> tables and figures. Needs no torch.
+"""Scores of fine-tuned models -> intervals -> tables and figures. Needs no torch.
 
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
-    python evaluate.py table --protocol=paper --results=theirs  # with runs of its authors, in their format
-    python evaluate.py table --runs=runs.csv --protocol=paper   # model,task,dataset,lr,seed,validation,test
-    python evaluate.py compare mlm-1800 clm25-mlm-1800        # paired tests of the second against the first
+    python evaluate.py table --protocol=paper --results=folder  # with runs of its authors, in their format
+    python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
     python evaluate.py figure share             # figures/share.png; also bars, ratio, steps, flops, cpt, lr
-    python evaluate.py figure switch out/clm-1800-s0 out/clm25-mlm-1800-s0    # held-out losses, gradient norm
-    python evaluate.py losses out/clm-1800-s0 out/mlm-1800-s0    # held-out losses of pretraining
-    python evaluate.py export theirs            # the scores of predictions/ in the authors' format
+    python evaluate.py losses out/clm-1800-s0 out/mlm-1800-s0   # held-out losses of pretraining
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
     python evaluate.py report configs/studies/demo.py           # the paper's claims, judged by a study's runs
-    python evaluate.py report --published       # and by the paper's own numbers
-
-A run's scores are computed once and lie beside its predictions, in scores.json.
 """
 import csv
 import dataclasses
+import gzip
 import itertools
 import math
 import os
@@ -25,25 +20,34 @@ import sys
 from pathlib import Path
 
 from nanoencoder import studies
+from nanoencoder.files import locked, remove_temporaries, sha256, whole, write_json
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging import report as reports
-from nanoencoder.durable import in_turn, locked, read_json, remove_temporaries, write_json
-from nanoencoder.judging.intervals import contrast
 from nanoencoder.judging.metrics import KINDS
-from nanoencoder.judging.predictions import packed_runs, read_runs, read_tree, write_packed
-from nanoencoder.judging.protocols import (PROTOCOLS, SPLITS, Cell, caveats, grouped, lr_text, make_cells,
-                                   shared_means, unit_of)
+from nanoencoder.judging.predictions import COLUMNS, check_packed, packed, read_runs, read_tree
+from nanoencoder.judging.statistics import (PROTOCOLS, SPLITS, Cell, average, estimate, grouped, lr_text,
+                                            make_cells, unit_of)
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
-USUAL = {'', 'fine-tuned', 'fp32'}     # kinds and weights that a table need not mention
+NOTES = {
+    'standard':
+        'Mean over seeds at the learning rate of the best mean validation score; 95 % interval over test '
+        'instances (bootstrap) and seeds (t).\nSeeds 6 x 3: six pretrainings, each the mean of three '
+        'fine-tunings. Seeds 3: three fine-tunings of one pretrained model, of which alone it speaks.\n'
+        'One seed shows only the instances\' share. Intervals are of each model alone: `compare` tests '
+        'differences.',
+    'paper':
+        'Protocol "paper": the learning rate of each seed by its own validation score; mean of the seeds '
+        'and, in parentheses, 1.96 s / sqrt(seeds).\nTC is the mean over sentences of a macro F1 over word '
+        'labels, "O" included: not comparable with entity F1. Instances do not enter the interval.'}
+USUAL = {'', 'fine-tuned', 'fp32'}     # methods and weights that a table need not mention
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
     results: str = ''                   # folder of scores in the authors' format; only read
-    runs: str = ''                      # a .csv of raw run scores instead of both
-    protocol: str = setting('standard', choices=tuple(PROTOCOLS))   # standard, or paper: the authors'
+    protocol: str = setting('standard', choices=PROTOCOLS)   # standard, or paper: the authors'
     models: tuple = ()                  # only these, in this order
     datasets: tuple = ()                # only these
     published: bool = False             # the paper's numbers beside ours
@@ -55,8 +59,10 @@ class Settings:
 
     def __post_init__(self):
         check(self)
-        if self.split != 'test' and (self.protocol == 'paper' or self.runs):
-            raise ValueError(f"split {self.split}: the paper's protocol and --runs score test alone")
+        if self.split != 'test' and self.protocol == 'paper':
+            raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
+        if self.results and self.protocol != 'paper':
+            raise ValueError("results of the authors have no instances to resample; take --protocol=paper")
 
     def asks_for(self, model, dataset):
         return model in (self.models or [model]) and dataset in (self.datasets or [dataset])
@@ -66,7 +72,7 @@ class Settings:
 
 def table(cfg, problems):
     """Print a table for each kind of task: a row a model, a column a dataset."""
-    if cfg.published and not any(map(os.path.exists, (cfg.runs, cfg.predictions, cfg.results))):  # alone
+    if cfg.published and not any(map(os.path.exists, (cfg.predictions, cfg.results))):  # alone
         cfg = dataclasses.replace(cfg, published=False, protocol='paper')
         cells = {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
                  for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
@@ -78,9 +84,9 @@ def table(cfg, problems):
     if cfg.format == 'csv':
         return print_csv(cells, cfg)
     for kind in KINDS:
-        if own := {key: cell for key, cell in cells.items() if key[1] == kind}:
-            print_table(own, cfg)
-    print(PROTOCOLS[cfg.protocol])
+        if of_kind := {key: cell for key, cell in cells.items() if key[1] == kind}:
+            print_table(of_kind, cfg)
+    print(NOTES[cfg.protocol])
     print('seeds a/b, lr a..b: datasets differ. data: the first digits of the sha256 of what was scored.'
           + '\nBehind the stroke: the paper\'s appendix C.' * cfg.published)
 
@@ -110,12 +116,12 @@ def print_table(cells, cfg):
             data = '/'.join(sorted({run.data[:8] for run in runs if run.data}))
             rows[0][column] += f' ({runs[0].metric}{n and f", n={n}"}{data and f", data {data}"})'
     for model in models:
-        own = [cell for key, cell in cells.items() if key[0] == model and key[2] != 'Average']
-        runs = [run for cell in own for run in cell.runs]
-        notes = sorted({word for run in runs for word in (run.kind, run.weights)} - USUAL)
+        of_model = [cell for key, cell in cells.items() if key[0] == model and key[2] != 'Average']
+        runs = [run for cell in of_model for run in cell.runs]
+        notes = sorted({word for run in runs for word in (run.method, run.weights)} - USUAL)
         lrs = sorted({run.lr for run in runs if run.lr})
         row = [f'{model} ({", ".join(notes)})' if notes else model,
-               '/'.join(sorted({cell.seeds for cell in own})),
+               '/'.join(sorted({cell.seeds for cell in of_model})),
                '..'.join(map(lr_text, sorted({lrs[0], lrs[-1]}))) if lrs else '-']
         for key in ((model, kind, dataset) for dataset in datasets):
             row.append(str(cells.get(key, '-')))
@@ -146,7 +152,7 @@ def compare(cfg, first, second, problems):
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
         try:
-            results.append(contrast([[(1, b), (-1, a)]], cfg))
+            results.append(estimate([[(1, b), (-1, a)]], cfg))
         except ValueError as error:
             problems.append(f'{dataset}: {error}')
             continue
@@ -165,6 +171,20 @@ def compare(cfg, first, second, problems):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
 
 
+def caveats(*cells):
+    """What, in words, a difference of two Cells may be of besides the models; baselines are not trained."""
+    runs = [cell.runs[0] for cell in cells]
+    if 'baseline' in (run.method for run in runs):
+        return []
+    first, second = ((run.settings or {}) | {'method': run.method} for run in runs)
+    words = [f'{name} {first[name]} -> {second[name]}' for name in sorted(first.keys() & second.keys())
+             if name not in ('lr', 'seed') and first[name] != second[name]]
+    return words + [f'{run.model}: its best learning rate, {lr_text(cell.rates[k])}, is the {edge} tried'
+                    for run, cell in zip(runs, cells) if len(cell.rates) > 1
+                    for k, edge in ((0, 'lowest'), (-1, 'highest'))
+                    if cell.rates[k] in {run.lr for run in cell.runs}]
+
+
 # ------------------------------------------------------------------------------------------------- figures
 
 def points_of_models(cfg, problems):
@@ -175,36 +195,40 @@ def points_of_models(cfg, problems):
                 if (task, dataset) == (kind, 'Average') and model in (cfg.models or [model])]
     runs = read_runs(cfg, problems)
     pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
-    probes = {run.model for run in runs if run.kind == 'probe'}
+    probes = {run.model for run in runs if run.method == 'probe'}
     cells = make_cells(runs, cfg, problems)
     return [(f'{model} (probe)' if model in probes else model, pretraining.get(model), kind, *cell.percent)
             for kind in KINDS for model, cell in shared_means(cells, kind, cfg, problems).items() if cell]
 
 
+def shared_means(cells, kind, cfg, problems):
+    """{model: Cell} of one kind of task: the mean over the datasets that all models have."""
+    keys = [key for key in cells if key[1] == kind and key[2] != 'Average']
+    models, datasets = dict.fromkeys(key[0] for key in keys), sorted({key[2] for key in keys})
+    shared = [dataset for dataset in datasets if all((model, kind, dataset) in cells for model in models)]
+    if left := [dataset for dataset in datasets if dataset not in shared]:
+        problems.append(f'{kind}: {", ".join(left)} left out, which not all models have')
+    return {model: average([cells[model, kind, dataset] for dataset in shared], cfg)
+            for model in models if shared}
+
+
 def points_of_rates(cfg, problems):
     """[(task, model, learning rate, mean, least, most)] of the seeds, in percent: the paper's figure 5."""
-    points, runs = [], [run for run in read_runs(cfg, problems) if run.lr and run.test is not None]
+    points, runs = [], [run for run in read_runs(cfg, problems) if run.lr]
     runs.sort(key=lambda run: list(KINDS).index(run.task))
     for key, group in grouped(runs, 'task', 'model', 'lr').items():
-        scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in own)
-                  for own in grouped(group, unit_of(group)[0]).values()]
+        scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in of_seed)
+                  for of_seed in grouped(group, unit_of(group)[0]).values()]
         points.append((*key, statistics.fmean(scores), min(scores), max(scores)))
     return points
 
 
-def figure(cfg, name, folders, problems):
+def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
-    check_value('figure', str, name, choices=(*figures.AGAINST, 'bars', 'lr', 'switch'))
-    if cfg.published and name in ('lr', 'switch'):
-        raise ValueError(f'figure {name}: the paper publishes no numbers for it; leave --published out')
-    if name == 'lr' and cfg.split == 'both':
-        raise ValueError('figure lr: --split is test or validation')
-    if bool(folders) != (name == 'switch'):
-        raise ValueError(f'figure {name} takes {"no " if folders else ""}folders of pretraining runs')
-    histories = [losses.history(folder) for folder in folders]
-    if name == 'switch':
-        drawn = figures.switch(histories)
-    elif name == 'lr':
+    check_value('figure', str, name, choices=(*figures.AGAINST, 'bars', 'lr'))
+    if name == 'lr' and (cfg.published or cfg.split == 'both'):
+        raise ValueError('figure lr is of your runs on one split: take neither --published nor --split=both')
+    if name == 'lr':
         drawn = figures.curves(points_of_rates(cfg, problems), 'learning rate', 'log')
     else:
         points = points_of_models(cfg, problems)
@@ -215,42 +239,28 @@ def figure(cfg, name, folders, problems):
     print(path)
 
 
-def export(cfg, target, problems):
-    """Write the scores of all predictions in the format of the paper's authors."""
-    Path(target).mkdir(parents=True, exist_ok=True)
-    count = 0
-    with locked(target, '.export.lock'):
-        for _, folder, about, scores in read_tree(cfg, cfg.predictions, problems):
-            prefix = f'{about["trained_on"]}_' if about.get('trained_on') else ''
-            path = Path(target, *folder.parts[-4:-1], prefix + folder.name, 'results.json')
-            if not folder.is_dir():
-                raise ValueError(f'{folder}: is packed, without its scores in the format of the authors')
-            content = {split: scores[split]['paper'] for split in SPLITS}
-            if path.exists() and read_json(path) != content:
-                raise ValueError(f'{path}: has other scores; remove it, or export into another folder')
-            path.parent.mkdir(parents=True, exist_ok=True)
-            remove_temporaries(path.parent)
-            write_json(path, content, indent=None)
-            count += 1
-    print(f'{target}: {count:,} runs')
+# ------------------------------------------------------------------------------------------------- a study
 
-
-def pack(cfg, folder, logs, problems):
-    """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv (torch counts FLOPs)."""
-    root = Path(folder, 'runs')
-    logs = logs or [path.parent for path in sorted(Path(folder).glob('out/*/log.jsonl'))]
-    if cfg != Settings():
-        raise ValueError('pack keeps all of a study, and takes no settings')
-    with in_turn(folder, '.pack.lock'):
+def pack(folder, logs, problems):
+    """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
+    folder = Path(folder)
+    listing, root = folder / 'sha256.json', folder / 'runs'
+    logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
+    with locked(folder, wait=True):
         remove_temporaries(folder)
         remove_temporaries(root)
-        damaged = []
-        list(packed_runs(root, damaged))
-        if damaged:     # what it held must not be lost
-            raise ValueError(f'{damaged[0]}; restore it first')
-        count = write_packed(folder, read_tree(cfg, root, problems))
-        losses.write(Path(folder, 'losses.csv'), logs, problems)
-    print(f'{folder}: {count:,} runs')
+        check_packed(root, packing=True)
+        files, table = packed(folder, read_tree(Settings(), root, problems))
+        listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
+        for name, lines in files.items():
+            with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw, \
+                    gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:      # the same bytes each time
+                file.writelines(sorted(lines))
+        losses.write_csv(folder / 'scores.csv', COLUMNS, table)
+        losses.add_to_table(folder / 'losses.csv', logs)
+        paths = [*sorted(root.glob('*.jsonl.gz')), *folder.glob('losses.csv')]
+        write_json(listing, {str(path.relative_to(folder)): sha256(path) for path in paths})
+    print(f'{folder}: {len(table):,} runs')
 
 
 def report(arguments, problems):
@@ -264,27 +274,23 @@ def main():
     words = list(itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:]))
     of_study = words[:1] == ['report'] and len(words) > 1     # whose settings are the study's
     cfg, _ = parse(Settings, [] if of_study else sys.argv[1 + len(words):])
-    problems = []   # in words: what is missing or damaged, while the rest goes on
+    problems = []   # in words: what is missing, while the rest goes on
     match words:
         case ['report', _]:
             report(sys.argv[2:], problems)
-        case ['report'] if cfg == Settings(published=True):
-            print(reports.published(), end='')
         case ['table']:
             table(cfg, problems)
         case ['compare', first, second]:
             compare(cfg, first, second, problems)
-        case ['figure', name, *folders]:
-            figure(cfg, name, folders, problems)
+        case ['figure', name]:
+            figure(cfg, name, problems)
         case ['losses', *folders]:
-            losses.table(folders)
-        case ['export', target]:
-            export(cfg, target, problems)
-        case ['pack', folder, *logs]:
-            pack(cfg, folder, logs, problems)
+            losses.show(folders)
+        case ['pack', folder, *logs] if cfg == Settings():
+            pack(folder, logs, problems)
         case _:
-            raise ValueError('the command is table, compare A B, figure KIND, losses, export, pack, report '
-                             'CONFIG or report --published; see --help')
+            raise ValueError('the command is table, compare A B, figure NAME, losses FOLDERS, pack FOLDER '
+                             'without settings, or report CONFIG; see --help')
     for problem in problems:
         print(f'warning: {problem}', file=sys.stderr)
     sys.exit(1 if problems else 0)

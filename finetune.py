@@ -12,35 +12,31 @@
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, and
 bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing.
 """
-import collections
 import copy
-import datetime
 import itertools
 import math
-import os
 import re
 import statistics
 import sys
 import time
 import traceback
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.durable import whole_file
 from nanoencoder.peers import open_encoder
-from nanoencoder.tasks.probe import ridge
 from nanoencoder.processes import World, duration, pick_device
-from nanoencoder.tasks.runs import (about_model, about_run, alone, is_done, model_name, run_folder,
-                              save_encoder, saved_folder, write_run)
 from nanoencoder.settings import parse, run_main, setting
+from nanoencoder.tasks.kind import NO_LABEL
+from nanoencoder.tasks.runs import (about_model, about_run, alone, is_done, model_name, run_folder,
+                                    run_folders, save_encoder, saved_folder, write_run)
+from nanoencoder.tasks.task import are_different
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -76,19 +72,19 @@ class Settings(tasks.Task):
     def __post_init__(self):
         super().__post_init__()
         tasks.kind_of(self)
-        if self.model and self.tokenizer != tasks.Task.tokenizer:
-            raise ValueError("tokenizer is the model's; leave it out")
-        if self.name and (Path(self.name).name != self.name or self.name.startswith('.')):
-            raise ValueError(f'name must be that of a folder, not {self.name!r}')
-        if not re.fullmatch(r'[\w.-]*', self.variant):
-            raise ValueError(f'variant must be letters, digits, _, . and -, not {self.variant!r}')
-        if self.save_model and (self.causal or self.layers >= 0):
-            raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
-        for name, kind in (('lrs', float), ('seeds', int)):
-            values = getattr(self, name)
-            good = all(type(value) is kind and 0 <= value < math.inf for value in values)
-            if not values or not good or len(set(values)) < len(values):
-                raise ValueError(f'{name} is a tuple of different {kind.__name__}s from 0 on, not {values!r}')
+        for wrong, words in (
+                (self.model and self.tokenizer != tasks.Task.tokenizer,
+                 "tokenizer is the model's; leave it out"),
+                (self.name and not re.fullmatch(r'[^./][^/]*', self.name), 'name must be that of a folder'),
+                (not re.fullmatch(r'[\w.-]*', self.variant), 'variant must be letters, digits, _, . and -'),
+                (not (are_different(self.lrs, float) and min(self.lrs, default=-1) >= 0),
+                 'lrs is a tuple of different floats from 0 on'),
+                (not (are_different(self.seeds, int) and min(self.seeds, default=-1) >= 0),
+                 'seeds is a tuple of different ints from 0 on'),
+                (self.save_model and (self.causal or self.layers >= 0),
+                 'save_model is for whole bidirectional models; leave out causal and layers')):
+            if wrong:
+                raise ValueError(words)
 
     def num_steps(self, num_examples):
         """At most `steps`, and at most `epochs` times all examples."""
@@ -97,12 +93,81 @@ class Settings(tasks.Task):
 
 
 PROBED = 5_000   # texts that a probe is trained on, at most
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a probe, times its training rows; chosen on validation
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchrun shares them out'),
            'part': (-1, 'of --grid: which part this is, counted from 0'),
            'parts': (1, 'of --grid: into how many parts it is cut', 1, 10_000),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
            'look': (False, 'print what the task holds; needs no --model'),
            'baseline': (False, "write the best simple method's predictions; needs no --model")}
+
+
+# ------------------------------------------------------------------------------------------- heads and losses
+
+class Classifier(nn.Module):
+    """Logits of each token as of Hugging Face's ForTokenClassification; pooled, of a text, as EuroBert's."""
+
+    def __init__(self, hidden_size, num_labels, pooled):
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size) if pooled else None
+        self.classifier = nn.Linear(hidden_size, num_labels)
+
+    def forward(self, x, lengths):
+        return self.classifier(F.gelu(self.dense(mean_pool(x, lengths))) if self.dense else x)
+
+
+def mean_pool(x, lengths):
+    """(segments, d): the mean of each segment's tokens, added in fp32."""
+    lengths = torch.tensor(lengths, device=x.device)
+    segment = torch.arange(len(lengths), device=x.device).repeat_interleave(lengths, output_size=len(x))
+    total = torch.zeros(len(lengths), x.shape[1], device=x.device).index_add(0, segment, x.float())
+    return (total / lengths[:, None]).type_as(x)
+
+
+def unit_vectors(x, lengths):
+    """(segments, d): mean-pooled, of length 1."""
+    return F.normalize(mean_pool(x, lengths).float(), dim=1)
+
+
+HEADS = {'tokens': lambda hidden_size, labels: Classifier(hidden_size, len(labels), pooled=False),
+         'text': lambda hidden_size, labels: Classifier(hidden_size, len(labels), pooled=True),
+         'vector': lambda hidden_size, labels: unit_vectors}
+FROZEN = {'tokens': lambda x, lengths: x, 'text': unit_vectors, 'vector': unit_vectors}  # of a probe
+
+
+def label_loss(cfg, logits, batch):
+    targets = torch.from_numpy(np.concatenate([example.targets for example in batch])).to(logits.device)
+    return F.cross_entropy(logits, targets, ignore_index=NO_LABEL, reduction='sum')
+
+
+def span_loss(cfg, logits, batch):
+    """Cross-entropies of start and end over the context's tokens and the last, eos: no answer."""
+    starts, loss = np.cumsum([0] + [len(example.tokens) for example in batch]), 0
+    for example, first, last in zip(batch, starts, starts[1:]):
+        answer = np.flatnonzero(example.targets == 1)
+        forbidden = torch.from_numpy(example.words[:, 0] < 0).to(logits.device)
+        forbidden[-1] = False
+        window = logits[first:last].masked_fill(forbidden[:, None], -math.inf)
+        ends = [answer[0], answer[-1]] if len(answer) else [len(window) - 1] * 2
+        loss = loss + F.cross_entropy(window.T, torch.tensor(ends, device=logits.device), reduction='sum') / 2
+    return loss
+
+
+def pair_loss(cfg, vectors, batch):
+    """InfoNCE: the other pairs' documents are negatives."""
+    cosines = vectors[:len(batch)] @ vectors[len(batch):].T
+    mask = torch.from_numpy(excluded(batch)).to(cosines.device)
+    logits = (cfg.scale * cosines).masked_fill(mask, -math.inf)
+    return F.cross_entropy(logits, torch.arange(len(batch), device=cosines.device), reduction='sum')
+
+
+def excluded(batch):
+    """(B, B) bool: documents that are no negative of a query: its other positives, and copies of its own."""
+    return np.array([[a != b and other.document in pair.positives for b, other in enumerate(batch)]
+                     for a, pair in enumerate(batch)])
+
+
+LOSSES = {'labels': label_loss, 'span': span_loss, 'pairs': pair_loss}  # sums over a batch
 
 
 # --------------------------------------------------------------------------------------------- model and data
@@ -115,7 +180,7 @@ class Pretrained(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """The pretrained transformer, bidirectional unless asked otherwise, and the head of a kind of task."""
+    """The transformer, bidirectional unless asked otherwise, and a head: a module or a function."""
 
     def __init__(self, transformer, head, causal=False):
         super().__init__()
@@ -144,10 +209,10 @@ def prepare(cfg, training=True):
         if cfg.layers > len(transformer.layers):
             raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
         del transformer.layers[cfg.layers:]
-    name = model_name(cfg, checkpoint.folder, about['pretraining'])
+    name = model_name(cfg, checkpoint, about['pretraining'])
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
-        tasks.kind_of(cfg).export((), transformer.sizes)
+        tasks.kind_of(cfg).check_export(transformer.sizes)
     sets = tasks.load_sets(cfg, tokenizer, max_length)
     examples = len(sets[0].examples['train'])
     steps, wanted = cfg.num_steps(examples), 50 if cfg.steps in (0, Settings.steps) else cfg.steps
@@ -174,7 +239,7 @@ def lr_at(step, cfg, total):
 
 
 def new_encoder(cfg, base, head):
-    """A copy of the transformer with a head: a new module, or a function."""
+    """A copy of the transformer with a head."""
     encoder = Encoder(copy.deepcopy(base.transformer), head, cfg.causal)
     if isinstance(head, nn.Module):
         initialise(head, '', cfg.seed)
@@ -206,57 +271,61 @@ def encode(encoder, arrays, world):
 
 def backward(cfg, world, encoder, batch):
     """Gradients of the mean loss of a batch, a few examples at once; the loss, on the device."""
-    kind = tasks.kind_of(cfg)
-    count = max(1, sum(kind.num_targets(example) for example in batch))
-    budget = math.inf if kind.whole_batch else cfg.tokens_at_once
-    total = torch.zeros((), device=world.device)
-    for chosen in pack([len(example.tokens) for example in batch], budget):
-        part = [batch[k] for k in chosen]
-        loss = kind.loss(encode(encoder, kind.arrays(part), world), part) / count
-        loss.backward()
-        total += loss.detach()
+    loss, total = tasks.kind_of(cfg).loss, torch.zeros((), device=world.device)
+    if loss == 'pairs':  # which needs the batch in one piece: all queries, then all documents
+        count, parts = len(batch), [batch]
+    else:
+        count = len(batch)
+        if loss == 'labels':
+            count = max(1, sum(int((example.targets != NO_LABEL).sum()) for example in batch))
+        packs = pack([len(example.tokens) for example in batch], cfg.tokens_at_once)
+        parts = [[batch[k] for k in chosen] for chosen in packs]
+    for part in parts:
+        arrays = [example.tokens for example in part]
+        arrays += [pair.positive for pair in part] if loss == 'pairs' else []
+        part_loss = LOSSES[loss](cfg, encode(encoder, arrays, world), part) / count
+        part_loss.backward()
+        total += part_loss.detach()
     return total
 
 
 def fit(cfg, base, data, say=lambda text: None):
     """(trained Encoder, log lines). FloatingPointError at the first step whose loss is not finite."""
-    kind, world, train = tasks.kind_of(cfg), base.world, data.examples['train']
-    encoder = new_encoder(cfg, base, kind.head(base.transformer.sizes.hidden_size, data.labels))
-    optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
-                                  betas=(cfg.beta1, cfg.beta2), fused=world.device.type != 'mps')
+    kind, train = tasks.kind_of(cfg), data.examples['train']
     total = cfg.num_steps(len(train))
+    encoder = new_encoder(cfg, base, HEADS[kind.head](base.transformer.sizes.hidden_size, data.labels))
+    optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
+                                  betas=(cfg.beta1, cfg.beta2), fused=base.world.device.type != 'mps')
     order = (i for epoch in range(cfg.epochs)
              for i in np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train)))
     began, log = time.monotonic(), []
     encoder.train()
     for step in range(total):
         batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
-        lr, loss = lr_at(step, cfg, total), backward(cfg, world, encoder, batch)
+        loss = backward(cfg, base.world, encoder, batch)
         norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip)
         for group in optimizer.param_groups:
-            group['lr'] = lr
+            group['lr'] = lr_at(step, cfg, total)
         optimizer.step()
         optimizer.zero_grad()
-        log.append({'step': step + 1, 'lr': lr} | kind.log(batch) | {'loss': loss, 'grad_norm': norm})
-        if (step + 1) % 20 == 0 or step + 1 == total:
-            recent = log[step // 20 * 20:]
-            fetch(recent)
+        log.append({'step': step + 1, 'lr': lr_at(step, cfg, total), 'loss': loss, 'grad_norm': norm})
+        if kind.loss == 'pairs':
+            log[-1]['negatives'] = float((~excluded(batch)).sum() / len(batch) - 1)
+        if (step + 1) % 20 == 0 or step + 1 == total:  # until now losses and norms stayed on the device
+            for line in (recent := log[step // 20 * 20:]):
+                line |= {name: float(line[name]) for name in ('loss', 'grad_norm')}
+                if not math.isfinite(line['loss'] + line['grad_norm']):
+                    raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}: '
+                                             'lower --lr'.format(**line))
             mean = statistics.fmean(line['loss'] for line in recent)
-            left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
-            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {duration(left)} left')
+            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {time_left(began, step + 1, total)}')
     if not all(torch.isfinite(p).all() for p in encoder.parameters()):
         raise FloatingPointError('the last update left weights that are not finite: lower --lr')
     return encoder, log
 
 
-def fetch(lines):
-    """Take the losses and norms of log lines, which stayed on the device until now, from there."""
-    for name in ('loss', 'grad_norm'):
-        for line, value in zip(lines, torch.stack([line[name] for line in lines]).tolist()):
-            line[name] = value
-    for line in lines:
-        if not math.isfinite(line['loss'] + line['grad_norm']):
-            raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}: lower --lr'.format(**line))
+def time_left(began, done, total):
+    return f'{duration((time.monotonic() - began) / done * (total - done))} left'
 
 
 # ------------------------------------------------------------------------------------------------ predictions
@@ -284,16 +353,11 @@ def outputs(cfg, world, encoder, examples, per_token):
 def predict(cfg, world, encoder, data):
     """{'validation': rows, 'test': rows}: what evaluate.py reads, gold beside predicted."""
     kind = tasks.kind_of(data.task)
-    return kind.predict(data, {part: outputs(cfg, world, encoder, examples, kind.per_token)
+    return kind.predict(data, {part: outputs(cfg, world, encoder, examples, kind.head == 'tokens')
                                for part, examples in data.examples.items() if part != 'train'})
 
 
 # ------------------------------------------------------------------------------------------------------- runs
-
-def score(task, rows):
-    """A split's score in words."""
-    return '{} {:.1f}'.format(*tasks.score(task, rows))
-
 
 def do_run(cfg, base, sets, grid=(), say=lambda text: None):
     """One fine-tuning: fit, predict every set, write. Returns what to tell. Its folders are to be held."""
@@ -302,140 +366,128 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
     if cfg.save_model:
         save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
     for data in sets:
-        rows, dataset = predict(cfg, base.world, encoder, data), data.task.dataset
-        words.append(f'{dataset} validation {score(data.task, rows["validation"])}')
-        about = about_run(cfg, base, sets, data, grid=grid)
-        write_run(run_folder(cfg, dataset), about, rows, log)
+        scores = write_run(run_folder(cfg, data.task.dataset), data.task,
+                           about_run(cfg, base, sets, data, grid=grid),
+                           predict(cfg, base.world, encoder, data), log)
+        words.append(f'{data.task.dataset} validation {scores["validation"]}')
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     saved = f'; {saved_folder(cfg)}' if cfg.save_model else ''
     return f'{", ".join(words)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s{saved}'
 
 
-def counter():
-    """count(name, more=1): a number that all of torchrun's processes share, 0 at first, and grows by `more`.
-
-    It is in the store that torchrun's agent hosts; its key holds the restart count.
-    """
-    if 'TORCHELASTIC_RUN_ID' not in os.environ:
-        counts = collections.Counter()
-        return lambda name, more=1: counts.update({name: more}) or counts[name]
-    store = dist.TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False,
-                          timeout=datetime.timedelta(seconds=60))
-    key = f'grid/{os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)}'
-    return lambda name, more=1: store.add(f'{key}/{name}', more)
-
-
-def try_run(cfg, base, sets, grid):
-    """(what to tell, whether it failed) of a run of a grid; nothing to tell if it was done already.
-
-    Whatever the error, <run>.error.txt has it. BlockingIOError if another process is at work on the run.
-    """
-    folder = run_folder(cfg, cfg.dataset)
-    error_file = folder.with_name(f'{folder.name}.error.txt')
-    with alone(cfg, sets):
-        words = ''
-        if not is_done(cfg, base, sets):
-            try:
-                words = do_run(cfg, base, sets, grid)
-            except Exception as error:
-                with whole_file(error_file) as file:
-                    file.write(traceback.format_exc().encode())
-                return f'failed: {error}', True
-        error_file.unlink(missing_ok=True)
-    return words, False
-
-
 def run_grid(cfg, base, sets, part, parts):
-    """Every run of learning rates x seeds that is not done; the exit code, 1 if any failed or is left."""
+    """Every run of learning rates x seeds that is not done; the exit code, 1 if one failed.
+
+    A run belongs to the process that gets its lock: each passes over what others do, have done or failed at.
+    """
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
-    done, failed, computed = [is_done(run, base, sets) for run in runs], False, 0
-    began, count, processes = time.monotonic(), counter(), int(os.environ.get('WORLD_SIZE', 1))
-    queue = itertools.takewhile(lambda k: k < len(runs), (count('runs') - 1 for _ in itertools.count()))
-    for _ in range(2):  # the second time what other processes had: they may have been killed meanwhile
-        left = []
-        for k in queue:
-            name = run_folder(runs[k], cfg.dataset).name
-            try:
-                words, has_failed = try_run(runs[k], base, sets, (cfg.lrs, cfg.seeds))
-            except BlockingIOError:
-                left.append(k)
-                continue
-            if words:
-                computed += 1
+    todo = [run for run in runs if not is_done(run, base, sets)]
+    title = f'{cfg.name} {cfg.dataset}'
+    print(f'{title}: {len(runs) - len(todo)} of {len(runs)} runs are done', flush=True)
+    began, since, failed, busy = time.monotonic(), time.time(), False, 0
+    for k, run in enumerate(todo, 1):
+        folder = run_folder(run, cfg.dataset)
+        error_file = folder.with_name(f'{folder.name}.error.txt')
+        try:
+            with alone(run_folders(run, sets)):
+                has_failed = error_file.exists() and error_file.stat().st_mtime > since
                 failed |= has_failed
-                rest = done[k + 1:].count(False) / processes
-                ends = duration((time.monotonic() - began) / computed * rest)
-                print(f'{cfg.name} {cfg.dataset} {name} ({k + 1} of {len(runs)}): {words}; '
-                      f'{ends} left\n', end='', flush=True)  # one write: processes share the terminal
-        queue = left
-    if left:
-        print(f'warning: {cfg.name} {cfg.dataset}: another process is at work on {len(left)} of the runs; '
-              'start this again when it is done', file=sys.stderr)
-    elif not computed:
-        print(f'{cfg.name} {cfg.dataset}: nothing to do, {sum(done)} of {len(runs)} runs were done')
-    count('ended')
-    while (failed or left) and count('ended', 0) < processes:  # for torchrun ends all where one has failed
-        time.sleep(0.5)
-    return int(failed or bool(left))
+                if has_failed or is_done(run, base, sets):
+                    continue
+                words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
+                error_file.unlink(missing_ok=True)
+        except BlockingIOError:
+            busy += 1
+            continue
+        except Exception as error:
+            words, failed = f'failed: {error}', True
+            error_file.write_text(traceback.format_exc())
+        print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {time_left(began, k, len(todo))}\n',
+              end='', flush=True)  # one write: processes share the terminal
+    if busy:
+        print(f'{title}: {busy} runs were left to other processes, at work on them', file=sys.stderr)
+    return int(failed)
+
+
+def ridge(features, targets, num_labels):
+    """{split: [(n, num_labels) scores of each array of features]}: ridge regression on one-hot labels.
+
+    features  {split: [(n, width) or (width,) arrays]} of train, validation and test
+    targets   {split: [(n,) labels as numbers]}; what is below 0 is neither trained on nor counted
+    """
+    def labelled(split):
+        x, y = np.concatenate([*map(np.atleast_2d, features[split])]), np.concatenate(targets[split])
+        return x[y >= 0], y[y >= 0]
+
+    def standardised(x):
+        x = (np.atleast_2d(x) - mean) / deviation
+        return np.append(x, np.ones((len(x), 1)), 1).astype(np.float64)
+
+    (x, y), (unseen, wanted) = map(labelled, tasks.SPLITS[:2])
+    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    X, unseen = standardised(x), standardised(unseen)
+    gram, onto = X.T @ X, X.T @ np.eye(num_labels)[y]
+    weights = [np.linalg.solve(gram + penalty * len(X) * np.eye(len(gram)), onto) for penalty in PENALTIES]
+    best = max(weights, key=lambda W: np.mean((unseen @ W).argmax(1) == wanted))
+    return {split: [standardised(array) @ best for array in arrays] for split, arrays in features.items()}
 
 
 def probe(cfg, base, sets):
     """What a linear classifier reads off the frozen model. Retrieval needs none: its cosines are taken."""
     began, kind = time.monotonic(), tasks.kind_of(cfg)
-    encoder = new_encoder(cfg, base, kind.frozen)
+    encoder = new_encoder(cfg, base, FROZEN[kind.head])
     for data in sets:
         parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
-        read = {part: outputs(cfg, base.world, encoder, examples, kind.per_token)
+        read = {part: outputs(cfg, base.world, encoder, examples, kind.head == 'tokens')
                 for part, examples in parts.items()}
         if data.labels:
             targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
             read = ridge(read, targets, len(data.labels))
-        rows, folder = tasks.kind_of(data.task).predict(data, read), run_folder(cfg, data.task.dataset)
-        write_run(folder, about_run(cfg, base, sets, data, 'probe'), rows)
-        print(f'{cfg.name} {data.task.dataset}: validation {score(data.task, rows["validation"])} '
+        folder = run_folder(cfg, data.task.dataset)
+        scores = write_run(folder, data.task, about_run(cfg, base, sets, data, 'probe'),
+                           tasks.kind_of(data.task).predict(data, read))
+        print(f'{cfg.name} {data.task.dataset}: validation {scores["validation"]} '
               f'({time.monotonic() - began:.0f} s): {folder}')
 
 
 def write_baseline(cfg):
     """The predictions of the simple method that is best on validation."""
-    rows, _ = tasks.load(cfg)
+    rows, _ = tasks.kind_of(cfg).load()
     name, predictions = tasks.baseline(cfg, rows)
-    cfg = replace(cfg, name=name, lr=0.0, seed=0)
-    folder = run_folder(cfg, cfg.dataset)
-    about = {'kind': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
-    with alone(cfg):
-        write_run(folder, about, predictions)
-    print(f'{folder}: test {score(cfg, predictions["test"])}')
+    folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
+    about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
+    with alone([folder]):
+        print(f'{folder}: test {write_run(folder, cfg, about, predictions)["test"]}')
 
 
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
-    if actions.grid + actions.probe + actions.look + actions.baseline > 1:
-        raise ValueError('--grid, --probe, --look and --baseline stand alone')
-    if not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds):
-        raise ValueError('lrs and seeds are of --grid: add it, or give one --lr and one --seed')
-    if (actions.part, actions.parts) != (-1, 1):
-        if not actions.grid:
-            raise ValueError('--part and --parts go with --grid')
-        if not 0 <= actions.part < actions.parts:
-            raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}')
+    kind, has_parts = tasks.kind_of(cfg), (actions.part, actions.parts) != (-1, 1)
+    is_trained = not (actions.look or actions.baseline)
+    for wrong, words in (
+            (actions.grid + actions.probe + actions.look + actions.baseline > 1,
+             '--grid, --probe, --look and --baseline stand alone'),
+            (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
+             'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
+            (has_parts and not actions.grid, '--part and --parts go with --grid'),
+            (has_parts and not 0 <= actions.part < actions.parts,
+             f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}'),
+            (is_trained and not cfg.model, 'model is empty: --model=out/<run> or a checkpoint folder'),
+            (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
+            (actions.probe and not kind.has_probe, f'kind {cfg.kind} has no probe: a frozen model has not '
+             'read the question into the context')):
+        if wrong:
+            raise ValueError(words)
     if actions.look:
         return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
     if actions.baseline:
         return write_baseline(cfg)
-    if not cfg.model:
-        raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
-    if actions.probe and cfg.save_model:
-        raise ValueError('save_model: a probe trains no model; leave it out')
-    if actions.probe and not tasks.kind_of(cfg).frozen:
-        raise ValueError(f'kind {cfg.kind} has no probe: a frozen model has not read the question '
-                         'into the context')
     cfg, base, sets = prepare(cfg, training=not actions.probe)
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets, max(0, actions.part), actions.parts))
     if actions.probe:
         cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
-    with alone(cfg, sets):
+    with alone(run_folders(cfg, sets)):
         if actions.probe:
             return probe(cfg, base, sets)
         words = 'already done' if is_done(cfg, base, sets) else do_run(cfg, base, sets, say=print)

@@ -1,20 +1,21 @@
 """Do what is missing of a study: prepare its corpus, pretrain, fine-tune, report. Started again, it goes on.
 
     python study.py configs/studies/demo.py                # a pretraining seed is a block, packed at its end
-    python study.py configs/studies/demo.py --dry_run      # runs, steps they share, operations, disk, hours
+    python study.py configs/studies/demo.py --dry_run      # its rows, their steps and operations
     python study.py configs/studies/paper.py --row=23 --torchrun=--nproc_per_node=8     # by name or number
     python study.py configs/studies/paper.py --part=3 --parts=16                        # job 3 of an array
 
 Each run is a process of pretrain.py or finetune.py. Pretrainings go to the study's `out`, all else to its
 folder: runs/, logs/, scores.csv, losses.csv, report.md. What stands there starts no process.
 """
+import csv
 import ctypes
 import datetime
 import functools
-import importlib.metadata
+import itertools
 import json
+import math
 import os
-import platform
 import re
 import shlex
 import signal
@@ -23,10 +24,11 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoencoder import studies
-from nanoencoder.jobs import Progress, check_commands, plan, without
-from nanoencoder.settings import run_main
+from nanoencoder.files import read_json
+from nanoencoder.settings import nearest, run_main
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'row': ('', 'only this row, by name or number; what it branches from, too, if that is missing'),
@@ -35,15 +37,179 @@ ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'parts': (1, 'into how many parts they are cut', 1, 10_000),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
-PACKAGES = 'torch', 'numpy', 'scipy', 'pandas'  # the embedded texts are theirs
+
+
+# -------------------------------------------------------------------------------------------- what is missing
+
+class Job(NamedTuple):
+    """A process."""
+    name: str
+    command: list  # a script and its arguments
+    needs: list    # paths that must be there before it starts
+    makes: list    # and those that it leaves
+
+
+class Done:
+    """What is done, as the tables of a study and its folders say. Runs of other settings are refused."""
+
+    def __init__(self, study):
+        self.study, self.runs, self.last = study, Path(study.folder, 'runs'), Counter()
+        self.tuned = {(row['folder'], row['dataset'], float(row['lr']), int(row['seed']))
+                      for row in read_csv(Path(study.folder, 'scores.csv'))}
+        for row in read_csv(Path(study.folder, 'losses.csv')):      # of runs that may be elsewhere now
+            self.last[row['folder']] = max(self.last[row['folder']], int(row['step']))
+        settings = {(self.model(name, seed) + line.variant, dataset): line.settings for seed in study.seeds
+                    for line in study.finetunings for name in line.models for dataset in line.datasets}
+        for path in self.runs.glob('*/*/*/lr*_sd*/run.json'):
+            model, _, dataset, run, _ = path.parts[-5:]
+            refuse_others(path, read_json(path).get('settings', {}), settings.get((model, dataset), {}))
+            lr, seed = run.removeprefix('lr').split('_sd')
+            self.tuned.add((model, dataset, float(lr), int(seed)))
+        for row, seed in itertools.product(study.rows.values(), study.seeds):
+            if step := self.begun(row.name, seed):
+                path = self.run(row.name, seed) / str(step) / 'state.json'
+                state, weights = read_json(path), ''
+                if row.begins == 'weights_from':
+                    parent = self.run(row.parent, seed) / str(row.parent_step)
+                    weights = str(parent) if row.parent else row.settings['weights_from']
+                made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
+                refuse_others(path, made, row.settings | {'weights_from': weights})
+
+    def model(self, name, seed):
+        """What a model is called in runs/."""
+        row, step = self.study.check_model(name)
+        return f'{row}-s{seed}' + f'-{step}' * (step != self.study.rows[row].steps) if row else name
+
+    def run(self, row, seed):
+        return Path(self.study.out, f'{row}-s{seed}')
+
+    def begun(self, row, seed):
+        """The newest checkpoint's step, 0 if there is none."""
+        return max((int(path.name) for path in self.run(row, seed).glob('[0-9]*')), default=0)
+
+    def step(self, row, seed):
+        """How far a run has come, whether it is still there or only in a table."""
+        return max(self.begun(row, seed), self.last[f'{row}-s{seed}'])
+
+
+def read_csv(path):
+    return [*csv.DictReader(path.read_text().splitlines())] if path.exists() else []
+
+
+def refuse_others(path, made, settings):
+    """Refuse a run that lies there and was made with other settings, of those that fix its numbers."""
+    for name, value in json.loads(json.dumps(settings)).items():
+        if made.get(name, value) != value:
+            raise ValueError(f'{path}: was made with {name} = {made[name]}, and the study has {value}: take '
+                             'that back, or use another name')
+
+
+def chosen(study, actions):
+    """{seed: names of rows} that the actions ask for; `untrained` belongs to the least seed."""
+    names = [*study.rows]
+    row = names[int(actions.row) - 1] if actions.row in map(str, range(1, len(names) + 1)) else actions.row
+    if row and row not in names:
+        raise ValueError(f'--row: no row {row!r}, nor number of 1 to {len(names)}{nearest(row, names)}')
+    if actions.seed != -1 and actions.seed not in study.seeds:
+        raise ValueError(f'--seed: the study has {", ".join(map(str, study.seeds))}, not {actions.seed}')
+    if not -1 <= actions.part < actions.parts or actions.parts > 1 and actions.part < 0:
+        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}')
+    pairs = [(seed, name) for seed in study.seeds
+             for name in names + ['untrained'] * (seed == min(study.seeds))
+             if row in ('', name) and actions.seed in (-1, seed)][max(0, actions.part)::actions.parts]
+    return {seed: [name for s, name in pairs if s == seed] for seed in dict(pairs)}
+
+
+def plan(study, actions):
+    """{seed: jobs that are missing}; a row is fine-tuned before the next begins."""
+    done, blocks, meta = Done(study), {}, corpus_meta(study)
+    for seed, names in chosen(study, actions).items():
+        tunings, trainings = {name: finetunings(study, done, seed, name) for name in names}, {}
+        needs = {path for jobs in tunings.values() for job in jobs for path in job.needs}
+        lacking = {path for path in needs if not path.exists()}
+        for row in reversed(study.rows.values()):    # branches stand after their parents
+            unfinished = row.name in names and done.step(row.name, seed) < row.steps
+            if unfinished or done.run(row.name, seed) in {path.parent for path in lacking}:
+                trainings[row.name] = [pretraining(study, done, row, seed)]
+                lacking |= {path for path in trainings[row.name][0].needs if not path.exists()}
+        blocks[seed] = tunings.get('untrained', []) + baselines(study, done) * ('untrained' in names)
+        if meta in lacking:     # it is prepared once
+            blocks[seed].insert(0, Job('corpus', ['data.py', *studies.arguments(study.corpus)], [], [meta]))
+            meta = None
+        for name in study.rows:
+            blocks[seed] += trainings.get(name, []) + tunings.get(name, [])
+    return blocks
+
+
+def corpus_meta(study):
+    """meta.json of the corpus that data.py writes; None without one."""
+    out = studies.with_config(study.corpus).get('out', 'corpora/docs')
+    return Path(out, 'meta.json') if study.corpus else None
+
+
+def pretraining(study, done, row, seed):
+    """The job of a row, which begins with its parent's checkpoint if that is there or still to come.
+
+    Else it starts from scratch: the numbers are the same. Weights there must be.
+    """
+    begun, needs, run = done.begun(row.name, seed), [], done.run(row.name, seed)
+    options = {'name': run.name, 'row': row.name, 'seed': seed, 'out': study.out,
+               'save_at': study.save_at(row.name)}
+    if row.parent:
+        parent = done.run(row.parent, seed) / str(row.parent_step)
+        options |= {'branch_from': '', 'weights_from': ''}
+        to_come = not begun and (parent.exists() or done.step(row.parent, seed) < row.parent_step)
+        if to_come or row.begins == 'weights_from':
+            options[row.begins] = parent
+            needs += [] if begun else [parent]
+    if meta := corpus_meta(study):
+        options['corpus'] = meta.parent
+        needs.append(meta)
+    command = ['pretrain.py', *studies.arguments(row.options, **options)]
+    return Job(run.name, command, needs, [run / str(row.steps)])
+
+
+def finetunings(study, done, seed, row):
+    """A job for each of a row's models and tasks: the grid of what is missing, which skips what is done."""
+    jobs, seeds = [], [10 * seed + k for k in range(study.finetuning_seeds)]
+    first = next(iter(study.rows.values()))     # whose sizes and tokenizer `untrained` has
+    for line in study.finetunings:
+        for name in (name for name in line.models if (study.check_model(name)[0] or name) == row):
+            model = done.model(name, seed) + line.variant
+            missing = [(lr, number) for lr in line.lrs for number in seeds
+                       if any((model, dataset, lr, number) not in done.tuned for dataset in line.datasets)]
+            if missing:
+                of, step = (first.name, first.steps) if row == 'untrained' else study.check_model(name)
+                checkpoint = done.run(of, seed) / str(step)
+                lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
+                new = {'untrained': True} if row == 'untrained' else {}
+                command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs, seeds=numbers,
+                                            predictions=done.runs, **new)
+                jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint], []))
+    return jobs
+
+
+def baselines(study, done):
+    """A job for each task whose simple method has not been scored yet."""
+    scored, jobs = {dataset for _, dataset, lr, _ in done.tuned if not lr}, {}
+    for line in study.finetunings:
+        dataset = line.datasets[0]
+        if not line.variant and dataset not in {*scored, *jobs}:
+            command = studies.arguments(line.options, baseline=True, predictions=done.runs)
+            jobs[dataset] = Job(f'baseline {dataset}', ['finetune.py', *command], [], [])
+    return [*jobs.values()]
 
 
 # ------------------------------------------------------------------------------------------------- processes
 
-def environment(slot, processes, gpus):
+def num_gpus():
+    return len([*Path('/dev').glob('nvidia[0-9]*')])
+
+
+def environment(slot, processes):
     """A process's own GPU; or one thread where several share a CPU, which sleeps while it waits."""
     usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}  # seconds to save
-    one = {'OMP_NUM_THREADS': '1'} if processes > 1 and not gpus else {}
+    one = {'OMP_NUM_THREADS': '1'} if processes > 1 and not num_gpus() else {}
     return usual | os.environ | one | {'LOCAL_RANK': str(slot)}
 
 
@@ -55,20 +221,23 @@ def die_with_parent(parent, number):
             os._exit(1)
 
 
-def start(job, study, options, env):
-    command = [sys.executable]
-    if options and job.command[0] != 'data.py' and '--baseline' not in job.command:
-        command += ['-m', 'torch.distributed.run', *shlex.split(options)]
-    command += [Path(__file__).with_name(job.command[0]), *job.command[1:]]
-    log = Path(study.folder, 'logs', f'{job.name.replace(" ", "-")}.log')
+def script(name, *arguments, torchrun='', starter=subprocess.run, end=signal.SIGKILL, **options):
+    """Start a script of ours, which ends with this process."""
+    launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
+    command = [sys.executable, *launcher, Path(__file__).with_name(name), *arguments]
+    return starter(command, preexec_fn=functools.partial(die_with_parent, os.getpid(), end), **options)
+
+
+def start(job, log, torchrun, env):
+    """Its process, which writes to its log. torchrun's has time to save."""
+    several = job.command[0] == 'pretrain.py' or '--grid=True' in job.command
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, 'ab') as file:
-        file.write(f'\n$ {shlex.join(map(str, command))}\n'.encode())
+        file.write(f'\n$ {shlex.join(map(str, job.command))}\n'.encode())
         file.flush()
-        return log, time.monotonic(), subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env,
-            preexec_fn=functools.partial(die_with_parent, os.getpid(),
-                                         signal.SIGTERM if options else signal.SIGKILL))
+        return script(*job.command, torchrun=torchrun * several, starter=subprocess.Popen, env=env,
+                      end=signal.SIGTERM if torchrun else signal.SIGKILL,
+                      stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
 
 
 def last_words(log, prefix=''):
@@ -78,27 +247,27 @@ def last_words(log, prefix=''):
     return re.sub(r'.*\r|; \S+ left$', '', line)
 
 
-def run_jobs(jobs, study, progress, options, gpus):
+def run_jobs(jobs, study, processes, torchrun, tell):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
     waiting, running, failed = list(jobs), {}, 0
     try:
         while waiting or running:
-            for slot, (job, log, began, process) in list(running.items()):
+            for slot, (job, log, process) in list(running.items()):
                 if process.poll() is not None:
                     del running[slot]
                     good = process.returncode == 0 and all(path.exists() for path in job.makes)
                     failed += not good
-                    words = last_words(log) if good else f'FAILED: {last_words(log, "error: ")} ({log})'
-                    progress.end(job, time.monotonic() - began, words, good)
+                    tell(job, last_words(log) if good else f'FAILED: {last_words(log, "error: ")} ({log})')
             ready = [job for job in waiting if all(path.exists() for path in job.needs)]
-            free = [slot for slot in range(progress.processes) if slot not in running]
+            free = [slot for slot in range(processes) if slot not in running]
             for slot, job in zip(free, ready):
                 waiting.remove(job)
-                running[slot] = job, *start(job, study, options, environment(slot, progress.processes, gpus))
-            if not running and waiting:
+                log = Path(study.folder, 'logs', f'{job.name.replace(" ", "-")}.log')
+                running[slot] = job, log, start(job, log, torchrun, environment(slot, processes))
+            if waiting and not running:
                 for job in waiting:
                     absent = next(path for path in job.needs if not path.exists())
-                    progress.end(job, 0, f'NOT STARTED: there is no {absent}', False)
+                    tell(job, f'NOT STARTED: there is no {absent}')
                 return failed + len(waiting)
             time.sleep(0.1)
     finally:
@@ -111,60 +280,74 @@ def run_jobs(jobs, study, progress, options, gpus):
 
 # ---------------------------------------------------------------------------------------------------- study
 
-def script(name, *arguments):
-    """Run a script to its end, its lines on this terminal; whether it went well."""
-    command = [sys.executable, Path(__file__).with_name(name), *arguments]
-    end = functools.partial(die_with_parent, os.getpid(), signal.SIGKILL)
-    return subprocess.run(command, preexec_fn=end).returncode == 0
+def defaults(name):
+    """{setting: its default as text} that a script's --help lists: it imports torch, and this does not."""
+    text = script(name, '--help', stdout=subprocess.PIPE, text=True, check=True).stdout
+    return dict(re.findall(r'(?m)^  --(\w+) +\w+ +(\S+)', text))
 
 
-def pack_results(study):
-    runs = [Path(study.out, f'{name}-s{seed}') for seed in study.seeds for name in study.rows]
-    return script('evaluate.py', 'pack', study.folder, *(run for run in runs if (run / 'log.jsonl').exists()))
+def check_names(study):
+    """Refuse a misspelt setting now, not when its run's turn comes."""
+    for name, entries in (('pretrain.py', study.rows.values()), ('finetune.py', study.finetunings)):
+        names = {*defaults(name), 'config', 'models'} if entries else {}
+        for setting in itertools.chain(*(entry.settings for entry in entries)):
+            if setting not in names:
+                raise ValueError(f'{name} has no setting {setting!r}{nearest(setting, names)}')
 
 
-def note(study, seed, seconds, began, processes):
-    """Append a line to machine.jsonl: what a block took, and where."""
-    info = Path('/proc/cpuinfo').read_text() if Path('/proc/cpuinfo').exists() else ''
-    cpu = [line.split(': ')[1] for line in info.splitlines() if line.startswith('model name')]
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    line = {'date': f'{datetime.date.today()}', 'seed': seed, 'cpu': cpu[0] if cpu else platform.processor(),
-            'cores': os.cpu_count(), 'processes': processes, 'wall': round(time.monotonic() - began),
-            'seconds': {kind: round(value) for kind, value in seconds.items()},
-            'versions': {'python': platform.python_version()} | versions}
-    with open(Path(study.folder, 'machine.jsonl'), 'a') as file:
-        file.write(json.dumps(line) + '\n')
+def dry_run(study, left):
+    """Print the rows: 6 operations for each token that a row computes and each weight of layers and head."""
+    usual = {name: int(value) for name, value in defaults('pretrain.py').items() if value.isdigit()}
+    width, total, seeds = max(map(len, study.rows)), Counter(), len(study.seeds)
+    print(f'{"row":<{width + 4}}  {"steps":>7}  {"computed":>8}  {"operations":>10}  begins with')
+    for number, row in enumerate(study.rows.values(), 1):
+        cfg = usual | row.settings
+        d, heads = cfg['hidden_size'], cfg['num_attention_heads']
+        attention = 2 * d * (heads + cfg['num_key_value_heads']) * (cfg['head_dim'] or d // heads)
+        layers = cfg['num_hidden_layers'] * (attention + 3 * d * cfg['intermediate_size'])
+        steps = row.steps - (row.parent_step if row.begins == 'branch_from' else 0)
+        operations = 6 * (layers + d * cfg['vocab_size']) * steps * cfg['rows_per_step'] * cfg['context']
+        begins = f'{row.parent}/{row.parent_step}' if row.parent else row.settings.get('weights_from', '')
+        if begins and not row.parent:
+            operations = math.nan   # sizes are those of the weights, which may be elsewhere
+        print(f'{number:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,}  {operations:>10.3g}  '
+              f'{begins}')
+        total += Counter(steps=steps, shared=row.steps - steps, operations=operations)
+    tunings = [model for line in study.finetunings for model in line.models * len(line.lrs)]
+    num_tunings = study.finetuning_seeds * (len(tunings) * seeds - tunings.count('untrained') * (seeds - 1))
+    print(f'\nruns        {len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds), '
+          f'{num_tunings:,} fine-tunings; {left:,} processes are left\n'
+          f'steps       {total["steps"] * seeds:,}, and {total["shared"] * seeds:,} that branches share\n'
+          f'operations  {total["operations"] * seeds:.3g}: 6 x weights of layers and head x tokens')
 
 
 def main():
     study, actions = studies.load(sys.argv[1:], ACTIONS)
-    blocks = plan(study, actions)
-    jobs = [job for own in blocks.values() for job in own]
-    gpus = len([*Path('/dev').glob('nvidia[0-9]*')])
-    processes = actions.processes or (1 if actions.torchrun else gpus or 2)
+    blocks = {seed: jobs for seed, jobs in plan(study, actions).items() if jobs}
+    total, count, began = sum(map(len, blocks.values())), itertools.count(1), time.monotonic()
+    if blocks:
+        check_names(study)
     if actions.dry_run:
-        from nanoencoder.forecast import dry_run  # torch, which the rest needs not
-        check_commands(study, remember=False)
-        return dry_run(study, processes, len(jobs))
+        return dry_run(study, total)
+
+    def tell(job, words):
+        left = (time.monotonic() - began) * (total / (number := next(count)) - 1)
+        print(f'[{number}/{total}] {job.name}: {words}; {datetime.timedelta(seconds=round(left))} left')
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
-    check_commands(study, remember=True)
-    failed, progress = 0, Progress(jobs, processes)
-    if not jobs:
-        print(f'{study.folder}: nothing to do')
-        failed += not pack_results(study)    # a kill may have come before it
-    for seed, own in blocks.items():
-        began, before = time.monotonic(), Counter(progress.seconds)
-        if own:
-            print(f'seed {seed}: {len(own)} of {len(jobs)} processes, {processes} at once; '
-                  f'what they say is in {study.folder}/logs')
-            failed += run_jobs(own, study, progress, actions.torchrun, gpus)
-            note(study, seed, progress.seconds - before, began, processes)
-            failed += not pack_results(study)
+    processes, failed = actions.processes or (1 if actions.torchrun else num_gpus() or 2), 0
+    for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed
+        print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; what they say is in '
+              f'{study.folder}/logs' if jobs else f'{study.folder}: nothing to do')
+        failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
+        runs = [Path(study.out, f'{name}-s{number}') for number in study.seeds for name in study.rows]
+        logs = [run for run in runs if (run / 'log.jsonl').exists()]
+        failed += script('evaluate.py', 'pack', study.folder, *logs).returncode != 0
     if failed:
         print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
     if study.tasks and not actions.row and actions.parts == 1 and actions.seed == -1:
-        failed += not script('evaluate.py', 'report', *without(sys.argv[1:], *ACTIONS))
+        words = [word for word in sys.argv[1:] if word.split('=')[0].removeprefix('--') not in ACTIONS]
+        failed += script('evaluate.py', 'report', *words).returncode != 0
     sys.exit(1 if failed else 0)
 
 

@@ -60,9 +60,9 @@ class Checkpoint:
     @functools.cache
     def tokenizer(self):
         tokenizer = load_tokenizer(str(self.folder))
-        if (last := max(tokenizer.ranks.values())) >= self.sizes.vocab_size:  # special ones get a row
-            raise ValueError(f'{self.folder}: its tokenizer has tokens up to {last}, but its config.json has '
-                             f'vocab_size {self.sizes.vocab_size}: is it another model\'s tokenizer?')
+        if tokenizer.largest >= self.sizes.vocab_size:  # special tokens get a row
+            raise ValueError(f'{self.folder}: its tokenizer has tokens up to {tokenizer.largest}, but its '
+                             f'config.json has vocab_size {self.sizes.vocab_size}: is it another model\'s?')
         return tokenizer
 
     @property
@@ -219,6 +219,7 @@ def read_rope(config):
         stated = config.get(key) or {}
         if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
             raise ValueError(f'{key} must be one rotation for all layers, not {stated!r}')
+        stated = {name: value for name, value in stated.items() if value is not None}
         stated = {'rope_type': stated.get('type', 'default')} | stated if stated else {}
         if any(rope.get(name, value) != value for name, value in stated.items()):
             raise ValueError('rope_scaling and rope_parameters contradict each other; leave one of them out')

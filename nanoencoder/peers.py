@@ -8,58 +8,24 @@ No code of a repository is run, and no pickle is opened.
 """
 import itertools
 import math
-import re
 from dataclasses import dataclass, make_dataclass
 
 import numpy as np
+import tokenizers
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nanoencoder.files import read_json, sha256
+from nanoencoder.files import read_json
 from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, is_hub_id, newest_checkpoint,
                                      open_checkpoint)
-from nanoencoder.tokenizer import trimmed
+from nanoencoder.tokenizer import Tokenizer, one_line
 
 FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
          'added_tokens.json', INDEX)
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # config: all of config.json
-
-
-class Tokenizer:
-    """A tokenizer.json with what tasks use of our Tokenizer; transformers', `theirs`, names specials."""
-
-    def __init__(self, path, theirs):
-        from tokenizers import Tokenizer as Backend
-        self.path, self.backend = path, Backend.from_file(str(path))
-        self.backend.no_truncation()
-        self.backend.no_padding()
-        self.backend.encode_special_tokens = True   # nothing in a text is special: [MASK] is six characters
-        self.ids = {role: getattr(theirs, name) for role, name in IDS.items()}  # None where it has no such
-        self.unknown = theirs.unk_token_id
-        self.special = [i for i in theirs.all_special_ids if i != self.unknown]
-        self.vocab_size = max(self.backend.get_vocab().values()) + 1
-        letter = self.backend.encode('a')           # [CLS] a [SEP]: the prefix and suffix of any text
-        first = [*letter.special_tokens_mask, 0].index(0)
-        last = first + letter.special_tokens_mask.count(0)
-        self.prefix, self.suffix = tuple(letter.ids[:first]), tuple(letter.ids[last:])
-
-    def encode(self, text):
-        return self.encode_with_offsets(text)[0]
-
-    def encode_with_offsets(self, text):
-        """((n,) ids, (n, 2) where each token's characters begin and end in `text`, white space trimmed)."""
-        text = re.sub('[\ud800-\udfff]', '\ufffd', text)  # lone surrogates, which UTF-8 cannot hold
-        encoding = self.backend.encode(text, add_special_tokens=False)
-        ids = np.array(encoding.ids, np.int64)
-        if self.unknown is not None:    # a vocabulary of SentencePiece's kind may hold [MASK] as a word
-            ids[np.isin(ids, self.special)] = self.unknown
-        return ids, np.array([trimmed(text, *place) for place in encoding.offsets], np.int64).reshape(-1, 2)
-
-    def fingerprint(self):
-        return sha256(self.path)
 
 
 class Transformer(nn.Module):
@@ -143,8 +109,9 @@ def open_peer(name, folder, config):
     if settings.is_encoder_decoder or model.main_input_name != 'input_ids':
         raise ValueError('is not an encoder of text alone')
     check_weights(model, info)
-    named = transformers.AutoTokenizer.from_pretrained(folder, **options)
-    tokenizer = Tokenizer(folder / 'tokenizer.json', named)
+    with one_line('tokenizer.json'):
+        named = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    tokenizer = open_tokenizer(folder / 'tokenizer.json', named)
     if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
         raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, which the class '
                          'PreTrainedTokenizerFast heeds: make it tokenizer_class in tokenizer_config.json')
@@ -157,6 +124,16 @@ def open_peer(name, folder, config):
         raise ValueError(f'has room for {context} tokens: see model_max_length in tokenizer_config.json and '
                          'max_position_embeddings in config.json')
     return Peer(name, folder, transformer.sizes, context, tokenizer.ids, {}, transformer, tokenizer)
+
+
+def open_tokenizer(path, named):
+    """The Tokenizer of a tokenizer.json; transformers' own, `named`, says which tokens are special."""
+    with one_line(path):
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    specials = dict(zip(named.all_special_tokens, named.all_special_ids))
+    specials.pop(named.unk_token, None)
+    roles = {role: getattr(named, f'{role}_token') for role in IDS}
+    return Tokenizer(backend, roles, specials, named.unk_token_id)
 
 
 def check_weights(model, info):

@@ -136,6 +136,10 @@ def read(path, is_base=False):
             value = ast.literal_eval(expression)
         except (ValueError, TypeError):
             raise ValueError(f'{where}: {source} is not a literal: nothing is computed in a config') from None
+        for table in (node for node in ast.walk(expression) if isinstance(node, ast.Dict)):
+            keys = [ast.unparse(key) for key in table.keys]
+            if twice := {key for key in keys if keys.count(key) > 1}:
+                raise ValueError(f'{where}: {name} has {min(twice)} twice')
         if name == 'base':
             if number > 0 or is_base or not isinstance(value, str):
                 raise ValueError(f"{where}: `base` names a file, on the first line; it has no base itself")

@@ -31,8 +31,8 @@ from nanoencoder.settings import build, flat, run_main  # noqa: E402
 
 def run_process(*arguments, timeout=120, **options):
     """Python in a process of its own, as a user starts it."""
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, **options)
+    return subprocess.run([sys.executable, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True,
+                          timeout=timeout, **options)
 
 
 def run_script(script, *arguments):
@@ -54,8 +54,11 @@ def run_script(script, *arguments):
 
 def torchrun(processes, *arguments, timeout=200):
     launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
-    environment = os.environ | {'PYTHONPATH': str(ROOT)}
-    return run_process(*launcher, *arguments, timeout=timeout, env=environment)
+    return run_process(*launcher, *arguments, timeout=timeout, env=os.environ | {'PYTHONPATH': str(ROOT)})
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what was imported stays: the collector need not look at it again
 
 
 def pytest_sessionfinish():
@@ -63,24 +66,13 @@ def pytest_sessionfinish():
         process.kill()
 
 
-def pytest_collection_finish():
-    gc.freeze()  # what was imported stays: the collector need not look at it again
-
-
 FORKS = multiprocessing.get_context('forkserver')
 FORKS.set_forkserver_preload(['pytest', 'pretrain', 'finetune'])  # so that a start costs no seconds
-
-
-@functools.cache
-def folder_of_prints():
-    return tempfile.TemporaryDirectory()  # while this process lives
+folder_of_prints = functools.cache(tempfile.TemporaryDirectory)    # while this process lives
 
 
 class Script(FORKS.Process):
-    """Almost `python <script> <words>`: a process of its own, forked from one that has torch imported.
-
-    It begins in this process's folder and environment. At its end nothing of Python's is torn down.
-    """
+    """Almost `python <script> <words>` here: a process forked from one that has torch imported."""
 
     def __init__(self, script, *words, **environment):
         super().__init__()
@@ -137,8 +129,8 @@ SMALL = dict(phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32, 
 @pytest.fixture
 def settings(corpus, tmp_path):
     """A function that makes a small run's Settings, writing under a temporary folder."""
-    own = dict(name='run', corpus=str(corpus), out=str(tmp_path / 'out'))
-    return lambda **changes: build(pretrain.Settings, own | SMALL | changes)
+    folders = dict(name='run', corpus=str(corpus), out=str(tmp_path / 'out'))
+    return lambda **changes: build(pretrain.Settings, folders | SMALL | changes)
 
 
 def replace(cfg, **changes):
@@ -162,7 +154,7 @@ def one_line_error(result, *parts):
     """A mistake of the user's: exit code 2, one line, no traceback, and the words that help."""
     assert result.returncode == 2, result.stderr
     assert 'Traceback' not in result.stderr
-    lines = [line for line in result.stderr.splitlines() if line.startswith('error: ')]
-    assert len(lines) == 1 and result.stderr.strip().endswith(lines[0]), result.stderr
+    line, = (line for line in result.stderr.splitlines() if line.startswith('error: '))
+    assert result.stderr.strip().endswith(line), result.stderr
     for part in parts:
-        assert re.search(part, lines[0]), (part, lines[0])
+        assert re.search(part, line), (part, line)

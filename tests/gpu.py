@@ -22,15 +22,12 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import data                                                                     # noqa: E402
-from model import VARLEN_HAS_GQA, Segments, attend, attend_loop                 # noqa: E402
-from nanoencoder.durable import read_json                                       # noqa: E402
-from nanoencoder.judging.losses import read_log                                         # noqa: E402
-from nanoencoder.processes import duration, pick_device                         # noqa: E402
-from nanoencoder.settings import parse, run_main, setting                       # noqa: E402
-from steps import Step, do_all, run as run_script                               # noqa: E402
-
-TASKS = {'docs_tc': ['--steps=0'], 'docs_ir': ['--steps=0', '--epochs=2']}
+from model import VARLEN_HAS_GQA                                 # noqa: E402
+from nanoencoder.files import read_json                          # noqa: E402
+from nanoencoder.judging.losses import read_log                  # noqa: E402
+from nanoencoder.processes import duration, pick_device          # noqa: E402
+from nanoencoder.settings import parse, run_main, setting        # noqa: E402
+from steps import Step, do_all, run as run_script                # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +38,6 @@ class Settings:
     out: str = 'out/gpu'
 
 
-ACTIONS = {'attention': (False, 'compare the kernel with the loop, and stop')}
-
-
 def machine():
     yield f'{platform.platform()}, Python {platform.python_version()}, torch {torch.__version__}'
     yield f'{torch.cuda.device_count()} GPUs, computing on {" in ".join(map(str, pick_device()))}'
@@ -51,30 +45,6 @@ def machine():
         gpu = torch.cuda.get_device_properties(0)
         yield (f'{gpu.name}, {gpu.total_memory / 2 ** 30:.0f} GiB, CUDA {torch.version.cuda}, NCCL '
                f'{".".join(map(str, torch.cuda.nccl.version()))}; varlen_attn shares keys: {VARLEN_HAS_GQA}')
-
-
-def attention():
-    """The kernel and the loop on a GPU's batch of the 610M: 6 rows of 2,048 cut in two."""
-    device, _ = pick_device()
-    lengths = [data.SHORTEST, 2_036, 700, 1_348, 1_024, 1_024, 300, 1_748, 1_900, 148, 512, 1_536]
-    ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(device)
-    segments, outs = Segments(lengths, ends, max(lengths)), {}
-    q, k, v = (torch.randn(sum(lengths), heads, 64, device=device, dtype=torch.bfloat16, requires_grad=True)
-               for heads in (18, 6, 6))
-    for causal in (True, False):
-        for name, function in {'kernel': attend, 'loop': attend_loop}.items():
-            times = []
-            for _ in range(5 if device.type == 'cuda' else 1):
-                began = time.monotonic()
-                out = function(q, k, v, segments, causal)
-                outs[name] = [out.float(), *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
-                outs[name][0].sum().item()    # waits for the device
-                times.append(1e3 * (time.monotonic() - began))
-            yield f'{"causal" if causal else "both ways"}, {name}: {statistics.median(times):.1f} ms'
-        errors = [((a - b).float().norm() / b.float().norm()).item() for a, b in zip(*outs.values())]
-        yield f'relative differences of output and three gradients: {", ".join(f"{x:.1e}" for x in errors)}'
-        if not max(errors) < 1e-2:
-            raise ValueError('the kernel and the loop differ')
 
 
 def compare(first, second, within):
@@ -125,7 +95,6 @@ def plan(cfg):
     steps = {
         'machine': Step(machine, 0),
         'tests that need a GPU': Step(['-m', 'pytest', '-q', '-m', 'gpu', 'tests'], 3),
-        'attention': Step(['tests/gpu.py', '--attention'], 0.2),
         'corpus': Step(['data.py', 'configs/corpora/docs.py'], 0.6),
         'plain': Step(training('plain', half, half, '--compile=False'), 1.5, out / f'plain/{2 * half}'),
         'compiled': Step(training('compiled', half, half, '--compile'), 2.5, out / f'compiled/{2 * half}'),
@@ -139,10 +108,9 @@ def plan(cfg):
     for size in cfg.sizes:
         steps[f'speed of the {size}'] = Step(['tests/bench.py', 'mfu', f'--size={size}', bench], 4)
     steps |= {
-        'where the time goes': Step(['tests/bench.py', 'profile', f'--size={cfg.sizes[-1]}'], 2),
         'table of speeds': Step(['tests/bench.py', 'table', str(out / 'bench.jsonl')], 0.1),
         'a real run': Step(training('real', cfg.steps, 4 * cfg.steps), 6, out / f'real/{5 * cfg.steps}')}
-    for task, more in TASKS.items():
+    for task, more in {'docs_tc': ['--steps=0'], 'docs_ir': ['--steps=0', '--epochs=2']}.items():
         steps[f'fine-tuned on {task}'] = Step(
             ['finetune.py', f'configs/tasks/{task}.py', *more, f'--model={out / "real"}', '--grid',
              '--lrs=5e-4,1e-3', '--seeds=0,1', f'--predictions={out / "predictions"}'], 2)
@@ -160,13 +128,10 @@ def report(path, steps):
 
 
 def main():
-    cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
-    if actions.attention:  # in a process of its own, which a fault of the kernel may end
-        for line in attention():
-            print(line, flush=True)
-        return
+    cfg, _ = parse(Settings, sys.argv[1:])
     os.chdir(ROOT)
     steps, path = plan(cfg), Path(cfg.out, 'steps.json')
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         begun = dataclasses.asdict(cfg) | {'sizes': list(cfg.sizes), 'device': pick_device()[0].type}
         failed = do_all(steps, path, begun, go_on=True)  # what a CPU did is not taken for a GPU's

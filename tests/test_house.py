@@ -1,6 +1,8 @@
-"""The house: rooms that a reader can hold in mind, and who may import whom."""
+"""The house: three wings over a ground floor, that a reader can hold in mind (docs/hacking.md)."""
 import ast
 import graphlib
+import subprocess
+import sys
 
 import pytest
 
@@ -8,6 +10,7 @@ from conftest import ROOT
 
 SCRIPTS = sorted(ROOT.glob('*.py'))
 PROGRAM = SCRIPTS + sorted((ROOT / 'nanoencoder').rglob('*.py'))
+WINGS = 'pretraining', 'tasks', 'judging'
 
 
 def name_of(path):
@@ -18,8 +21,12 @@ def name_of(path):
 MODULES = {name_of(path): path for path in PROGRAM}
 
 
+def tree(path):
+    return ast.parse(path.read_bytes())
+
+
 def imported(nodes):
-    """The modules of the program that imports among these nodes of a file name."""
+    """The modules of the program that imports among these nodes name."""
     names = set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -29,18 +36,46 @@ def imported(nodes):
     return names & MODULES.keys()
 
 
-def tree(path):
-    return ast.parse(path.read_bytes())
+def loaded(script):
+    """(lines of the program that `import <script>` loads, whether torch is among what it loads)."""
+    code = f'import sys, {script}; print(*sys.modules)'
+    names = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True,
+                           check=True).stdout.split()
+    return lines(*(MODULES[name] for name in MODULES.keys() & {*names})), 'torch' in names
 
 
-def lines(*names):
-    return sum(len((ROOT / name).read_text().splitlines()) for name in names)
+def lines(*paths):
+    return sum(len((ROOT / path).read_text().splitlines()) for path in paths)
 
 
-def test_rooms_import_no_script_but_model_data_and_evaluate():
-    scripts = {path.stem for path in SCRIPTS} - {'model', 'data', 'evaluate'}
+def words(*paths):
+    return sum(len((ROOT / path).read_text().split()) for path in paths)
+
+
+# ----------------------------------------------------------------------------------------- who imports whom
+
+def test_a_wing_imports_no_other_but_the_metrics():
     for name, path in MODULES.items():
-        assert not imported(ast.walk(tree(path))) & scripts, name
+        for wing in WINGS:
+            if name.startswith(f'nanoencoder.{wing}'):
+                others = {f'nanoencoder.{other}' for other in WINGS if other != wing}
+                outside = {used for used in imported(ast.walk(tree(path)))
+                           if any(f'{used}.'.startswith(f'{other}.') for other in others)}
+                allowed = {'nanoencoder.judging', 'nanoencoder.judging.metrics'} if wing == 'tasks' else set()
+                assert not outside - allowed, name
+
+
+def test_a_script_imports_no_other_but_model_and_data():
+    scripts = {path.stem for path in SCRIPTS} - {'model', 'data'}
+    for name, path in MODULES.items():
+        assert not imported(ast.walk(tree(path))) & scripts - {name}, name
+
+
+@pytest.mark.parametrize('script', ['model', 'data'])
+def test_model_and_data_stand_alone(script, tmp_path):
+    assert not imported(tree(MODULES[script]).body) - {script}
+    (tmp_path / f'{script}.py').write_bytes(MODULES[script].read_bytes())
+    subprocess.run([sys.executable, '-c', f'import {script}'], cwd=tmp_path, check=True)
 
 
 def test_no_import_goes_round_in_a_circle():
@@ -49,6 +84,8 @@ def test_no_import_goes_round_in_a_circle():
     assert graph['finetune'] and graph['nanoencoder.tasks.runs']
     list(graphlib.TopologicalSorter(graph).static_order())   # CycleError
 
+
+# ------------------------------------------------------------------------------------------------- how much
 
 @pytest.mark.parametrize('name', MODULES)
 def test_lines_and_functions_are_short(name):
@@ -60,6 +97,21 @@ def test_lines_and_functions_are_short(name):
     assert not long, f'{path}: {long} are longer than 45 lines'
 
 
-def test_a_training_step_and_the_scripts_stay_small():
-    assert lines('model.py', 'data.py', 'pretrain.py') <= 901
+def test_the_program_and_its_tests_stay_small():
+    assert lines('model.py', 'data.py', 'pretrain.py') <= 900
     assert lines(*SCRIPTS) <= 1_900
+    assert lines(*PROGRAM) <= 6_500
+    assert lines(*(ROOT / 'tests').glob('*.py')) <= 7_500
+
+
+@pytest.mark.parametrize('script, most', [('finetune', 3_600), ('pretrain', 2_600), ('evaluate', 2_200)])
+def test_a_script_loads_little(script, most):
+    count, has_torch = loaded(script)
+    assert count <= most and has_torch == (script != 'evaluate')
+
+
+def test_pages_are_short():
+    assert words(*(ROOT / 'docs').glob('*.md')) <= 9_000
+    assert words('README.md') <= 1_000
+    page = (ROOT / 'README.md').read_text().splitlines()
+    assert any(line.startswith('    make ') for line in page[:15]) and len(page) <= 110

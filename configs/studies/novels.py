@@ -1,26 +1,27 @@
 # small.py on other text: does CLM keep its lead in retrieval? Wants novels in texts/novels, UNER's sentences
 # in texts/uner_en, and SQuAD's questions over its paragraphs, in BEIR's layout, in texts/squad_ir. Two seeds,
 # 66 minutes on two cores; validation chooses one of two rates. studies/novels/ has what came out.
-corpus = "configs/corpora/folder.py --path=texts/novels --out=corpora/novels --val_permille=20"
+corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
+          'val_permille': 20}
 seeds = (0, 1)
-runs = """
-clm-7200  configs/tiny.py --warmup_steps=100 --lr=2e-3 --phases='("clm", 7_200)'
-mlm-7200  configs/tiny.py --warmup_steps=100 --lr=3e-3 --phases='("mlm", 7_200)'
-clm-1800  configs/tiny.py --warmup_steps=100 --lr=2e-3 --phases='("clm", 1_800)' --branch_from=clm-7200/1440
-mlm-1800  configs/tiny.py --warmup_steps=100 --lr=3e-3 --phases='("mlm", 1_800)' --branch_from=mlm-7200/1440
-"""
-ladder = """
-CLM: clm-1800 clm-7200
-MLM: mlm-1800 mlm-7200
-"""
-tasks = """
-*  configs/tasks/uner.py --data=texts/uner_en --tags=tags --steps=0 --lrs=2e-3,4e-3
-*  configs/tasks/example_ir.py --data=texts/squad_ir --dataset=squad_ir --document='Document: {text}' \
-    --steps=0 --lrs=1e-3,2e-3
-"""
+every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100}
+runs = {
+    'clm-7200': {'lr': 2e-3, 'phases': (('clm', 7_200),)},
+    'mlm-7200': {'lr': 3e-3, 'phases': (('mlm', 7_200),)},
+    'clm-1800': {'lr': 2e-3, 'phases': (('clm', 1_800),), 'branch_from': 'clm-7200/1440'},
+    'mlm-1800': {'lr': 3e-3, 'phases': (('mlm', 1_800),), 'branch_from': 'mlm-7200/1440'},
+}
+ladder = {'CLM': ('clm-1800', 'clm-7200'), 'MLM': ('mlm-1800', 'mlm-7200')}
+every_task = {'models': ('*',), 'steps': 0}
+tasks = (
+    {'config': 'configs/tasks/uner.py', 'data': 'texts/uner_en', 'tags': 'tags', 'lrs': (2e-3, 4e-3)},
+    {'config': 'configs/tasks/example_ir.py', 'data': 'texts/squad_ir', 'dataset': 'squad_ir',
+     'document': 'Document: {text}', 'lrs': (1e-3, 2e-3)},
+)
 finetuning_seeds = 2
-contrasts = """
-early     | better | 1 clm-1800 -1 mlm-1800 | uner_en squad_ir
-retrieval | better | 1 clm-7200 -1 mlm-7200 | squad_ir
-tagging   | better | 1 mlm-7200 -1 clm-7200 | uner_en
-"""
+contrasts = {
+    'early': {'rule': 'better', 'weights': {'clm-1800': 1, 'mlm-1800': -1},
+              'datasets': ('uner_en', 'squad_ir')},
+    'retrieval': {'rule': 'better', 'weights': {'clm-7200': 1, 'mlm-7200': -1}, 'datasets': ('squad_ir',)},
+    'tagging': {'rule': 'better', 'weights': {'mlm-7200': 1, 'clm-7200': -1}, 'datasets': ('uner_en',)},
+}

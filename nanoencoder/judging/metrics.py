@@ -9,7 +9,6 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from nanoencoder.durable import expect
 from nanoencoder.settings import quoted
 
 
@@ -20,21 +19,21 @@ def entities(tags, scheme='conlleval'):
             IOB2: an entity begins with B- and nothing else (seqeval's mode='strict')
             IOB1: it begins with B- where it touches one of its own type, and otherwise with I-
     """
-    spans, kind, start, before = set(), None, 0, 'O'
+    spans, inside, start, before = set(), None, 0, 'O'      # inside: the type of the entity that goes on
     for i, tag in enumerate([*tags, 'O']):
-        prefix, _, this = tag.partition('-')
-        if tag != 'O' and (prefix not in ('B', 'I') or not this):
+        prefix, _, name = tag.partition('-')
+        if tag != 'O' and (prefix not in ('B', 'I') or not name):
             raise ValueError(f'tag {quoted(tag)} is neither O nor B-TYPE nor I-TYPE')
-        continues = prefix == 'I' and this == kind
+        continues = prefix == 'I' and name == inside
         begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues,
                   'IOB2': prefix == 'B',
-                  'IOB1': prefix == 'B' and before[2:] == this or prefix == 'I' and not continues}[scheme]
-        if kind is not None and not continues:
-            if not (scheme == 'IOB1' and before[0] == prefix == 'B' and this != kind):  # to seqeval no end
-                spans.add((kind, start, i))
-            kind = None
+                  'IOB1': prefix == 'B' and before[2:] == name or prefix == 'I' and not continues}[scheme]
+        if inside is not None and not continues:
+            if not (scheme == 'IOB1' and before[0] == prefix == 'B' and name != inside):  # to seqeval no end
+                spans.add((inside, start, i))
+            inside = None
         if begins:
-            kind, start = this, i
+            inside, start = name, i
         before = tag
     return spans
 
@@ -160,40 +159,17 @@ def paper_ndcg(row):
     return ndcg_of_ties(relevant(row), row['docs'], row['scores'], tied)
 
 
-def check_tags(row, where):
-    if len(row['gold']) != len(row['pred']):
-        raise ValueError(f'{where} has not as many tags in both')
-
-
-def check_ranking(row, where):
-    docs, scores, tied = row['docs'], row['scores'], row.get('tied') or {'size': 1, 'grades': []}
-    expect(tied, {'size': int, 'grades': [float]}, f'{where}: tied')
-    numbers = [*scores, *row['gold'].values(), *tied['grades']]
-    if not (all(type(x) in (int, float) and math.isfinite(x) for x in numbers)
-            and len(set(docs)) == len(docs) == len(scores) and scores == sorted(scores, reverse=True)):
-        raise ValueError(f'{where} has not different docs, best first, with a finite score each')
-    if tied['size'] < max(1, len(tied['grades'])):
-        raise ValueError(f'{where}: tied: more grades than documents')
-
-
 class Kind(NamedTuple):
-    form: dict          # of a row of predictions, as `durable.expect` asks for it
-    check: Callable     # (row of that form, where) -> None; a ValueError begins with where
     standard: Callable  # (rows, scheme) -> (name, numerators, denominators, {name: score})
     metric: str         # the paper's
     paper: Callable     # row -> the authors' score of it; a run's is the mean
 
 
-LABEL, ID = (str, int, float, bool), {'id': (str, int)}
 KINDS = {
-    'SC': Kind(ID | {'gold': LABEL, 'pred': LABEL}, lambda row, where: None,
-               score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
-    'TC': Kind(ID | {'gold': [str], 'pred': [str]}, check_tags,     # "O" is a label, too
-               score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),
-    'QA': Kind(ID | {'golds': [str], 'pred': str}, lambda row, where: None,
-               score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
-    'IR': Kind(ID | {'gold': dict, 'docs': [str], 'scores': [float]}, check_ranking,
-               score_rankings, 'NDCG@10', paper_ndcg)}
+    'SC': Kind(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
+    'TC': Kind(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),     # of "O", too
+    'QA': Kind(score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
+    'IR': Kind(score_rankings, 'NDCG@10', paper_ndcg)}
 
 
 def standard_scores(kind, rows, scheme='IOB2'):
@@ -202,10 +178,7 @@ def standard_scores(kind, rows, scheme='IOB2'):
 
 
 def both_scores(kind, rows, scheme):
-    """(name, {'standard': .., 'paper': ..} as in scores.json). ValueError names a row of another form."""
-    for number, row in enumerate(rows, 1):
-        expect(row, KINDS[kind].form, f'line {number}')
-        KINDS[kind].check(row, f'line {number}')
+    """(name, {'standard': .., 'paper': ..}): what scores.json says of a split's predictions."""
     name, above, below, others = standard_scores(kind, rows, scheme)
     by_row = [KINDS[kind].paper(row) for row in rows]
     return name, {'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,

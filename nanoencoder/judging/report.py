@@ -1,18 +1,164 @@
-"""A study's contrasts judged as claims, on one page; and the paper's own numbers by the same rules."""
+"""A study's contrasts judged as claims, on one page, and its ladder of lengths."""
 import contextlib
+import dataclasses
+import functools
 import itertools
 import math
 import statistics
 from pathlib import Path
+from typing import NamedTuple
 
+from data import OBJECTIVES
+from nanoencoder.files import whole
 from nanoencoder.judging import figures, paper
-from nanoencoder.durable import whole_file
-from nanoencoder.judging.evidence import (MARGIN, MLM_LOSS, MOST, Evidence, Missing, bounds, holm, judge,
-                                          over_seeds, roots, verdict)
-from nanoencoder.judging.protocols import lr_text
+from nanoencoder.judging.losses import read_csv
+from nanoencoder.judging.statistics import (Estimate, estimate, grouped, lr_text, make_cell, p_value,
+                                            seeds_half)
 
-PLATEAU = 6.3       # nats of MLM loss, at which small models stay for a while; token frequencies have 6.8
+REGIONS = {'better': lambda margin: (0.0, math.inf),    # in which the interval agrees with the claim
+           'at_least': lambda margin: (-margin, math.inf),
+           'no_difference': lambda margin: (-margin, margin)}
+MARGIN = 0.1        # of what MLM gains over no pretraining
+MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 
+
+class Missing(Exception):
+    """In words: what of a study is not there, yet or at all."""
+
+
+def verdict(rule, low, high, margin=0.0):
+    least, most = REGIONS[rule](margin)
+    if least < low and high < most:
+        return 'agrees'
+    return 'disagrees' if high < least or most < low else 'cannot tell'
+
+
+def bounds(rule, margin=0.0):
+    return [bound for bound in REGIONS[rule](margin) if math.isfinite(bound)]
+
+
+def holm(values):
+    """p values adjusted for their number, in the order given (Holm 1979)."""
+    adjusted, highest = [0.0] * len(values), 0.0
+    for rank, k in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        highest = adjusted[k] = max(highest, min(1.0, (len(values) - rank) * values[k]))
+    return adjusted
+
+
+def over_seeds(values):
+    """(mean, low, high): 95 %, Student's t over independent values; nan for one."""
+    mean, half = statistics.fmean(values), seeds_half([(values, 0)])
+    return mean, mean - half, mean + half
+
+
+# --------------------------------------------------------------------------------------------------- evidence
+
+class Evidence:
+    """What a study has shown: cells of its fine-tunings, last losses of its pretrainings."""
+
+    def __init__(self, study, runs, cfg, problems):
+        """problems: in words, what is left out."""
+        self.study, self.cfg, self.problems = study, cfg, problems
+        runs = [run for run in runs if run.origin is None or run.origin in study.seeds]
+        self.runs = grouped(runs, 'model', 'dataset')
+        self.seeds = {*study.seeds} & {run.origin for run in runs}
+        if absent := sorted({*study.seeds} - self.seeds):
+            problems.append(f'no runs yet of pretraining seeds {", ".join(map(str, absent))}')
+        self.about = {run.dataset: run for run in runs}    # any run of a dataset: its task, metric
+        asked = [name for line in study.finetunings for name in line.datasets]
+        self.datasets = [name for name in dict.fromkeys([*asked, *sorted(self.about)]) if name in self.about]
+        found = {run.model for run in runs}
+        more = sorted(found - {*study.rows}, key=lambda model: ('+' in model, model))     # variants last
+        self.models = [row for row in study.rows if row in found] + more
+        path, self.losses = Path(study.folder, 'losses.csv'), {}    # {row: {seed: {step: its validation}}}
+        for line in read_csv(path) if path.exists() else ():
+            by_seed = self.losses.setdefault(line['row'], {})
+            if int(line['seed']) in study.seeds:
+                by_seed.setdefault(int(line['seed']), {})[int(line['step'])] = line
+        if not self.losses:
+            problems.append(f'{study.folder}: no losses.csv, and so no ladder; evaluate.py pack writes it')
+
+    @functools.cache
+    def cell(self, model, dataset, lr=None, split='both'):
+        runs = [run for run in self.runs.get((model, dataset), ()) if lr in (None, run.lr)]
+        if not runs:
+            raise Missing(f'{model}{f"@{lr}" if lr else ""} on {dataset}')
+        seeds = {run.origin for run in runs}
+        if absent := sorted(self.seeds - seeds if seeds != {None} else ()):
+            self.tell(f'{model} on {dataset} has no pretraining seeds {", ".join(map(str, absent))}')
+        try:
+            return make_cell(runs, dataclasses.replace(self.cfg, split=split))
+        except ValueError as error:
+            self.tell(f'{model} on {dataset} is left out: {error}')
+            raise Missing(f'{model} on {dataset}') from None
+
+    def tell(self, problem):
+        self.problems += [problem] if problem not in self.problems else []
+
+    def estimate(self, weights, datasets, split='both', without=()):
+        """Of {(model, lr): weight}, the mean over datasets."""
+        parts = [[(weight, self.cell(model, dataset, lr, split)) for (model, lr), weight in weights.items()]
+                 for dataset in datasets]
+        return estimate(parts, self.cfg, without)
+
+    def margin(self, weights, datasets):
+        """A tenth of what MLM gains over no pretraining: of the contrast's rows that had MLM alone."""
+        gains = []
+        for model, lr in weights:
+            name, step = self.study.check_model(model)
+            row = self.study.rows.get(name)      # none of `untrained`
+            if row and {*row.phases[:step]} == {'mlm'} and row.begins != 'weights_from':
+                gains.append(statistics.fmean(
+                    self.cell(model, dataset, lr).mean - self.cell('untrained', dataset).mean
+                    for dataset in datasets))
+        if not gains:
+            raise Missing('a row of MLM alone, of whose gain the margin is a tenth')
+        return MARGIN * max(0.0, statistics.fmean(gains))
+
+    def last(self, model, name):
+        """[a number of a model's last validation] of each seed that has come that far."""
+        try:
+            row, step = self.study.check_model(model)
+        except ValueError:      # a baseline
+            return []
+        found = [lines[max(k for k in lines if k <= step)] for lines in self.losses.get(row, {}).values()
+                 if min(lines) <= step <= max(lines)]
+        return [float(line[name]) for line in found if line.get(name)]
+
+    def over_seeds(self, model, name):
+        """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone."""
+        if name == MLM_LOSS:
+            return over_seeds(self.last(model, 'val_mlm_loss'))
+        found = self.estimate({(model, None): 1}, [name])
+        return [100 * x for x in (found.mean, found.seeds_low, found.seeds_high)]
+
+    def judge(self, line):
+        weights = {(model, lr): weight for weight, model, lr in line.weights}
+        margin = 0.0 if line.rule == 'better' else self.margin(weights, line.datasets)
+        whole = self.estimate(weights, line.datasets)
+        p = None if whole.p is None else p_value(whole.draws, bounds(line.rule, margin))
+        seeds = whole.units if whole.unit == 'pretraining' and len(whole.units) > 2 else ()
+        without = [self.estimate(weights, line.datasets, without=(seed,)) for seed in seeds]
+        splits = [self.estimate(weights, line.datasets, split) for split in ('test', 'validation')]
+        return Judged(line, margin, whole, p, without, splits)
+
+
+class Judged(NamedTuple):
+    """A contrast of the study, and what came out."""
+    line: tuple         # studies.Contrast
+    margin: float
+    whole: Estimate
+    p: float            # None where a trained arm has one seed
+    without: list       # the Estimates with each pretraining seed left out
+    splits: list        # on the test split, and on the validation split
+
+    def verdict(self, seen):
+        if seen.p is None or seen.unit != 'pretraining':    # another pretraining may turn the sign
+            return 'cannot tell'
+        return verdict(self.line.rule, seen.low, seen.high, self.margin)
+
+
+# ------------------------------------------------------------------------------------------------------- page
 
 def markdown(heading, rows):
     """A table: its heading's words with | between them, and rows of texts."""
@@ -22,74 +168,9 @@ def markdown(heading, rows):
 
 def points(mean, low, high, sign='+'):
     """Fractions of 1 in percent."""
-    if math.isnan(low):
-        return f'{100 * mean:{sign}.1f}'
-    return f'{100 * mean:{sign}.1f} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]'
+    interval = '' if math.isnan(low) else f' [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]'
+    return f'{100 * mean:{sign}.1f}{interval}'
 
-
-# ---------------------------------------------------------------------------------------- the paper's numbers
-
-def proxy(kind):
-    """What stands in for the spread between pretrainings, in points: the paper has one of each model.
-
-    Were scores smooth in the masking ratio, this cubic contrast of four ratios would be noise alone. Its mean
-    square over three sizes has 3 degrees of freedom.
-    """
-    cubic = {20: -1, 30: 3, 40: -3, 50: 1}
-    values = [published_mean({f'{size}-mlm{ratio}-42k': weight for ratio, weight in cubic.items()}, kind)
-              for size in paper.SIZES]
-    return math.sqrt(statistics.fmean(value ** 2 / 20 for value in values))
-
-
-def published_mean(weights, kind):
-    """A contrast of the paper's models, in points."""
-    return sum(weight * paper.numbers()[model, kind, 'Average'][0] for model, weight in weights.items())
-
-
-def judge_published(name, kind):
-    """(mean, half of the interval, p, verdict, what would decide) of a claim's contrast on a kind of task."""
-    from scipy.stats import t
-    claim, freedom = paper.CLAIMS[name], len(paper.SIZES)
-    sign = -1 if kind in claim.opposite else 1
-    weights = {model: sign * weight for model, weight in claim.published[kind].items()}
-    error = proxy(kind) * math.sqrt(sum(weight ** 2 for weight in weights.values()))
-    mean, half = published_mean(weights, kind), float(error * t.ppf(0.975, freedom))
-    gain = published_mean({'610m-mlm40-42k': 1, '610m-mlm40-42k-1000': -1}, kind)   # none is untrained
-    distance = min(abs(mean - bound) for bound in bounds(claim.rule, MARGIN * gain))
-    word = verdict(claim.rule, mean - half, mean + half, MARGIN * gain)
-    seeds = math.ceil((half / distance) ** 2)
-    decides = f'about {seeds} seeds' if seeds <= MOST else f'over {MOST} seeds'
-    p = float(2 * t.sf(distance / error, freedom))
-    return mean, half, p, word, decides if word == 'cannot tell' else ''
-
-
-def published():
-    """The page of the paper's own numbers."""
-    rows = []
-    for name, claim in paper.CLAIMS.items():
-        for k, kind in enumerate(claim.published):
-            mean, half, p, word, decides = judge_published(name, kind)
-            interval = f'{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]'
-            rows.append([f'{claim.words} ({claim.where})' if k == 0 else '', kind,
-                         claim.rule.replace('_', ' '), interval, f'{p:.3f}', word, decides])
-        if not claim.published:
-            rows.append([f'{claim.words} ({claim.where})', '', '', '', '', 'no numbers published', ''])
-    spreads = ', '.join(f'{kind} {proxy(kind):.2g}' for kind in ('SC', 'TC', 'QA', 'IR'))
-    return f'''# The paper's numbers, judged
-
-The paper pretrained each model once, and its intervals are over fine-tuning seeds: they do not say what
-another pretraining would have given. A proxy stands in for that spread here: the cubic contrast of MLM's four
-masking ratios, (-y20 + 3 y30 - 3 y40 + y50) / sqrt(20), over three sizes. It is noise alone if scores are
-smooth in the ratio. In points: {spreads}. A contrast of weights w has the standard error
-proxy x sqrt(sum w^2), and Student's t has 3 degrees of freedom. The margin of "level" is a tenth of what MLM
-gains after its first 1,000 steps, since no published model is untrained. Seeds are pretrainings of each
-model.
-
-{markdown("claim | task | rule | points | p | verdict | what would decide", rows)}
-'''
-
-
-# ------------------------------------------------------------------------------------------------------- page
 
 def in_words(line, margin):
     """A contrast, and what it is asked."""
@@ -100,140 +181,94 @@ def in_words(line, margin):
 
 
 def verdict_table(judged, evidence):
-    values = [1.0 if each.p is None else each.p for each in judged]     # what is not there yet has 1
+    values = [1.0 if claim.p is None else claim.p for claim in judged]     # what is not there yet has 1
     adjusted = holm(values + [1.0] * (len(evidence.study.comparisons) - len(judged)))
     rows = []
-    for each, among_all in zip(judged, adjusted):
-        line, whole, claim = each.line, each.whole, paper.CLAIMS.get(each.line.name)
-        kinds = dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets)
-        theirs = [f'{kind} {published_mean(claim.published[kind], kind):+.1f}' for kind in kinds
-                  if claim and kind in claim.published]
+    for one, among_all in zip(judged, adjusted):
+        line, whole, claim = one.line, one.whole, paper.CLAIMS.get(one.line.name)
+        tasks = dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets)
+        published = [f'{task} {paper.mean(claim.published[task], task):+.1f}' for task in tasks
+                     if claim and task in claim.published]
         alone = (f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
                  if whole.unit == 'pretraining' else 'one model')
-        p = ['', ''] if each.p is None else [f'{each.p:.4f}', f'{among_all:.4f}']
-        words = claim.words if claim else f'{line.name} (not a claim of the paper)'
-        rows.append([words, in_words(line, each.margin), points(*whole[:3]), alone,
+        rows.append([claim.words if claim else f'{line.name} (not a claim of the paper)',
+                     in_words(line, one.margin), points(*whole[:3]), alone,
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
-                     ', '.join(theirs) or 'no number', *p, f'**{each.verdict()}**', each.decides()])
+                     ', '.join(published) or 'no number',
+                     *(('', '') if one.p is None else (f'{one.p:.4f}', f'{among_all:.4f}')),
+                     f'**{one.verdict(whole)}**'])
     return markdown('claim | contrast | points | over seeds alone | seeds above 0 | the paper | p | Holm | '
-                    'verdict | what would decide', rows)
+                    'verdict', rows)
 
 
-def view_table(judged):
+def moves_table(judged):
     """How each verdict moves."""
     rows = []
-    for each in judged:
-        words = [each.verdict(other) for other in each.without]
-        means = [100 * other.mean for other in each.without]
-        left = (f'{min(means):+.1f} to {max(means):+.1f}: ' if means else '') + ', '.join(
-            f'{words.count(word)} {word}' for word in dict.fromkeys(words))
-        others = [each.views.get(name) for name in ('flops', 'test', 'validation')]
-        rows.append([each.line.name, left, *(f'{points(*other[:3])} {each.verdict(other)}' if other else ''
-                                             for other in others)])
-    return markdown('claim | each seed left out | at equal FLOPs | test split | validation split', rows)
+    for one in judged:
+        words = [one.verdict(left) for left in one.without]
+        means = [100 * left.mean for left in one.without]
+        counts = ', '.join(f'{words.count(word)} {word}' for word in dict.fromkeys(words))
+        rows.append([one.line.name, f'{min(means):+.1f} to {max(means):+.1f}: {counts}' if means else '',
+                     *(f'{points(*split[:3])} {one.verdict(split)}' for split in one.splits)])
+    return markdown('claim | each seed left out | test split | validation split', rows)
 
 
-def ladder_table(evidence):
-    """A row a model: losses, and scores with their intervals."""
-    rungs, rows = set(itertools.chain(*evidence.study.arms.values())), []
-    for model in evidence.models:
-        tokens, loss = max(evidence.last(model, 'tokens').values(), default=0), ''
-        if losses := evidence.last(model, 'val_mlm_loss').values():
-            mean, low, high = over_seeds([*losses])
-            loss = f'{mean:.2f}' + ('' if math.isnan(low) else f' [{low:.2f}, {high:.2f}]')
-        known = evidence.study.rows.get(model.partition('+')[0])
-        more = '+' if known and known.begins == 'weights_from' else ''     # than the row it continues
-        row = [model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss]
-        row += [generalisation(model, evidence), plateau(model, evidence)] if model in rungs else ['', '']
-        for dataset in evidence.datasets:
-            try:
-                row.append(points(*evidence.contrast({(model, None): 1}, [dataset])[:3], sign=''))
-            except Missing:
-                row.append('')
-        rows.append(row)
-    heads = [f'{name}, {evidence.about[name].metric}' for name in evidence.datasets]
-    return markdown(' | '.join(['row', 'M tokens', MLM_LOSS, 'held-out less training loss',
-                                f'step below {PLATEAU}', *heads]), rows)
-
-
-def generalisation(row, evidence):
-    """Held-out less training loss of the objective that a row ends with."""
-    held_out = evidence.last(row, f'val_{evidence.objective(row)}_loss')
-    training = evidence.last(row, 'train_loss')
-    gaps = [held_out[seed] - training[seed] for seed in held_out.keys() & training.keys()]
-    return f'{statistics.fmean(gaps):+.2f}' if gaps else ''
-
-
-def plateau(row, evidence):
-    """From the first to the last seed's step at which MLM loss falls below PLATEAU, if it began above."""
-    steps, never = [], 0
-    for lines in evidence.validations(row).values():
-        known = [(line['step'], line['val_mlm_loss'] - PLATEAU) for line in lines if 'val_mlm_loss' in line]
-        if not known or known[0][1] <= 0:       # another corpus' plateau may lie lower
-            return ''
-        below = roots(*zip(*known))
-        steps, never = steps + below[:1], never + (not below)
-    words = [f'{step:,.0f}' for step in sorted({*map(round, (min(steps), max(steps)))})] if steps else []
-    return ' to '.join(words) + (f'{", " if words else ""}never in {never}' if never else '')
-
-
-def crossing_words(found, first, second):
-    tokens, ahead = '{:.1f} M'.format, {1: first, -1: second}
-    low, middle, high = (x and 2 ** x / 1e6 for x in (found.low, found.middle, found.high))
-    words = [f'{ahead[found.before]} until {tokens(low)}'] if low else []
-    words += [f'{ahead[found.after]} from {tokens(high)} on'] if high else []
-    if not words:
-        return f'{ahead[found.before]} throughout' if found.before else 'cannot tell'
-    return ', '.join(words) + (f' (about {tokens(middle)})' if middle else '')
-
-
-def crossings(evidence):
-    """{(arm, another): {MLM loss or dataset: Crossing}} of those that are there."""
-    every, pairs = {}, itertools.combinations(evidence.study.arms, 2)
-    for pair, name in itertools.product(pairs, (MLM_LOSS, *evidence.datasets)):
-        if name != MLM_LOSS or all(map(evidence.masked, pair)):
+def lengths_table(evidence):
+    """The difference of each two arms at each length that both have; '' if there is none."""
+    lengths = {arm: {evidence.study.check_model(model)[1]: model for model in models}
+               for arm, models in evidence.study.arms.items()}
+    found = {}      # {(arms, dataset, step): Estimate}
+    for first, second in itertools.combinations(lengths, 2):
+        for dataset, step in itertools.product(evidence.datasets,
+                                               sorted(lengths[first].keys() & lengths[second])):
+            weights = {(lengths[first][step], None): 1, (lengths[second][step], None): -1}
             with contextlib.suppress(Missing):
-                every.setdefault(pair, {})[name] = evidence.crossing(*pair, name)
-    return every
+                found[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
+    adjusted = dict(zip(found, holm([1.0 if seen.p is None or seen.unit != 'pretraining' else seen.p
+                                     for seen in found.values()])))
+    cells = {key: f'{points(*seen[:3])}, {adjusted[key]:.3f}' for key, seen in found.items()}
+    steps = sorted({step for *_, step in found})
+    rows = [[*key, *(cells.get((*key, step), '') for step in steps)]
+            for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in found)]
+    heads = [f'{step:,} steps' for step in steps]
+    return markdown(' | '.join(['arms', 'task', *heads]), rows) if rows else ''
 
 
-def crossing_table(every, evidence):
-    names = [name for name in (MLM_LOSS, *evidence.datasets) if name in set().union(*every.values())]
-    return markdown(' | '.join(['arms', *names]), [
-        [' and '.join(pair), *(crossing_words(own[name], *pair) if name in own else '' for name in names)]
-        for pair, own in every.items()])
-
-
-def untested(judged, evidence):
-    """A line each for what of the paper's claims is not judged, or on some kinds of task alone."""
-    tested = {each.line.name: {evidence.about[dataset].task for dataset in each.line.datasets}
-              for each in judged}
-    asked, lines = {line.name for line in evidence.study.comparisons}, []
-    for name, claim in paper.CLAIMS.items():
-        if name not in asked:
-            why = f'Not tested here: {claim.untested or "no contrast of this study asks it"}.'
-        elif name not in tested:
-            why = 'Not judged yet: runs are missing.'
-        elif left := [kind for kind in claim.published if kind not in tested[name]]:
-            why = f'Not tested here: {", ".join(left)}.'
-        else:
-            continue
-        lines.append(f'- {claim.words} {why}')
-    return '\n'.join(lines)
+def all_rows_table(evidence):
+    """A row a model: losses, and scores with their intervals."""
+    rows = []
+    for model in evidence.models:
+        tokens, loss = max(evidence.last(model, 'tokens'), default=0), ''
+        if losses := evidence.last(model, 'val_mlm_loss'):
+            mean, low, high = over_seeds(losses)
+            loss = f'{mean:.2f}' + ('' if math.isnan(low) else f' [{low:.2f}, {high:.2f}]')
+        row = evidence.study.rows.get(model.partition('+')[0])
+        more = '+' if row and row.begins == 'weights_from' else ''     # than the row it continues
+        cells = [model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss]
+        for dataset in evidence.datasets:
+            score = ''
+            with contextlib.suppress(Missing):
+                score = points(*evidence.estimate({(model, None): 1}, [dataset])[:3], sign='')
+            cells.append(score)
+        rows.append(cells)
+    heads = [f'{name}, {evidence.about[name].metric}' for name in evidence.datasets]
+    return markdown(' | '.join(['row', 'M tokens', MLM_LOSS, *heads]), rows)
 
 
 def page(evidence):
-    """(Markdown, {pair: {name: Crossing}}). What is not there yet is left out, and a problem."""
+    """The page. What is not there yet is left out, and a problem."""
     judged, study = [], evidence.study
     for line in study.comparisons:
         try:
-            judged.append(judge(line, evidence))
+            judged.append(evidence.judge(line))
         except Missing as error:
             evidence.problems.append(f'{line.name} is not judged: there is no {error}')
-    every, seeds = crossings(evidence), ', '.join(map(str, sorted(evidence.seeds)))
+    lengths, seeds = lengths_table(evidence), ', '.join(map(str, sorted(evidence.seeds)))
+    asked = {line.name for line in study.comparisons}
+    untested = ''.join(f'\n- {claim.words}' for name, claim in paper.CLAIMS.items() if name not in asked)
     instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
                           for name in evidence.datasets)
-    sections = [f'''# {Path(study.folder).name}: the paper's claims, judged at this size
+    return f'''# {Path(study.folder).name}: the paper's claims, judged at this size
 
 Pretraining seeds: {seeds}, each fine-tuned with {study.finetuning_seeds} seeds.
 Test instances, of both held-out splits: {instances}.
@@ -247,78 +282,61 @@ claims tested.
 
 {verdict_table(judged, evidence)}
 
-{untested(judged, evidence)}
+No contrast of this study asks these claims of the paper:
+{untested}
 
 ## How the verdicts move
 
-{view_table(judged)}''']
-    if every:
-        sections.append(f'''## Where leads end
+{moves_table(judged)}
+{lengths and f"""
+## Differences by length
 
-In tokens, interpolated between rows. Between "until" and "from" the 95 % interval holds 0.
+Not frozen: unlike the claims above, these were not written down before the runs. Points with their interval,
+then p with Holm's correction over this table.
 
-{crossing_table(every, evidence)}''')
-    sections.append(f'''## All rows
+{lengths}
+"""}
+## All rows
 
-{ladder_table(evidence)}''')
-    return '\n\n'.join(sections) + '\n', every
+{all_rows_table(evidence)}
+'''
 
 
-# ---------------------------------------------------------------------------------------------------- figures
-
-def ladder_panels(evidence, every):
-    """What figures.ladder draws; a panel is left out where a row is missing. Shaded: the first two arms."""
+def ladder_panels(evidence):
+    """What figures.ladder draws: a panel a quantity, which is left out where a row is missing."""
     arms, panels = evidence.study.arms, []
-    several = max(map(len, arms.values()), default=0) > 1
-    for name in (MLM_LOSS, *evidence.datasets) if several else ():
+    every = list(itertools.chain(*arms.values()))
+    for name in (MLM_LOSS, *evidence.datasets) if len(every) > len(arms) else ():
+        lines, floors = {}, {}
+        wanted = ('tokens', 'val_mlm_loss') if name == MLM_LOSS else ('tokens',)
+        if not all(evidence.last(model, column) for model in every for column in wanted):
+            continue
         with contextlib.suppress(Missing):
-            tokens = evidence.budget('tokens', itertools.chain(*arms.values()))
-            scale = 1 if name == MLM_LOSS else 100      # scores in percent
-            lines = {arm: [(tokens[row], *(scale * x for x in evidence.quantity({row: 1}, name, False)))
-                           for row in rows] for arm, rows in arms.items()}
-            ends = {arm: lines.pop(arm)[-1][1] for arm in arms
-                    if name == MLM_LOSS and not evidence.masked(arm)}
-            floors = {model: 100 * evidence.cell(model, name).mean for model in evidence.models
-                      if (model, name) in evidence.runs and (model == 'untrained' or evidence.runs[
-                          model, name][0].kind == 'baseline')}
-            pair, shaded = tuple(arms)[:2], None
-            found = every.get(pair, {}).get(name)
-            if found and (found.low or found.high):     # a lead ends; around it the two may be equal
-                shaded = (2 ** found.low if found.low else min(tokens.values()),
-                          2 ** found.high if found.high else max(tokens.values()), ' ≈ '.join(pair))
-            title = f'{name}: {evidence.about[name].metric}, %' if name in evidence.about else MLM_LOSS
-            panels.append((title, lines, ends | floors, shaded))
+            for arm, models in arms.items():
+                lines[arm] = [(max(evidence.last(model, 'tokens')), *evidence.over_seeds(model, name))
+                              for model in models]
+                row, step = evidence.study.check_model(models[-1])
+                if name == MLM_LOSS and OBJECTIVES[evidence.study.rows[row].phases[step - 1]].causal:
+                    floors[arm] = lines.pop(arm)[-1][1]     # it has seen no mask: its length says nothing
+            for model in evidence.models:
+                runs = evidence.runs.get((model, name))
+                if runs and (model == 'untrained' or runs[0].method == 'baseline'):
+                    floors[model] = 100 * evidence.cell(model, name).mean
+            title = f'{name}: {evidence.about[name].metric}, %' if name in evidence.about else name
+            panels.append((title, lines, floors))
     return panels
 
 
-def share_points(evidence):
-    """What figures.against draws of the length at which there are most rows."""
-    about = {model: runs[0].pretraining for (model, _), runs in evidence.runs.items() if runs[0].pretraining}
-    whole = [model for model in evidence.study.rows if model in about and not about[model].get('continues')]
-    lengths = [about[model]['step'] for model in whole]
-    steps = max(lengths, key=lambda steps: (lengths.count(steps), steps), default=None)
-    shown = []
-    for dataset, model in itertools.product(evidence.datasets, whole):
-        if about[model]['step'] == steps:
-            with contextlib.suppress(Missing):
-                score = evidence.quantity({model: 1}, dataset)
-                shown.append((model, about[model], dataset, *(100 * x for x in score)))
-    return shown
-
-
 def write(study, runs, cfg, problems):
-    """A study's report.md and figures; [their paths]."""
-    evidence, folder = Evidence(study, runs, cfg, problems), Path(study.folder)
-    text, every = page(evidence)
-    paths = [folder / 'report.md']
-    with whole_file(paths[0]) as file:
-        file.write(text.encode())
-    drawn = {}
-    if panels := ladder_panels(evidence, every):
-        drawn['ladder'] = figures.ladder(panels)
-    if shares := share_points(evidence):
-        drawn['share'] = figures.against('share', shares)
-    for name, figure in drawn.items():
-        paths.append(folder / f'{name}.png')
-        figure.savefig(paths[-1], dpi=150, bbox_inches='tight')
+    """A study's report.md and ladder.png; [their paths]."""
+    evidence = Evidence(study, runs, cfg, problems)
+    text, panels = page(evidence), ladder_panels(evidence)
+    paths = [Path(study.folder, 'report.md')]
+    drawn = figures.ladder(panels) if panels else None
+    with whole(paths[0]) as temporary:
+        temporary.write_text(text, encoding='utf-8')
+    if drawn:
+        paths.append(Path(study.folder, 'ladder.png'))
+        with whole(paths[1]) as temporary:
+            drawn.savefig(temporary, dpi=150, bbox_inches='tight', format='png')
     return paths

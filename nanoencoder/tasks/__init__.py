@@ -1,6 +1,6 @@
 """Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
 
-`KINDS` is the table of kinds. A fifth one is one more file, an entry here and one in metrics.py.
+`KINDS` is the table of kinds. A fifth one is one more file, an entry here and one in judging/metrics.py.
 """
 import json
 import sys
@@ -27,20 +27,21 @@ def kind_of(task):
     return KINDS[task.kind](task)
 
 
-def load(task, training=True):
-    return kind_of(task).load(training)
-
-
 def load_data(task, tokenizer, max_length, training=True):
+    """The Data of a task. Says what truncation loses."""
     kind = kind_of(task)
     rows, labels = kind.load(training)
     encoded = kind.encode(rows, labels, tokenizer, max_length)
     examples, lost = ({split: parts[k] for split, parts in encoded.items()} for k in (0, 1))
-    return Data(task, rows, labels, examples, lost, fingerprint(rows), fingerprint(rows, ('train',)))
+    for part, counts in lost.items():
+        if counts:
+            words = ', '.join(f'{count:,} {what}' for what, count in counts.items())
+            print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}', file=sys.stderr)
+    return Data(task, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 
 
 def load_sets(task, tokenizer, max_length):
-    """[Data] of a task and of the sets in `score_on`. Says what truncation loses."""
+    """[Data] of a task and of the sets in `score_on`."""
     todo = [task]
     for path in task.score_on:
         other, _ = parse(Task, [path])
@@ -50,40 +51,21 @@ def load_sets(task, tokenizer, max_length):
         if task.data and not other.data and not folder.is_dir():  # else this task's own files would be read
             raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
         todo.append(replace(other, data=other.data or task.data))
-    sets = [load_data(other, tokenizer, max_length, training=other is task) for other in todo]
-    for data in sets:
-        for part, lost in data.lost.items():
-            if lost:
-                words = f'{data.task.dataset} {part}: cut at {max_length} tokens: {counted(lost)}'
-                print(words, file=sys.stderr)
-    return sets
-
-
-def counted(counter):
-    """A Counter in words."""
-    return ', '.join(f'{count:,} {what}' for what, count in counter.items())
-
-
-def score(task, predictions):
-    """(the metric's name, a split's score in percent)."""
-    name, numerators, denominators, _ = standard_scores(task.kind, predictions, task.scheme)
-    return name, 100 * ratio(numerators, denominators)
+    return [load_data(other, tokenizer, max_length, training=other is task) for other in todo]
 
 
 def baseline(task, rows):
     """(name, {split: predictions}) of the simple method that is best on validation, of equals the first."""
-    kind = kind_of(task)
-
-    def predictions(method, split):
-        return [kind.prediction(row, method(row)) for row in rows[split]]
-    methods = kind.baselines(rows)
-    tried = {name: predictions(method, 'validation') for name, method in methods.items()}
-    name = max(tried, key=lambda name: score(task, tried[name])[1])
-    return name, {'validation': tried[name], 'test': predictions(methods[name], 'test')}
+    kind, best = kind_of(task), (-1, '', {})
+    for name, method in kind.baselines(rows).items():
+        predictions = {split: [kind.prediction(row, method(row)) for row in rows[split]] for split in SCORED}
+        _, numerators, denominators, _ = standard_scores(task.kind, predictions['validation'], task.scheme)
+        best = max(best, (ratio(numerators, denominators), name, predictions), key=lambda tried: tried[0])
+    return best[1:]
 
 
 def look(task, tokenizer):
-    """Print what a task holds: rows, lengths, what truncation loses, labels, and two rows."""
+    """Print what a task holds: rows, lengths, labels, and two rows."""
     max_length = task.max_length or round(0.99 * 2048)
     data = load_data(task, tokenizer, max_length)
     hint = '' if task.max_length else ' (of a context of 2,048; --max_length=507 for tiny models)'
@@ -91,13 +73,12 @@ def look(task, tokenizer):
           f'lengths in tokens of {task.tokenizer}, at most {max_length}{hint}')
     for part, rows in (data.examples | data.rows).items():
         line = f'  {part:<11} {len(rows):>8,} {"documents" if isinstance(rows, dict) else "rows"}'
-        if data.examples.get(part):
-            lengths = [len(example.tokens) for example in data.examples[part]]
+        if lengths := [len(example.tokens) for example in data.examples.get(part, ())]:
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
-        lost = counted(data.lost.get(part, {}))
-        print(line + (f'; lost or split by length: {lost}' if lost else ''))
-    labels = Counter(label for row in data.rows['train'] for label in row.get('tags', [row.get('label')]))
-    for label, count in labels.most_common() if data.labels else ():
-        print(f'  label {label:<16} {count:>10,} in train')
+        print(line)
+    if column := kind_of(task).labelled_by:
+        counts = Counter(np.hstack([row[column] for row in data.rows['train']]).tolist())
+        for label, count in counts.most_common():
+            print(f'  label {label:<16} {count:>10,} in train')
     for row in data.rows['train'][:2]:
         print('  ' + json.dumps(row, ensure_ascii=False)[:600])

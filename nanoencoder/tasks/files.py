@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 from nanoencoder import docs
-from nanoencoder.durable import expect, in_turn, whole_folder
+from nanoencoder.files import locked, whole
 
 QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
 
@@ -19,6 +19,19 @@ QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: non
 class Field(str):
     """What a .csv or .tsv has in a column: text by nature, which may stand for a number."""
     __slots__ = ()
+
+
+def read_table(task, sources, split, subset='', only=None):
+    """The table of a split: embedded, of a local folder or of the hub.
+
+    sources  the dataset's name on the hub; a local copy may also be in the folder of a later name
+    only     (columns, ids): just the rows with these ids
+    """
+    if task.data:
+        return read_files(local_files(Path(task.data), sources, subset, split), only, task.quoting)
+    if task.source == 'docs':
+        return read_files([embedded_files(task.cache, task.dataset) / f'{split}.jsonl'], only)
+    return read_hub(sources[0], subset, split, task.revision, only)
 
 
 def local_files(folder, sources, subset, split):
@@ -30,8 +43,8 @@ def local_files(folder, sources, subset, split):
     root = next((folder / name for name in names if (folder / name).is_dir()), folder)
     for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text', *names)]:
         for name in (split, 'dev') if split == 'validation' else (split,):
-            if found := [path for suffix in READERS if (path := place / f'{name}{suffix}').is_file()]:
-                return found[:1]
+            if files := [path for suffix in READERS if (path := place / f'{name}{suffix}').is_file()]:
+                return files[:1]
             shards = sorted(place.glob(f'{name}-*.parquet')) or sorted((place / name).glob('*.parquet'))
             if shards:
                 return shards
@@ -41,19 +54,12 @@ def local_files(folder, sources, subset, split):
 
 
 def read_files(paths, only=None, quoting='auto'):
-    """The table of a split's files.
-
-    only     (columns, ids): just the rows with these ids
-    quoting  of .csv and .tsv, one of QUOTING
-    """
+    """The table of a split's files."""
     rows, names = [], {}
     for path in paths:
-        if not path.stat().st_size:
-            raise ValueError(f'{path}: is empty')
+        suffix = next(suffix for suffix in READERS if path.name.endswith(suffix))
         try:
-            options = (quoting,) if path.suffix in ('.csv', '.tsv') else ()
-            reader = next(READERS[suffix] for suffix in READERS if path.name.endswith(suffix))
-            read, labels = reader(path, *options)
+            read, labels = READERS[suffix](path, *[quoting] * (suffix in ('.csv', '.tsv')))
         except UnicodeDecodeError as error:
             raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -77,16 +83,18 @@ def read_jsonl(path):
     rows = []
     with (gzip.open if path.suffix == '.gz' else open)(path, 'rt', encoding='utf-8-sig') as file:
         for number, line in enumerate(file, 1):
-            if line.strip():
-                try:
-                    row = json.loads(line)
-                    if '\\ud' in line.lower():
-                        text = json.dumps(row, ensure_ascii=False)
-                        row = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', text))
-                    rows.append(row)
-                except (ValueError, RecursionError):
-                    raise ValueError(f'{path}:{number}: not valid JSON') from None
-                expect(row, dict, f'{path}:{number}')
+            if line.isspace():
+                continue
+            try:
+                row = json.loads(line)
+                if '\\ud' in line.lower():
+                    text = json.dumps(row, ensure_ascii=False)
+                    row = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', text))
+            except ValueError:
+                raise ValueError(f'{path}:{number}: not valid JSON') from None
+            if not isinstance(row, dict):
+                raise ValueError(f'{path}:{number}: is no JSON object: {line.strip():.80}')
+            rows.append(row)
     return rows, {}
 
 
@@ -94,32 +102,30 @@ def read_csv(path, quoting):
     csv.field_size_limit(2 ** 30)
     is_tsv = path.suffix == '.tsv'
     plain = quoting == 'none' or quoting == 'auto' and is_tsv
-    style = {'delimiter': '\t' if is_tsv else ',', 'quoting': csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL}
     with path.open(encoding='utf-8-sig', newline='') as file:
-        reader = csv.reader(file, strict=True, **style)
+        reader = csv.reader(file, strict=True, delimiter='\t' if is_tsv else ',',
+                            quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
         try:
-            header = next(reader)
-            if len(set(header)) < len(header):
-                raise ValueError(f'{path}: two columns of its header have one name')
-            rows = []
-            for fields in filter(None, reader):
-                if len(fields) != len(header):
-                    raise ValueError(f'{path}:{reader.line_num}: has {len(fields)} fields, '
-                                     f'the header {len(header)}')
-                rows.append(dict(zip(header, map(Field, fields))))
+            lines = [(reader.line_num, fields) for fields in reader if fields]
         except csv.Error as error:
             raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open?)') from None
-    return rows, {}
+    header = lines.pop(0)[1] if lines else []
+    if len(set(header)) < len(header):
+        raise ValueError(f'{path}: two columns of its header have one name')
+    for number, fields in lines:
+        if len(fields) != len(header):
+            raise ValueError(f'{path}:{number}: has {len(fields)} fields, the header {len(header)}')
+    return [dict(zip(header, map(Field, fields))) for _, fields in lines], {}
 
 
 def read_parquet(path):
-    import pyarrow
     import pyarrow.parquet
     try:
         table = pyarrow.parquet.read_table(path)
         about = json.loads((table.schema.metadata or {}).get(b'huggingface', b'{}'))
         return table.to_pylist(), label_names(about.get('info', {}).get('features', {}))
-    except (pyarrow.ArrowException, OSError, ValueError, TypeError, OverflowError, AttributeError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError,
+            AttributeError) as error:
         raise ValueError(f'{path}: not a whole parquet file: {error}') from None
 
 
@@ -128,25 +134,24 @@ def read_iob(path):
 
     Universal NER's are the word's number, the word, its tag and two more, after lines of comment.
     """
-    rows, words, tags = [], [], []
+    rows, words, is_universal = [], [], None
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate([*file, '\n'], 1):
+            fields = re.findall('[^ \t\r\n]+', line)
             if re.match(r'# \w+ = ', line):
                 continue
-            fields = re.findall('[^ \t\r\n]+', line)
-            if not rows and not words:
-                numbered = len(fields) == 5 and fields[0] == '1'
-            if numbered:
+            if is_universal is None and fields:  # CoNLL's may have five columns, too
+                is_universal = len(fields) == 5 and fields[0] == '1'
+            if is_universal:
                 fields = fields[1:3]
             if not fields or fields[0] == '-DOCSTART-':
                 if words:
-                    rows.append({'tokens': words, 'tags': tags})
-                words, tags = [], []
+                    rows.append(dict(zip(('tokens', 'tags'), map(list, zip(*words)))))
+                words = []
             elif len(fields) < 2:
                 raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r:.80}')
             else:
-                words.append(fields[0])
-                tags.append(fields[-1])
+                words.append((fields[0], fields[-1]))
     return rows, {}
 
 
@@ -161,7 +166,6 @@ def label_names(features):
         while isinstance(feature, dict) and 'feature' in feature:
             feature = feature['feature']
         if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
-            expect(feature, {'names': [str]}, column)
             names[column] = feature['names']
     return names
 
@@ -186,23 +190,22 @@ def read_hub(source, subset, split, revision, only=None):
 def embedded_files(cache, dataset):
     """The folder of an embedded task. One process extracts all, once; the others wait, and read the cache."""
     folder = Path(cache) / f'docs-{docs.key()}'
-    folder.parent.mkdir(parents=True, exist_ok=True)
     if not folder.exists():
-        with in_turn(folder.parent, f'.{folder.name}.lock'):
+        with locked(folder, wait=True):
             if not folder.exists():
-                print(f'{folder}: making the embedded tasks of {", ".join(docs.PACKAGES)}', file=sys.stderr)
-                write_tasks(folder, docs.tasks(docs.documents(cache)))
+                extract(folder, cache)
     if not (folder / dataset).is_dir():
         names = ', '.join(sorted(path.name for path in folder.iterdir()))
         raise ValueError(f'dataset: the embedded tasks are {names}, not {dataset!r}')
     return folder / dataset
 
 
-def write_tasks(folder, tasks):
-    """{name: {split: rows}} as <folder>/<name>/<split>.jsonl."""
-    with whole_folder(folder) as temporary:
-        for name, splits in tasks.items():
-            (temporary / name).mkdir()
+def extract(folder, cache):
+    """The embedded tasks as <folder>/<name>/<split>.jsonl."""
+    print(f'{folder}: making the embedded tasks of {", ".join(docs.PACKAGES)}', file=sys.stderr)
+    with whole(folder) as temporary:
+        for name, splits in docs.tasks(docs.documents(cache)).items():
+            (temporary / name).mkdir(parents=True)
             for split, rows in splits.items():
                 lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
                 (temporary / name / f'{split}.jsonl').write_text(lines, encoding='utf-8')

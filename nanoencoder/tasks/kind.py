@@ -1,13 +1,12 @@
-"""What every kind of task defines, and what most of them share; a kind's own module has the rest."""
+"""What every kind of task defines, and what most of them share; a kind's module has the rest."""
 import sys
+from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import nn
 
-from nanoencoder.tasks.task import SPLITS, Labels, Task, read_table, train_test_split
+from nanoencoder.tasks.files import read_table
+from nanoencoder.tasks.task import SCORED, SPLITS, Labels, Task, train_test_split
 
 NO_LABEL = -100   # the target of a token that has none
 
@@ -24,37 +23,26 @@ class Data(NamedTuple):
     """A task's rows, and what one model reads of them."""
     task: Task
     rows: dict       # {split: rows}; IR also has 'corpus': {document: text}
-    labels: tuple    # in the order of the head's outputs; () where the rows have none
+    labels: tuple    # in the order of the head's outputs; () for IR
     examples: dict   # {split: [Example]}; IR has pairs to train on, and 'texts': all queries and documents
-    lost: dict       # {split: Counter of what truncation lost}
     scored_sha256: str
     training_sha256: str
 
 
-class Export(NamedTuple):
-    """How a fine-tuned model is saved for transformers."""
-    architecture: str     # what follows EuroBert or Qwen3 in the name of its class
-    pipeline: str         # the hub's name of what it does
-    use: str              # code that opens it
-    texts: str            # what it reads, in words
-    labels: tuple = ()    # of its outputs
-    prompts: tuple = ()   # of sentence-transformers, which opens it: ((name, text), ...)
-
-
 class Kind:
-    """A kind of task, made of a Task's settings. What it defines besides what it changes of this class:
+    """A kind of task, made of a Task's settings. Besides what it changes of this class, it defines
 
     make_row(row, labels, where)   what it needs of a file's row; ValueError that says where
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
-    head(hidden_size, labels)      (states, lengths) -> outputs: a module, or a function without weights
-    predict(data, outputs)         {split: rows} for evaluate.py, of {part: [the head's output of each]}
+    answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it
     baselines(rows)                {name: function, row -> what is predicted} of methods without a model
-    export(labels, sizes)          the Export of a model; ValueError if transformers cannot hold it
+    usage()                        (code that opens a saved model, what it reads, in words)
     """
-    per_token = False    # the head's output: one a token, or one a text
-    whole_batch = False  # the loss needs a batch in one piece
+    head = 'tokens'      # of finetune.HEADS: outputs for each token, for a text, or its vector
+    loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # the setting that names the column of labels, if there are any
-    frozen = None        # a head without weights for --probe; None: no probe
+    has_probe = True     # whether frozen features can answer
+    architecture, pipeline = 'ForTokenClassification', 'token-classification'  # of a saved model
 
     def __init__(self, task):
         self.task = task
@@ -76,7 +64,7 @@ class Kind:
         return rows, labels.names
 
     def checked(self, table, labels, where):
-        """The rows of a table, each with an id of its own."""
+        """The rows of a table, each with an id that no other has."""
         rows, seen = [], set()
         for number, row in enumerate(table):
             try:
@@ -92,29 +80,23 @@ class Kind:
         """{split: ([Example], Counter of what truncation lost)}"""
         return {split: self.examples(rows[split], labels, tokenizer, max_length) for split in SPLITS}
 
-    def arrays(self, batch):
-        """The token arrays that the encoder reads for a training batch."""
-        return [example.tokens for example in batch]
+    def predict(self, data, outputs):
+        """{split: rows} for evaluate.py, of {part: [the head's output for each example]}."""
+        predictions = {}
+        for split in SCORED:
+            read = defaultdict(list)
+            for example, output in zip(data.examples[split], outputs[split]):
+                read[example.row].append((example, output))
+            predictions[split] = [self.prediction(row, self.answer(row, read[k], data.labels))
+                                  for k, row in enumerate(data.rows[split])]
+        return predictions
 
     def prediction(self, row, pred):
-        """A row for evaluate.py; what retrieval predicts, a ranking, is one."""
-        return {'id': row['id'], 'gold': row[self.labelled_by], 'pred': pred} if self.labelled_by else pred
+        return {'id': row['id'], 'gold': row[self.labelled_by], 'pred': pred}
 
-    def num_targets(self, example):
-        """How many cross-entropies an example adds."""
-        return int((example.targets != NO_LABEL).sum())
+    def check_export(self, sizes):
+        """ValueError if transformers cannot hold a fine-tuned model."""
 
-    def loss(self, output, batch):
-        """The sum of a batch's cross-entropies."""
-        targets = torch.from_numpy(np.concatenate([example.targets for example in batch])).to(output.device)
-        return F.cross_entropy(output, targets, ignore_index=NO_LABEL, reduction='sum')
-
-    def log(self, batch):
-        """What the log says of a batch."""
-        return {}
-
-
-# ---------------------------------------------------------------------------------------------- tokens, heads
 
 def room(tokenizer, max_length):
     """How many of a text's tokens the model reads, beside the special ones around them."""
@@ -132,27 +114,3 @@ def framed(values, tokenizer, max_length, fill=None):
         return np.array([*prefix, *values, *suffix], np.int64)
     widths = [(len(prefix), len(suffix))] + [(0, 0)] * (values.ndim - 1)
     return np.pad(values, widths, constant_values=fill)
-
-
-class TokenClassifier(nn.Module):
-    """(N, d) -> (N, labels): Hugging Face's ForTokenClassification."""
-
-    def __init__(self, hidden_size, num_labels):
-        super().__init__()
-        self.classifier = nn.Linear(hidden_size, num_labels)
-
-    def forward(self, x, lengths):
-        return self.classifier(x)
-
-
-def mean_pool(x, lengths):
-    """(segments, d): the mean of each segment's tokens, added in fp32."""
-    lengths = torch.tensor(lengths, device=x.device)
-    segment = torch.arange(len(lengths), device=x.device).repeat_interleave(lengths, output_size=len(x))
-    total = torch.zeros(len(lengths), x.shape[1], device=x.device).index_add(0, segment, x.float())
-    return (total / lengths[:, None]).type_as(x)
-
-
-def unit_vectors(x, lengths):
-    """(segments, d): mean-pooled, of length 1."""
-    return F.normalize(mean_pool(x, lengths).float(), dim=1)

@@ -10,12 +10,10 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
-from nanoencoder.tasks.files import id_of
-from nanoencoder.tasks.kind import Example, Export, Kind, framed, room, unit_vectors
-from nanoencoder.tasks.task import SCORED, embedded, fill, get, no_column, read_table, terms
+from nanoencoder.tasks.files import id_of, read_table
+from nanoencoder.tasks.kind import Example, Kind, framed, room
+from nanoencoder.tasks.task import SCORED, fill, get, no_column, terms
 
 SIDES = ('query', 'positive')     # of a training pair
 ID_COLUMNS = ('_id', 'docid')     # of BEIR and MLDR
@@ -27,7 +25,7 @@ class Pair(NamedTuple):
     tokens: np.ndarray     # of the query
     positive: np.ndarray   # tokens of the document
     document: str
-    known: set             # every document that train has for this query
+    positives: set         # every document that train has for this query
 
 
 class Retrieval(Kind):
@@ -35,12 +33,14 @@ class Retrieval(Kind):
 
     'corpus' is {document: text}.
     """
-    whole_batch = True
+    head, loss = 'vector', 'pairs'
+    architecture, pipeline = 'Model', 'sentence-similarity'
 
     def load(self, training=True):
         task = self.task
         pairs = training_pairs(task) if training else []
-        queries, grades, corpus = embedded_sets(task) if embedded(task) else judged_sets(task)
+        is_embedded = task.source == 'docs' and not task.data
+        queries, grades, corpus = embedded_sets(task) if is_embedded else judged_sets(task)
         rows = {split: judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
                 for split in SCORED}
         return {'train': pairs, **rows, 'corpus': corpus}, ()
@@ -48,12 +48,11 @@ class Retrieval(Kind):
     def encode(self, rows, labels, tokenizer, max_length):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
         parts = {'train': [row[side] for row in rows['train'] for side in SIDES], 'texts': scored_texts(rows)}
-        texts, beyond = {}, {}
+        texts, beyond, positives = {}, {}, defaultdict(set)
         for text in set().union(*parts.values()):
             tokens = tokenizer.encode(text)
             beyond[text] = max(0, len(tokens) - room(tokenizer, max_length))
             texts[text] = framed(tokens, tokenizer, max_length)
-        positives = defaultdict(set)
         for row in rows['train']:
             positives[row['query']].add(row['positive'])
         pairs = [Pair(texts[row['query']], texts[row['positive']], row['positive'], positives[row['query']])
@@ -63,60 +62,38 @@ class Retrieval(Kind):
                                                 tokens=sum(beyond[text] for text in parts[part])))
                 for part in parts}
 
-    def head(self, hidden_size, labels):
-        return unit_vectors
-
-    frozen = staticmethod(unit_vectors)
-
-    def arrays(self, batch):
-        return [pair.tokens for pair in batch] + [pair.positive for pair in batch]
-
-    def num_targets(self, example):
-        return 1
-
-    def loss(self, output, batch):
-        """InfoNCE: the others' documents are negatives, but known positives and copies of its own are not."""
-        cosines = output[:len(batch)] @ output[len(batch):].T
-        mask = torch.from_numpy(excluded(batch)).to(cosines.device)
-        logits = (self.task.scale * cosines).masked_fill(mask, -math.inf)
-        own = torch.arange(len(batch), device=cosines.device)
-        return F.cross_entropy(logits, own, reduction='sum')
-
-    def log(self, batch):
-        return {'negatives': float((~excluded(batch)).sum() / len(batch) - 1)}
-
     def predict(self, data, outputs):
         """Each query's best documents by cosine."""
         rows = data.rows
         ids = sorted(rows['corpus'], reverse=True)
         vectors = dict(zip(scored_texts(rows), outputs['texts']))
         documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
-        return {split: [ranking(row, ids, documents @ vectors[row['query']], self.task.drop_same_id)
-                        for row in rows[split]] for split in SCORED}
+        return {split: [ranking(row, ids, documents @ vectors[row['query']]) for row in rows[split]]
+                for split in SCORED}
+
+    def prediction(self, row, pred):
+        return pred
 
     def baselines(self, rows):
-        return {'BM25': bm25(rows['corpus'], self.task.drop_same_id)}
+        return {'BM25': bm25(rows['corpus'])}
 
-    def export(self, labels, sizes):
-        prompts = {'query': self.task.query, 'document': self.task.document}
-        for name, template in prompts.items():
-            if not re.fullmatch(r'[^{}]*(\{\w+\}[^{}]*)*\{\w+\}', template):
+    def prompts(self):
+        """{name: what sentence-transformers puts before a text}"""
+        return {name: getattr(self.task, name).split('{')[0] for name in ('query', 'document')}
+
+    def check_export(self, sizes):
+        for name in self.prompts():
+            if not re.fullmatch(r'[^{}]*(\{\w+\}[^{}]*)*\{\w+\}', template := getattr(self.task, name)):
                 raise ValueError(f'{name} {template!r}: with save_model it must end with a column, for '
                                  'sentence-transformers puts a prompt before a text and nothing after it')
-        return Export('Model', 'sentence-similarity', "SentenceTransformer('<this folder>')",
-                      f'{self.task.query!r} and {self.task.document!r}',
-                      prompts=tuple((name, template.split('{')[0]) for name, template in prompts.items()))
+
+    def usage(self):
+        return "SentenceTransformer('<this folder>')", f'{self.task.query!r} and {self.task.document!r}'
 
 
 def scored_texts(rows):
     """All documents and queries, each once."""
     return sorted({*rows['corpus'].values(), *(row['query'] for split in SCORED for row in rows[split])})
-
-
-def excluded(batch):
-    """(B, B) bool: documents that are no negative of a query."""
-    return np.array([[a != b and other.document in pair.known for b, other in enumerate(batch)]
-                     for a, pair in enumerate(batch)])
 
 
 # -------------------------------------------------------------------------------------------------- the files
@@ -128,7 +105,7 @@ def training_pairs(task):
         table, _ = read_table(task, (source,), task.train)
     except FileNotFoundError as error:
         print(f'{error}: there is nothing to train on', file=sys.stderr)
-        return pairs
+        return []
     for number, row in enumerate(table):
         where = f'{source or task.dataset} {task.train} row {number}'
         row |= {side: get(row, side, where) for side in SIDES}
@@ -153,9 +130,9 @@ def judged_sets(task):
         table = read_table(task, (task.source,), 'queries', 'queries')[0]
         queries = texts_by_id(table, task.query, f'{task.dataset} queries')
     if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
-        order = sorted(grades['test'])
+        order, every = sorted(grades['test']), grades['test']
         random.Random(42).shuffle(order)
-        half, every = set(order[:round(0.5 * len(order))]), grades['test']
+        half = set(order[:round(0.5 * len(order))])
         grades['validation'] = {query: graded for query, graded in every.items() if query in half}
         grades['test'] = {query: graded for query, graded in every.items() if query not in half}
     judged = {document for split in grades.values() for graded in split.values() for document in graded}
@@ -168,8 +145,7 @@ def texts_by_id(table, template, where):
     """{id: text} of queries or documents, which may lack a title."""
     texts = {}
     for number, row in enumerate(table):
-        place = f'{where} row {number}'
-        name = id_of(row, ID_COLUMNS)
+        place, name = f'{where} row {number}', id_of(row, ID_COLUMNS)
         if name is None:
             raise no_column(row, '_id', place)
         add(texts, name, fill(template, {'title': '', **row}, place), place)
@@ -187,25 +163,24 @@ def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
     sources = [name for name in (task.qrels, task.source) if name] or ['']
     table = read_table(task, sources, split, 'qrels' if task.data else '')[0]
-    grades = {}
+    grades = defaultdict(dict)
     for number, row in enumerate(table):
         where = f'{task.dataset} {split} judgement {number}'
         try:
             if 'positive_passages' in row:
                 query = str(row['query_id'])
-                graded = {str(passage['docid']): grade for grade, column in enumerate(PASSAGES)
-                          for passage in row.get(column) or ()}
                 add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
+                for grade, column in enumerate(PASSAGES):
+                    for passage in row.get(column) or ():
+                        add(grades[query], str(passage['docid']), grade, where)
             else:
-                query, whole = str(row['query-id']), re.fullmatch(r'(-?\d{1,9})(\.0*)?', str(row['score']))
-                if not whole:
-                    raise ValueError(f'{where}: score {row["score"]!r:.80} is not a whole number')
-                graded = {str(row['corpus-id']): int(whole[1])}
+                query, document, score = (str(row[name]) for name in ('query-id', 'corpus-id', 'score'))
+                if not (whole := re.fullmatch(r'(-?\d{1,9})(\.0*)?', score)):
+                    raise ValueError(f'{where}: score {score:.80} is not a whole number')
+                add(grades[query], document, int(whole[1]), where)
         except (TypeError, KeyError) as error:
             raise ValueError(f'{where}: has no query-id, corpus-id and score '
                              f'(or query_id and positive_passages): {error!r}') from None
-        for document, grade in graded.items():
-            add(grades.setdefault(query, {}), document, grade, where)
     return grades
 
 
@@ -227,18 +202,15 @@ def judged_queries(where, queries, grades, corpus):
 
 # --------------------------------------------------------------------------------------------------- rankings
 
-def ranking(row, ids, scores, drop_same_id=False):
+def ranking(row, ids, scores):
     """The predictions of a query: its ten best documents, and how many others share the tenth's score.
 
     ids are sorted from the greatest down: of equal scores the greatest id comes first, as in trec_eval.
     """
     scores = np.asarray(scores, np.float64).round(6)
-    if drop_same_id:
-        scores = np.where([document == row['id'] for document in ids], -np.inf, scores)
     k = min(10, len(ids))
     tenth = np.partition(scores, -k)[-k]
     at = np.flatnonzero(scores >= tenth)
-    at = at[np.isfinite(scores[at])]
     best = at[np.argsort(-scores[at], kind='stable')][:10]
     ranked = {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in best],
               'scores': scores[best].tolist()}
@@ -249,7 +221,7 @@ def ranking(row, ids, scores, drop_same_id=False):
     return ranked
 
 
-def bm25(corpus, drop_same_id=False, k1=0.9, b=0.4):
+def bm25(corpus, k1=0.9, b=0.4):
     """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
     ids = sorted(corpus, reverse=True)
     postings, lengths = defaultdict(list), np.empty(len(ids))
@@ -267,5 +239,5 @@ def bm25(corpus, drop_same_id=False, k1=0.9, b=0.4):
                 at, counts = map(np.array, zip(*postings[term]))
                 idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
                 scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
-        return ranking(row, ids, scores, drop_same_id)
+        return ranking(row, ids, scores)
     return predict

@@ -7,13 +7,12 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from nanoencoder.judging.metrics import entities
-from nanoencoder.tasks.kind import NO_LABEL, Example, Export, Kind, TokenClassifier, framed, room
-from nanoencoder.tasks.task import SCORED, get
+from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
+from nanoencoder.tasks.task import get
 
 
 class Tagging(Kind):
     """Rows of id, words, tags."""
-    per_token = True
     labelled_by = 'tags'
 
     def load(self, training=True):
@@ -57,28 +56,21 @@ class Tagging(Kind):
                                     framed(read, tokenizer, max_length, -1)))
         return examples, +lost
 
-    def head(self, hidden_size, labels):
-        return TokenClassifier(hidden_size, len(labels))
-
-    @staticmethod
-    def frozen(x, lengths):
-        return x
-
-    def predict(self, data, outputs):
-        predictions = {}
-        for split in SCORED:
-            read = zip(data.rows[split], data.examples[split], outputs[split])
-            predictions[split] = [self.prediction(row, tags_of(row, example, logits, data.labels))
-                                  for row, example, logits in read]
-        return predictions
+    def answer(self, row, read, labels):
+        """A word's label is its tokens' majority, of equals the smallest number; "O" if it has no token."""
+        (example, logits), = read
+        votes = np.zeros((len(row['words']), len(labels)), np.int64)
+        inside = example.words >= 0
+        np.add.at(votes, (example.words[inside], logits.argmax(1)[inside]), 1)
+        outside = labels.index('O') if 'O' in labels else 0
+        return [labels[int(count.argmax())] if count.any() else labels[outside] for count in votes]
 
     def baselines(self, rows):
         return {'word-lookup': word_lookup(rows['train']), 'known-words': word_lookup(rows['train'], False)}
 
-    def export(self, labels, sizes):
-        return Export('ForTokenClassification', 'token-classification',  # without 'first', parts of words
-                      "pipeline('token-classification', '<this folder>', aggregation_strategy='first')",
-                      'words joined by a space', labels)
+    def usage(self):  # without 'first', parts of words
+        return ("pipeline('token-classification', '<this folder>', aggregation_strategy='first')",
+                'words joined by a space')
 
 
 def words_of_tokens(words, tokenizer):
@@ -93,15 +85,6 @@ def words_of_tokens(words, tokenizer):
     blank = np.array([*blank, len(owner) - 1])
     inside = blank[np.searchsorted(blank, np.minimum(np.append(0, last[:-1]), last - 1))]
     return tokens, np.where(first < last, owner[first], np.where(inside < last, owner[inside], -1)).tolist()
-
-
-def tags_of(row, example, logits, labels):
-    """A word's label is its tokens' majority, of equals the smallest number; "O" if it has no token."""
-    votes = np.zeros((len(row['words']), len(labels)), np.int64)
-    inside = example.words >= 0
-    np.add.at(votes, (example.words[inside], logits.argmax(1)[inside]), 1)
-    outside = labels.index('O') if 'O' in labels else 0
-    return [labels[int(count.argmax())] if count.any() else labels[outside] for count in votes]
 
 
 def word_lookup(train, by_shape=True):

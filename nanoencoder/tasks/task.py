@@ -1,18 +1,17 @@
-"""A task: its settings, its tables, what is asked of a row, what labels mean."""
+"""A task: its settings, what its labels mean, what is asked of a row."""
 import hashlib
 import json
 import math
 import re
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from nanoencoder.docs import CACHE, SPLITS
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.settings import check, setting
-from nanoencoder.tasks.files import QUOTING, Field, embedded_files, local_files, read_files, read_hub
+from nanoencoder.tasks.files import QUOTING, Field
 
 SCORED = SPLITS[1:]
 
@@ -41,7 +40,6 @@ class Task:
     scheme: str = setting('IOB2', choices=('IOB1', 'IOB2'), fixes='rows')  # of TC's tags: which strict F1
     # QA
     answers: str = setting('answers', fixes='rows')    # column: {"text", "answer_start"}, [{"text", "start"}]
-    candidates: str = setting('', fixes='rows')        # column of strings, one of which is the answer, if any
     overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
     qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer, as the authors, or its two ends
     # IR
@@ -53,19 +51,17 @@ class Task:
     trained_on: str = ''                               # what the pairs are called, in the names of results
     score_on: tuple = setting((), fixes='nothing')     # configs of tasks that the model is scored on as well
     judged_only: bool = setting(False, fixes='rows')   # only documents judged in a split, as in the paper
-    drop_same_id: bool = False                         # a query does not find the document of its own id
     scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
     # all
     steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
     epochs: int = setting(1, 1)                        # at most; the paper's is one
     tokenizer: str = setting('configs/corpora/docs', fixes='nothing')  # of --look; a model has its own
     max_length: int = setting(0, 0)                    # tokens; 0: as the authors, round(0.99 x the context)
-    cache: str = setting(CACHE, fixes='nothing')  # where embedded tasks are kept, once extracted
+    cache: str = setting(CACHE, fixes='nothing')       # where embedded tasks are kept, once extracted
 
     def __post_init__(self):
         check(self)
         template = 'text with columns in braces, as "Question: {question}"'
-        pairs = [isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in self.label_map]
         for name, good, wanted in (
                 ('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder'),
                 ('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given'),
@@ -75,16 +71,17 @@ class Task:
                 ('query', is_template(self.query), template),
                 ('document', is_template(self.document), template),
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
-                ('labels', are_names(self.labels), 'a tuple of different names'),
-                ('score_on', are_names(self.score_on), 'a tuple of different names'),
+                ('labels', are_different(self.labels, str), 'a tuple of different names'),
+                ('score_on', are_different(self.score_on, str), 'a tuple of different names'),
                 ('trained_on', re.fullmatch(r'\w*', self.trained_on), 'letters, digits and _'),
-                ('label_map', all(pairs), '((in the file, meant), ...)')):
+                ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
+                                  for pair in self.label_map), '((in the file, meant), ...)')):
             if not good:
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
 
 
-def are_names(values):
-    return all(isinstance(value, str) for value in values) and len(set(values)) == len(values)
+def are_different(values, wanted):
+    return all(type(value) is wanted for value in values) and len(set(values)) == len(values)
 
 
 def is_template(text):
@@ -93,7 +90,7 @@ def is_template(text):
     return bool(match and match[1])
 
 
-# ------------------------------------------------------------------------------------------- what a row holds
+# ------------------------------------------------------------------------------------------------------- rows
 
 def no_column(row, column, where):
     return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row)):.200}')
@@ -111,9 +108,8 @@ def get(row, column, where, kind=str):
 
 def fill(template, row, where):
     """A template with the row's columns in it."""
-    columns = {name: '' if value is None else value for name, value in row.items()}
     try:
-        return template.format_map(columns)
+        return template.format_map({name: '' if value is None else value for name, value in row.items()})
     except KeyError as error:
         raise no_column(row, error.args[0], where) from None
 
@@ -121,70 +117,6 @@ def fill(template, row, where):
 def terms(text):
     """The words that a baseline counts."""
     return re.findall(r'\w+', text.lower())
-
-
-class Labels:
-    """A task's labels: what names and numbers of its files mean. Counts what label_map changes."""
-
-    def __init__(self, task, tables, column):
-        self.meant, self.mapped = dict(task.label_map), Counter()
-        orders = {split: tuple(names[column]) for split, (_, names) in tables.items() if column in names}
-        if len(set(orders.values())) > 1:
-            raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
-        self.numbered = next(iter(orders.values()), ())  # what numbers stand for
-        known = tuple(dict.fromkeys(self.meant.get(name, name) for name in self.numbered))
-        if known and task.labels and known != task.labels:
-            raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(known)}; '
-                             f'the task says {", ".join(task.labels)}')
-        self.names = task.labels or known
-        if column and not self.names:
-            self.names = self.inferred(tables['train'][0], column, f'{task.dataset} train')
-
-    def inferred(self, rows, column, where):
-        """The labels that occur in train, sorted, "O" first."""
-        names = set()
-        for number, row in enumerate(rows):
-            place = f'{where} row {number}'
-            value = get(row, column, place, object)
-            for label in value if isinstance(value, list) else [value]:
-                if not isinstance(label, str):
-                    hint = ': give `labels` in the order of their numbers' if type(label) is int else ''
-                    raise ValueError(f'{place}: {column!r} holds {label!r:.80}, not a name{hint}')
-                names.add(self.meant.get(label, label))
-        return tuple(sorted(names, key=lambda name: (name != 'O', name)))
-
-    def name(self, value, where):
-        """The name of a label given as a name or as a number."""
-        numbered = self.numbered or self.names
-        if isinstance(value, Field) and value.isascii() and value.isdecimal() and value not in self.names:
-            value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(numbered):
-            value = numbered[value]
-        if isinstance(value, str) and value in self.meant:
-            self.mapped[value] += 1
-            value = self.meant[value]
-        if not isinstance(value, str) or value not in self.names:
-            raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200} (0 to '
-                             f'{len(numbered) - 1}); list it in `labels` or in `label_map`')
-        return value
-
-
-# ----------------------------------------------------------------------------------------------------- tables
-
-def embedded(task):
-    return task.source == 'docs' and not task.data
-
-
-def read_table(task, sources, split, subset='', only=None):
-    """The table of a split: embedded, of a local folder or of the hub. `only` as in read_files.
-
-    sources  the dataset's name on the hub; a local copy may also be in the folder of a later name
-    """
-    if embedded(task):
-        return read_files(local_files(embedded_files(task.cache, task.dataset), (), '', split), only)
-    if task.data:
-        return read_files(local_files(Path(task.data), sources, subset, split), only, task.quoting)
-    return read_hub(sources[0], subset, split, task.revision, only)
 
 
 def train_test_split(n, share, seed=42):
@@ -204,3 +136,47 @@ def fingerprint(rows, parts=(*SCORED, 'corpus')):
         for item in sorted(content.items()) if isinstance(content, dict) else content:
             digest.update(json.dumps(item, sort_keys=True).encode())
     return digest.hexdigest()
+
+
+class Labels:
+    """A task's labels: what names and numbers of its files mean. Counts what label_map changes."""
+
+    def __init__(self, task, tables, column):
+        self.meant, self.mapped = dict(task.label_map), Counter()
+        orders = {split: tuple(names[column]) for split, (_, names) in tables.items() if column in names}
+        if len(set(orders.values())) > 1:
+            raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
+        self.numbered = next(iter(orders.values()), ())  # what numbers stand for
+        named = tuple(dict.fromkeys(self.meant.get(name, name) for name in self.numbered))
+        if named and task.labels and named != task.labels:
+            raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(named)}; '
+                             f'the task says {", ".join(task.labels)}')
+        self.names = task.labels or named
+        if column and not self.names:  # those that occur in train, sorted, "O" first
+            names = {name for number, row in enumerate(tables['train'][0])
+                     for name in self.inferred(row, column, f'{task.dataset} train row {number}')}
+            self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
+        self.numbered = self.numbered or self.names
+
+    def inferred(self, row, column, where):
+        value = get(row, column, where, object)
+        for label in (labels := value if isinstance(value, list) else [value]):
+            if not isinstance(label, str):
+                hint = ': give `labels` in the order of their numbers' if type(label) is int else ''
+                raise ValueError(f'{where}: {column!r} holds {label!r:.80}, not a name{hint}')
+        return [self.meant.get(label, label) for label in labels]
+
+    def name(self, value, where):
+        """The name of a label given as a name or as a number."""
+        name = value
+        if isinstance(name, Field) and name.isascii() and name.isdecimal() and name not in self.names:
+            name = int(name)
+        if type(name) is int and 0 <= name < len(self.numbered):
+            name = self.numbered[name]
+        if isinstance(name, str) and name in self.meant:
+            self.mapped[name] += 1
+            name = self.meant[name]
+        if not isinstance(name, str) or name not in self.names:
+            raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200} (0 to '
+                             f'{len(self.numbered) - 1}); list it in `labels` or in `label_map`')
+        return name

@@ -1,0 +1,407 @@
+"""Runs -> the learning rate that validation chose -> scores, intervals, tests. Two protocols: the field's and
+that of the paper's authors. Test instances count by bootstrap, seeds by Student's t, what both share once.
+"""
+import collections
+import itertools
+import math
+import statistics
+import zlib
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+from nanoencoder.judging.metrics import KINDS
+
+PROTOCOLS = 'standard', 'paper'
+SPLITS = 'validation', 'test'
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One fine-tuning and its scores by a protocol, as fractions of 1."""
+    model: str                  # a study's row: its pretraining seeds are one model
+    task: str
+    dataset: str
+    lr: float
+    seed: int
+    validation: float
+    test: float
+    metric: str = ''
+    n: int = 0                  # instances that are scored
+    instances: Callable = None  # split -> its {'ids', 'numerators', 'denominators'}, read when it is needed
+    method: str = ''            # fine-tuned, baseline or probe
+    weights: str = ''
+    data: str = ''              # sha256 of the rows it was tested on
+    pretraining: dict = None
+    settings: dict = None       # of fine-tuning
+    grid: list = None           # [learning rates, seeds] that it is a run of
+    origin: int = None          # seed of pretraining; None where no row is named
+    folder: str = ''            # in predictions: of this row and pretraining seed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on a dataset, or its average over datasets; fractions of 1."""
+    mean: float
+    low: float
+    high: float
+    draws: object           # (units, resamples) of the bootstrap over instances; None by the paper's protocol
+    scores: dict            # {unit: score}, of several fine-tunings of a pretraining their mean
+    runs: tuple = ()        # that validation chose; none of an average
+    values: object = None   # (units, n) of `instance_values`
+    data: tuple = ()        # by which two cells are known to be of the same instances
+    unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
+    rates: tuple = ()       # learning rates that were tried
+
+    @property
+    def seedless(self):
+        return self.runs[0].method in ('baseline', 'probe')     # the same with any seed
+
+    @property
+    def floor(self):
+        """Whether it has seen no pretraining, of which another seed could be another."""
+        return self.seedless or self.runs[0].model.partition('+')[0] == 'untrained'
+
+    @property
+    def seeds(self):
+        """5; or 6 x 3, of each of six pretrainings three fine-tunings; of an average only how many count."""
+        tuned = len({(run.origin, run.seed) for run in self.runs}) / max(1, len(self.scores))
+        more = f' x {tuned:.3g}' if self.runs and self.unit == 'pretraining' else ''
+        return f'{len(self.scores) or ""}{more}'
+
+    @property
+    def percent(self):
+        return 100 * self.mean, 100 * self.low, 100 * self.high
+
+    def __str__(self):
+        mean, low, high = self.percent
+        if self.draws is not None:
+            return f'{mean:.1f} [{low:.1f}, {high:.1f}]'
+        half = f'{100 * (self.high - self.mean):.2f}' if len(self.scores) > 1 else 'one seed'
+        return f'{mean:.2f} ({half})'
+
+
+class Estimate(NamedTuple):
+    """A weighted sum of Cells, as fractions of 1; intervals are of 95 %."""
+    mean: float
+    low: float              # over test instances and units
+    high: float
+    seeds_low: float        # over units alone, on these very instances; nan with one unit
+    seeds_high: float
+    p: float                # two-sided; None where a trained arm has one unit
+    draws: object           # (resamples,) of instances and units
+    units: dict             # {seed: value}, where all arms that were pretrained share their units
+    unit: str               # pretraining, or fine-tuning: it then speaks of one pretrained model
+    n: int                  # test instances, of all datasets
+
+
+def lr_text(lr):
+    """1e-04 as the authors have it; 0.00015 where one digit does not say."""
+    return f'{lr:.0e}' if float(f'{lr:.0e}') == lr else str(lr)
+
+
+def grouped(items, *names):
+    """{attribute, or (attribute, ...): [items]} in the order of first appearance."""
+    groups, key = {}, attrgetter(*names)
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def key_of(text):
+    return zlib.crc32(text.encode())
+
+
+def key_of_ids(ids):
+    """Of instances; a packed run holds it in their place."""
+    return ids if type(ids) is int else key_of('\n'.join(ids))
+
+
+# ------------------------------------------------------------------------------------------------- instances
+
+def resampled(times, numerators, denominators=None):
+    """(R, S) scores, where `times` (R, N) says how often each instance was drawn; see `bootstrap`."""
+    below = times.sum(1, keepdims=True) if denominators is None else times @ denominators.T
+    above = times @ numerators.T
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
+    """(resamples, S): S scores of resampled instances, the same instances for all S.
+
+    numerators, denominators  (N,) or (S, N); a score is sum / sum, or the mean if there are no denominators
+    """
+    above, below = (None if x is None else np.atleast_2d(np.asarray(x, float))
+                    for x in (numerators, denominators))
+    S, N = above.shape
+    random = np.random.default_rng(seed)
+    size, scores = max(1, 100_000 // N), np.empty((resamples, S))   # counts stay in the cache: twice as fast
+    for start in range(0, resamples, size):
+        part = scores[start:start + size]
+        at = random.integers(0, N, (len(part), N), dtype=np.int32)
+        at += np.arange(len(part), dtype=np.int32)[:, None] * N
+        times = np.bincount(at.ravel(), minlength=at.size).reshape(at.shape).astype(float)
+        part[:] = resampled(times, above, below)
+    return scores
+
+
+def instance_values(numerators, denominators=None):
+    """(S, N) whose mean is a seed's score, and whose variance / N is that of the score: influence values."""
+    if denominators is None:
+        return numerators
+    total = np.maximum(denominators.sum(1, keepdims=True), 1e-300)
+    score = numerators.sum(1, keepdims=True) / total
+    return score + numerators.shape[1] * (numerators - score * denominators) / total
+
+
+# ----------------------------------------------------------------------------------------------------- seeds
+
+def seed_noise(values):
+    """How much of the variance between seeds' scores is the instances' and not the seeds'.
+
+    values  (S, N) of `instance_values`, or of their differences. It is MS_R / N of the two-way analysis of
+    variance of seeds and instances: their interaction, which draws over instances contain already.
+    """
+    S, N = values.shape
+    if min(S, N) < 2:
+        return 0.0
+    rest = values - values.mean(0)
+    rest -= rest.mean(1, keepdims=True)
+    return float((rest ** 2).sum() / ((S - 1) * (N - 1) * N))
+
+
+def with_seeds(draws, arms, cfg):
+    """(resamples,): draws over instances, and what the seeds add to their scatter, as Student's t.
+
+    arms  [(scores of S seeds, their `seed_noise`)] of one model, of a difference, or of models apart
+
+    Draws and scores both contain the instances' noise: (S - 1) / (S + 1) of it is taken off the scores'
+    variance. docs/protocols.md says why not all. Where the scores vary less than that, the variance of the
+    draws is reduced by what is missing. One seed does not say anything.
+    """
+    arms = [(scores, noise, len(scores)) for scores, noise in arms if len(scores) > 1]
+    shares = [(statistics.variance(scores) - noise * (S - 1) / (S + 1)) / S for scores, noise, S in arms]
+    missing, mean = sum(min(0.0, share) for share in shares), draws.mean()
+    if missing:
+        draws = mean + (draws - mean) * math.sqrt(max(0.0, 1 + missing / max(draws.var(), 1e-300)))
+    random = np.random.default_rng((cfg.seed, 1))
+    for (*_, S), share in zip(arms, shares):
+        draws = draws + math.sqrt(max(0.0, share)) * random.standard_t(S - 1, len(draws))
+    return draws
+
+
+def seeds_half(shares):
+    """Half of the 95 % interval over units alone: Student's t; of several shares with Welch's freedom."""
+    from scipy.special import stdtrit
+    parts = [(statistics.variance(scores) / len(scores), len(scores) - 1)
+             for scores, _ in shares if len(scores) > 1]
+    total = sum(variance for variance, _ in parts)
+    if total == 0:
+        return 0.0 if parts else math.nan
+    freedom = total ** 2 / sum(variance ** 2 / S for variance, S in parts)
+    return float(stdtrit(freedom, 0.975)) * math.sqrt(total)
+
+
+def p_value(draws, bounds=(0.0,)):
+    """Two-sided, against the bound that is nearest to being crossed; at least what so many draws can show."""
+    shares = [min((draws <= bound).mean(), (draws >= bound).mean()) for bound in bounds]
+    return float(min(1.0, max(2 * max(shares), 2 / (len(draws) + 1))))
+
+
+def interval(draws):
+    """95 %, by percentiles."""
+    return tuple(np.percentile(draws, [2.5, 97.5]).tolist())
+
+
+# ------------------------------------------------------------------------------------------------- estimates
+
+class Arm(NamedTuple):
+    """A Cell in an Estimate."""
+    part: int       # which of the datasets it is on
+    weight: float
+    cell: Cell
+    units: tuple    # those that count, of the cell's
+    at: list        # their rows in its draws and values
+
+
+def estimate(parts, cfg, without=()):
+    """The Estimate of weighted Cells, by the standard protocol.
+
+    parts    [[(weight, Cell), ...], ...]: the arms on each dataset; their mean counts. Instances are drawn
+             for each dataset apart, units are the same in all
+    without  pretraining seeds to leave out
+
+    Runs of one seed go up and down together: it fixes the order of the data and the first weights. So arms
+    of the same units are paired, unit by unit; arms of other units add a share of theirs.
+    """
+    if any(cell.data != arms[0][1].data for arms in parts for _, cell in arms):
+        raise ValueError('the models were tested on different data')
+    weighted = [(part, weight / len(parts), cell) for part, arms in enumerate(parts) for weight, cell in arms]
+    arms = [Arm(*arm, units, [list(arm[2].scores).index(unit) for unit in units])
+            for arm, units in zip(weighted, shared_units([cell for *_, cell in weighted], without))]
+    groups = {}
+    for arm in arms:
+        groups.setdefault((arm.cell.unit, arm.units), []).append(arm)
+    shares = {key: paired(group) for key, group in groups.items()}
+    mean, half = sum(statistics.fmean(scores) for scores, _ in shares.values()), seeds_half(shares.values())
+    draws = sum(arm.weight * arm.cell.draws[arm.at].mean(0, dtype=float) for arm in arms)
+    draws = with_seeds(draws, shares.values(), cfg)
+    p = p_value(draws) if all(len(arm.units) > 1 or arm.cell.seedless for arm in arms) else None
+    trained = [key for key, group in groups.items() if not all(arm.cell.floor for arm in group)]
+    unit = 'pretraining' if {unit for unit, _ in trained} == {'pretraining'} else 'fine-tuning'
+    key, *more = trained or groups
+    scores, _ = shares[key]     # to which the arms of other units add the same
+    by_unit = {} if more else {seed: score + mean - statistics.fmean(scores)
+                               for seed, score in zip(key[1], scores)}
+    n = sum(arms[0][1].values.shape[1] for arms in parts)
+    return Estimate(mean, *interval(draws), mean - half, mean + half, p, draws, by_unit, unit, n)
+
+
+def paired(arms):
+    """(scores, `seed_noise`) of the weighted sum of arms that have the same units."""
+    scores = sum(arm.weight * np.array([arm.cell.scores[unit] for unit in arm.units]) for arm in arms)
+    values = {}
+    for arm in arms:
+        values[arm.part] = values.get(arm.part, 0) + arm.weight * arm.cell.values[arm.at].astype(float)
+    return scores.tolist(), sum(map(seed_noise, values.values()))
+
+
+def shared_units(cells, without=()):
+    """The units of each cell that count: of cells of the same kind of unit the common ones, if several."""
+    kept = [tuple(unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without)
+            for cell in cells]
+    for name in {cell.unit for cell in cells}:
+        several = [k for k, cell in enumerate(cells) if cell.unit == name and len(kept[k]) > 1]
+        common = set.intersection(*(set(kept[k]) for k in several)) if several else ()
+        for k in several if len(common) > 1 else ():
+            kept[k] = tuple(unit for unit in kept[k] if unit in common)
+    return kept
+
+
+# ----------------------------------------------------------------------------------------------------- cells
+
+def best_of_each_seed(runs):
+    """Of equals the smaller learning rate."""
+    groups = grouped(sorted(runs, key=attrgetter('seed', 'lr')), 'seed', 'origin')
+    return [max(group, key=attrgetter('validation')) for group in groups.values()]
+
+
+def best_learning_rate(runs, split):
+    """All runs of one, by a split. Of the learning rates that have most runs; of equals the smaller."""
+    by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr')
+    most = max(map(len, by_lr.values()))
+    return max((group for group in by_lr.values() if len(group) == most),
+               key=lambda group: statistics.fmean(getattr(run, split) for run in group))
+
+
+def paper_cell(scores, **more):
+    """The Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds), s with n - 1; nan for one seed."""
+    mean, n = statistics.fmean(scores.values()), len(scores)
+    half = 1.96 * statistics.stdev(scores.values()) / math.sqrt(n) if n > 1 else math.nan
+    return Cell(mean, mean - half, mean + half, None, scores, **more)
+
+
+def unit_of(runs):
+    """(name of the attribute that is a run's unit, whose seed that is)."""
+    several = len({run.origin for run in runs}) > 1
+    return ('origin', 'pretraining') if several else ('seed', 'fine-tuning')
+
+
+def check_one_experiment(runs):
+    """ValueError where a model's runs on a dataset differ in more than their learning rates and seeds."""
+    counts = collections.Counter((run.lr, run.seed, run.origin) for run in runs)
+    (lr, seed, origin), count = counts.most_common(1)[0]
+    if count > 1:
+        whose = '' if origin is None else f' of pretraining seed {origin}'
+        raise ValueError(f'two runs{whose} are lr{lr_text(lr)}_sd{seed}')
+    if len({(run.data, run.method) for run in runs}) > 1:
+        raise ValueError('its runs are of different data or methods')
+    first, *others = [(run.pretraining or {}) | (run.settings or {}) for run in runs]
+    if differing := {name for facts in others for name in facts.keys() | first if name not in ('lr', 'seed')
+                     and (facts.get(name) or None) != (first.get(name) or None)}:
+        raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; remove some, or give them '
+                         'another --name, --row or --predictions')
+
+
+def make_cell(runs, cfg):
+    """The Cell of one model's runs on one dataset. ValueError where they are not of one experiment."""
+    check_one_experiment(runs)
+    if cfg.protocol == 'paper':
+        chosen = best_of_each_seed(runs)
+        name, unit = unit_of(chosen)
+        scores = {seed: statistics.fmean(run.test for run in group)
+                  for seed, group in grouped(chosen, name).items()}
+        return paper_cell(scores, runs=chosen, unit=unit)
+    chosen = {split: best_learning_rate(runs, other) for split, other in zip(SPLITS, SPLITS[::-1])
+              if cfg.split in (split, 'both')}
+    first, above, below, data = instances(chosen)
+    draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(f'{runs[0].dataset} {cfg.split}')))
+    cell = standard_cell(first, draws, instance_values(above, below), data, cfg)
+    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())),
+                   rates=tuple(sorted({run.lr for run in runs})))
+
+
+def instances(chosen):
+    """(runs, numerators (S, N), denominators or None where all are 1, what they are of) of {split: runs}.
+
+    Instances of several splits are joined, seed by seed; the runs returned are the first split's.
+    """
+    tables = [{(run.origin, run.seed): (run, run.instances(split)) for run in runs}
+              for split, runs in chosen.items()]
+    seeds = sorted(set.intersection(*map(set, tables)))
+    if not seeds:
+        raise ValueError('the runs that validation and test choose have no seed in common')
+    above, below = (np.array([np.concatenate([table[seed][1][name] for table in tables]) for seed in seeds],
+                             float) for name in ('numerators', 'denominators'))
+    runs = [tables[0][seed][0] for seed in seeds]
+    data = runs[0].data, *(key_of_ids(table[seeds[0]][1]['ids']) for table in tables)
+    return runs, above, None if (below == 1).all() else below, data
+
+
+def standard_cell(runs, draws, values, data, cfg):
+    """The Cell of runs, of (resamples, S) draws of their scores, and of their (S, N) instance_values.
+
+    The fine-tunings of a pretraining are averaged. float32 holds the arrays of a large table.
+    """
+    name, unit = unit_of(runs)
+    at = {}
+    for k, run in enumerate(runs):
+        at.setdefault(getattr(run, name), []).append(k)
+    draws, values = (np.array([rows[places].mean(0) for places in at.values()]) for rows in (draws.T, values))
+    cell = Cell(0, 0, 0, draws.astype(np.float32), dict(zip(at, values.mean(1).tolist())), tuple(runs),
+                values.astype(np.float32), data, unit)
+    result = estimate([[(1, cell)]], cfg)
+    return replace(cell, mean=result.mean, low=max(0.0, result.low), high=min(1.0, result.high))
+
+
+def average(cells, cfg):
+    """The Cell of several datasets' mean, of the seeds that all of them have; None if they have none."""
+    if len(cells) == 1:
+        return cells[0]
+    if cells[0].draws is not None:
+        result = estimate([[(1, cell)] for cell in cells], cfg)
+        return Cell(result.mean, max(0.0, result.low), min(1.0, result.high), result.draws, result.units,
+                    unit=result.unit)
+    shared = sorted(set.intersection(*(set(cell.scores) for cell in cells)))
+    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in shared}
+    return paper_cell(scores) if scores else None
+
+
+def make_cells(runs, cfg, problems):
+    """{(model, task, dataset): Cell}; a task's 'Average' is that of the models with all its datasets."""
+    cells, averages = {}, {}
+    runs = sorted(runs, key=lambda run: (cfg.models.index(run.model) if cfg.models else 0,
+                                         run.method == 'baseline', run.model != 'untrained',
+                                         list(KINDS).index(run.task)))
+    for key, group in grouped(runs, 'model', 'task', 'dataset').items():
+        try:
+            cells[key] = make_cell(group, cfg)
+        except ValueError as error:
+            problems.append(f'{"/".join(key)} is left out: {error}')
+    for model, task in dict.fromkeys(key[:2] for key in cells):
+        of_model = [cell for key, cell in cells.items() if key[:2] == (model, task)]
+        if 1 < len(of_model) == len({key[2] for key in cells if key[1] == task}):
+            averages[model, task, 'Average'] = average(of_model, cfg)
+    return cells | {key: mean for key, mean in averages.items() if mean}
