@@ -126,8 +126,8 @@ class Corpus:
             path = self.folder / shard['name']
             try:
                 arrays.append(np.load(path, mmap_mode='r'))
-            except (OSError, ValueError) as error:
-                raise ValueError(f'{path}: missing or cut short ({error}); prepare the corpus again') from None
+            except Exception as error:  # numpy reads a damaged header as Python, so it may be any
+                raise ValueError(f'{path}: missing or cut short ({error})') from None
         return arrays, np.cumsum([0, *map(len, arrays)])
 
     def num_stretches(self, split, context):
@@ -277,7 +277,7 @@ def main():
     from nanoencoder.settings import parse
     cfg, actions = parse(prepare.Settings, sys.argv[1:], prepare.ACTIONS)
     if actions.verify:
-        prepare.verify(Corpus(cfg.out))
+        prepare.verify(cfg.out)
     elif actions.train_tokenizer:
         prepare.train_tokenizer(cfg, actions.train_tokenizer)
     else:

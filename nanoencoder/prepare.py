@@ -343,14 +343,16 @@ def unigram_loss(folder, meta):
     return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
 
 
-def verify(corpus):
-    """ValueError that names the first shard which is not as it was written, or meta.json."""
-    if fingerprint(corpus.meta) != corpus.meta['fingerprint']:
-        raise ValueError(f'{corpus.folder / "meta.json"}: changed since it was written; prepare the corpus again')
-    for shard in corpus.meta['shards'] + corpus.meta['val_shards']:
-        if sha256(path := corpus.folder / shard['name']) != shard['sha256']:
-            raise ValueError(f'{path}: changed since it was written; prepare the corpus again')
-    print(f'{corpus.folder}: every shard is as it was written')
+def verify(folder):
+    """ValueError that names the first shard that is not as it was written."""
+    meta = read_json(Path(folder, 'meta.json'))
+    digests = {'meta.json': (fingerprint(meta), meta['fingerprint'])} | {
+        shard['name']: (sha256(Path(folder, shard['name'])), shard['sha256'])
+        for shard in meta['shards'] + meta['val_shards']}
+    for name, (digest, recorded) in digests.items():
+        if digest != recorded:
+            raise ValueError(f'{folder}/{name}: changed since it was written; prepare the corpus again')
+    print(f'{folder}: every shard is as it was written')
 
 
 def train_tokenizer(cfg, vocab_size):
