@@ -33,6 +33,8 @@ from nanoencoder.tokenizer import BOS, BYTES, EOS, LLAMA3_PATTERN, MASK, from_ra
 
 CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
 CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
+NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
+HEADER = 128                              # bytes before the tokens of an .npy file, however many there are
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Settings:
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model or name
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
     cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines
-    shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files: a shard ends with the file that reaches this
+    shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
     out: str = setting('corpora/docs', fixes='nothing')  # the folder to write
@@ -65,21 +67,23 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 # ------------------------------------------------------------------------------------------------- sources
 
 def open_source(cfg):
-    """(units, characters, files): functions that yield (text, whether it is held out), a shard each; about how
-    many characters they have, 0 if unknown; and what files they are, as they may change."""
+    """(units, characters, files): functions that yield (text, whether it is held out), for a shard each;
+    about how many characters they have, 0 if unknown; and the files they are of, which may change."""
+    def unit(read, *arguments, also=None):
+        return lambda: ((text, held_out(text, cfg.val_permille, also)) for text in read(cfg, *arguments))
     if cfg.source == 'docs':
         texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
         return [lambda: texts], sum(len(text) for text, _ in texts), []
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
-        files = [(file, file.stat().st_size) for file in folder_files(cfg.path)]
-        also, before, groups = also_held_out(cfg, [file for file, _ in files]), 0, {}
-        for file, size in files:
+        files, groups, before = folder_files(cfg.path), {}, 0
+        for file in files:
             groups.setdefault(before // cfg.shard_bytes, []).append(file)
-            before += size
-        units = [partial(labelled, cfg, folder_texts, group, also) for group in groups.values()]
-        return units, before, [(str(file), size) for file, size in files]
+            before += file.stat().st_size
+        also = also_held_out(cfg, files)
+        return ([unit(folder_texts, group, also=also) for group in groups.values()], before,
+                [(str(file), file.stat().st_size) for file in files])
     import datasets
     try:
         dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
@@ -88,11 +92,7 @@ def open_source(cfg):
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
     files = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
     split = (dataset.info.splits or {}).get(cfg.split)
-    return [partial(labelled, cfg, hub_texts, file) for file in files], split and split.num_bytes or 0, []
-
-
-def labelled(cfg, read, unit, also=None):
-    return ((text, held_out(text, cfg.val_permille, also)) for text in read(cfg, unit))
+    return [unit(hub_texts, file) for file in files], split and split.num_bytes or 0, []
 
 
 def text_hash(text):
@@ -271,12 +271,12 @@ def encode(ids_of, eos, chunk):
 def write_unit(folder, number, dtype, encoded):
     """A folder with the shards of a unit and counts.json, what meta.json is to say of them."""
     folder.mkdir()
-    counts = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
+    counts = NOTHING.copy()
     with ExitStack() as stack:
         files = {prefix: stack.enter_context(open(folder / f'{name}_{number}.npy', 'wb'))
                  for prefix, name in (('', 'tokens'), ('val_', 'val'))}
         for file in files.values():
-            write_header(file, dtype, 0)
+            file.write(bytes(HEADER))
         for documents in encoded:
             for prefix, file in files.items():
                 for tokens in documents[prefix]:
@@ -285,7 +285,9 @@ def write_unit(folder, number, dtype, encoded):
                     counts[prefix + 'documents'] += 1
         for prefix, file in files.items():
             file.seek(0)
-            write_header(file, dtype, counts[prefix + 'tokens'])
+            np.lib.format.write_array_header_1_0(file, {'descr': dtype.str, 'fortran_order': False,
+                                                        'shape': (counts[prefix + 'tokens'],)})
+            assert file.tell() == HEADER, 'numpy writes another header'
     for prefix, file in files.items():
         if num_tokens := counts[prefix + 'tokens']:
             path = Path(file.name)
@@ -293,18 +295,11 @@ def write_unit(folder, number, dtype, encoded):
     write_json(folder / 'counts.json', counts)
 
 
-def write_header(file, dtype, num_tokens):
-    """That of an .npy file; it is equally long for any number."""
-    np.lib.format.write_array_header_1_0(
-        file, {'descr': dtype.str, 'fortran_order': False, 'shape': (num_tokens,)})
-
-
 def join(folder, tokenizer, identity, units):
     """Write meta.json, which lists the shards of all units; it can be killed and repeated."""
     remove_temporaries(folder)
-    counts, meta = [read_json(unit / 'counts.json') for unit in units], identity
-    for name in ('tokens', 'documents', 'val_tokens', 'val_documents', 'shards', 'val_shards'):
-        meta |= {name: sum((one[name] for one in counts), [] if name.endswith('shards') else 0)}
+    counts = [read_json(unit / 'counts.json') for unit in units]
+    meta = identity | {name: sum((unit[name] for unit in counts), NOTHING[name]) for name in NOTHING}
     if not meta['tokens']:
         remove_units(folder)
         raise ValueError(f'{meta["settings"]["path"]}: no training text there')

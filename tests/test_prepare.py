@@ -220,7 +220,7 @@ def killed_at(monkeypatch):
                 return function(*args)
             return counted
         with monkeypatch.context() as patched:
-            for name in ('write_json', 'write_header', 'sha256', 'remove_units', 'unigram_loss'):
+            for name in ('write_json', 'write_unit', 'sha256', 'remove_units', 'unigram_loss'):
                 patched.setattr(prepare, name, dies(getattr(prepare, name)))
             try:
                 prepared(*arguments)
@@ -243,7 +243,7 @@ def test_a_death_before_any_file_leaves_no_trace(tmp_path, killed_at, make):
             break
         killed_at(n, killed)  # and again, of what was left
         assert content(prepared(killed).folder) == whole
-    assert finished and n > 20
+    assert finished and n > 12
 
 
 def test_kill_9_leaves_no_trace(tmp_path):
