@@ -6,10 +6,9 @@
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
     python data.py configs/corpora/docs.py --verify        # compare each shard with its sha256
 
-A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), the same of
-held-out documents (`val_00000.npy, ...`), the tokenizer, and `meta.json`, which lists the shards and is
-written last. A file of a hub dataset, or about a GB of a folder's files, makes a shard. Run the same command
-again to make those that are missing.
+A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
+(held-out documents), the tokenizer, and meta.json, written last. A file of a hub dataset, or about a GB of a
+folder's files, makes a shard. Run the same command again to make those that are missing.
 """
 import hashlib
 import itertools
@@ -31,10 +30,10 @@ from nanoencoder.files import locked, read_json, remove, remove_temporaries, sha
 from nanoencoder.settings import check, flat, setting
 from nanoencoder.tokenizer import BOS, BYTES, EOS, LLAMA3_PATTERN, MASK, from_ranks, load_tokenizer
 
-CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
-CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
+CHUNK = 256             # documents that are tokenised at once
+CUT_CHARACTERS = 16_000  # and up to the next empty line: a document cut from a long .txt
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
-HEADER = 128                              # bytes before the tokens of an .npy file, however many there are
+HEADER = 128            # bytes before the tokens of an .npy file, however many there are
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 def open_source(cfg):
     """(units, characters, files): functions that yield (text, whether it is held out), for a shard each;
     about how many characters they have, 0 if unknown; and the files they are of, which may change."""
-    def unit(read, *arguments, also=None):
-        return lambda: ((text, held_out(text, cfg.val_permille, also)) for text in read(cfg, *arguments))
+    def unit(read, part):
+        return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(cfg, part))
     if cfg.source == 'docs':
         texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
         return [lambda: texts], sum(len(text) for text, _ in texts), []
@@ -81,8 +80,7 @@ def open_source(cfg):
         for file in files:
             groups.setdefault(before // cfg.shard_bytes, []).append(file)
             before += file.stat().st_size
-        also = also_held_out(cfg, files)
-        return ([unit(folder_texts, group, also=also) for group in groups.values()], before,
+        return ([unit(folder_texts, group) for group in groups.values()], before,
                 [(str(file), file.stat().st_size) for file in files])
     import datasets
     try:
@@ -95,24 +93,10 @@ def open_source(cfg):
     return [unit(hub_texts, file) for file in files], split and split.num_bytes or 0, []
 
 
-def text_hash(text):
-    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8)
-    return int.from_bytes(digest.digest(), 'little')
-
-
-def held_out(text, val_permille, also=None):
+def held_out(text, val_permille):
     """Whether a text is validation: decided by the text alone, so copies of it share their fate."""
-    return text_hash(text) % 1000 < val_permille or text_hash(text) == also
-
-
-def also_held_out(cfg, files):
-    """The smallest hash of the texts, if none of them would be held out and they are not all the same."""
-    hashes, certain = set(), CHUNK if cfg.max_tokens else None  # what is read whatever the limit
-    for text in itertools.islice(folder_texts(cfg, files), certain):
-        if held_out(text, cfg.val_permille):
-            return None
-        hashes |= {text_hash(text)} if text else set()
-    return min(hashes) if len(hashes) > 1 else None
+    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
+    return int.from_bytes(digest, 'little') % 1000 < val_permille
 
 
 def folder_files(path):
@@ -166,11 +150,10 @@ def read_jsonl(path, cfg):
 def read_parquet(path, cfg):
     import pyarrow.parquet
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        if cfg.column not in file.schema_arrow.names:
-            raise ValueError(f'has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
-        for batch in file.iter_batches(CHUNK, columns=[cfg.column]):
-            yield from (clean(text, cfg) for text in batch.column(0).to_pylist())
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(CHUNK, columns=[cfg.column]):
+            yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
+    except KeyError:
+        raise ValueError(f'has no column {cfg.column!r}') from None
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f'not a whole parquet file: {error}') from None
 
@@ -185,14 +168,8 @@ READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 def chunks(texts):
     """Lists of some of the texts."""
-    chunk, characters = [], 0
-    for text, held in texts:
-        chunk.append((text, held))
-        characters += len(text)
-        if len(chunk) == CHUNK or characters > CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
+    texts = iter(texts)
+    while chunk := list(itertools.islice(texts, CHUNK)):
         yield chunk
 
 

@@ -129,12 +129,11 @@ def test_bom_crlf_empty_and_huge_documents(tmp_path):
     (folder / 'a.txt').write_bytes('\ufeffone\r\ntwo\r\n'.encode())
     (folder / 'b.txt').write_text('')
     (folder / 'c.jsonl').write_text(json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n')
-    huge = 'All work and no play. ' * (prepare.CHUNK_CHARACTERS // 20)
+    huge = 'All work and no play. ' * 40_000
     (folder / 'd.txt').write_text(huge)
     (folder / 'e.txt').write_text(' ' * 1_500_000)
     corpus = prepared(small(folder, tmp_path / 'out', val_permille=1))
-    assert documents(corpus) == ['one\ntwo\n', huge, ' ' * 1_500_000]
-    assert documents(corpus, 'validation') == ['a lone \ufffd surrogate']  # the smallest hash
+    assert documents(corpus) == ['one\ntwo\n', 'a lone \ufffd surrogate', huge, ' ' * 1_500_000]
 
 
 def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
@@ -158,33 +157,20 @@ def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
         prepared(prepare.Settings(out=str(tmp_path / 'parts')), 0, 2)
 
 
-@pytest.mark.parametrize('parts', [1, 3])
-def test_a_folder_holds_out_at_least_one_document(tmp_path, parts, capsys):
-    """The text with the smallest hash, where none is below val_permille, whatever the parts and threads."""
-    texts = [f'text number {k}' for k in range(40)]
-    assert not any(prepare.held_out(text, 1) for text in texts)
-    several(tmp_path / 'texts', texts)
-    cfg = small(tmp_path / 'texts', tmp_path / 'out', val_permille=1, threads=parts)
-    corpus = prepared(cfg, -1, parts)
-    assert documents(corpus, 'validation') == [min(texts, key=prepare.text_hash)]
-    assert sorted(documents(corpus) + documents(corpus, 'validation')) == sorted(texts)
-    corpus = prepared(small(jsonl(tmp_path / 'a.jsonl', ['the same twice'] * 2), tmp_path / 'same'))
-    assert corpus.meta['documents'] == 2 and 'nothing is held out' in capsys.readouterr().err
-
-
 def test_one_long_txt_trains_and_validates(tmp_path):
     """It is cut at empty lines, and nothing is lost."""
     paragraphs = [f'Paragraph {k}. ' + 'It goes on. ' * (k % 30) + '\n' * (2 + k % 3) for k in range(2_000)]
     whole = ''.join(paragraphs)
     (tmp_path / 'book.txt').write_bytes(('\ufeff' + whole.replace('\n', '\r\n')).encode())
     assert len(whole) < 1_000_000
-    cfg = small(tmp_path / 'book.txt', tmp_path / 'single', val_permille=1)
+    cfg = small(tmp_path / 'book.txt', tmp_path / 'single', val_permille=100)
     assert prepared(cfg).meta['val_documents'] == 0  # no longer than the default: one document
     corpus = prepared(replace(cfg, out=str(tmp_path / 'cut'), cut_txt_above=100_000))
     cut = list(prepare.folder_texts(replace(cfg, cut_txt_above=100_000), [tmp_path / 'book.txt']))
     assert ''.join(cut) == whole and len(cut) > 10
     assert all(text.endswith('\n\n') and prepare.CUT_CHARACTERS <= len(text) < 17_000 for text in cut[:-1])
-    assert len(documents(corpus, 'validation')) == 1 and len(documents(corpus)) == len(cut) - 1
+    held = len(documents(corpus, 'validation'))
+    assert 0 < held < len(cut) / 4 and len(documents(corpus)) == len(cut) - held
     assert corpus.num_stretches('validation', 256) > 1
 
 
