@@ -42,6 +42,7 @@ class Tokenizer:
     unknown   an id for words that a vocabulary writes as a special token, as BERT's may [MASK]; or None
     prefix, suffix  the ids that the backend's post-processor puts around a text
     """
+    composes = False        # its normalizer joins combining marks to the characters before them
     mask_is_new = False     # the vocabulary had no mask token, and got one
     unmarked = frozenset()  # those of `specials` that tokenizer.json does not call special, as Qwen's <think>
 
@@ -69,7 +70,14 @@ class Tokenizer:
         """
         text = without_surrogates(text)
         ids, offsets = self.encoded(text)
-        return ids, np.array([trimmed(text, *place) for place in offsets], np.int64).reshape(-1, 2)
+        offsets = np.array([trimmed(text, *place) for place in offsets], np.int64).reshape(-1, 2)
+        if self.composes:  # a mark in no token was joined to the character before it
+            starts = {*offsets[:, 0].tolist()}
+            for place in offsets:
+                while place[0] < place[1] < len(text) and not (
+                        place[1] in starts or text[place[1]].isspace()):
+                    place[1] += 1
+        return ids, offsets
 
     def encoded(self, text):
         with one_line('a text'):
@@ -167,6 +175,7 @@ class Tokenizer:
         for token in spec['added_tokens']:
             token['special'] &= token['content'] not in self.unmarked
             token['lstrip'] |= token['content'] == self.roles['mask']
+        spec['post_processor']['processors'][0]['trim_offsets'] = True  # as `trimmed`, of spaces
         if not append_eos:
             spec['post_processor']['processors'].pop()
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
@@ -311,10 +320,11 @@ def from_json(spec, config):
         backend = Backend.from_str(json.dumps(spec))
     eos, backend.decoder = roles['eos'], decoders.ByteLevel()
     backend.post_processor = processors.Sequence([
-        processors.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=False),
+        processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),  # True when saved
         processors.TemplateProcessing(['$A', eos], ['$A', '$B', eos], [(eos, specials[eos])])])
     tokenizer = Tokenizer(backend, roles, specials)
     tokenizer.mask_is_new, tokenizer.unmarked = mask_is_new, unmarked
+    tokenizer.composes = bool(steps(spec, 'normalizer'))
     if (back := tokenizer.decode(tokenizer.encode(PLAIN))) != PLAIN:
         raise ValueError(f'it loses or changes plain text: {PLAIN!r} comes back as {back!r}')
     if {*tokenizer.encode('\n'.join(specials)).tolist()} & {*specials.values()}:
