@@ -276,8 +276,7 @@ def train(cfg, tracker=''):
             validating = cfg.val_rows and due(cfg.val_every)
             saving = stopping or due(cfg.save_every) or done in cfg.save_at
             if validating or saving or due(cfg.log_every):
-                lines = log.read()  # waits for the device; raises FloatingPointError
-                log.write(lines, validate(wrapped, corpus, cfg, world) if validating else {})
+                log.write(lambda: validate(wrapped, corpus, cfg, world) if validating else {})
             if saving:
                 saver.save(run, model, optimizer, state | dict(step=done, seconds=log.seconds()), corpus, cfg)
                 log.restart_clock()
