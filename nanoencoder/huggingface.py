@@ -39,7 +39,7 @@ IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 EUROBERT = {'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'mlp_bias': False,
             'classifier_pooling': 'mean'}
-QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causal': False,
+QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causal': False,  # heeded from 5.2
          'use_sliding_window': False}
 
 
@@ -107,9 +107,8 @@ class Checkpoint:
     def described(self):
         """In words that also hold on other machines: the hub id, or the run and its step."""
         run, step = self.folder.parent.name, self.folder.name
-        if is_hub_id(self.name):
-            return self.name
-        return f'{run}, step {int(step):,}' if step.isdigit() else step
+        words = f'{run}, step {int(step):,}' if step.isdigit() else step
+        return self.name if is_hub_id(self.name) else words
 
 
 def open_checkpoint(name, weights=True):
@@ -131,10 +130,9 @@ def is_hub_id(name):
 
 
 def newest_checkpoint(folder):
-    """The folder itself if it holds weights, else the last of a run's checkpoints, which must be whole."""
-    folder = Path(folder)
-    newest = folder / str(max(saved_steps(folder), default=''))
-    for candidate in (folder, newest):
+    """The folder itself if it holds weights, else the last of a run's checkpoints."""
+    newest = Path(folder, str(max(saved_steps(folder), default='')))
+    for candidate in (Path(folder), newest):
         if (candidate / WEIGHTS).is_file() or (candidate / INDEX).is_file():
             return candidate
     raise ValueError(f'{newest}: no checkpoint there (no model.safetensors); give its folder, its run\'s or '
@@ -206,16 +204,16 @@ def read_config(folder):
 
 def read_rope(config):
     """The rotation: `rope_scaling` as transformers 4 writes it, `rope_parameters` as transformers 5 does."""
-    rope = {'rope_type': 'default'}
+    rope = {}
     for stated in (config.get('rope_scaling') or {}, config.get('rope_parameters') or {}):
         if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
             raise ValueError(f'rope_parameters must be one rotation for all layers, not {stated!r}')
         stated = {name: value for name, value in stated.items() if value is not None}
         stated = {'rope_type': stated.get('type', 'default')} | stated if stated else {}
-        if len(rope) > 1 and any(rope.get(name, value) != value for name, value in stated.items()):
+        if any(rope.get(name, value) != value for name, value in stated.items()):
             raise ValueError('rope_scaling and rope_parameters contradict each other; leave one of them out')
         rope |= stated
-    return rope
+    return {'rope_type': 'default'} | rope
 
 
 def check_supported(config):
@@ -244,7 +242,6 @@ def weight_files(folder):
 
 
 def open_tensors(path):
-    """{name: tensor} of a safetensors file."""
     try:
         return load_file(path)
     except SafetensorError as error:
@@ -252,16 +249,15 @@ def open_tensors(path):
 
 
 def read_exactly(path, shapes, tensors=None):
-    """(name, tensor) pairs of a safetensors file, or `tensors`: those of {name: shape}, all finite."""
+    """(name, tensor) pairs of a safetensors file, or of `tensors`: just those of `shapes`, all finite."""
     tensors = open_tensors(path) if tensors is None else tensors
     missing, unexpected = shapes.keys() - tensors.keys(), tensors.keys() - shapes.keys()
     if missing or unexpected:
         which = 'missing' if missing else 'unexpected'
         raise ValueError(f'{path}: {which} weight ' + ascii(min(missing or unexpected))[1:-1])
     for name, tensor in tensors.items():
-        shape, expected = tuple(tensor.shape), tuple(shapes[name])
-        if shape != expected:
-            raise ValueError(f'{path}: {name} has shape {shape}, and should have {expected}')
+        if tensor.shape != shapes[name]:
+            raise ValueError(f'{path}: {name} has shape {*tensor.shape,}, and should have {*shapes[name],}')
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise ValueError(f'{path}: {name} is of type {tensor.dtype}, not float32 or half')
         if not tensor.isfinite().all():

@@ -53,7 +53,7 @@ class World:
 
 
 def pick_device(device='auto', dtype='auto', processes=1):
-    """(torch.device, bf16 or fp32) of this process, LOCAL_RANK among those of its machine."""
+    """(torch.device, bf16 or fp32) of this process."""
     available = {'cuda': torch.cuda.is_available(), 'cpu': True,
                  'mps': torch.backends.mps.is_available() and processes == 1}  # it serves one process
     if device == 'auto':
@@ -121,7 +121,8 @@ def duration(seconds):
 def check_rows(cfg, world_size):
     share, rest = divmod(cfg.rows_per_step, world_size)
     if rest:
-        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} processes')
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the '
+                         f'{world_size} processes')
     if share % rows_at_once(cfg, world_size):
         raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} '
                          f'processes: micro_rows {cfg.micro_rows} must divide that (0: all at once)')

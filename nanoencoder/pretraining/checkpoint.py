@@ -3,6 +3,7 @@
 A checkpoint is a Hugging Face folder with AdamW's moments and state.json beside the weights. It is there
 complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the same bits.
 """
+import contextlib
 import json
 import math
 import re
@@ -74,14 +75,11 @@ def check_finite(model, optimizer, step, world):
         raise FloatingPointError(f'step {step}: its update made weights or moments that are not finite')
 
 
-class Saver:
+class Saver(contextlib.AbstractContextManager):
     """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on."""
 
     def __init__(self, world):
         self.world, self.thread, self.error = world, None, None
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, _, error, trace):
         if error is None:
@@ -122,7 +120,6 @@ def fixed(cfg, corpus, world):
 
 
 def write(run, weights, remembered, state, corpus, cfg):
-    """Write <run>/<step>/, then remove the checkpoints that are not kept."""
     step, objective = state['step'], objective_at(state['step'] - 1, cfg)
     ids = {role: corpus.meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
     with whole(run / str(step)) as folder:
@@ -134,13 +131,8 @@ def write(run, weights, remembered, state, corpus, cfg):
         digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
         write_json(folder / 'state.json', state | {'sha256': digests})
         write_card(folder, state, corpus, cfg, objective)  # for people to edit: has no sha256
-    prune(run, cfg)
-
-
-def prune(run, cfg):
-    """Remove all but the newest `keep` checkpoints; those of save_at and of the last step stay."""
-    steps = [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
-    for step in steps[:-cfg.keep]:
+    others = [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
+    for step in others[:-cfg.keep]:
         remove((run / str(step)).rename(run / f'.{step}.tmp'))
 
 
@@ -237,8 +229,7 @@ def check_branch(folder, state, cfg, numbers, schedule):
     """A branch equals the same run from scratch if until then both did the same in every step."""
     step, parent, masked = state['step'], build(type(cfg), state['settings']), False
     if step >= cfg.total_steps:
-        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: '
-                         'nothing is left')
+        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}')
     for s in range(step):
         did, would = schedule(s, parent), schedule(s, cfg)
         masked |= OBJECTIVES[would[0]].uses_ratio
@@ -254,12 +245,11 @@ def take_weights(cfg, corpus):
     """The Origin of a run with weights_from: all but context, rope_theta and new rows must be the run's."""
     checkpoint = open_checkpoint(cfg.weights_from, weights=False)
     what, sizes, meta = f'weights_from {checkpoint.folder}', checkpoint.sizes, corpus.meta
-    if checkpoint.has_tokenizer and checkpoint.tokenizer().fingerprint() != meta['tokenizer']:
+    alike = (checkpoint.tokenizer().fingerprint() == meta['tokenizer'] if checkpoint.has_tokenizer
+             else sizes.vocab_size == meta['vocab_size'])
+    if not alike:
         raise ValueError(f'{what} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
-    if not checkpoint.has_tokenizer and sizes.vocab_size != meta['vocab_size']:
-        raise ValueError(f'{what} has no tokenizer.json to compare, and {sizes.vocab_size} ids where the '
-                         f'corpus {corpus.folder} has {meta["vocab_size"]}: is it another tokenizer\'s?')
     changes = [f'context {checkpoint.context} -> {cfg.context}'] * (checkpoint.context != cfg.context)
     for name in ('head_size', *leaves(Sizes)):
         old, new = getattr(sizes, name), getattr(cfg.model, name)

@@ -78,10 +78,11 @@ class Log:
         """
         lines, counts, sums, norms = zip(*self.waiting)
         sums, norms = self.world.sum_tensor(torch.stack(sums)).tolist(), torch.stack(norms).tolist()
-        tokens, seconds = len(lines) * self.cfg.rows_per_step * self.cfg.context, time.monotonic() - self.marked
+        tokens = len(lines) * self.cfg.rows_per_step * self.cfg.context
+        speed = round(tokens / (time.monotonic() - self.marked), 1)
         for line, count, loss_sum, norm in zip(lines, counts, sums, norms):
             line |= {'loss': loss_sum / max(1, count), 'grad_norm': norm,
-                     'tokens_per_second': round(tokens / seconds, 1)}
+                     'tokens_per_second': speed}
             self.check_finite(line)
         self.waiting.clear()
         lines[-1].update(validate())
