@@ -88,9 +88,7 @@ class Settings:
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         for name in ('warmup_steps', 'decay_steps'):
             if type(share := getattr(self, name)) is float and 0 < share < 1 and type(self.repeat) is int:
-                object.__setattr__(self, name, steps := round(share * self.total_steps))
-                if not steps:
-                    raise ValueError(f'{name} {share} of {self.total_steps} steps is none; set it to 0')
+                object.__setattr__(self, name, round(share * self.total_steps))
         check(self)
         for name in ('decay_steps', 'warmup_steps'):
             if getattr(self, name) > self.total_steps:

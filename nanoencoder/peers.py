@@ -55,8 +55,7 @@ class Transformer(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Peer(Checkpoint):
-    """A Checkpoint of another architecture, which has been read whole."""
+class Peer(Checkpoint):    # of another architecture, read whole
     transformer: Transformer
     text_tokenizer: Tokenizer
 
@@ -80,10 +79,9 @@ def open_encoder(cfg):
     Checkpoint(name, folder, sizes=None, context=0, ids={}, state={}).fetch()
     try:
         return open_peer(name, folder, config)
-    except ValueError as error:
-        raise ValueError(f'{folder}: {error}') from error
     except Exception as error:  # CLIP has no pad, CANINE no embedding table, others ask for more than tokens
-        raise ValueError(f'{folder}: transformers cannot open it as an encoder of text: {error!r}') from error
+        raise ValueError(f'{folder}: {error}' if isinstance(error, ValueError) else
+                         f'{folder}: transformers cannot open it as an encoder of text: {error!r}') from error
 
 
 def open_peer(name, folder, config):

@@ -151,8 +151,6 @@ def write_card(folder, state, corpus, cfg, objective):
                            'fill-mask' if fills else 'feature-extraction', state['base_model'])
 
 
-# ---------------------------------------------------------------------------------------- where a run begins
-
 class Origin(NamedTuple):
     folder: Path | None    # the checkpoint, None for new weights
     state: dict            # as FRESH

@@ -29,12 +29,10 @@ def count_flops(sizes, tokens, targets, pairs):
 
 def flops_per_token(cfg, objective):
     """Expected: cuts are uniform, and the objective says how many targets a position has."""
-    def squares(n):
-        return n * (n + 1) * (2 * n + 1) // 6  # 1 + 4 + 9 + ... + n ** 2
-    c, cuts = cfg.context, cfg.context - 2 * SHORTEST + 1
-    attended = c  # positions that one attends to, on average, in both directions
+    c = attended = cfg.context  # positions that one attends to, on average, in both directions
     if cfg.cut_rows:  # segments of `cut` and of c - cut tokens, which run through the same lengths
-        attended = 2 * (squares(c - SHORTEST) - squares(SHORTEST - 1)) / cuts / c
+        cuts = range(SHORTEST, c - SHORTEST + 1)
+        attended = 2 * sum(cut ** 2 for cut in cuts) / len(cuts) / c
     if OBJECTIVES[objective].causal:
         attended /= 2
     return count_flops(cfg.model, 1, OBJECTIVES[objective].expected_targets(cfg), attended)
