@@ -345,8 +345,7 @@ def write_card(folder, title, lines, use, pipeline, base_model='', library='tran
     front = [f'{key}: {json.dumps(value)}' for key, value in front.items() if value]
     text = ['---', *front, '---', '', f'# {title}', '', *(f'- {line}' for line in lines), '',
             f'Opens in transformers 5.3 or newer, without remote code: `{use}`.', '',
-            'No licence is stated: it is yours to choose, as far as the base model and the data leave it to '
-            'you.', '']
+            'No licence is stated: it is yours to choose, as far as the base model and the data allow.', '']
     Path(folder, 'README.md').write_text('\n'.join(text), encoding='utf-8')
 
 

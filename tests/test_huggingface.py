@@ -41,7 +41,6 @@ FAMILIES = {  # name: (class, what differs from SMALL)
     'eurobert, tied': (transformers.EuroBertForMaskedLM,
                        dict(mask_token_id=3, tie_word_embeddings=True, **theta(250_000.0))),
     'llama': (transformers.LlamaForCausalLM, dict()),
-    'llama, no groups': (transformers.LlamaForCausalLM, dict(num_key_value_heads=6, **theta(1e5))),
     'llama, one kv head, tied': (transformers.LlamaForCausalLM,
                                  dict(num_key_value_heads=1, tie_word_embeddings=True)),
     'llama, all biases': (transformers.LlamaForCausalLM, dict(attention_bias=True)),

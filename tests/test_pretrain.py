@@ -295,10 +295,7 @@ def test_phases_run_through_again_are_those_written_out_and_branch(settings):
     assert [line['phase'] for line in turned] == ['clm', 'mlm', 'mdlm', 'mdlm', 'mdlm'] * 4
     assert turned == written and weights(run_of(runs[0]) / '20') == weights(run_of(runs[1]) / '20')
     assert branched == longer[12:] and weights(run_of(branch) / '30') == weights(run_of(runs[2]) / '30')
-    assert {'val_clm_loss', 'val_mlm_loss', 'val_mdlm_loss'} <= longer[-1].keys()
     assert longer[-1]['val_mdlm_loss'] < longer[9]['val_mdlm_loss']
-    with pytest.raises(ValueError, match='step 1 was mlm at lr 0.002, and would have been clm'):
-        pretrain.train(replace(branch, name='refused', phases=(('clm', 2), ('mdlm', 3))))
     assert '6 times: 1 step of clm, then 1 step of mlm' in (run_of(branch) / '30/README.md').read_text()
 
 
