@@ -452,7 +452,7 @@ def probe(cfg, base, sets):
 
 def write_baseline(cfg):
     """The predictions of the simple method that is best on validation."""
-    rows, _ = tasks.kind_of(cfg).load()
+    rows, _ = tasks.load(cfg)
     name, predictions = tasks.baseline(cfg, rows)
     folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
     about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}

@@ -35,7 +35,7 @@ def task(name, **changes):
 
 
 def load(name, **changes):
-    return tasks.kind_of(task(name, **changes)).load()
+    return tasks.load(task(name, **changes))
 
 
 def look(name, *options):

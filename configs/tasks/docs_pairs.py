@@ -1,5 +1,5 @@
-# Embedded: as docs_sc, but the wrong detail is that of a docstring in another file. Floor 50 %; `--baseline`
-# is word overlap.
+# Embedded: does this detail belong to this summary? First and second paragraph of a docstring; the wrong detail
+# is that of a docstring in another file. Floor 50 %; `--baseline` is word overlap.
 kind = "SC"
 dataset = "docs_pairs"
 source = "docs"

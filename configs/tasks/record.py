@@ -1,5 +1,4 @@
-# ReCoRD in SQuAD's columns, the authors' copy. Where a copy lists the entities, --candidates=<its column>
-# chooses among them.
+# ReCoRD in SQuAD's columns, the authors' copy.
 base = "squad.py"
 dataset = "record"
 source = "hgissbkh/record"
