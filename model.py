@@ -6,6 +6,7 @@ d hidden, H heads, K key/value heads, h head size. The module tree bears Hugging
 are those of transformers' EuroBertForMaskedLM.
 """
 import hashlib
+import inspect
 import math
 from dataclasses import dataclass, fields
 
@@ -15,6 +16,8 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
+
+VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
 
 
 @dataclass(frozen=True)
@@ -211,8 +214,11 @@ def attend(q, k, v, lengths, ends, causal):
     """
     if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
         return attend_loop(q, k, v, lengths, causal)
+    options = {'enable_gqa': True} if VARLEN_HAS_GQA else {}
+    if not VARLEN_HAS_GQA:
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     window = (-1, 0) if causal else (-1, -1)    # how far a token sees to the left and to the right; -1: all
-    return varlen_attn(q, k, v, ends, ends, max(lengths), max(lengths), window_size=window, enable_gqa=True)
+    return varlen_attn(q, k, v, ends, ends, max(lengths), max(lengths), window_size=window, **options)
 
 
 def attend_loop(q, k, v, lengths, causal):
