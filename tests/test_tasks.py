@@ -487,7 +487,6 @@ def test_bad_task_settings_are_named(tmp_path, option):
 
 
 def test_numbers_as_text_are_no_labels(tmp_path):
-
     for split in tasks.SPLITS:
         jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['Rome', 'fell'], 'tags': ['0', '0']}])
     options = [f'--data={tmp_path}', '--labels=("O", "B-LOC")']
@@ -563,7 +562,6 @@ def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path)
         return [row['text'] for row in rows['test']]
     assert texts() == texts(quoting='none') == ['"a\none', 'b"\ntwo']
     assert texts(quoting='standard') == ['a\tone\tgood\nb\ntwo']  # two rows are one
-
     (tmp_path / 'csv').mkdir()
     for split in tasks.SPLITS:  # a number is a label's, in a text file
         (tmp_path / f'csv/{split}.csv').write_text('title,text,label\n"a, b",one,1\n"c","two\nlines",bad\n')
