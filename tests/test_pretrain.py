@@ -652,15 +652,18 @@ def runs_of_layouts(settings, world_size, uneven):
     return runs
 
 
-def launch(world_size, runs, *node):
-    """With what torchrun sets for each process."""
+def begin(world_size, runs, *node):
+    """Processes, with what torchrun sets for each."""
     with socket.create_server(('127.0.0.1', 0)) as free:
         port = free.getsockname()[1]
     words = json.dumps([flat(cfg) for cfg in runs]), *node
-    started = [Script('layouts.py', *words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
-                      WORLD_SIZE=f'{world_size}', LOCAL_RANK=f'{rank}', LOCAL_WORLD_SIZE=f'{world_size}')
-               for rank in range(world_size)]
-    for result in [process.ended(200) for process in started]:
+    return [Script('layouts.py', *words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
+                   WORLD_SIZE=f'{world_size}', LOCAL_RANK=f'{rank}', LOCAL_WORLD_SIZE=f'{world_size}')
+            for rank in range(world_size)]
+
+
+def launch(*arguments):
+    for result in [process.ended(200) for process in begin(*arguments)]:
         assert result.returncode == 0, result.stderr[-3000:]
 
 
@@ -729,6 +732,21 @@ def test_a_checkpoint_of_two_sharded_processes_resumes_in_one_and_in_four(settin
         shutil.copy(run_of(cfg) / 'log.jsonl', run_of(again))
         launch(world_size, [again])
         assert_same_numbers(run_of(again), run_of(cfg))
+
+
+def test_two_processes_with_shards_killed_in_a_save_go_on_bit_for_bit(settings):
+    cfg = settings(name='whole', parallel='fsdp', save_every=2)
+    launch(2, [cfg])
+    killed = replace(cfg, name='killed')
+    run, processes = run_of(killed), begin(2, [killed])
+    while not (any(run.glob('.*.tmp')) and any(run.glob('[0-9]'))) and not (run / '10').exists():
+        assert all(process.is_alive() for process in processes)
+    for process in processes:
+        process.kill()
+        process.join()
+    assert not (run / '12').exists()
+    launch(2, [killed])
+    assert log_lines(run) == log_lines(run_of(cfg)) and weights(run / '12') == weights(run_of(cfg) / '12')
 
 
 @pytest.mark.slow
