@@ -167,8 +167,6 @@ def excluded(batch):
 LOSSES = {'labels': label_loss, 'span': span_loss, 'pairs': pair_loss}  # sums over a batch
 
 
-# --------------------------------------------------------------------------------------------- model and data
-
 class Pretrained(NamedTuple):
     transformer: nn.Module   # on the CPU, fp32
     checkpoint: huggingface.Checkpoint
@@ -358,7 +356,7 @@ def run_grid(cfg, base, sets, part, parts):
     todo = [run for run in runs if not is_done(run, base, sets)]
     title = f'{cfg.name} {cfg.dataset}'
     print(f'{title}: {len(runs) - len(todo)} of {len(runs)} runs are done', flush=True)
-    began, code = time.monotonic(), 0
+    began, code, busy = time.monotonic(), 0, 0
     for k, run in enumerate(todo, 1):
         folder = run_folder(run, cfg.dataset)
         error_file = folder.with_name(f'{folder.name}.error.txt')
@@ -369,12 +367,15 @@ def run_grid(cfg, base, sets, part, parts):
                 words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
                 error_file.unlink(missing_ok=True)
         except BlockingIOError:
-            words = 'left to another process'
+            busy += 1
+            continue
         except Exception as error:
             words, code = f'failed: {error}', 1
             error_file.write_text(traceback.format_exc())
         left = duration((time.monotonic() - began) / k * (len(todo) - k))
         print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n', end='', flush=True)
+    if busy:
+        print(f'{title}: {busy} runs were left to other processes', file=sys.stderr)
     return code
 
 

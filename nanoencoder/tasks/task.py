@@ -72,7 +72,6 @@ class Task:
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
                 ('labels', are_different(self.labels, str), names),
                 ('score_on', are_different(self.score_on, str), names),
-                ('trained_on', re.fullmatch(r'\w*', self.trained_on), 'letters, digits and _'),
                 ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
                                   for pair in self.label_map), '((in the file, meant), ...)')):
             if not good:
