@@ -178,7 +178,6 @@ def test_contrastive_loss_by_hand(checkpoint, toy, tmp_path):
         vectors = finetune.encode(encoder, arrays, base.world)
         return finetune.pair_loss(cfg, vectors, batch).item() / len(batch)
     assert loss(pairs) == pytest.approx(-logits.log_softmax(1).diagonal().mean().item(), abs=1e-5)
-
     excluded = np.zeros((6, 6), bool)
     excluded[0, 3] = excluded[3, 0] = True
     pairs[0], pairs[3] = pairs[0]._replace(positives={0, 3}), pairs[3]._replace(positives={3, 0})
