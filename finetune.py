@@ -4,10 +4,7 @@
     python finetune.py configs/tasks/docs_tc.py --baseline              # the best simple method, as a floor
     python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s0 --lr=1e-3 --steps=100
     python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s0 --probe       # frozen features
-    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid       # 6 rates x 5 seeds
-    python finetune.py configs/tasks/sst2.py --model=answerdotai/ModernBERT-base --grid   # another's encoder
     torchrun --nproc_per_node=8 finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid
-    python finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid --part=3 --parts=16    # job 3
 
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, and
 bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing.
@@ -77,9 +74,9 @@ class Settings(tasks.Task):
                  "tokenizer is the model's; leave it out"),
                 (self.name and not re.fullmatch(r'[^./][^/]*', self.name), 'name must be that of a folder'),
                 (not re.fullmatch(r'[\w.-]*', self.variant), 'variant must be letters, digits, _, . and -'),
-                (not (are_different(self.lrs, float) and min(self.lrs, default=-1) >= 0),
+                (not are_different(self.lrs, float) or min(self.lrs, default=-1) < 0,
                  'lrs is a tuple of different floats from 0 on'),
-                (not (are_different(self.seeds, int) and min(self.seeds, default=-1) >= 0),
+                (not are_different(self.seeds, int) or min(self.seeds, default=-1) < 0,
                  'seeds is a tuple of different ints from 0 on'),
                 (self.save_model and (self.causal or self.layers >= 0),
                  'save_model is for whole bidirectional models; leave out causal and layers')):
@@ -105,7 +102,7 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchr
 # ------------------------------------------------------------------------------------------- heads and losses
 
 class Classifier(nn.Module):
-    """Logits of each token as of Hugging Face's ForTokenClassification; pooled, of a text, as EuroBert's."""
+    """Logits of each token as transformers' ForTokenClassification; pooled, of a text, as its EuroBert's."""
 
     def __init__(self, hidden_size, num_labels, pooled):
         super().__init__()
@@ -170,8 +167,6 @@ def excluded(batch):
 LOSSES = {'labels': label_loss, 'span': span_loss, 'pairs': pair_loss}  # sums over a batch
 
 
-# --------------------------------------------------------------------------------------------- model and data
-
 class Pretrained(NamedTuple):
     transformer: nn.Module   # on the CPU, fp32
     checkpoint: huggingface.Checkpoint
@@ -180,7 +175,7 @@ class Pretrained(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """The transformer, bidirectional unless asked otherwise, and a head: a module or a function."""
+    """The transformer and a head: a module or a function."""
 
     def __init__(self, transformer, head, causal=False):
         super().__init__()
@@ -191,10 +186,7 @@ class Encoder(nn.Module):
 
 
 def prepare(cfg, training=True):
-    """(cfg with its name, max_length and dtype, Pretrained, [Data]). Says what truncation loses.
-
-    The first Data is trained on, unless a probe is all that is wanted; all are scored.
-    """
+    """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint = open_encoder(cfg)
     transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
@@ -209,8 +201,8 @@ def prepare(cfg, training=True):
         if cfg.layers > len(transformer.layers):
             raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
         del transformer.layers[cfg.layers:]
-    name = model_name(cfg, checkpoint, about['pretraining'])
-    cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
+    cfg = replace(cfg, name=model_name(cfg, checkpoint, about['pretraining']), max_length=max_length,
+                  dtype=dtype)
     if cfg.save_model:
         tasks.kind_of(cfg).check_export(transformer.sizes)
     sets = tasks.load_sets(cfg, tokenizer, max_length)
@@ -230,10 +222,8 @@ def initialise(module, prefix, seed):
         p.copy_(initial_weight(name, p.shape, seed))
 
 
-# --------------------------------------------------------------------------------------------------- training
-
 def lr_at(step, cfg, total):
-    """Linear warm-up, then linear decay to 0 after `total` steps; steps count from 0."""
+    """Linear warm-up, then linear decay to 0."""
     warmup = math.ceil(cfg.warmup * total)
     return cfg.lr * min((step + 1) / (warmup or 1), 1.0, (total - step) / ((total - warmup) or total - step))
 
@@ -271,16 +261,13 @@ def encode(encoder, arrays, world):
 
 def backward(cfg, world, encoder, batch):
     """Gradients of the mean loss of a batch, a few examples at once; the loss, on the device."""
-    loss, total = tasks.kind_of(cfg).loss, torch.zeros((), device=world.device)
-    if loss == 'pairs':  # which needs the batch in one piece: all queries, then all documents
-        count, parts = len(batch), [batch]
-    else:
-        count = len(batch)
-        if loss == 'labels':
-            count = max(1, sum(int((example.targets != NO_LABEL).sum()) for example in batch))
-        packs = pack([len(example.tokens) for example in batch], cfg.tokens_at_once)
-        parts = [[batch[k] for k in chosen] for chosen in packs]
-    for part in parts:
+    loss, count, total = tasks.kind_of(cfg).loss, len(batch), torch.zeros((), device=world.device)
+    if loss == 'labels':
+        count = max(1, sum(int((example.targets != NO_LABEL).sum()) for example in batch))
+    lengths = [len(example.tokens) for example in batch]
+    # pairs need the batch in one piece: all queries, then all documents
+    for chosen in pack(lengths, math.inf if loss == 'pairs' else cfg.tokens_at_once):
+        part = [batch[k] for k in chosen]
         arrays = [example.tokens for example in part]
         arrays += [pair.positive for pair in part] if loss == 'pairs' else []
         part_loss = LOSSES[loss](cfg, encode(encoder, arrays, world), part) / count
@@ -290,7 +277,7 @@ def backward(cfg, world, encoder, batch):
 
 
 def fit(cfg, base, data, say=lambda text: None):
-    """(trained Encoder, log lines). FloatingPointError at the first step whose loss is not finite."""
+    """(trained Encoder, log lines)"""
     kind, train = tasks.kind_of(cfg), data.examples['train']
     total = cfg.num_steps(len(train))
     encoder = new_encoder(cfg, base, HEADS[kind.head](base.transformer.sizes.hidden_size, data.labels))
@@ -298,7 +285,7 @@ def fit(cfg, base, data, say=lambda text: None):
                                   betas=(cfg.beta1, cfg.beta2), fused=base.world.device.type != 'mps')
     order = (i for epoch in range(cfg.epochs)
              for i in np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train)))
-    began, log = time.monotonic(), []
+    log = []
     encoder.train()
     for step in range(total):
         batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
@@ -309,8 +296,6 @@ def fit(cfg, base, data, say=lambda text: None):
         optimizer.step()
         optimizer.zero_grad()
         log.append({'step': step + 1, 'lr': lr_at(step, cfg, total), 'loss': loss, 'grad_norm': norm})
-        if kind.loss == 'pairs':
-            log[-1]['negatives'] = float((~excluded(batch)).sum() / len(batch) - 1)
         if (step + 1) % 20 == 0 or step + 1 == total:  # until now losses and norms stayed on the device
             for line in (recent := log[step // 20 * 20:]):
                 line |= {name: float(line[name]) for name in ('loss', 'grad_norm')}
@@ -318,40 +303,27 @@ def fit(cfg, base, data, say=lambda text: None):
                     raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}: '
                                              'lower --lr'.format(**line))
             mean = statistics.fmean(line['loss'] for line in recent)
-            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {time_left(began, step + 1, total)}')
-    if not all(torch.isfinite(p).all() for p in encoder.parameters()):
-        raise FloatingPointError('the last update left weights that are not finite: lower --lr')
+            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}')
     return encoder, log
-
-
-def time_left(began, done, total):
-    return f'{duration((time.monotonic() - began) / done * (total - done))} left'
-
-
-# ------------------------------------------------------------------------------------------------ predictions
 
 @torch.no_grad()
 def outputs(cfg, world, encoder, examples, per_token):
-    """The encoder's output for each example, as numpy, in order. Sorted by length and packed, never padded.
-
-    per_token: (n, ...) for an example of n tokens, else one vector each.
-    """
+    """The encoder's output for each example, as numpy, in order: (n, ...) for its n tokens, or one vector."""
     encoder.eval()
-    lengths = [len(example.tokens) for example in examples]
-    order, results = np.argsort(lengths, kind='stable'), [None] * len(examples)
-    for part in pack([lengths[i] for i in order], cfg.tokens_at_once):
-        chosen = [order[k] for k in part]
+    lengths, results = np.array([len(example.tokens) for example in examples], int), [None] * len(examples)
+    order = np.argsort(lengths, kind='stable')
+    for part in pack(lengths[order], cfg.tokens_at_once):
+        chosen = order[part]
         output = encode(encoder, [examples[i].tokens for i in chosen], world).cpu().numpy()
         if not np.isfinite(output).all():
             raise FloatingPointError('outputs that are not finite: lower --lr')
-        pieces = np.split(output, np.cumsum([lengths[i] for i in chosen])[:-1]) if per_token else output
-        for i, piece in zip(chosen, pieces):
+        for i, piece in zip(chosen, np.split(output, lengths[chosen].cumsum()[:-1]) if per_token else output):
             results[i] = piece
     return results
 
 
 def predict(cfg, world, encoder, data):
-    """{'validation': rows, 'test': rows}: what evaluate.py reads, gold beside predicted."""
+    """{split: rows} of validation and test: what evaluate.py reads."""
     kind = tasks.kind_of(data.task)
     return kind.predict(data, {part: outputs(cfg, world, encoder, examples, kind.head == 'tokens')
                                for part, examples in data.examples.items() if part != 'train'})
@@ -360,39 +332,37 @@ def predict(cfg, world, encoder, data):
 # ------------------------------------------------------------------------------------------------------- runs
 
 def do_run(cfg, base, sets, grid=(), say=lambda text: None):
-    """One fine-tuning: fit, predict every set, write. Returns what to tell. Its folders are to be held."""
-    began, words = time.monotonic(), []
+    """One fine-tuning: fit, predict every set, write. What to tell of it."""
+    began, words = time.monotonic(), ''
     encoder, log = fit(cfg, base, sets[0], say)
-    if cfg.save_model:
-        save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
     for data in sets:
         scores = write_run(run_folder(cfg, data.task.dataset), data.task,
                            about_run(cfg, base, sets, data, grid=grid),
                            predict(cfg, base.world, encoder, data), log)
-        words.append(f'{data.task.dataset} validation {scores["validation"]}')
+        words += f'{data.task.dataset} validation {scores["validation"]}; '
+    if cfg.save_model:
+        save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
+        words += f'{saved_folder(cfg)}; '
     loss = statistics.fmean(line['loss'] for line in log[-20:])
-    saved = f'; {saved_folder(cfg)}' if cfg.save_model else ''
-    return f'{", ".join(words)}; loss {loss:.4f}; {time.monotonic() - began:.0f} s{saved}'
+    return f'{words}loss {loss:.4f}; {time.monotonic() - began:.0f} s'
 
 
 def run_grid(cfg, base, sets, part, parts):
     """Every run of learning rates x seeds that is not done; the exit code, 1 if one failed.
 
-    A run belongs to the process that gets its lock: each passes over what others do, have done or failed at.
+    A run belongs to the process that gets its lock: each passes over what others do or have done.
     """
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
     todo = [run for run in runs if not is_done(run, base, sets)]
     title = f'{cfg.name} {cfg.dataset}'
     print(f'{title}: {len(runs) - len(todo)} of {len(runs)} runs are done', flush=True)
-    began, since, failed, busy = time.monotonic(), time.time(), False, 0
+    began, code, busy = time.monotonic(), 0, 0
     for k, run in enumerate(todo, 1):
         folder = run_folder(run, cfg.dataset)
         error_file = folder.with_name(f'{folder.name}.error.txt')
         try:
             with alone(run_folders(run, sets)):
-                has_failed = error_file.exists() and error_file.stat().st_mtime > since
-                failed |= has_failed
-                if has_failed or is_done(run, base, sets):
+                if is_done(run, base, sets):
                     continue
                 words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
                 error_file.unlink(missing_ok=True)
@@ -400,20 +370,19 @@ def run_grid(cfg, base, sets, part, parts):
             busy += 1
             continue
         except Exception as error:
-            words, failed = f'failed: {error}', True
+            words, code = f'failed: {error}', 1
             error_file.write_text(traceback.format_exc())
-        print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {time_left(began, k, len(todo))}\n',
-              end='', flush=True)  # one write: processes share the terminal
+        left = duration((time.monotonic() - began) / k * (len(todo) - k))
+        print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n', end='', flush=True)
     if busy:
-        print(f'{title}: {busy} runs were left to other processes, at work on them', file=sys.stderr)
-    return int(failed)
+        print(f'{title}: {busy} runs were left to other processes', file=sys.stderr)
+    return code
 
 
 def ridge(features, targets, num_labels):
-    """{split: [(n, num_labels) scores of each array of features]}: ridge regression on one-hot labels.
+    """{split: [(n, num_labels) scores of each array]} by ridge regression on one-hot labels.
 
-    features  {split: [(n, width) or (width,) arrays]} of train, validation and test
-    targets   {split: [(n,) labels as numbers]}; what is below 0 is neither trained on nor counted
+    features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0 is no label
     """
     def labelled(split):
         x, y = np.concatenate([*map(np.atleast_2d, features[split])]), np.concatenate(targets[split])
@@ -425,15 +394,15 @@ def ridge(features, targets, num_labels):
 
     (x, y), (unseen, wanted) = map(labelled, tasks.SPLITS[:2])
     mean, deviation = x.mean(0), x.std(0) + 1e-6
-    X, unseen = standardised(x), standardised(unseen)
+    X = standardised(x)
     gram, onto = X.T @ X, X.T @ np.eye(num_labels)[y]
     weights = [np.linalg.solve(gram + penalty * len(X) * np.eye(len(gram)), onto) for penalty in PENALTIES]
-    best = max(weights, key=lambda W: np.mean((unseen @ W).argmax(1) == wanted))
+    best = max(weights, key=lambda W: np.mean((standardised(unseen) @ W).argmax(1) == wanted))
     return {split: [standardised(array) @ best for array in arrays] for split, arrays in features.items()}
 
 
 def probe(cfg, base, sets):
-    """What a linear classifier reads off the frozen model. Retrieval needs none: its cosines are taken."""
+    """What a linear classifier reads off the frozen model; retrieval takes its cosines."""
     began, kind = time.monotonic(), tasks.kind_of(cfg)
     encoder = new_encoder(cfg, base, FROZEN[kind.head])
     for data in sets:
@@ -446,13 +415,12 @@ def probe(cfg, base, sets):
         folder = run_folder(cfg, data.task.dataset)
         scores = write_run(folder, data.task, about_run(cfg, base, sets, data, 'probe'),
                            tasks.kind_of(data.task).predict(data, read))
-        print(f'{cfg.name} {data.task.dataset}: validation {scores["validation"]} '
-              f'({time.monotonic() - began:.0f} s): {folder}')
+        print(f'{folder}: validation {scores["validation"]} ({time.monotonic() - began:.0f} s)')
 
 
 def write_baseline(cfg):
     """The predictions of the simple method that is best on validation."""
-    rows, _ = tasks.load(cfg)
+    rows, _ = tasks.kind_of(cfg).load()
     name, predictions = tasks.baseline(cfg, rows)
     folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
     about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
@@ -463,16 +431,15 @@ def write_baseline(cfg):
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     kind, has_parts = tasks.kind_of(cfg), (actions.part, actions.parts) != (-1, 1)
-    is_trained = not (actions.look or actions.baseline)
     for wrong, words in (
             (actions.grid + actions.probe + actions.look + actions.baseline > 1,
              '--grid, --probe, --look and --baseline stand alone'),
             (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
-            (has_parts and not actions.grid, '--part and --parts go with --grid'),
-            (has_parts and not 0 <= actions.part < actions.parts,
-             f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}'),
-            (is_trained and not cfg.model, 'model is empty: --model=out/<run> or a checkpoint folder'),
+            (has_parts and not (actions.grid and 0 <= actions.part < actions.parts),
+             f'--grid --part=0 to {actions.parts - 1} --parts={actions.parts} stand together'),
+            (not (cfg.model or actions.look or actions.baseline),
+             'model is empty: --model=out/<run> or a checkpoint folder'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
             (actions.probe and not kind.has_probe, f'kind {cfg.kind} has no probe: a frozen model has not '
              'read the question into the context')):

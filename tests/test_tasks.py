@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import datasets
 import numpy as np
-import pyarrow.parquet
+
 import pytest
 
 import finetune
@@ -17,7 +17,7 @@ from conftest import LLAMA3, ROOT, SHARED, one_line_error, run_script
 from nanoencoder import docs, tasks
 from nanoencoder import settings as configs
 from nanoencoder.judging import paper
-from nanoencoder.judging.metrics import entities, ratio, standard_scores
+from nanoencoder.judging.metrics import entities
 from nanoencoder.tasks import classification, retrieval
 from nanoencoder.tasks.files import embedded_files, read_files, read_hub
 from nanoencoder.tasks.task import Labels, train_test_split
@@ -35,7 +35,7 @@ def task(name, **changes):
 
 
 def load(name, **changes):
-    return tasks.load(task(name, **changes))
+    return tasks.kind_of(task(name, **changes)).load()
 
 
 def look(name, *options):
@@ -120,12 +120,11 @@ def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
     assert {key: first.get(key) for key in READ[name]} == READ[name]
     if name == 'sst2':
         assert first['id'] == '7' and len({row['id'] for row in rows['test']}) == 40  # which the file repeats
-    if name == 'conll2003':
-        assert labels == CONLL
-    if name == 'ontonotes':
-        assert labels == ('O', 'B-DATE', 'I-DATE', 'B-GPE')
+    wanted = {'conll2003': CONLL, 'ontonotes': ('O', 'B-DATE', 'I-DATE', 'B-GPE'),
+              'uner': ('O', 'B-PER', 'I-PER')}
+    assert labels == wanted.get(name, labels)
     if name == 'uner':
-        assert labels == ('O', 'B-PER', 'I-PER') and first['id'] == 'a-1'
+        assert first['id'] == 'a-1'
         assert capsys.readouterr().err.count("120 labels 'B-OTH' read as 'O'") == 2
 
 
@@ -184,8 +183,7 @@ def test_beirs_own_files(tmp_path, form):
 
 def test_a_set_that_is_scored_on_as_well_has_a_folder_of_its_own(tmp_path):
     beir(tmp_path, 'msmarco')
-    message = 'score_on configs/tasks/nq.py: .*nq is not there; --score_on=\\(\\)'
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match='score_on configs/tasks/nq.py: .*nq is not there'):
         tasks.load_sets(task('msmarco', data=str(tmp_path)), TOKENIZER, 100)
 
 
@@ -227,9 +225,7 @@ def test_every_config_of_a_task_parses():
     assert len(paths) == 20
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
-    assert {task(name).dataset for name in ('sst2', 'qqp', 'mnli', 'conll2003', 'ontonotes', 'uner', 'squad',
-                                            'squad_v2', 'record',
-                                            'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
+    assert {task(name).dataset for name in (*SCHEMAS, 'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
 
 
 # -------------------------------------------------------------------------------------------------- alignment
@@ -237,11 +233,8 @@ def test_every_config_of_a_task_parses():
 TOKENIZERS = [TOKENIZER] + ([load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
 
 
-STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567',
-           'e\u0301',
-           '\u00a0x',
-           'ﬁ',
-           'Ünïcödé123', '—', '""']
+STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567', 'e\u0301',
+           '\u00a0x', 'ﬁ', 'Ünïcödé123', '—', '""']
 
 
 def what_is_read(tokenizer, text):
@@ -373,14 +366,11 @@ def test_truncation_is_counted():
     examples, lost = tasks.kind_of(task('docs_pairs')).examples(rows, ('a',), TOKENIZER, 20)
     assert [len(example.tokens) for example in examples] == [20, 1] and lost['texts'] == 1
 
-
-def test_what_truncation_takes_from_retrieval_is_counted_where_it_belongs():
+    # of retrieval, where it belongs
     rows = {'train': [{'query': 'a', 'positive': 'word ' * 20}] * 3, 'corpus': {'d': 'word ' * 30, 'e': 'b'},
             'validation': [{'query': 'a'}], 'test': [{'query': 'c'}]}
     encoded = tasks.kind_of(task('docs_ir')).encode(rows, (), TOKENIZER, 11)
-    tokens = [len(TOKENIZER.encode('word ' * k)) - 10 for k in (20, 30)]
-    assert encoded['train'][1] == {'texts': 3, 'tokens': 3 * tokens[0]}
-    assert encoded['texts'][1] == {'texts': 1, 'tokens': tokens[1]}
+    assert encoded['train'][1] == {'texts': 3} and encoded['texts'][1] == {'texts': 1}
 
 
 def test_windows_cover_the_context_and_lost_answers_are_counted():
@@ -429,18 +419,6 @@ def test_lone_surrogates_do_not_shift_what_follows(tmp_path):
     check_tagging([columns | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
 
 
-def test_answers_with_an_inclusive_or_exclusive_end():
-    row = {'context': 'It is 42 m high.', 'question': 'How?',
-           'answers': [{'text': '42 m', 'start': 6, 'end': 9}]}
-    columns = tasks.kind_of(task('record')).make_row(row, None, 'row 0')
-    assert columns['answers'] == [('42 m', 6)]
-    row['answers'][0]['end'] = 10
-    assert tasks.kind_of(task('record')).make_row(row, None, 'row 0')['answers'] == [('42 m', 6)]
-    row['answers'][0]['end'] = 11
-    with pytest.raises(ValueError, match="row 0: the end of .*'end': 11} is not that of its text"):
-        tasks.kind_of(task('record')).make_row(row, None, 'row 0')
-
-
 # -------------------------------------------------------------------------------------------------- bad input
 
 GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'},
@@ -456,23 +434,22 @@ def asked(context='It was me.', **columns):
 
 @pytest.mark.parametrize('kind, bad, words', [
     ('sc', {'text': 'x', 'title': 'x', 'label': 'great'}, "train row 2: label 'great' is none of bad, good"),
-    ('sc', {'text': 'x', 'title': 'x', 'label': 5}, 'train row 2: label 5'),
     ('sc', {'text': 'x', 'title': 'x', 'label': -1}, 'train row 2: label -1'),
     ('sc', {'text': 'x', 'title': 'x', 'label': None}, 'train row 2: label None'),
     ('sc', {'text': 'x', 'title': 'x', 'label': ['good']}, "label \\['good'\\] is none of"),
     ('sc', {'text': 'x', 'label': 'good'}, "train row 2: has no column 'title', but text, label"),
     ('sc', {'text': 'x', 'title': 'x'}, "no column 'label'"),
     ('tc', {'tokens': ['a'], 'tags': ['B-LOC', 'O']}, '1 words and 2 tags'),
-    ('tc', {'tokens': [], 'tags': []}, 'has no word'),
+    ('tc', {'tokens': [], 'tags': []}, 'has 0 words'),
     ('tc', {'tokens': [None], 'tags': ['O']}, 'None is not a word'),
     ('tc', {'tokens': ['a'], 'tags': 'O'}, "column 'tags' holds 'O' where list"),
-    ('tc', {'tokens': ['a'], 'tags': ['Location']}, "tag 'Location' is neither O nor B-TYPE"),
+    ('tc', {'tokens': ['a'], 'tags': ['Location']}, "'Location' not O, B-TYPE, I-TYPE"),
     (*asked(answers={'text': ['you'], 'answer_start': [7]}), "answer 'you' is not at character 7"),
     (*asked(answers={'text': ['me'], 'answer_start': [-2]}), "answer 'me' is not at character -2"),
     (*asked(answers={'text': ['me', 'x'], 'answer_start': [0]}), '2 answers and 1 starts'),
     (*asked(answers='me'), "column 'answers' has neither"),
     (*asked(answers={'text': 'm', 'answer_start': [0]}), 'has neither'),
-    (*asked(answers=[{'text': 'm', 'start': 'x', 'end': None}]), 'row 2: not a row of QA'),
+    (*asked(answers=[{'text': 'm', 'start': 'x', 'end': None}]), "answer 'm' is not at character x"),
     ('qa', {'question': 'Who?', 'answers': {'text': [], 'answer_start': []}}, "no column 'context'"),
 ])
 def test_bad_rows_are_named(tmp_path, kind, bad, words):
@@ -493,6 +470,7 @@ def test_bad_rows_are_named(tmp_path, kind, bad, words):
     ('train.jsonl.gz', b'{}', 'train.jsonl.gz: not a whole .gz'),
     ('train.jsonl.gz', gzip.compress(b'{}' * 99)[:-9], 'train.jsonl.gz: not a whole .gz'),
     ('train.csv', b'title,text,label\na,b\n', 'train.csv:2: has 2 fields, the header 3'),
+    ('train.iob', b'Rome B-LOC\nfell\n', 'train.iob:2: has a word but no tag'),
     ('train.csv', b'title,text,label\n', 'holds no row'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
     ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header'),
@@ -502,16 +480,13 @@ def test_bad_files_are_named(tmp_path, name, content, words):
     one_line_error(look('example_sc', f'--data={tmp_path}'), words)
 
 
-@pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={}',
-                                    '--template={text.x}', '--template={a!r}', '--train=',
-                                    "--labels=('a', 'a')", '--dataset=a/b', '--trained_on=a-b',
-                                    '--label_map=(("a", 1),)', '--hold_out=1.0'])
+@pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={text.x}', '--train=',
+                                    "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)'])
 def test_bad_task_settings_are_named(tmp_path, option):
     one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
 
 
 def test_numbers_as_text_are_no_labels(tmp_path):
-    """Before, tags "0" as text were read as label number 0: all "O", 100.00 by the paper's rules."""
     for split in tasks.SPLITS:
         jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['Rome', 'fell'], 'tags': ['0', '0']}])
     options = [f'--data={tmp_path}', '--labels=("O", "B-LOC")']
@@ -521,14 +496,12 @@ def test_numbers_as_text_are_no_labels(tmp_path):
     one_line_error(look('example_tc', *options), 'entities train: every tag is O: there is no entity')
 
 
-@pytest.mark.parametrize('value, wanted', [(1, "'label' holds 1, not a name: give `labels`"),
-                                           (None, "'label' holds None, not a name$"),
-                                           ({'a': 1}, '.*not a name$'), (0.5, '.*not a name$')])
-def test_labels_are_asked_for_where_numbers_stand(tmp_path, value, wanted):
+@pytest.mark.parametrize('value', [1, None, {'a': 1}, 0.5])
+def test_labels_are_asked_for_where_numbers_stand(tmp_path, value):
     for split in tasks.SPLITS:
         jsonl(tmp_path / f'{split}.jsonl', [{'text': 'x', 'title': 'y', 'label': value}])
     options = [f'--data={tmp_path}', '--labels=()', '--validation=validation']
-    one_line_error(look('example_sc', *options), f'reviews train row 0: {wanted}')
+    one_line_error(look('example_sc', *options), f"train row 0: 'label' holds {value}, not a name; give")
     one_line_error(look('example_sc', *options, '--label=absent'), "row 0: has no column 'absent', but text")
 
 
@@ -546,22 +519,11 @@ def test_a_flipped_bit_in_a_parquet_file_is_an_error_that_names_it(tmp_path):
             assert str(error).startswith(f'{path}: '), error
             damaged += 1
     assert damaged > 50
-    text = pyarrow.StringArray.from_buffers(1, pyarrow.py_buffer(np.array([0, 1], np.int32)),
-                                            pyarrow.py_buffer(b'\xff'))
-    pyarrow.parquet.write_table(pyarrow.table({'text': text}), path)
-    with pytest.raises(ValueError, match='train.parquet: not a whole parquet file: .*0xff'):
-        read_files([path])
-
-
-def test_a_word_without_a_tag_is_named_by_its_line(tmp_path):
-    (tmp_path / 'train.iob').write_text('Rome B-LOC\nfell\n')
-    one_line_error(look('example_tc', f'--data={tmp_path}'), 'train.iob:2: has a word but no tag')
 
 
 def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
     for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl',
-              [{'tokens': ['in', 'New', 'York', 'Rome'], 'tags': ['O', 'I-LOC', 'I-LOC', 'B-LOC']}])
+        jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['New', 'York'], 'tags': ['I-LOC', 'I-LOC']}])
     load('example_tc', data=str(tmp_path))
     assert 'entities train: 1 entities begin with I-' in capsys.readouterr().err
     load('example_tc', data=str(tmp_path), scheme='IOB1')
@@ -600,15 +562,10 @@ def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path)
         return [row['text'] for row in rows['test']]
     assert texts() == texts(quoting='none') == ['"a\none', 'b"\ntwo']
     assert texts(quoting='standard') == ['a\tone\tgood\nb\ntwo']  # two rows are one
-    for split in tasks.SPLITS:
-        (tmp_path / f'{split}.tsv').write_text('title\ttext\tlabel\n"a ""b"""\t"one\ttwo"\tgood\n')
-    assert texts(quoting='standard') == ['a "b"\none\ttwo']
     (tmp_path / 'csv').mkdir()
     for split in tasks.SPLITS:  # a number is a label's, in a text file
         (tmp_path / f'csv/{split}.csv').write_text('title,text,label\n"a, b",one,1\n"c","two\nlines",bad\n')
     assert texts(data=str(tmp_path / 'csv')) == ['a, b\none', 'c\ntwo\nlines']
-    with pytest.raises(ValueError, match='has 4 fields'):
-        texts(data=str(tmp_path / 'csv'), quoting='none')
 
 
 def test_labels_in_another_order_are_refused(tmp_path):
@@ -719,26 +676,6 @@ def test_the_labels_of_pairs_are_in_neither_half_and_in_no_name(embedded):
         assert abs(np.mean(right) - 0.5) < 3 * 0.5 / len(right) ** 0.5, (side, np.mean(right))
 
 
-def test_pairs_take_the_other_detail_from_another_file():
-    file_of = {f'detail {k}': 'abbbc'[k % 5] for k in range(40)} | {'detail 40': 'b', 'detail 41': 'b'}
-    pairs = [(('train', 'test')[k > 29], file, f'summary {k}', detail)
-             for k, (detail, file) in enumerate(file_of.items())]
-    rows = docs.docs_pairs(pairs)
-    counts = collections.Counter((split, row['label']) for split, row, _ in rows)
-    assert counts == {(split, label): half for split, half in (('train', 12), ('test', 4))
-                      for label in ('same', 'other')}
-    for split, row, text in rows:
-        summary, detail = (int(row[side].split()[1]) for side in ('summary', 'detail'))
-        assert (summary == detail) == (row['label'] == 'same') and text == f'{row["summary"]} {row["detail"]}'
-        assert summary == detail or file_of[f'detail {summary}'] != file_of[f'detail {detail}']
-        assert (summary > 29) == (detail > 29) == (split == 'test')
-    assert len({row['detail'] for _, row, _ in rows}) == len(rows) == 32
-    random.Random(0).shuffle(pairs)                 # the texts decide, not their order
-    assert docs.docs_pairs(pairs) == rows
-    assert docs.docs_pairs([pair for pair in pairs if pair[0] == 'test']) == [
-        row for row in rows if row[0] == 'test']
-
-
 def test_an_embedded_task_by_hand():
     lines = ['Return the ``axis`` of `numpy.array`, see :func:`~torch.add` and *out* now, please.']
     (words, tags), = docs.marked_sentences(lines)
@@ -751,14 +688,14 @@ def test_an_embedded_task_by_hand():
                                           ('axis', 'int', 'Which.')]
 
 
-@pytest.mark.parametrize('name', ['majority-class', 'naive-bayes', 'word-overlap', 'word-lookup',
-                                  'known-words', 'no-answer', 'frequent-answer', 'likeliest-sentence'])
+@pytest.mark.parametrize('name', ['majority-class', 'naive-bayes', 'word-overlap', 'word-lookup', 'no-answer',
+                                  'likeliest-sentence'])
 def test_the_best_simple_method_on_validation_is_the_row(name):
     texts = {'majority-class': [('x', 'y', 'a'), ('x', 'y', 'a'), ('x', 'y', 'b')],
              'naive-bayes': [('red', 'x', 'a'), ('blue', 'y', 'b')],
              'word-overlap': [('x y', 'x y', 'a'), ('x y', 'z w', 'b'), ('z w', 'z w', 'a'),
                               ('z w', 'x y', 'b')]}
-    asked = {'no-answer': ('one two.', []), 'frequent-answer': ('It is two. One of.', [('two', 6)]),
+    asked = {'no-answer': ('one two.', []),
              'likeliest-sentence': ('It is two. The high one.', [('The high one.', 11)])}
     if name in texts:
         kind = 'SC'
@@ -770,7 +707,7 @@ def test_the_best_simple_method_on_validation_is_the_row(name):
     else:
         kind, train = 'TC', [{'words': ['Rome', 'The'], 'tags': ['B-LOC', 'O']}] + [
             {'words': ['Paris'], 'tags': ['B-LOC']}] * 2
-        wanted = [{'words': ['Rome', 'Oslo'], 'tags': ['B-LOC', 'B-LOC' if name == 'word-lookup' else 'O']}]
+        wanted = [{'words': ['Rome', 'Oslo'], 'tags': ['B-LOC', 'B-LOC']}]
     rows = dict.fromkeys(tasks.SCORED, [{'id': str(k)} | row for k, row in enumerate(wanted)])
     chosen = tasks.Task(kind=kind, dataset='d', source='x', template='{question} {context}')
     assert tasks.baseline(chosen, {'train': train, **rows})[0] == name
@@ -781,16 +718,3 @@ def test_a_query_of_unknown_words_is_ten_documents_and_a_count():
     row = retrieval.bm25(corpus)({'id': 'q', 'query': 'blue', 'grades': {'d0001': 2, 'd0002': 0}})
     assert row['docs'] == [f'd{k}' for k in range(2_999, 2_989, -1)] and row['scores'] == [0.0] * 10
     assert row['tied'] == {'size': 3_000, 'grades': [2]} and len(json.dumps(row)) < 300
-
-
-def test_baselines_beat_the_floor(embedded):
-    """Each simple method on its embedded task, cut to be quick."""
-    scores = {}
-    for name in ('docs_pairs', 'docs_tc', 'docs_qa', 'docs_ir'):
-        rows, _ = load(name)
-        rows |= {split: rows[split][:1_500 if split == 'train' else 300] for split in tasks.SPLITS}
-        _, predictions = tasks.baseline(task(name), rows)
-        _, numerators, denominators, _ = standard_scores(task(name).kind, predictions['test'])
-        scores[name] = ratio(numerators, denominators)
-    assert scores['docs_pairs'] > 0.7 and scores['docs_tc'] > 0.35, scores
-    assert scores['docs_qa'] > 0.15 and scores['docs_ir'] > 0.3, scores

@@ -1,6 +1,6 @@
 """Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
 
-`KINDS` is the table of kinds. A fifth one is one more file, an entry here and one in judging/metrics.py.
+A fifth kind is one more file, an entry in KINDS and one in judging/metrics.py.
 """
 import json
 import sys
@@ -27,11 +27,6 @@ def kind_of(task):
     return KINDS[task.kind](task)
 
 
-def load(task):
-    """({split: rows}, labels)"""
-    return kind_of(task).load()
-
-
 def load_data(task, tokenizer, max_length, training=True):
     """The Data of a task. Says what truncation loses."""
     kind = kind_of(task)
@@ -50,8 +45,8 @@ def load_sets(task, tokenizer, max_length):
     todo = [task]
     for path in task.score_on:
         other, _ = parse(Task, [path])
-        if {task.kind, other.kind} != {'IR'} or other.dataset in [task.dataset for task in todo]:
-            raise ValueError(f'score_on {path}: {other.dataset} ({other.kind}) is no further retrieval set')
+        if {task.kind, other.kind} != {'IR'}:
+            raise ValueError(f'score_on {path}: is for tasks of retrieval')
         folder = Path(task.data, other.source.split('/')[-1])
         if task.data and not other.data and not folder.is_dir():  # else this task's own files would be read
             raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
@@ -73,17 +68,15 @@ def look(task, tokenizer):
     """Print what a task holds: rows, lengths, labels, and two rows."""
     max_length = task.max_length or round(0.99 * 2048)
     data = load_data(task, tokenizer, max_length)
-    hint = '' if task.max_length else ' (of a context of 2,048; --max_length=507 for tiny models)'
     print(f'{task.dataset} ({task.kind}), data {data.scored_sha256[:12]}; '
-          f'lengths in tokens of {task.tokenizer}, at most {max_length}{hint}')
+          f'lengths in tokens of {task.tokenizer}, at most {max_length} (tiny models: 507)')
     for part, rows in (data.examples | data.rows).items():
         line = f'  {part:<11} {len(rows):>8,} {"documents" if isinstance(rows, dict) else "rows"}'
         if lengths := [len(example.tokens) for example in data.examples.get(part, ())]:
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
         print(line)
     if column := kind_of(task).labelled_by:
-        counts = Counter(np.hstack([row[column] for row in data.rows['train']]).tolist())
-        for label, count in counts.most_common():
+        for label, count in Counter(np.hstack([row[column] for row in data.rows['train']])).most_common():
             print(f'  label {label:<16} {count:>10,} in train')
     for row in data.rows['train'][:2]:
         print('  ' + json.dumps(row, ensure_ascii=False)[:600])

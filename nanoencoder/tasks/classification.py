@@ -46,17 +46,12 @@ class Classification(Kind):
     def check_export(self, sizes):
         if sizes.qk_norm:
             raise ValueError('save_model: transformers has no classifier of mean-pooled tokens with norms of '
-                             'q and k (Qwen3); leave it out (predictions are written all the same)')
+                             'q and k (Qwen3); leave it out')
 
     def usage(self):
-        template, columns = self.task.template, dict.fromkeys(self.columns(), '...')
-        use = "pipeline('text-classification', '<this folder>')"
-        if template not in [f'{{{name}}}' for name in columns]:  # the one string that it reads
-            use += f'({template!r}.format_map({columns}))'
-        return use, repr(template)
+        use = f'({self.task.template!r}.format_map({dict.fromkeys(self.columns(), "...")}))'
+        return f"pipeline('text-classification', '<this folder>'){use}", repr(self.task.template)
 
-
-# ---------------------------------------------------------------------------------------------- the baselines
 
 def word_overlap(train):
     """The share of the first field's words that the second has, cut where train is split best."""

@@ -1,7 +1,4 @@
-"""Tables of rows from .jsonl, .csv, .tsv, .parquet, .iob, .iob2, .conll files, the hub, the embedded texts.
-
-A table is (rows as dicts, {column: names of its labels} where the file says them).
-"""
+"""Tables of files, the hub, the embedded texts: (rows as dicts, {column: names of its labels, if any})."""
 import csv
 import gzip
 import json
@@ -14,6 +11,7 @@ from nanoencoder import docs
 from nanoencoder.files import locked, whole
 
 QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
+ID_COLUMNS = ('_id', 'docid')           # of BEIR's and MLDR's queries and documents
 
 
 class Field(str):
@@ -25,7 +23,7 @@ def read_table(task, sources, split, subset='', only=None):
     """The table of a split: embedded, of a local folder or of the hub.
 
     sources  the dataset's name on the hub; a local copy may also be in the folder of a later name
-    only     (columns, ids): just the rows with these ids
+    only     ids: just their rows
     """
     if task.data:
         return read_files(local_files(Path(task.data), sources, subset, split), only, task.quoting)
@@ -35,10 +33,7 @@ def read_table(task, sources, split, subset='', only=None):
 
 
 def local_files(folder, sources, subset, split):
-    """The files of a split: <split>.<suffix>, or parquet shards. FileNotFoundError if there are none.
-
-    `folder` holds the dataset, or several in folders that may be named as one of `sources`, on the hub.
-    """
+    """<split>.<suffix>, or parquet shards, in the dataset's folder, or one of several named as on the hub."""
     names = [source.split('/')[-1] for source in sources if source]
     root = next((folder / name for name in names if (folder / name).is_dir()), folder)
     for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text', *names)]:
@@ -49,8 +44,7 @@ def local_files(folder, sources, subset, split):
             if shards:
                 return shards
     hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
-    raise FileNotFoundError(f'{folder}: no {split}{{{",".join(READERS)}}} and no {split}-*.parquet there'
-                            f'{f" for {sources[0]} {subset}".rstrip() if names else ""}{hint}')
+    raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet there{hint}')
 
 
 def read_files(paths, only=None, quoting='auto'):
@@ -64,18 +58,17 @@ def read_files(paths, only=None, quoting='auto'):
             raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f'{path}: not a whole .gz file: {error}') from None
-        rows += read if only is None else [row for row in read if id_of(row, only[0]) in only[1]]
-        for column in labels:
-            if names.setdefault(column, labels[column]) != labels[column]:
-                raise ValueError(f'{path}: orders the labels of {column!r} otherwise than {paths[0].name}')
+        rows += read if only is None else [row for row in read if id_of(row) in only]
+        if names and names != labels:
+            raise ValueError(f'{path}: orders its labels otherwise than {paths[0].name}')
+        names = labels
     if not rows and only is None:
         raise ValueError(f'{paths[0]}: holds no row')
     return rows, names
 
 
-def id_of(row, columns):
-    """The row's id as a string: what stands in the first of these columns that it has."""
-    return next((str(row[column]) for column in columns if column in row), None)
+def id_of(row):
+    return next((str(row[column]) for column in ID_COLUMNS if column in row), None)
 
 
 def read_jsonl(path):
@@ -100,22 +93,22 @@ def read_jsonl(path):
 
 def read_csv(path, quoting):
     csv.field_size_limit(2 ** 30)
-    is_tsv = path.suffix == '.tsv'
+    is_tsv, rows = path.suffix == '.tsv', []
     plain = quoting == 'none' or quoting == 'auto' and is_tsv
     with path.open(encoding='utf-8-sig', newline='') as file:
         reader = csv.reader(file, strict=True, delimiter='\t' if is_tsv else ',',
                             quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
         try:
-            lines = [(reader.line_num, fields) for fields in reader if fields]
+            header = next(reader, [])
+            for fields in filter(None, reader):
+                if len(fields) != len(header):
+                    raise csv.Error(f'has {len(fields)} fields, the header {len(header)}')
+                rows.append(dict(zip(header, map(Field, fields))))
         except csv.Error as error:
             raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open?)') from None
-    header = lines.pop(0)[1] if lines else []
     if len(set(header)) < len(header):
         raise ValueError(f'{path}: two columns of its header have one name')
-    for number, fields in lines:
-        if len(fields) != len(header):
-            raise ValueError(f'{path}:{number}: has {len(fields)} fields, the header {len(header)}')
-    return [dict(zip(header, map(Field, fields))) for _, fields in lines], {}
+    return rows, {}
 
 
 def read_parquet(path):
@@ -124,16 +117,12 @@ def read_parquet(path):
         table = pyarrow.parquet.read_table(path)
         about = json.loads((table.schema.metadata or {}).get(b'huggingface', b'{}'))
         return table.to_pylist(), label_names(about.get('info', {}).get('features', {}))
-    except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError,
-            AttributeError) as error:
+    except Exception as error:  # of many kinds, where bits have flipped
         raise ValueError(f'{path}: not a whole parquet file: {error}') from None
 
 
 def read_iob(path):
-    """CoNLL's columns: a word a line, its tag in the last column, an empty line after a sentence.
-
-    Universal NER's are the word's number, the word, its tag and two more, after lines of comment.
-    """
+    """CoNLL's columns, a word and last its tag; Universal NER's: a number, a word, its tag, two more."""
     rows, words, is_universal = [], [], None
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate([*file, '\n'], 1):
@@ -160,7 +149,7 @@ READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.ts
 
 
 def label_names(features):
-    """{column: [names]} of the class labels among a dataset's features, alone or in lists."""
+    """{column: [names]} of class labels among a dataset's features, alone or in lists."""
     names = {}
     for column, feature in features.items():
         while isinstance(feature, dict) and 'feature' in feature:
@@ -182,8 +171,8 @@ def read_hub(source, subset, split, revision, only=None):
         raise ValueError(f'cannot read {split} of {source} {subset}: {error}; '
                          '--data=<folder> reads a local copy') from None
     if only is not None:
-        column = next(column for column in only[0] if column in dataset.column_names)
-        dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only[1]])
+        column = next(column for column in ID_COLUMNS if column in dataset.column_names)
+        dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only])
     return list(dataset), label_names(dataset.features.to_dict())
 
 
@@ -194,9 +183,6 @@ def embedded_files(cache, dataset):
         with locked(folder, wait=True):
             if not folder.exists():
                 extract(folder, cache)
-    if not (folder / dataset).is_dir():
-        names = ', '.join(sorted(path.name for path in folder.iterdir()))
-        raise ValueError(f'dataset: the embedded tasks are {names}, not {dataset!r}')
     return folder / dataset
 
 
@@ -207,5 +193,8 @@ def extract(folder, cache):
         for name, splits in docs.tasks(docs.documents(cache)).items():
             (temporary / name).mkdir(parents=True)
             for split, rows in splits.items():
-                lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
-                (temporary / name / f'{split}.jsonl').write_text(lines, encoding='utf-8')
+                (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
+
+
+def json_lines(rows):
+    return ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)

@@ -1,4 +1,4 @@
-"""What every kind of task defines, and what most of them share; a kind's module has the rest."""
+"""What every kind of task defines, and what most of them share."""
 import sys
 from collections import defaultdict
 from typing import NamedTuple
@@ -50,8 +50,8 @@ class Kind:
     def load(self, training=True):
         """({split: rows}, labels): checked rows, each with an id. training=False: only to be scored."""
         task = self.task
-        names = zip(SPLITS, (task.train, task.validation, task.test))
-        tables = {split: read_table(task, (task.source,), name, task.subset) for split, name in names if name}
+        tables = {split: read_table(task, (task.source,), name, task.subset)
+                  for split in SPLITS if (name := getattr(task, split))}
         if not task.validation:
             rows, names = tables['train']
             parts = train_test_split(len(rows), task.hold_out)
@@ -67,10 +67,7 @@ class Kind:
         """The rows of a table, each with an id that no other has."""
         rows, seen = [], set()
         for number, row in enumerate(table):
-            try:
-                columns = self.make_row(row, labels, f'{where} row {number}')
-            except (TypeError, KeyError, AttributeError, IndexError) as error:
-                raise ValueError(f'{where} row {number}: not a row of {self.task.kind}: {error!r}') from None
+            columns = self.make_row(row, labels, f'{where} row {number}')
             name = str(row.get('id', row.get('idx', number)))
             rows.append(columns | {'id': f'{name}#{number}' if name in seen else name})
             seen.add(name)
@@ -104,10 +101,7 @@ def room(tokenizer, max_length):
 
 
 def framed(values, tokenizer, max_length, fill=None):
-    """A text's tokens (n,), cut to the room there is, the special ones around them: int64, ours end with eos.
-
-    fill  stands in the special tokens' places where the values (n, ...) are not tokens but belong to some
-    """
+    """A text's tokens, cut to the room there is, special ones around them; other values have `fill` there."""
     prefix, suffix = tokenizer.prefix, tokenizer.suffix
     values = np.asarray(values, np.int64)[:room(tokenizer, max_length)]
     if fill is None:

@@ -1,7 +1,4 @@
-"""QA, extractive question answering: the answer is a part of the context, or there is none.
-
-qa_head = "tag" tags the answer's tokens, as the paper's authors do; "span" predicts its start and end.
-"""
+"""QA, extractive question answering: the answer is a part of the context, or there is none."""
 import math
 import re
 from collections import Counter
@@ -10,8 +7,6 @@ import numpy as np
 
 from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
 from nanoencoder.tasks.task import fill, get, terms
-
-LONGEST = 30   # tokens of a span
 
 
 class Questions(Kind):
@@ -24,8 +19,6 @@ class Questions(Kind):
         self.loss = 'span' if self.is_span else 'labels'
         if not task.template.endswith('{context}'):
             raise ValueError('template of a QA task must end with {context}')
-        if self.is_span and task.template == '{context}':
-            raise ValueError('template of a QA task needs a question before {context}')
 
     def load(self, training=True):
         return super().load(training)[0], ('start', 'end') if self.is_span else ('O', 'ANSWER')
@@ -60,11 +53,10 @@ class Questions(Kind):
             starts = range(0, max(0, len(tokens) - size) + step, step)
             windows = [slice(start, start + size) for start in starts]
             complete = [bool(inside.any() and inside[window].sum() == inside.sum()) for window in windows]
-            before = [(len(question), 0), (0, 0)]
             for window, is_complete in zip(windows, complete):
                 targets = inside[window] & (is_complete or not self.is_span)
-                targets = np.pad(targets.astype(np.int64), before[:1], constant_values=NO_LABEL)
-                places = np.pad(characters[window], before, constant_values=-1)
+                targets = np.append(np.full(len(question), NO_LABEL), targets)
+                places = np.append(np.full((len(question), 2), -1), characters[window], axis=0)
                 examples.append(Example(framed([*question, *tokens[window]], tokenizer, max_length),
                                         framed(targets, tokenizer, max_length, NO_LABEL), k,
                                         framed(places, tokenizer, max_length, -1)))
@@ -88,31 +80,24 @@ class Questions(Kind):
         return {'id': row['id'], 'golds': [text for text, _ in row['answers']], 'pred': pred}
 
     def baselines(self, rows):
-        return {'no-answer': lambda row: '', 'frequent-answer': frequent_answer(rows['train']),
-                'likeliest-sentence': likeliest_sentence}
+        return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest_sentence}
 
     def usage(self):
-        answer = ("the best start and end among the context's tokens, or both at eos for no answer"
-                  if self.is_span else 'the tokens of the answer are ANSWER')
-        return ("AutoModelForTokenClassification.from_pretrained('<this folder>')",
-                f'{self.task.template!r}; {answer}')
+        return "AutoModelForTokenClassification.from_pretrained('<this folder>')", repr(self.task.template)
 
 
 def answers_in(row, column, context, where):
-    """[(text, start)] in characters of the context; none: the question has no answer there."""
+    """[(text, start)] in characters of the context; none where it has no answer."""
     match row.get(column):
         case {'text': [*texts], 'answer_start': [*starts]}:  # SQuAD
             if len(texts) != len(starts):
                 raise ValueError(f'{where}: has {len(texts)} answers and {len(starts)} starts')
             answers = list(zip(texts, starts))
         case [*values] if all(isinstance(value, dict) and {'text', 'start'} <= {*value} for value in values):
-            answers = [(value['text'], value['start']) for value in values]
-            for value in values:  # `end` is the last character's index, as ReCoRD's, or the one after it
-                if value.get('end', last := value['start'] + len(value['text'])) not in (last - 1, last):
-                    raise ValueError(f'{where}: the end of {value!s:.80} is not that of its text')
+            answers = [(value['text'], value['start']) for value in values]  # ReCoRD
         case _:
             raise ValueError(f'{where}: column {column!r} has neither text and answer_start '
-                             'nor a list of text, start, end')
+                             'nor a list of text, start')
     for text, start in answers:
         good = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
         if not good or context[start:start + len(text)] != text:
@@ -125,22 +110,11 @@ def always_answered(rows):
     return all(row['answers'] for row in rows['train'])
 
 
-# ---------------------------------------------------------------------------------------------- the baselines
-
-def frequent_answer(train):
-    """Of train's answers that occur in the context, the most frequent; none if there is none."""
-    counts = Counter(text for row in train for text, _ in row['answers'])
-    frequent = sorted(counts, key=lambda text: (-counts[text], text))[:5_000]
-    return lambda row: next((text for text in frequent if text in row['context']), '')
-
-
 def likeliest_sentence(row):
     """The context's sentence that has most of the question's words; of equals the first."""
     asked = set(terms(row['question']))
     return max(re.split(r'(?<=[.!?])\s+', row['context']), key=lambda text: len(asked & {*terms(text)}))
 
-
-# ---------------------------------------------------------------------------------------------------- answers
 
 def best_run(example, logits):
     """(sum of log-odds, first, last character + 1) of the best run of tagged tokens."""
@@ -151,7 +125,7 @@ def best_run(example, logits):
     return max(runs, default=(0.0, 0, 0))
 
 
-def best_span(example, logits, longest=LONGEST):
+def best_span(example, logits, longest=30):
     """(score over that of no answer, first, last character + 1) of the best span of at most `longest`."""
     at = np.flatnonzero(example.words[:, 0] >= 0)
     if not len(at):

@@ -1,7 +1,4 @@
-"""IR, retrieval: a query finds documents by the cosine of mean-pooled vectors; trained on (query, positive).
-
-Corpus, queries and judgements are BEIR's files, MLDR's, or those of the embedded texts.
-"""
+"""IR, retrieval: a query finds documents by cosines of mean-pooled vectors; trained on (query, positive)."""
 import math
 import random
 import re
@@ -16,12 +13,10 @@ from nanoencoder.tasks.kind import Example, Kind, framed, room
 from nanoencoder.tasks.task import SCORED, fill, get, no_column, terms
 
 SIDES = ('query', 'positive')     # of a training pair
-ID_COLUMNS = ('_id', 'docid')     # of BEIR and MLDR
 PASSAGES = ('negative_passages', 'positive_passages')  # of MLDR, by their grade; all of them are judged
 
 
 class Pair(NamedTuple):
-    """A query and a document that answers it."""
     tokens: np.ndarray     # of the query
     positive: np.ndarray   # tokens of the document
     document: str
@@ -39,8 +34,8 @@ class Retrieval(Kind):
     def load(self, training=True):
         task = self.task
         pairs = training_pairs(task) if training else []
-        is_embedded = task.source == 'docs' and not task.data
-        queries, grades, corpus = embedded_sets(task) if is_embedded else judged_sets(task)
+        sets = embedded_sets if task.source == 'docs' and not task.data else judged_sets
+        queries, grades, corpus = sets(task)
         rows = {split: judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
                 for split in SCORED}
         return {'train': pairs, **rows, 'corpus': corpus}, ()
@@ -48,18 +43,16 @@ class Retrieval(Kind):
     def encode(self, rows, labels, tokenizer, max_length):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
         parts = {'train': [row[side] for row in rows['train'] for side in SIDES], 'texts': scored_texts(rows)}
-        texts, beyond, positives = {}, {}, defaultdict(set)
-        for text in set().union(*parts.values()):
-            tokens = tokenizer.encode(text)
-            beyond[text] = max(0, len(tokens) - room(tokenizer, max_length))
-            texts[text] = framed(tokens, tokenizer, max_length)
+        tokens = {text: tokenizer.encode(text) for text in set().union(*parts.values())}
+        texts = {text: framed(ids, tokenizer, max_length) for text, ids in tokens.items()}
+        positives = defaultdict(set)
         for row in rows['train']:
             positives[row['query']].add(row['positive'])
         pairs = [Pair(texts[row['query']], texts[row['positive']], row['positive'], positives[row['query']])
                  for row in rows['train']]
         examples = {'train': pairs, 'texts': [Example(texts[text]) for text in parts['texts']]}
-        return {part: (examples[part], +Counter(texts=sum(beyond[text] > 0 for text in parts[part]),
-                                                tokens=sum(beyond[text] for text in parts[part])))
+        size = room(tokenizer, max_length)
+        return {part: (examples[part], +Counter(texts=sum(len(tokens[text]) > size for text in parts[part])))
                 for part in parts}
 
     def predict(self, data, outputs):
@@ -83,7 +76,7 @@ class Retrieval(Kind):
 
     def check_export(self, sizes):
         for name in self.prompts():
-            if not re.fullmatch(r'[^{}]*(\{\w+\}[^{}]*)*\{\w+\}', template := getattr(self.task, name)):
+            if not (template := getattr(self.task, name)).endswith('}'):
                 raise ValueError(f'{name} {template!r}: with save_model it must end with a column, for '
                                  'sentence-transformers puts a prompt before a text and nothing after it')
 
@@ -92,7 +85,6 @@ class Retrieval(Kind):
 
 
 def scored_texts(rows):
-    """All documents and queries, each once."""
     return sorted({*rows['corpus'].values(), *(row['query'] for split in SCORED for row in rows[split])})
 
 
@@ -100,14 +92,14 @@ def scored_texts(rows):
 
 def training_pairs(task):
     """[{query, positive}]; none where a local copy has no such file, for a probe and BM25 need none."""
-    source, pairs = task.pairs or task.source, []
     try:
-        table, _ = read_table(task, (source,), task.train)
+        table, _ = read_table(task, (task.pairs or task.source,), task.train)
     except FileNotFoundError as error:
         print(f'{error}: there is nothing to train on', file=sys.stderr)
         return []
+    pairs = []
     for number, row in enumerate(table):
-        where = f'{source or task.dataset} {task.train} row {number}'
+        where = f'{task.pairs or task.dataset} {task.train} row {number}'
         row |= {side: get(row, side, where) for side in SIDES}
         pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
     return pairs
@@ -127,8 +119,7 @@ def judged_sets(task):
     queries = {}
     grades = {split: judgements(task, name, queries) for split in SCORED if (name := getattr(task, split))}
     if not queries:  # BEIR has a file of them; in MLDR's rows they stand beside their passages
-        table = read_table(task, (task.source,), 'queries', 'queries')[0]
-        queries = texts_by_id(table, task.query, f'{task.dataset} queries')
+        queries = texts_by_id(task, 'queries', task.query)
     if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
         order, every = sorted(grades['test']), grades['test']
         random.Random(42).shuffle(order)
@@ -136,35 +127,31 @@ def judged_sets(task):
         grades['validation'] = {query: graded for query, graded in every.items() if query in half}
         grades['test'] = {query: graded for query, graded in every.items() if query not in half}
     judged = {document for split in grades.values() for graded in split.values() for document in graded}
-    only = (ID_COLUMNS, judged) if task.judged_only else None
-    table = read_table(task, (task.source,), 'corpus', 'corpus', only)[0]
-    return queries, grades, texts_by_id(table, task.document, f'{task.dataset} corpus')
+    return queries, grades, texts_by_id(task, 'corpus', task.document, judged if task.judged_only else None)
 
 
-def texts_by_id(table, template, where):
+def texts_by_id(task, name, template, only=None):
     """{id: text} of queries or documents, which may lack a title."""
     texts = {}
-    for number, row in enumerate(table):
-        place, name = f'{where} row {number}', id_of(row, ID_COLUMNS)
-        if name is None:
-            raise no_column(row, '_id', place)
-        add(texts, name, fill(template, {'title': '', **row}, place), place)
+    for number, row in enumerate(read_table(task, (task.source,), name, name, only)[0]):
+        where = f'{task.dataset} {name} row {number}'
+        if id_of(row) is None:
+            raise no_column(row, '_id', where)
+        add(texts, id_of(row), fill(template, {'title': '', **row}, where), where)
     return texts
 
 
 def add(texts, key, value, where):
     """texts[key] = value; ValueError if it has another value already."""
     if texts.setdefault(key, value) != value:
-        before, now = str(texts[key])[:40], str(value)[:40]
-        raise ValueError(f'{where}: {key!r:.80} occurs twice, with {before!r} and {now!r}')
+        raise ValueError(f'{where}: {key!r:.80} occurs twice, with {str(texts[key])!r:.40} and {value!r:.40}')
 
 
 def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
     sources = [name for name in (task.qrels, task.source) if name] or ['']
-    table = read_table(task, sources, split, 'qrels' if task.data else '')[0]
     grades = defaultdict(dict)
-    for number, row in enumerate(table):
+    for number, row in enumerate(read_table(task, sources, split, 'qrels' if task.data else '')[0]):
         where = f'{task.dataset} {split} judgement {number}'
         try:
             if 'positive_passages' in row:
@@ -185,7 +172,7 @@ def judgements(task, split, queries):
 
 
 def judged_queries(where, queries, grades, corpus):
-    """The rows of a split. Queries without a relevant document are left out, and counted."""
+    """The rows of a split; queries without a relevant document are left out, and counted."""
     if lost := {document for graded in grades.values() for document in graded} - corpus.keys():
         raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r:.80}')
     if unknown := grades.keys() - queries.keys():
@@ -200,13 +187,8 @@ def judged_queries(where, queries, grades, corpus):
     return rows
 
 
-# --------------------------------------------------------------------------------------------------- rankings
-
 def ranking(row, ids, scores):
-    """The predictions of a query: its ten best documents, and how many others share the tenth's score.
-
-    ids are sorted from the greatest down: of equal scores the greatest id comes first, as in trec_eval.
-    """
+    """A query's ten best documents, of equals the greater id first, and how many share the tenth's score."""
     scores = np.asarray(scores, np.float64).round(6)
     k = min(10, len(ids))
     tenth = np.partition(scores, -k)[-k]
@@ -216,8 +198,8 @@ def ranking(row, ids, scores):
               'scores': scores[best].tolist()}
     if len(at) > len(best):
         tied = at[scores[at] == tenth]
-        grades = sorted((row['grades'].get(ids[i], 0) for i in tied), reverse=True)
-        ranked['tied'] = {'size': len(tied), 'grades': [grade for grade in grades if grade >= 1]}
+        grades = [grade for i in tied if (grade := row['grades'].get(ids[i], 0)) >= 1]
+        ranked['tied'] = {'size': len(tied), 'grades': sorted(grades, reverse=True)}
     return ranked
 
 

@@ -1,9 +1,8 @@
-"""What fine-tuning leaves on disk and is recognised by: a run's predictions and their scores, and a model."""
+"""What fine-tuning leaves on disk: a run's predictions and their scores, and a model."""
 import contextlib
 import gzip
 import json
 import os
-import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,10 +10,11 @@ from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked, read_json, sha256, whole, write_json
 from nanoencoder.judging.metrics import both_scores
 from nanoencoder.settings import flat
+from nanoencoder.tasks.files import json_lines
 
 
 def run_folder(cfg, dataset):
-    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0; lr0.00015 where one digit does not say."""
+    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0; lr0.00015 where one digit does not do."""
     lr = text if float(text := f'{cfg.lr:.0e}') == cfg.lr else cfg.lr
     return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / f'lr{lr}_sd{cfg.seed}'
 
@@ -23,7 +23,7 @@ def saved_folder(cfg):
     return Path('fine-tuned') / run_folder(cfg, cfg.dataset).relative_to(cfg.predictions)
 
 
-def run_folders(cfg, sets=()):
+def run_folders(cfg, sets):
     """{folder: the Data it is of} of all that a run writes."""
     folders = {run_folder(cfg, data.task.dataset): data for data in sets}
     return folders | ({saved_folder(cfg): sets[0]} if cfg.save_model else {})
@@ -31,7 +31,7 @@ def run_folders(cfg, sets=()):
 
 @contextlib.contextmanager
 def alone(folders):
-    """Hold a run, all its folders: one process at a time works on it; BlockingIOError in the others."""
+    """Hold a run's folders; BlockingIOError where another process does."""
     with contextlib.ExitStack() as stack:
         for folder in folders:
             stack.enter_context(locked(folder))
@@ -55,8 +55,8 @@ def is_done(cfg, base, sets):
 
 def about_model(cfg, checkpoint, transformer):
     """What run.json says of the model."""
-    tokenizer, sizes = checkpoint.tokenizer(), asdict(transformer.sizes)
-    sizes |= {'max_position_embeddings': checkpoint.context}
+    tokenizer = checkpoint.tokenizer()
+    sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
     sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
     past = None if cfg.untrained else checkpoint.state.get('pretraining')
     if past and past.get('row'):
@@ -75,20 +75,19 @@ def about_run(cfg, base, sets, data, method='fine-tuned', grid=()):
 
 def write_run(folder, task, about, predictions, log=()):
     """A run's folder: {split: rows} as .jsonl.gz, their scores, run.json, log. {split: score in words}."""
-    scores = {split: both_scores(task.kind, rows, task.scheme) for split, rows in predictions.items()}
-    name = scores['test'][0]
+    scores, words = {}, {}
     with whole(folder) as temporary:
         temporary.mkdir()
         for split, rows in predictions.items():
-            lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
-            packed = gzip.compress(lines.encode(), mtime=0)  # the same bytes each time
+            packed = gzip.compress(json_lines(rows).encode(), mtime=0)  # the same bytes each time
             (temporary / f'{split}.jsonl.gz').write_bytes(packed)
-        scores = {split: content for split, (_, content) in scores.items()}
-        write_json(temporary / 'scores.json', {'name': name, **scores}, indent=None)
+            scores['name'], scores[split] = both_scores(task.kind, rows, task.scheme)
+            words[split] = f'{scores["name"]} {100 * scores[split]["standard"]["score"]:.1f}'
+        write_json(temporary / 'scores.json', scores, indent=None)
         digests = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / 'run.json', about | {'sha256': digests})
-        (temporary / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in log))
-    return {split: f'{name} {100 * content["standard"]["score"]:.1f}' for split, content in scores.items()}
+        (temporary / 'log.jsonl').write_text(json_lines(log))
+    return words
 
 
 def variant(cfg):
@@ -102,8 +101,6 @@ def model_name(cfg, checkpoint, past):
     run = huggingface.run_of(folder).name
     if huggingface.is_hub_id(cfg.model):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
-    if re.fullmatch(r'lr\S+_sd\d+', run):
-        run = '-'.join(folder.parts[-4:])  # a fine-tuned model's: whose, for what, and which
     if past and past['step'] < sum(steps for _, steps in past['phases']) * past.get('repeat', 1):
         run = f'{run}-{folder.name}'
     return (cfg.name or ('untrained' if cfg.untrained else run)) + variant(cfg)
@@ -122,12 +119,10 @@ def save_encoder(cfg, base, data, encoder, folder):
     if data.labels:
         more |= {'id2label': dict(enumerate(data.labels)),
                  'label2id': {label: k for k, label in enumerate(data.labels)}}
-    origin, count = '' if cfg.untrained else checkpoint.base_model(), len(data.examples['train'])
-    use, texts = kind.usage()
-    lines = [f'A bidirectional encoder, {cfg.name}{f" (from {origin})" if origin else ""}, fine-tuned on '
-             f'{cfg.dataset} with nanoEncoder.',
+    origin, (use, texts) = '' if cfg.untrained else checkpoint.base_model(), kind.usage()
+    lines = [f'A bidirectional encoder, {cfg.name}, fine-tuned on {cfg.dataset} with nanoEncoder.',
              f'texts: {texts}; then eos, which the tokenizer adds; at most {cfg.max_length:,} tokens',
-             f'training: {cfg.num_steps(count):,} steps of {cfg.batch_size}, of {count:,} examples']
+             f'training: {cfg.num_steps(len(data.examples["train"])):,} steps of {cfg.batch_size}']
     with whole(folder) as temporary:
         temporary.mkdir()
         huggingface.save(temporary, sizes, checkpoint.context, tokenizer.ids, tensors, **more)
@@ -135,7 +130,7 @@ def save_encoder(cfg, base, data, encoder, folder):
         if is_bare:
             huggingface.write_sentence_transformers(temporary, sizes.hidden_size, cfg.max_length,
                                                     kind.prompts())
+        library = 'sentence-transformers' if is_bare else 'transformers'
         huggingface.write_card(temporary, f'{cfg.name} on {cfg.dataset}, {folder.name}', lines, use,
-                               kind.pipeline, origin,
-                               'sentence-transformers' if is_bare else 'transformers')
+                               kind.pipeline, origin, library)
         write_json(temporary / 'run.json', about_run(cfg, base, [data], data))

@@ -20,24 +20,20 @@ class Tagging(Kind):
         if not any(set(row['tags']) - {'O'} for row in rows['train']):
             raise ValueError(f'{self.task.dataset} train: every tag is O: there is no entity to learn')
         for split in rows if self.task.scheme == 'IOB2' else ():
-            count = sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in rows[split])
-            if count:
-                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, as conlleval allows; '
+            both = ((entities(row['tags']), entities(row['tags'], 'IOB2')) for row in rows[split])
+            if count := sum(len(found - strict) for found, strict in both):
+                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-; '
                       'if that is how the file marks them, say --scheme=IOB1', file=sys.stderr)
         return rows, labels
 
     def make_row(self, row, labels, where):
         words, tags = get(row, self.task.words, where, list), get(row, self.task.tags, where, list)
-        if not words:
-            raise ValueError(f'{where}: has no word')
-        if len(words) != len(tags):
+        if not words or len(words) != len(tags):
             raise ValueError(f'{where}: has {len(words)} words and {len(tags)} tags')
         tags = [labels.name(tag, where) for tag in tags]
         for word, tag in zip(words, tags):
-            if tag != 'O' and not re.match('[BI]-.', tag):
-                raise ValueError(f'{where}: tag {tag!r:.80} is neither O nor B-TYPE nor I-TYPE')
-            if not isinstance(word, str):
-                raise ValueError(f'{where}: {word!r:.80} is not a word')
+            if not isinstance(word, str) or not re.match('O$|[BI]-.', tag):
+                raise ValueError(f'{where}: {word!r:.80} is not a word or {tag!r:.80} not O, B-TYPE, I-TYPE')
         return {'words': words, 'tags': tags}
 
     def examples(self, rows, labels, tokenizer, max_length):
@@ -62,11 +58,10 @@ class Tagging(Kind):
         votes = np.zeros((len(row['words']), len(labels)), np.int64)
         inside = example.words >= 0
         np.add.at(votes, (example.words[inside], logits.argmax(1)[inside]), 1)
-        outside = labels.index('O') if 'O' in labels else 0
-        return [labels[int(count.argmax())] if count.any() else labels[outside] for count in votes]
+        return [labels[int(count.argmax())] if count.any() else 'O' for count in votes]
 
     def baselines(self, rows):
-        return {'word-lookup': word_lookup(rows['train']), 'known-words': word_lookup(rows['train'], False)}
+        return {'word-lookup': word_lookup(rows['train'])}
 
     def usage(self):  # without 'first', parts of words
         return ("pipeline('token-classification', '<this folder>', aggregation_strategy='first')",
@@ -87,7 +82,7 @@ def words_of_tokens(words, tokenizer):
     return tokens, np.where(first < last, owner[first], np.where(inside < last, owner[inside], -1)).tolist()
 
 
-def word_lookup(train, by_shape=True):
+def word_lookup(train):
     """The most frequent tag of a word in train, or of its shape if train does not have the word."""
     def shape(word):
         word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
@@ -100,7 +95,6 @@ def word_lookup(train, by_shape=True):
             shapes[shape(word)][tag] += 1
 
     def predict(row):
-        counts = [words.get(word) or by_shape and shapes.get(shape(word)) or {'O': 1}
-                  for word in row['words']]
+        counts = [words.get(word) or shapes.get(shape(word)) or {'O': 1} for word in row['words']]
         return [max(sorted(count), key=count.get) for count in counts]
     return predict

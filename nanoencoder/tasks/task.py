@@ -1,4 +1,4 @@
-"""A task: its settings, what its labels mean, what is asked of a row."""
+"""A task's settings and labels, and what is asked of a row."""
 import hashlib
 import json
 import math
@@ -61,19 +61,17 @@ class Task:
 
     def __post_init__(self):
         check(self)
-        template = 'text with columns in braces, as "Question: {question}"'
+        names, template = 'a tuple of different names', 'text with columns in braces, as "Question: {it}"'
         for name, good, wanted in (
                 ('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder'),
                 ('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given'),
                 ('train', self.train, 'the name of a split or file'),
                 ('test', self.test, 'the name of a split or file'),
-                ('template', is_template(self.template), template),
-                ('query', is_template(self.query), template),
-                ('document', is_template(self.document), template),
+                *((name, is_template(getattr(self, name)), template)
+                  for name in ('template', 'query', 'document')),
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
-                ('labels', are_different(self.labels, str), 'a tuple of different names'),
-                ('score_on', are_different(self.score_on, str), 'a tuple of different names'),
-                ('trained_on', re.fullmatch(r'\w*', self.trained_on), 'letters, digits and _'),
+                ('labels', are_different(self.labels, str), names),
+                ('score_on', are_different(self.score_on, str), names),
                 ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
                                   for pair in self.label_map), '((in the file, meant), ...)')):
             if not good:
@@ -97,7 +95,7 @@ def no_column(row, column, where):
 
 
 def get(row, column, where, kind=str):
-    """What a row has in a column. ValueError if it has no such column, or another type there."""
+    """What a row has in a column."""
     if column not in row:
         raise no_column(row, column, where)
     if not isinstance(row[column], kind):
@@ -129,7 +127,7 @@ def train_test_split(n, share, seed=42):
 
 
 def fingerprint(rows, parts=(*SCORED, 'corpus')):
-    """sha256 over some parts of a task's rows: what a score is of, or ('train',)."""
+    """sha256 over some parts of a task's rows: what is scored, or ('train',)."""
     digest = hashlib.sha256()
     for part in parts:
         content = rows.get(part, ())
@@ -143,28 +141,30 @@ class Labels:
 
     def __init__(self, task, tables, column):
         self.meant, self.mapped = dict(task.label_map), Counter()
-        orders = {split: tuple(names[column]) for split, (_, names) in tables.items() if column in names}
-        if len(set(orders.values())) > 1:
+        orders = {tuple(names[column]) for _, names in tables.values() if column in names}
+        if len(orders) > 1:
             raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
-        self.numbered = next(iter(orders.values()), ())  # what numbers stand for
+        self.numbered = min(orders, default=())  # what numbers stand for
         named = tuple(dict.fromkeys(self.meant.get(name, name) for name in self.numbered))
         if named and task.labels and named != task.labels:
             raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(named)}; '
                              f'the task says {", ".join(task.labels)}')
         self.names = task.labels or named
-        if column and not self.names:  # those that occur in train, sorted, "O" first
-            names = {name for number, row in enumerate(tables['train'][0])
-                     for name in self.inferred(row, column, f'{task.dataset} train row {number}')}
-            self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
+        if column and not self.names:
+            self.names = self.inferred(tables['train'][0], column, f'{task.dataset} train')
         self.numbered = self.numbered or self.names
 
-    def inferred(self, row, column, where):
-        value = get(row, column, where, object)
-        for label in (labels := value if isinstance(value, list) else [value]):
-            if not isinstance(label, str):
-                hint = ': give `labels` in the order of their numbers' if type(label) is int else ''
-                raise ValueError(f'{where}: {column!r} holds {label!r:.80}, not a name{hint}')
-        return [self.meant.get(label, label) for label in labels]
+    def inferred(self, rows, column, where):
+        """Those that occur, sorted, "O" first."""
+        names = set()
+        for number, row in enumerate(rows):
+            value = get(row, column, f'{where} row {number}', object)
+            for label in value if isinstance(value, list) else [value]:
+                if not isinstance(label, str):
+                    raise ValueError(f'{where} row {number}: {column!r} holds {label!r:.80}, not a name; '
+                                     'give `labels` in the order of their numbers')
+                names.add(self.meant.get(label, label))
+        return tuple(sorted(names, key=lambda name: (name != 'O', name)))
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
@@ -176,7 +176,7 @@ class Labels:
         if isinstance(name, str) and name in self.meant:
             self.mapped[name] += 1
             name = self.meant[name]
-        if not isinstance(name, str) or name not in self.names:
+        if name not in self.names:
             raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200} (0 to '
                              f'{len(self.numbered) - 1}); list it in `labels` or in `label_map`')
         return name
