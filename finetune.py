@@ -285,7 +285,7 @@ def fit(cfg, base, data, say=lambda text: None):
                                   betas=(cfg.beta1, cfg.beta2), fused=base.world.device.type != 'mps')
     order = (i for epoch in range(cfg.epochs)
              for i in np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train)))
-    log = []
+    began, log = time.monotonic(), []
     encoder.train()
     for step in range(total):
         batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
@@ -303,8 +303,12 @@ def fit(cfg, base, data, say=lambda text: None):
                     raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}: '
                                              'lower --lr'.format(**line))
             mean = statistics.fmean(line['loss'] for line in recent)
-            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}')
+            left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
+            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {duration(left)} left')
     return encoder, log
+
+
+# ------------------------------------------------------------------------------------------------ predictions
 
 @torch.no_grad()
 def outputs(cfg, world, encoder, examples, per_token):
