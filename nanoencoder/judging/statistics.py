@@ -1,7 +1,6 @@
 """Runs -> the learning rate that validation chose -> scores, intervals, tests. Two protocols: the field's and
 that of the paper's authors. Test instances count by bootstrap, seeds by Student's t, what both share once.
 """
-import collections
 import itertools
 import math
 import statistics
@@ -53,7 +52,6 @@ class Cell:
     values: object = None   # (units, n) of `instance_values`
     data: tuple = ()        # by which two cells are known to be of the same instances
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
-    rates: tuple = ()       # learning rates that were tried
 
     @property
     def seedless(self):
@@ -74,6 +72,13 @@ class Cell:
     @property
     def percent(self):
         return 100 * self.mean, 100 * self.low, 100 * self.high
+
+    def of(self, units):
+        """The same of these units alone, whose mean and interval it has not."""
+        at = [list(self.scores).index(unit) for unit in units]
+        return self if [*units] == [*self.scores] else replace(
+            self, draws=self.draws[at], values=self.values[at],
+            scores={unit: self.scores[unit] for unit in units})
 
     def __str__(self):
         mean, low, high = self.percent
@@ -217,15 +222,6 @@ def interval(draws):
 
 # ------------------------------------------------------------------------------------------------- estimates
 
-class Arm(NamedTuple):
-    """A Cell in an Estimate."""
-    part: int       # which of the datasets it is on
-    weight: float
-    cell: Cell
-    units: tuple    # those that count, of the cell's
-    at: list        # their rows in its draws and values
-
-
 def estimate(parts, cfg, without=()):
     """The Estimate of weighted Cells, by the standard protocol.
 
@@ -239,45 +235,45 @@ def estimate(parts, cfg, without=()):
     if any(cell.data != arms[0][1].data for arms in parts for _, cell in arms):
         raise ValueError('the models were tested on different data')
     weighted = [(part, weight / len(parts), cell) for part, arms in enumerate(parts) for weight, cell in arms]
-    arms = [Arm(*arm, units, [list(arm[2].scores).index(unit) for unit in units])
-            for arm, units in zip(weighted, shared_units([cell for *_, cell in weighted], without))]
-    groups = {}
-    for arm in arms:
-        groups.setdefault((arm.cell.unit, arm.units), []).append(arm)
+    cells = with_shared_units([cell for *_, cell in weighted], without)
+    groups = {}     # {(unit, its seeds): arms}
+    for (part, weight, _), cell in zip(weighted, cells):
+        groups.setdefault((cell.unit, *cell.scores), []).append((part, weight, cell))
     shares = {key: paired(group) for key, group in groups.items()}
     mean, half = sum(statistics.fmean(scores) for scores, _ in shares.values()), seeds_half(shares.values())
-    draws = sum(arm.weight * arm.cell.draws[arm.at].mean(0, dtype=float) for arm in arms)
+    draws = sum(weight * cell.draws.mean(0, dtype=float) for (_, weight, _), cell in zip(weighted, cells))
     draws = with_seeds(draws, shares.values(), cfg)
-    p = p_value(draws) if all(len(arm.units) > 1 or arm.cell.seedless for arm in arms) else None
-    trained = [key for key, group in groups.items() if not all(arm.cell.floor for arm in group)]
-    unit = 'pretraining' if {unit for unit, _ in trained} == {'pretraining'} else 'fine-tuning'
+    p = p_value(draws) if all(len(cell.scores) > 1 or cell.seedless for cell in cells) else None
+    trained = [key for key, group in groups.items() if not all(cell.floor for *_, cell in group)]
+    unit = 'pretraining' if {key[0] for key in trained} == {'pretraining'} else 'fine-tuning'
     key, *more = trained or groups
     scores, _ = shares[key]     # to which the arms of other units add the same
     by_unit = {} if more else {seed: score + mean - statistics.fmean(scores)
-                               for seed, score in zip(key[1], scores)}
+                               for seed, score in zip(key[1:], scores)}
     n = sum(arms[0][1].values.shape[1] for arms in parts)
     return Estimate(mean, *interval(draws), mean - half, mean + half, p, draws, by_unit, unit, n)
 
 
 def paired(arms):
-    """(scores, `seed_noise`) of the weighted sum of arms that have the same units."""
-    scores = sum(arm.weight * np.array([arm.cell.scores[unit] for unit in arm.units]) for arm in arms)
+    """(scores, `seed_noise`) of the weighted sum of arms, (part, weight, Cell), that have the same units."""
+    scores = sum(weight * np.array([*cell.scores.values()]) for _, weight, cell in arms)
     values = {}
-    for arm in arms:
-        values[arm.part] = values.get(arm.part, 0) + arm.weight * arm.cell.values[arm.at].astype(float)
+    for part, weight, cell in arms:
+        values[part] = values.get(part, 0) + weight * cell.values.astype(float)
     return scores.tolist(), sum(map(seed_noise, values.values()))
 
 
-def shared_units(cells, without=()):
-    """The units of each cell that count: of cells of the same kind of unit the common ones, if several."""
-    kept = [tuple(unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without)
-            for cell in cells]
+def with_shared_units(cells, without=()):
+    """The Cells, of the units that count: of cells of the same kind of unit the common ones, if several."""
+    cells = [cell.of([unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without])
+             for cell in cells]
     for name in {cell.unit for cell in cells}:
-        several = [k for k, cell in enumerate(cells) if cell.unit == name and len(kept[k]) > 1]
-        common = set.intersection(*(set(kept[k]) for k in several)) if several else ()
-        for k in several if len(common) > 1 else ():
-            kept[k] = tuple(unit for unit in kept[k] if unit in common)
-    return kept
+        several = [set(cell.scores) for cell in cells if cell.unit == name and len(cell.scores) > 1]
+        common = set.intersection(*several) if several else ()
+        if len(common) > 1:
+            cells = [cell.of([unit for unit in cell.scores if unit in common])
+                     if cell.unit == name and len(cell.scores) > 1 else cell for cell in cells]
+    return cells
 
 
 # ----------------------------------------------------------------------------------------------------- cells
@@ -305,15 +301,13 @@ def unit_of(runs):
 
 def check_one_experiment(runs):
     """ValueError where a model's runs on a dataset differ in more than their learning rates and seeds."""
-    counts = collections.Counter((run.lr, run.seed, run.origin) for run in runs)
-    (lr, seed, origin), count = counts.most_common(1)[0]
-    if count > 1:
-        whose = '' if origin is None else f' of pretraining seed {origin}'
-        raise ValueError(f'two runs{whose} are lr{lr_text(lr)}_sd{seed}')
-    if len({(run.data, run.method) for run in runs}) > 1:
-        raise ValueError('its runs are of different data or methods')
-    first, *others = [(run.pretraining or {}) | (run.settings or {}) for run in runs]
-    if differing := {name for facts in others for name in facts.keys() | first if name not in ('lr', 'seed')
+    for (lr, seed, origin), group in grouped(runs, 'lr', 'seed', 'origin').items():
+        if len(group) > 1:
+            whose = '' if origin is None else f' of pretraining seed {origin}'
+            raise ValueError(f'two runs{whose} are lr{lr_text(lr)}_sd{seed}')
+    first, *more = [(run.pretraining or {}) | (run.settings or {}) | {'data': run.data, 'method': run.method}
+                    for run in runs]
+    if differing := {name for facts in more for name in facts.keys() | first if name not in ('lr', 'seed')
                      and (facts.get(name) or None) != (first.get(name) or None)}:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; remove some, or give them '
                          'another --name, --row or --predictions')
@@ -334,8 +328,7 @@ def make_cell(runs, cfg):
     first, above, below, data = instances(chosen)
     draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(f'{runs[0].dataset} {cfg.split}')))
     cell = standard_cell(first, draws, instance_values(above, below), data, cfg)
-    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())),
-                   rates=tuple(sorted({run.lr for run in runs})))
+    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())))
 
 
 def instances(chosen):
