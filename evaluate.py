@@ -32,8 +32,7 @@ NOTES = {
         'Mean over seeds at the learning rate of the best mean validation score; 95 % interval over test '
         'instances (bootstrap) and seeds (t).\nSeeds 6 x 3: six pretrainings, each the mean of three '
         'fine-tunings. Seeds 3: three fine-tunings of one pretrained model, of which alone it speaks.\n'
-        'One seed shows only the instances\' share. Intervals are of each model alone: `compare` tests '
-        'differences.',
+        'Intervals are of each model alone: `compare` tests differences.',
     'paper':
         'Protocol "paper": the learning rate of each seed by its own validation score; mean of the seeds '
         'and, in parentheses, 1.96 s / sqrt(seeds).\nTC is the mean over sentences of a macro F1 over word '
@@ -161,10 +160,10 @@ def compare(cfg, first, second, problems):
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
               f'{high:+.1f}] {alone}{"no p value" if p is None else f"p {sign} {p:.4f}"}   n = {n:,}, '
               f'{a.seeds} and {b.seeds} seeds')
-        first_settings, second_settings = (cell.runs[0].settings or {} for cell in (a, b))
-        for name in sorted(first_settings.keys() & second_settings - {'lr', 'seed'}):
-            if first_settings[name] != second_settings[name]:
-                print(f'    note: {name} {first_settings[name]} -> {second_settings[name]}')
+        before, after = (cell.runs[0].settings or {} for cell in (a, b))
+        for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
+            if before[name] != after[name]:
+                print(f'    note: {name} {before[name]} -> {after[name]}')
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if any(result.unit == 'fine-tuning' for result in results):
@@ -222,19 +221,20 @@ def figure(cfg, name, problems):
 
 def pack(folder, logs):
     """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
+    import pandas
     folder = Path(folder)
     listing, root = folder / 'sha256.json', folder / 'runs'
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
-        check_packed(root, packing=True)
-        files, table = packed(folder, read_tree(Settings(), root))
+        check_packed(root)
+        files, table = packed(root, read_tree(Settings(), root))
         listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
         for name, lines in files.items():
             with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw, \
                     gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:      # the same bytes each time
                 file.writelines(sorted(lines))
-        with whole(folder / 'scores.csv') as temporary, open(temporary, 'w', newline='') as file:
-            csv.writer(file, lineterminator='\n').writerows([COLUMNS, *table])
+        with whole(folder / 'scores.csv') as temporary:
+            pandas.DataFrame(table, columns=COLUMNS).to_csv(temporary, index=False)
         losses.add_to_table(folder / 'losses.csv', logs)
         paths = [*sorted(root.glob('*.jsonl.gz')), *folder.glob('losses.csv')]
         write_json(listing, {str(path.relative_to(folder)): sha256(path) for path in paths})

@@ -46,20 +46,21 @@ def add_to_table(path, folders):
 
 
 def show(folders):
-    """Print the last validation of each run in nats per target, and below it that of token frequencies alone."""
+    """Print the last validation of each run in nats per target; below it, that of token frequencies alone."""
     import pandas
     if not folders:
         raise ValueError('losses takes folders of pretraining runs, as: losses out/mine out/other')
     rows, corpora = [], {}
     for config, lines in map(read_log, folders):
         phases = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
+        phases += f', {config["repeat"]} times' if config.get('repeat', 1) > 1 else ''
         last = next((line for line in reversed(lines) if line.keys() & LOSSES), lines[-1])
-        rows.append({'run': config['name'], 'phases': phases, 'times': config.get('repeat', 1),
+        rows.append({'run': config['name'], 'phases': phases,
                      'step': f'{last["step"]:,}', 'tokens': f'{last["tokens"]:,}',
                      'tokens/s': f'{statistics.median(line["tokens_per_second"] for line in lines):,.0f}',
                      **{name: f'{last[name]:.3f}' for name in LOSSES if name in last}})
         corpora[config['corpus_meta']['fingerprint']] = config['corpus_meta']['unigram_loss']
     for fingerprint, loss in corpora.items():
-        frequencies = dict.fromkeys((name for name in LOSSES if any(name in row for row in rows)), f'{loss:.3f}')
+        frequencies = dict.fromkeys({name for row in rows for name in row} & {*LOSSES}, f'{loss:.3f}')
         rows.append({'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'} | frequencies)
     print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))

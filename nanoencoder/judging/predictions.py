@@ -36,25 +36,16 @@ def read_results(path):
                      'with scores from 0 to 1')
 
 
-def check_packed(root, packing=False):
-    """ValueError unless all that is packed in a study's folder is as `pack` wrote it. root is its runs.
-
-    packing  what sha256.json does not list is new, from another machine or a pack that was killed
-    """
-    root = Path(root)
-    listing, files = root.parent / 'sha256.json', [*root.glob('*.jsonl.gz')]
-    if not files and not listing.exists():
-        return
-    digests = read_json(listing) if listing.exists() else {}
-    for path in sorted({*files, *(root.parent / name for name in digests)}):
-        digest = digests.get(str(path.relative_to(root.parent)))
-        if digest is None and not packing:
-            raise ValueError(f'{path}: not in {listing}; run evaluate.py pack {root.parent}')
-        if digest and sha256(path) != digest:
-            raise ValueError(f'{path}: changed since it was written; restore it, as from git')
+def check_packed(root):
+    """ValueError unless what sha256.json lists of a study's folder is as `pack` wrote it. root is its runs."""
+    folder = Path(root).parent
+    listing = folder / 'sha256.json'
+    for name, digest in read_json(listing).items() if listing.exists() else ():
+        if sha256(folder / name) != digest:
+            raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')
 
 
-def in_folders(root, is_results=False):
+def in_folders(root, is_results):
     """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>."""
     from tqdm import tqdm
     folders = sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir())
@@ -76,10 +67,10 @@ def in_packs(root):
                        lambda short=short: json.loads(zlib.decompress(short))['scores'])
 
 
-def read_tree(cfg, root, is_results=False):
+def read_tree(cfg, root):
     """(Run, folder, run.json, scores) of each run beneath root, in a folder or packed."""
     done = set()
-    for folder, about, load in itertools.chain(in_folders(root, is_results), in_packs(root)):
+    for folder, about, load in itertools.chain(in_folders(root, root == cfg.results), in_packs(root)):
         match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', folder.name)
         model, task, dataset, _ = folder.parts[-4:]
         if not match or task not in KINDS:      # the authors have a training set before the learning rate
@@ -106,8 +97,7 @@ def read_tree(cfg, root, is_results=False):
 def read_runs(cfg, problems):
     """The Runs of --predictions and --results. Whatever a grid lacks is a problem."""
     check_packed(cfg.predictions)
-    runs = [run for root, is_results in ((cfg.predictions, False), (cfg.results, True)) if root
-            for run, *_ in read_tree(cfg, root, is_results)]
+    runs = [run for root in (cfg.predictions, cfg.results) if root for run, *_ in read_tree(cfg, root)]
     for key, group in grouped(runs, 'folder', 'task', 'dataset').items():
         pairs = {(run.lr, run.seed) for run in group}
         axes = zip(zip(*pairs), *(run.grid for run in group if run.grid))    # learning rates, seeds
@@ -122,22 +112,21 @@ def read_runs(cfg, problems):
     return runs
 
 
-def packed(folder, runs):
-    """({origin: lines}, rows of scores.csv) of what `read_tree` yields of <folder>/runs.
+def packed(root, runs):
+    """({file's name: lines}, rows of scores.csv) of what `read_tree` yields of root.
 
     Instances keep their order; in place of their ids stands one number of them all.
     """
     files, table = {}, []
     for run, path, about, scores in runs:
-        line = {'run': str(path.relative_to(Path(folder, 'runs'))), 'scores': {'name': scores['name']},
+        line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},
                 'about': {name: about[name] for name in PACKED if about.get(name)}}
         for split in SPLITS:
             standard = scores[split]['standard']
             line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
                                      'standard': standard | {'ids': key_of_ids(standard['ids'])}}
-        origin = '' if run.origin is None else run.origin
-        files.setdefault('other' if run.origin is None else f's{origin}', []).append(
-            json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n')
+        name, origin = ('other', '') if run.origin is None else (f's{run.origin}', run.origin)
+        files.setdefault(name, []).append(json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n')
         table.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
                       f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
     return files, sorted(table, key=lambda row: list(map(str, row)))

@@ -306,8 +306,9 @@ def ladder_panels(evidence):
                 row, step = study.check_model(models[-1])
                 if name == MLM_LOSS and OBJECTIVES[study.rows[row].phases[step - 1]].causal:
                     floors[arm] = lines.pop(arm)[-1][1]     # it has seen no mask: its length says nothing
-            for (model, dataset), runs in evidence.runs.items():
-                if dataset == name and (model == 'untrained' or runs[0].method == 'baseline'):
+            for model in evidence.models:
+                runs = evidence.runs.get((model, name))
+                if runs and (model == 'untrained' or runs[0].method == 'baseline'):
                     floors[model] = 100 * evidence.cell(model, name).mean
             title = f'{name}: {evidence.about[name].metric}, %' if name in evidence.about else name
             panels.append((title, lines, floors))

@@ -164,10 +164,8 @@ def instance_values(numerators, denominators=None):
 # ----------------------------------------------------------------------------------------------------- seeds
 
 def seed_noise(values):
-    """How much of the variance between seeds' scores is the instances' and not the seeds'.
-
-    values  (S, N) of `instance_values`, or of their differences. It is MS_R / N of the two-way analysis of
-    variance of seeds and instances: their interaction, which draws over instances contain already.
+    """How much of the variance between seeds' scores is the instances': MS_R / N of the two-way analysis of
+    variance of (S, N) `instance_values` or their differences. Draws over instances contain it already.
     """
     S, N = values.shape
     if min(S, N) < 2:
@@ -234,14 +232,14 @@ def estimate(parts, cfg, without=()):
     """
     if any(cell.data != arms[0][1].data for arms in parts for _, cell in arms):
         raise ValueError('the models were tested on different data')
-    weighted = [(part, weight / len(parts), cell) for part, arms in enumerate(parts) for weight, cell in arms]
-    cells = with_shared_units([cell for *_, cell in weighted], without)
+    cells = with_shared_units([cell for arms in parts for _, cell in arms], without)
+    weights = [(part, weight / len(parts)) for part, arms in enumerate(parts) for weight, _ in arms]
     groups = {}     # {(unit, its seeds): arms}
-    for (part, weight, _), cell in zip(weighted, cells):
+    for (part, weight), cell in zip(weights, cells):
         groups.setdefault((cell.unit, *cell.scores), []).append((part, weight, cell))
     shares = {key: paired(group) for key, group in groups.items()}
     mean, half = sum(statistics.fmean(scores) for scores, _ in shares.values()), seeds_half(shares.values())
-    draws = sum(weight * cell.draws.mean(0, dtype=float) for (_, weight, _), cell in zip(weighted, cells))
+    draws = sum(weight * cell.draws.mean(0, dtype=float) for (_, weight), cell in zip(weights, cells))
     draws = with_seeds(draws, shares.values(), cfg)
     p = p_value(draws) if all(len(cell.scores) > 1 or cell.seedless for cell in cells) else None
     trained = [key for key, group in groups.items() if not all(cell.floor for *_, cell in group)]
@@ -294,9 +292,8 @@ def paper_cell(scores, **more):
 
 
 def unit_of(runs):
-    """(name of the attribute that is a run's unit, whose seed that is)."""
-    several = len({run.origin for run in runs}) > 1
-    return ('origin', 'pretraining') if several else ('seed', 'fine-tuning')
+    """(the attribute of a run that is its unit, whose seed that is)."""
+    return ('origin', 'pretraining') if len({run.origin for run in runs}) > 1 else ('seed', 'fine-tuning')
 
 
 def check_one_experiment(runs):
@@ -372,8 +369,8 @@ def average(cells, cfg):
         result = estimate([[(1, cell)] for cell in cells], cfg)
         return Cell(result.mean, max(0.0, result.low), min(1.0, result.high), result.draws, result.units,
                     unit=result.unit)
-    shared = sorted(set.intersection(*(set(cell.scores) for cell in cells)))
-    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in shared}
+    shared = set.intersection(*(set(cell.scores) for cell in cells))
+    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}
     return paper_cell(scores) if scores else None
 
 
