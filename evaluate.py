@@ -173,11 +173,11 @@ def compare(cfg, first, second, problems):
 # ------------------------------------------------------------------------------------------------- figures
 
 def points_of_models(cfg, problems):
-    """[(model, its pretraining, task, mean, low, high)] in percent: the mean of the datasets that all have."""
+    """[(model, pretraining, task, mean, low, high)] in percent: the mean of the datasets that all have."""
     if cfg.published:
-        return [(model, paper.models()[model], kind, mean, mean - half, mean + half) for kind in KINDS
-                for (model, task, dataset), (mean, half) in paper.numbers().items()
-                if (task, dataset) == (kind, 'Average') and model in (cfg.models or [model])]
+        return [(model, paper.models()[model], kind, mean, mean - half, mean + half)
+                for (model, kind, dataset), (mean, half) in paper.numbers().items()
+                if dataset == 'Average' and model in (cfg.models or [model])]
     runs = read_runs(cfg, problems)
     pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
     probes = {run.model for run in runs if run.method == 'probe'}
@@ -243,7 +243,7 @@ def pack(folder, logs):
 
 def report(arguments, problems):
     """Write report.md and ladder.png of a study, whose config and settings these are."""
-    from nanoencoder import studies     # of all commands, this one alone needs them
+    from nanoencoder import studies
     from nanoencoder.judging.report import write
     study, _ = studies.load(arguments)
     cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both')

@@ -34,7 +34,6 @@ def panels(titles, height=3.2, rows=1):
 
 
 def colours_of(names):
-    """{name: colour} in the order of first appearance."""
     return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))
 
 

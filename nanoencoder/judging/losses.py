@@ -34,8 +34,9 @@ def add_to_table(path, folders):
             since.append(line)
             if measured := {name: f'{line[name]:.6f}' for name in LOSSES if name in line}:
                 loss = statistics.fmean(past['loss'] for past in since if past['phase'] == line['phase'])
-                rows.append({'folder': Path(folder).name, 'row': config.get('row', ''), 'seed': config['seed'],
-                             **{name: line[name] for name in ('step', 'tokens', 'seconds')},
+                rows.append({'folder': Path(folder).name, 'row': config.get('row', ''),
+                             'seed': config['seed'], 'step': line['step'], 'tokens': line['tokens'],
+                             'seconds': line['seconds'],
                              'train_loss': f'{loss:.6f}', **measured})
                 since = []
     if rows:

@@ -37,7 +37,7 @@ def read_results(path):
 
 
 def check_packed(root):
-    """ValueError unless what sha256.json lists of a study's folder is as `pack` wrote it. root is its runs."""
+    """ValueError unless what a study's sha256.json lists is as `pack` wrote it. root holds its runs."""
     folder = Path(root).parent
     listing = folder / 'sha256.json'
     for name, digest in read_json(listing).items() if listing.exists() else ():
@@ -126,7 +126,8 @@ def packed(root, runs):
             line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
                                      'standard': standard | {'ids': key_of_ids(standard['ids'])}}
         name, origin = ('other', '') if run.origin is None else (f's{run.origin}', run.origin)
-        files.setdefault(name, []).append(json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n')
+        text = json.dumps(line, sort_keys=True, ensure_ascii=False) + '\n'
+        files.setdefault(name, []).append(text.encode())
         table.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
                       f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
     return files, sorted(table, key=lambda row: list(map(str, row)))

@@ -56,13 +56,13 @@ class Evidence:
         self.runs = grouped(runs, 'model', 'dataset')
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         if absent := sorted({*study.seeds} - self.seeds):
-            problems.append(f'no runs yet of pretraining seeds {", ".join(map(str, absent))}')
+            problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
         self.about = {run.dataset: run for run in runs}    # any run of a dataset: its task, metric
         asked = [name for line in study.finetunings for name in line.datasets]
         self.datasets = [name for name in dict.fromkeys([*asked, *sorted(self.about)]) if name in self.about]
-        found = {run.model for run in runs}
-        more = sorted(found - {*study.rows}, key=lambda model: ('+' in model, model))     # variants last
-        self.models = [row for row in study.rows if row in found] + more
+        rows = [*study.rows]    # baselines and others after them, variants last
+        self.models = sorted({run.model for run in runs}, key=lambda model: (
+            rows.index(model) if model in rows else len(rows), '+' in model, model))
         path, self.losses = Path(study.folder, 'losses.csv'), None
         if path.exists():
             losses = pandas.read_csv(path)
@@ -77,7 +77,7 @@ class Evidence:
             raise Missing(f'{model}{f"@{lr}" if lr else ""} on {dataset}')
         seeds = {run.origin for run in runs}
         if absent := sorted(self.seeds - seeds if seeds != {None} else ()):
-            self.problems.append(f'{model} on {dataset} has no pretraining seeds {", ".join(map(str, absent))}')
+            self.problems.append(f'{model} on {dataset} has no pretraining seeds {str(absent)[1:-1]}')
         try:
             return make_cell(runs, dataclasses.replace(self.cfg, split=split))
         except ValueError as error:
@@ -126,18 +126,17 @@ class Evidence:
         return [100 * x for x in (found.mean, found.seeds_low, found.seeds_high)]
 
     def judge(self, line):
-        weights = {(model, lr): weight for weight, model, lr in line.weights}
-        margin = 0.0 if line.rule == 'better' else self.margin(weights, line.datasets)
-        whole = self.estimate(weights, line.datasets)
+        asked = {(model, lr): weight for weight, model, lr in line.weights}, line.datasets
+        margin = 0.0 if line.rule == 'better' else self.margin(*asked)
+        whole = self.estimate(*asked)
         p = None if whole.p is None else p_value(whole.draws, bounds(line.rule, margin))
         seeds = whole.units if whole.unit == 'pretraining' and len(whole.units) > 2 else ()
-        without = [self.estimate(weights, line.datasets, without=(seed,)) for seed in seeds]
-        splits = [self.estimate(weights, line.datasets, split) for split in ('test', 'validation')]
+        without = [self.estimate(*asked, without=(seed,)) for seed in seeds]
+        splits = [self.estimate(*asked, split) for split in ('test', 'validation')]
         return Judged(line, margin, whole, p, without, splits)
 
 
 class Judged(NamedTuple):
-    """A contrast of the study, and what came out."""
     line: tuple         # studies.Contrast
     margin: float
     whole: Estimate
@@ -166,7 +165,6 @@ def points(mean, low, high, sign='+'):
 
 
 def in_words(line, margin):
-    """A contrast, and what it is asked."""
     terms = [(f'{weight:+g} ' if abs(weight) != 1 else '+ ' if weight > 0 else '- ') + model
              + (f' at {lr_text(lr)}' if lr else '') for weight, model, lr in line.weights]
     rule = line.rule.replace('_', ' ') + (f' within {100 * margin:.1f}' if margin else '')

@@ -134,9 +134,9 @@ def resampled(times, numerators, denominators=None):
 
 
 def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
-    """(resamples, S): S scores of resampled instances, the same instances for all S.
+    """(resamples, S) scores of resampled instances, the same for all S, of (N,) or (S, N) numerators.
 
-    numerators, denominators  (N,) or (S, N); a score is sum / sum, or the mean if there are no denominators
+    A score is sum / sum, or the mean if there are no denominators.
     """
     above, below = (None if x is None else np.atleast_2d(np.asarray(x, float))
                     for x in (numerators, denominators))
@@ -277,7 +277,7 @@ def with_shared_units(cells, without=()):
 # ----------------------------------------------------------------------------------------------------- cells
 
 def best_learning_rate(runs, split):
-    """All runs of one, by a split. Of the learning rates that have most runs; of equals the smaller."""
+    """All runs of one, by a split: of the rates that have most runs; of equals the smaller."""
     by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr')
     most = max(map(len, by_lr.values()))
     return max((group for group in by_lr.values() if len(group) == most),
@@ -315,7 +315,7 @@ def make_cell(runs, cfg):
     check_one_experiment(runs)
     if cfg.protocol == 'paper':
         groups = grouped(sorted(runs, key=attrgetter('seed', 'lr')), 'seed', 'origin')
-        best = [max(group, key=attrgetter('validation')) for group in groups.values()]  # of equals the smaller
+        best = [max(group, key=attrgetter('validation')) for group in groups.values()]    # or the smaller
         name, unit = unit_of(best)
         scores = {seed: statistics.fmean(run.test for run in group)
                   for seed, group in grouped(best, name).items()}
@@ -329,9 +329,9 @@ def make_cell(runs, cfg):
 
 
 def instances(chosen):
-    """(runs, numerators (S, N), denominators or None where all are 1, what they are of) of {split: runs}.
+    """(runs of the first split, numerators (S, N), denominators or None where all are 1, what they are of).
 
-    Instances of several splits are joined, seed by seed; the runs returned are the first split's.
+    chosen  {split: runs}, whose instances are joined, seed by seed
     """
     tables = [{(run.origin, run.seed): (run, run.instances(split)) for run in runs}
               for split, runs in chosen.items()]
@@ -346,9 +346,9 @@ def instances(chosen):
 
 
 def standard_cell(runs, draws, values, data, cfg):
-    """The Cell of runs, of (resamples, S) draws of their scores, and of their (S, N) instance_values.
+    """The Cell of runs, (resamples, S) draws of their scores and their (S, N) instance_values.
 
-    The fine-tunings of a pretraining are averaged. float32 holds the arrays of a large table.
+    The fine-tunings of a pretraining are averaged; float32 saves memory.
     """
     name, unit = unit_of(runs)
     at = {}
