@@ -32,8 +32,7 @@ NOTES = {
         'Mean over seeds at the learning rate of the best mean validation score; 95 % interval over test '
         'instances (bootstrap) and seeds (t).\nSeeds 6 x 3: six pretrainings, each the mean of three '
         'fine-tunings. Seeds 3: three fine-tunings of one pretrained model, of which alone it speaks.\n'
-        'One seed shows only the instances\' share. Intervals are of each model alone: `compare` tests '
-        'differences.',
+        'Intervals are of each model alone: `compare` tests differences.',
     'paper':
         'Protocol "paper": the learning rate of each seed by its own validation score; mean of the seeds '
         'and, in parentheses, 1.96 s / sqrt(seeds).\nTC is the mean over sentences of a macro F1 over word '
@@ -161,35 +160,24 @@ def compare(cfg, first, second, problems):
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
               f'{high:+.1f}] {alone}{"no p value" if p is None else f"p {sign} {p:.4f}"}   n = {n:,}, '
               f'{a.seeds} and {b.seeds} seeds')
-        print(*(f'    note: {caveat}\n' for caveat in caveats(a, b)), sep='', end='')
+        before, after = (cell.runs[0].settings or {} for cell in (a, b))
+        for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
+            if before[name] != after[name]:
+                print(f'    note: {name} {before[name]} -> {after[name]}')
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if any(result.unit == 'fine-tuning' for result in results):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
 
 
-def caveats(*cells):
-    """What, in words, a difference of two Cells may be of besides the models; baselines are not trained."""
-    runs = [cell.runs[0] for cell in cells]
-    if 'baseline' in (run.method for run in runs):
-        return []
-    first, second = ((run.settings or {}) | {'method': run.method} for run in runs)
-    words = [f'{name} {first[name]} -> {second[name]}' for name in sorted(first.keys() & second.keys())
-             if name not in ('lr', 'seed') and first[name] != second[name]]
-    return words + [f'{run.model}: its best learning rate, {lr_text(cell.rates[k])}, is the {edge} tried'
-                    for run, cell in zip(runs, cells) if len(cell.rates) > 1
-                    for k, edge in ((0, 'lowest'), (-1, 'highest'))
-                    if cell.rates[k] in {run.lr for run in cell.runs}]
-
-
 # ------------------------------------------------------------------------------------------------- figures
 
 def points_of_models(cfg, problems):
-    """[(model, its pretraining, task, mean, low, high)] in percent: the mean of the datasets that all have."""
+    """[(model, pretraining, task, mean, low, high)] in percent: the mean of the datasets that all have."""
     if cfg.published:
-        return [(model, paper.models()[model], kind, mean, mean - half, mean + half) for kind in KINDS
-                for (model, task, dataset), (mean, half) in paper.numbers().items()
-                if (task, dataset) == (kind, 'Average') and model in (cfg.models or [model])]
+        return [(model, paper.models()[model], kind, mean, mean - half, mean + half)
+                for (model, kind, dataset), (mean, half) in paper.numbers().items()
+                if dataset == 'Average' and model in (cfg.models or [model])]
     runs = read_runs(cfg, problems)
     pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
     probes = {run.model for run in runs if run.method == 'probe'}
@@ -231,20 +219,22 @@ def figure(cfg, name, problems):
     print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
 
 
-def pack(folder, logs, problems):
+def pack(folder, logs):
     """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
+    import pandas
     folder = Path(folder)
     listing, root = folder / 'sha256.json', folder / 'runs'
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
-        check_packed(root, packing=True)
-        files, table = packed(folder, read_tree(Settings(), root, problems))
+        check_packed(root)
+        files, table = packed(root, read_tree(Settings(), root))
         listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
         for name, lines in files.items():
             with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw, \
                     gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:      # the same bytes each time
                 file.writelines(sorted(lines))
-        losses.write_csv(folder / 'scores.csv', COLUMNS, table)
+        with whole(folder / 'scores.csv') as temporary:
+            pandas.DataFrame(table, columns=COLUMNS).to_csv(temporary, index=False)
         losses.add_to_table(folder / 'losses.csv', logs)
         paths = [*sorted(root.glob('*.jsonl.gz')), *folder.glob('losses.csv')]
         write_json(listing, {str(path.relative_to(folder)): sha256(path) for path in paths})
@@ -253,7 +243,7 @@ def pack(folder, logs, problems):
 
 def report(arguments, problems):
     """Write report.md and ladder.png of a study, whose config and settings these are."""
-    from nanoencoder import studies     # of all commands, this one alone needs them
+    from nanoencoder import studies
     from nanoencoder.judging.report import write
     study, _ = studies.load(arguments)
     cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both')
@@ -277,7 +267,7 @@ def main():
         case ['losses', *folders]:
             losses.show(folders)
         case ['pack', folder, *logs] if cfg == Settings():
-            pack(folder, logs, problems)
+            pack(folder, logs)
         case _:
             raise ValueError('the command is table, compare A B, figure NAME, losses FOLDERS, pack FOLDER '
                              'without settings, or report CONFIG; see --help')

@@ -4,21 +4,15 @@
     python tests/simulation.py --instances='(43,)' # as many as MS MARCO's test set has
     python tests/simulation.py --each=3 --seeds='(3, 6, 8)' --instances='(900,)'   # pretraining seeds
 
-A simulation draws three models' scores on the same instances and seeds. In log odds, an answer's quality is
-the sum of what its instance, its seed and both together bring, for all models and for one; the answer itself
-is drawn from that. Two of the models have equal means, the third is better. What should be covered is the
-mean over all instances and seeds there might be, by numerical integration. Printed, in percent of the
-simulations: how often the first model's interval, and that of its difference to the third, hold the truth,
-and how often the first two, which are equal, are called different at 5 %. Beside it: a method
-that adds the variance of the seeds' scores s^2 / S whole (here called sum), and the closed form of a
-two-way analysis of variance (V with Satterthwaite's degrees of freedom, without any bootstrap).
-
-With --each=3, the seeds are of pretraining and each is fine-tuned three times. Fine-tunings then add a spread
-of their own, and of each with the instances; the program averages them, and its unit is the pretraining.
-
-The intervals are the program's own, of its own functions; only the counts of the bootstrap are shared by the
-simulations of a batch, so that they are one matrix product.
+A simulation draws three models' scores on the same instances and seeds; two have equal means, the third is
+better. In log odds, a quality is the sum of what its instance, its seed and both together bring. The truth is
+the mean over all instances and seeds there might be, by numerical integration. Printed, in percent: how often
+the first model's interval, and that of its difference to the third, hold the truth, and how often the first
+two are called different at 5 %. Beside the program's method: `sum` adds the variance of the seeds' scores
+whole; `closed form` is a two-way analysis of variance without any bootstrap. With --each, the seeds are of
+pretraining, and each is fine-tuned so many times, which the program averages.
 """
+import itertools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,25 +123,15 @@ def cells_of(above, below, draws, cfg, each):
     return cells
 
 
-def held(interval, value):
-    return interval[0] <= value <= interval[1]
-
-
-def other_intervals(cells, i, j, cfg):
-    """{method: (low, high)} of model j, or of its difference to model i if there is one."""
-    def of(model):
-        values = cells[model].values.astype(float)
-        return cells[model].draws.mean(0, dtype=float), values.mean(1), values
-    draws, scores, values = of(j) if i is None else (b - a for a, b in zip(of(i), of(j)))
+def intervals(arms, cfg):
+    """({method: (low, high)}, p) of the weighted sum of Cells, [(weight, Cell)]."""
+    result = statistics.estimate([arms], cfg)
+    draws = sum(weight * cell.draws.mean(0, dtype=float) for weight, cell in arms)
+    values = sum(weight * cell.values.astype(float) for weight, cell in arms)
     mean, half = closed_form(values)
-    whole = statistics.with_seeds(draws, [(scores.tolist(), 0.0)], cfg)
-    return {'sum': statistics.interval(whole), 'closed form': (mean - half, mean + half)}
-
-
-def compared(a, b, cfg):
-    """(interval, p) of model b - a."""
-    result = statistics.estimate([[(1, b), (-1, a)]], cfg)
-    return (result.low, result.high), result.p
+    whole = statistics.with_seeds(draws, [(values.mean(1).tolist(), 0.0)], cfg)
+    return {'now': (result.low, result.high), 'sum': statistics.interval(whole),
+            'closed form': (mean - half, mean + half)}, result.p
 
 
 def simulate(metric, seeds, spread, n, cfg):
@@ -163,17 +147,16 @@ def simulate(metric, seeds, spread, n, cfg):
         flat = [None if x is None else x.reshape(-1, n) for x in (above, below)]
         draws = statistics.resampled(times, *flat).reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
         for k in range(BATCH):
-            own = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)
-            cells = cells_of(above[k], None if below is None else below[k], draws[:, k], own, cfg.each)
-            a, equal, better = cells
-            p = compared(a, equal, own)[1]
-            counts['now'] += (held((a.low, a.high), means[0]), held(compared(a, better, own)[0], gap),
-                              p < 0.05)
-            pairs = (None, 0), (0, 2), (0, 1)
-            one, difference, null = (other_intervals(cells, *pair, own) for pair in pairs)
-            for name in one:
-                counts[name] += (held(one[name], means[0]), held(difference[name], gap),
-                                 not held(null[name], 0))
+            sub = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)
+            a, equal, better = cells_of(
+                above[k], None if below is None else below[k], draws[:, k], sub, cfg.each)
+            one, _ = intervals([(1, a)], sub)
+            difference, _ = intervals([(1, better), (-1, a)], sub)
+            null, p = intervals([(1, equal), (-1, a)], sub)
+            for name in counts:
+                rejected = p < 0.05 if name == 'now' else not null[name][0] <= 0 <= null[name][1]
+                counts[name] += (one[name][0] <= means[0] <= one[name][1],
+                                 difference[name][0] <= gap <= difference[name][1], rejected)
     return {name: 100 * count / (batches * BATCH) for name, count in counts.items()}
 
 
@@ -187,18 +170,12 @@ def main():
     cfg, _ = parse(Settings, sys.argv[1:])
     print('coverage of one model / of a difference / true nulls rejected, in percent\n')
     print(f'{"metric":<9} seeds spread instances   {"now":^18} {"sum":^18} {"closed form":^18}')
-    good = total = 0
-    for n in cfg.instances:
-        for metric in cfg.metrics:
-            for seeds in cfg.seeds:
-                for spread in cfg.spreads:
-                    results = simulate(metric, seeds, spread, n, cfg)
-                    texts = ['{:4.1f} / {:4.1f} / {:4.1f}'.format(*result) for result in results.values()]
-                    fine = within(results['now'])
-                    print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}  ', *texts, '' if fine else '*',
-                          flush=True)
-                    good, total = good + fine, total + 1
-    print(f'\n{good} of {total} cells within 93 to 97 % and 3 to 7 %; * marks the others')
+    for n, metric, seeds, spread in itertools.product(cfg.instances, cfg.metrics, cfg.seeds, cfg.spreads):
+        results = simulate(metric, seeds, spread, n, cfg)
+        texts = ['{:4.1f} / {:4.1f} / {:4.1f}'.format(*result) for result in results.values()]
+        print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}  ', *texts, '*' * (not within(results['now'])),
+              flush=True)
+    print('\n* marks cells beyond 93 to 97 % and 3 to 7 %')
 
 
 if __name__ == '__main__':

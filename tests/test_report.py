@@ -9,11 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.stats
 
 import evaluate
 from conftest import ROOT, one_line_error, run_script
-from nanoencoder import studies
 from nanoencoder.files import sha256
 from nanoencoder.judging import figures, paper, report
 from nanoencoder.judging.report import bounds
@@ -30,10 +28,6 @@ from nanoencoder.judging.statistics import p_value
     ('no_difference', 2.1, 9, 'disagrees'), ('no_difference', -9, -2.1, 'disagrees')])
 def test_verdicts_at_each_side_of_each_rule(rule, low, high, word):
     assert report.verdict(rule, low, high, 2) == word
-
-
-def test_rules_are_those_of_studies():
-    assert {*report.REGIONS} == {*studies.RULES}
 
 
 def test_holm_by_hand():
@@ -58,13 +52,6 @@ def test_p_and_verdict_agree(rule):
         word = report.verdict(rule, *np.percentile(draws, [2.5, 97.5]), 1.0)
         assert (p_value(draws, bounds(rule, 1.0)) < 0.0505) >= (word != 'cannot tell')
         assert (p_value(draws, bounds(rule, 1.0)) > 0.0495) >= (word == 'cannot tell')
-
-
-def test_intervals_over_seeds_equal_scipy():
-    values = [0.3, 0.5, 0.1, 0.45]
-    theirs = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert report.over_seeds(values) == pytest.approx((np.mean(values), *theirs))
-    assert math.isnan(report.over_seeds([0.3])[1])
 
 
 def test_a_margin_is_of_mlm_alone_and_never_negative():
@@ -240,7 +227,6 @@ def test_a_made_up_study_from_end_to_end(study):
     assert 'no difference within 3.8' in level[0] and level[7] == '**cannot tell**'
     assert judged[paper.CLAIMS['both'].words][7] == '**agrees**'
     assert judged[paper.CLAIMS['rate'].words][4] == 'no number'
-    assert "- With size, MLM's lead over CLM grows" in text and '- Continuing' in text
     views = cells_of(text, 'How the verdicts move')
     assert views['early'][0].endswith(': 3 agrees') and len(views['early']) == 3
     rows = cells_of(text, 'All rows')
@@ -354,9 +340,8 @@ def test_the_ladder_names_its_lines_and_floors():
     floors = {'untrained': 36.0, 'BM25': 99.0, 'a': 1.0, 'b': 2.0}
     drawn = figures.ladder([('docs_tc', lines, floors), ('MLM loss', {'MLM': lines['MLM']}, {'CLM': 8.4})])
     first, second = ([text.get_text() for text in ax.texts] for ax in drawn.axes)
-    assert first == ['a 1.0 ↓\nb 2.0 ↓', 'untrained 36.0', 'CLM', 'MLM']
-    assert second == ['CLM 8.4 ↓', 'MLM']
-    assert [ax.get_title('right') for ax in drawn.axes] == ['BM25 99.0 ↑', '']
+    assert first == ['untrained 36.0', 'CLM', 'MLM'] and second == ['MLM']
+    assert [ax.get_title('right') for ax in drawn.axes] == ['BM25 99.0 ↑\na 1.0 ↓\nb 2.0 ↓', 'CLM 8.4 ↓']
     assert [label.get_text() for label in drawn.axes[0].get_xticklabels()] == ['1.0', '2.0']
     wide = {'CLM': lines['CLM'], 'MLM': [(1e6, 40, -60, 140), (2e6, 60, -40, 160)]}    # leaves the panel
     assert figures.ladder([('docs_tc', wide, {})]).axes[0].get_ylim() == pytest.approx((40 - 14, 60 + 14))

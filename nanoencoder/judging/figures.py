@@ -17,21 +17,23 @@ AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, % of the steps',
            'flops': 'pretraining FLOPs', 'cpt': 'steps of continued pretraining'}
 
 
-def panels(titles, height=3.2):
+def panels(titles, height=3.2, rows=1):
     """(Figure, {title: Axes}), side by side."""
     from matplotlib.figure import Figure
     if not (titles := list(dict.fromkeys(titles))):
         raise ValueError('none of these models has what this figure shows')
-    drawn = Figure(figsize=(3.6 * len(titles), height), layout='constrained')
-    axes = dict(zip(titles, drawn.subplots(1, len(titles), squeeze=False)[0]))
-    for title, ax in axes.items():
-        ax.set_title(title)
-        ax.grid(alpha=0.3)
-    return drawn, axes
+    columns = math.ceil(len(titles) / rows)
+    drawn = Figure(figsize=(3.5 * columns, height * rows), layout='constrained')
+    axes = drawn.subplots(rows, columns, squeeze=False).ravel()
+    for title, ax in itertools.zip_longest(titles, axes):
+        ax.set_title(title or '', loc='left', fontsize=9)
+        ax.set_visible(bool(title))
+        ax.spines[['top', 'right']].set_visible(False)
+        ax.tick_params(labelsize=9)
+    return drawn, dict(zip(titles, axes))
 
 
 def colours_of(names):
-    """{name: colour} in the order of first appearance."""
     return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))
 
 
@@ -46,15 +48,15 @@ def place(name, about):
 
     A run's checkpoints share a line in steps and flops; a run of another length has another schedule.
     """
-    phases, step, ratio = about['phases'], about['step'], f' {about["mask_ratio"]:.0%}'
-    repeat, family = about.get('repeat', 1), about.get('family', '')
-    total, objectives = repeat * sum(steps for _, steps in phases), [objective for objective, _ in phases]
+    phases, step, repeat = about['phases'], about['step'], about.get('repeat', 1)
+    total, ratio = repeat * sum(steps for _, steps in phases), f' {about["mask_ratio"]:.0%}'
 
-    def words(objectives, ratio=ratio):
+    def words(objectives):
         names = (name.upper() + ratio * OBJECTIVES[name].uses_ratio for name in objectives)
         return ' then '.join(names) if repeat == 1 else f'{" and ".join(names)} in turn'
+    objectives, family = [objective for objective, _ in phases], about.get('family', '')
     if name == 'cpt':
-        return f'{about["continues"]}, then {phases[-1][0].upper()}', step
+        return f'{about["continues"]}, then {objectives[-1].upper()}', step
     if name in ('steps', 'flops'):
         return f'{family} {words(objectives)}, of {total:,} steps', about['step' if name == 'steps' else name]
     if name == 'share' and step == total:
@@ -62,7 +64,7 @@ def place(name, about):
         masked = dict.fromkeys(objective for objective in objectives if not OBJECTIVES[objective].causal)
         return f'{family} {step:,} steps, {words(masked or ["mlm"])}', 100 * causal / step
     if name == 'ratio' and step == total and OBJECTIVES[objectives[-1]].uses_ratio:
-        return f'{family} {words(objectives, "")}, {step:,} steps', 100 * about['mask_ratio']
+        return f'{family} {words(objectives).replace(ratio, "")}, {step:,} steps', 100 * about['mask_ratio']
 
 
 def against(name, points):
@@ -110,63 +112,43 @@ def bars(points):
 def ladder(shown):
     """Scores by length of pretraining, a panel a quantity: a line, a 95 % band over seeds and a name an arm.
 
-    shown  [(title, {arm: [(tokens, mean, low, high)]}, {dashed line's name: value})]
+    shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]
 
-    A panel is as high as its lines need: wide bands, as of two seeds, are cut off.
+    A panel is as high as its lines need: wide bands, as of two seeds, are cut off. A floor is a dashed line,
+    or beyond the panel, an arrow above it.
     """
-    from matplotlib.figure import Figure
-    rows = 1 if len(shown) <= 3 else 2      # narrow enough to be read on a page
-    columns = math.ceil(len(shown) / rows)
-    drawn = Figure(figsize=(3.4 * columns, 3.2 * rows), layout='constrained')
-    axes = drawn.subplots(rows, columns, squeeze=False).ravel()
-    for ax in axes[len(shown):]:
-        ax.remove()
-    fullest_first = sorted(shown, key=lambda panel: -len(panel[1]))
-    colours = colours_of(arm for _, lines, _ in fullest_first for arm in lines)
-    for ax, (title, lines, floors) in zip(axes, shown):
+    drawn, axes = panels([title for title, *_ in shown], rows=1 if len(shown) <= 3 else 2)
+    most = max((lines for _, lines, _ in shown), key=len)
+    colours = colours_of(itertools.chain(most, *(lines for _, lines, _ in shown)))
+    room = 0.03 * max(map(len, colours))    # the share of a panel that is the names', behind the lines
+    for title, lines, floors in shown:
+        ax, means = axes[title], [mean for values in lines.values() for _, mean, *_ in values]
+        size = max(means) - min(means) or 1.0
         for arm, values in lines.items():
             x, mean, low, high = np.array(values).T
             ax.plot(x / 1e6, mean, 'o-', color=colours[arm], markersize=4, linewidth=1.8)
             ax.fill_between(x / 1e6, low, high, color=colours[arm], alpha=0.16, linewidth=0)
-        draw_axis(ax, [x / 1e6 for values in lines.values() for x, *_ in values],
-                  0.03 * max(map(len, colours)))
-        means = [mean for values in lines.values() for _, mean, *_ in values]
-        draw_floors(ax, floors, means)
+        far = []
+        for name, y in floors.items():
+            if min(means) - 0.6 * size < y < max(means) + 0.6 * size:
+                ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
+                ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
+                            color=INK, ha='right', va='bottom')
+            else:
+                far.append(f'{name} {y:.1f} {"↑" if y > means[0] else "↓"}')
+        ax.set_title('\n'.join(far), loc='right', fontsize=8, color=INK)
         low, high = ax.get_ylim()
-        size = max(means) - min(means) or high - low
         low, high = ax.set_ylim(max(low, min(means) - 0.7 * size), min(high, max(means) + 0.7 * size))
         y = -math.inf
         for arm, values in sorted(lines.items(), key=lambda line: line[1][-1][1]):
             y = max(values[-1][1], y + 0.07 * (high - low))     # names are clear of each other
             ax.text(values[-1][0] / 1e6 * 1.07, y, arm, color=colours[arm], fontsize=9, va='center',
                     weight='bold')
-        ax.set_title(title, loc='left', fontsize=9)
-        ax.spines[['top', 'right']].set_visible(False)
-        ax.tick_params(labelsize=9)
+        ticks = sorted({x / 1e6 for values in lines.values() for x, *_ in values})
+        ax.set_xscale('log', base=2)
+        ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
+        ax.set_xlabel('million tokens of pretraining', x=(1 - room) / 2)
+        ax.set_xlim(ticks[0] / 1.12, ticks[-1] * (ticks[-1] / ticks[0]) ** (room / (1 - room)))
+        ax.spines['bottom'].set_bounds(ticks[0] / 1.12, ticks[-1])
         ax.minorticks_off()
     return drawn
-
-
-def draw_axis(ax, tokens, room):
-    """The lengths, in millions of tokens; a share of the panel, room, is the names' behind the lines."""
-    ticks = sorted({*tokens})
-    ax.set_xscale('log', base=2)
-    ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
-    ax.set(xlim=(ticks[0] / 1.12, ticks[-1] * (ticks[-1] / ticks[0]) ** (room / (1 - room))))
-    ax.set_xlabel('million tokens of pretraining', x=(1 - room) / 2)
-    ax.spines['bottom'].set_bounds(ticks[0] / 1.12, ticks[-1])
-
-
-def draw_floors(ax, floors, means):
-    """Dashed lines; those far off the curves are named above the panel or at its bottom, with an arrow."""
-    size = max(means) - min(means)
-    low, high = min(means) - 0.6 * size, max(means) + 0.6 * size
-    words = dict(fontsize=8, color=INK, ha='right', va='bottom')
-    above = [f'{name} {y:.1f} ↑' for name, y in floors.items() if y >= high]
-    below = [f'{name} {y:.1f} ↓' for name, y in floors.items() if y <= low]
-    ax.set_title(', '.join(above), loc='right', fontsize=8, color=INK)
-    ax.annotate('\n'.join(below), (0.995, 0), xycoords='axes fraction', **words)
-    for name, y in floors.items():
-        if low < y < high:
-            ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
-            ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), **words)

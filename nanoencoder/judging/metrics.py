@@ -90,11 +90,7 @@ def ideal(grades):
 
 
 def ndcg(grades, docs):
-    """NDCG@10 as trec_eval's: gain = grade, discount = log2(rank + 1), the ideal over all judged documents.
-
-    grades  {document: grade}; 0 and below are no gain
-    docs    ids, best first; ties are in the caller's order
-    """
+    """NDCG@10 as trec_eval's, of {document: grade} and ids, best first; ties are in the caller's order."""
     return dcg([grades.get(doc, 0) for doc in docs]) / ideal(grades)
 
 

@@ -1,4 +1,4 @@
-"""What the paper published: claims, numbers, models, words for datasets. No scores are computed."""
+"""What the paper published: claims, numbers, models, words for datasets."""
 import csv
 import functools
 import json
@@ -13,12 +13,6 @@ DATASETS = {  # the authors' folder: the paper's word
 SIZES = '210m', '610m', '1b'
 
 
-class Claim(NamedTuple):
-    """A claim of the paper, for which a study's contrast of the same name is made."""
-    words: str
-    published: dict = {}    # {kind of task: {model: weight}}; none where the paper has a figure alone
-
-
 def minus(first, second, kinds=('SC', 'TC', 'QA', 'IR'), sizes=('610m',)):
     """{kind: {model: weight}}: the first less the second, the mean over these sizes."""
     models = {f'{size}-{run}': weight / len(sizes) for size in sizes
@@ -26,10 +20,14 @@ def minus(first, second, kinds=('SC', 'TC', 'QA', 'IR'), sizes=('610m',)):
     return dict.fromkeys(kinds, models)
 
 
-CLAIMS = {      # sections 3 (the first six), 4 and 5; early: at step 5,000
+class Claim(NamedTuple):
+    words: str
+    published: dict     # {kind of task: {model: weight}}; none where the paper has a figure alone
+
+
+CLAIMS = {      # of sections 3 to 5, for contrasts of the same name; early: at step 5,000
     'end': Claim('In the end MLM beats CLM, most of all on sentences and questions.',
                  minus('mlm40-42k', 'clm-42k', ('SC', 'QA', 'IR'))),
-    'size': Claim("With size, MLM's lead over CLM grows on sentences and shrinks in retrieval."),
     'level': Claim('On token classification CLM is level with MLM.',
                    minus('clm-42k', 'mlm40-42k', ('TC',), SIZES)),
     'ratio': Claim(
@@ -37,10 +35,9 @@ CLAIMS = {      # sections 3 (the first six), 4 and 5; early: at step 5,000
         minus('mlm50-42k', 'mlm20-42k', ('IR',), SIZES)
         | minus('mlm50-42k', 'mlm20-42k', ('TC', 'QA'), ('210m',))),
     'early': Claim('Early in training CLM is ahead of MLM.', minus('clm-42k-5000', 'mlm40-42k-5000')),
-    'rate': Claim('CLM is less sensitive to the learning rate of fine-tuning.'),
+    'rate': Claim('CLM is less sensitive to the learning rate of fine-tuning.', {}),
     'both': Claim('At equal compute CLM then MLM is at least as good as MLM (the paper: better).',
                   minus('clm-10k-mlm40-42k', 'mlm40-42k')),
-    'ratio_after': Claim('After CLM, MLM is less sensitive to its masking ratio.'),
     'continued': Claim('Continuing a CLM model with MLM beats continuing an MLM model.',
                        minus('clm-dec42k-mlm40-64k', 'mlm40-dec42k-mlm40-64k'))}
 
@@ -56,7 +53,7 @@ def models():
 
 @functools.cache
 def numbers():
-    """{(model, task, word for the dataset): (mean, half of the interval)} in percent; its appendix C."""
+    """{(model, task, the paper's dataset): (mean, half of the interval)} in percent; its appendix C."""
     with open(FOLDER / 'tables.csv', newline='', encoding='utf-8') as file:
         return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
                 for row in csv.DictReader(file)}
@@ -64,14 +61,7 @@ def numbers():
 
 def published(model, task, dataset, keys):
     """(mean, half of the interval) in percent, or None; of an average if `keys` have its datasets."""
-    if dataset == 'Average':
-        ours, papers = ({name for *about, name in every if about == [model, task]} - {dataset}
-                        for every in (keys, numbers()))
-        if {DATASETS.get(name) for name in ours} != papers:
-            return None
-    return numbers().get((model, task, DATASETS.get(dataset, dataset)))
-
-
-def mean(weights, kind):
-    """A weighted sum of the paper's models, in points: of their averages over the datasets of a kind."""
-    return sum(weight * numbers()[model, kind, 'Average'][0] for model, weight in weights.items())
+    ours, papers = ({DATASETS.get(name, name) for *about, name in names if about == [model, task]}
+                    for names in (keys, numbers()))
+    if dataset != 'Average' or ours == papers:
+        return numbers().get((model, task, DATASETS.get(dataset, dataset)))

@@ -10,7 +10,6 @@ from pathlib import Path
 from nanoencoder.files import read_json, sha256
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of_ids, lr_text
-from nanoencoder.settings import quoted
 
 FACTS = 'weights', 'data', 'settings', 'grid', 'pretraining'    # of run.json, which a Run has
 PACKED = 'kind', 'method', *FACTS, 'scheme', 'trained_on'       # kind: the method in the first packs
@@ -29,41 +28,31 @@ def read_results(path):
     """The same of a run in the authors' format, which has no instances for the standard protocol."""
     content = read_json(path)
     try:
-        counts = [len(content[split]['scores_i']) for split in SPLITS]
-        good = all(counts) and all(0 <= content[split]['score'] < 1.001 for split in SPLITS)
+        if all(0 <= content[split]['score'] < 1.001 and len(content[split]['scores_i']) for split in SPLITS):
+            return {split: {'paper': content[split]} for split in SPLITS}
     except (TypeError, LookupError):
-        good = False
-    if not good:
-        raise ValueError(f'{path}: is not {{"validation": {{"score": 1, "scores_i": [1, ..]}}, "test": ..}} '
-                         'with scores from 0 to 1')
-    return {split: {'paper': content[split]} for split in SPLITS}
+        pass
+    raise ValueError(f'{path}: is not {{"validation": {{"score": 1, "scores_i": [1, ..]}}, "test": ..}} '
+                     'with scores from 0 to 1')
 
 
-def check_packed(root, packing=False):
-    """ValueError unless all that is packed in a study's folder is as `pack` wrote it. root is its runs.
-
-    packing  what sha256.json does not list is new, from another machine or a pack that was killed
-    """
-    root = Path(root)
-    listing, files = root.parent / 'sha256.json', [*root.glob('*.jsonl.gz')]
-    if not files and not listing.exists():
-        return
-    digests = read_json(listing) if listing.exists() else {}
-    for path in sorted({*files, *(root.parent / name for name in digests)}):
-        digest = digests.get(str(path.relative_to(root.parent)))
-        if digest is None and not packing:
-            raise ValueError(f'{path}: not in {listing}; run evaluate.py pack {root.parent}')
-        if digest and sha256(path) != digest:
-            raise ValueError(f'{path}: changed since it was written; restore it, as from git')
+def check_packed(root):
+    """ValueError unless what a study's sha256.json lists is as `pack` wrote it. root holds its runs."""
+    folder = Path(root).parent
+    listing = folder / 'sha256.json'
+    for name, digest in read_json(listing).items() if listing.exists() else ():
+        if sha256(folder / name) != digest:
+            raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')
 
 
-def in_folders(root, is_results=False):
+def in_folders(root, is_results):
     """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>."""
     from tqdm import tqdm
-    for folder in tqdm(sorted(Path(root).glob('*/*/*/[!.]*')), delay=2, disable=None, leave=False):
+    folders = sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir())
+    for folder in tqdm(folders, delay=2, disable=None, leave=False):
         if is_results:
             yield folder, {}, functools.partial(read_results, folder / 'results.json')
-        elif not folder.name.endswith('.error.txt'):
+        else:
             about = read_json(folder / 'run.json')
             yield folder, about, functools.partial(read_scores, folder, about['sha256']['scores.json'])
 
@@ -78,72 +67,67 @@ def in_packs(root):
                        lambda short=short: json.loads(zlib.decompress(short))['scores'])
 
 
-def read_tree(cfg, root, problems, is_results=False):
+def read_tree(cfg, root):
     """(Run, folder, run.json, scores) of each run beneath root, in a folder or packed."""
-    done, rows = set(), {}
-    for folder, about, load in itertools.chain(in_folders(root, is_results), in_packs(root)):
+    done = set()
+    for folder, about, load in itertools.chain(in_folders(root, root == cfg.results), in_packs(root)):
         match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', folder.name)
         model, task, dataset, _ = folder.parts[-4:]
         if not match or task not in KINDS:      # the authors have a training set before the learning rate
             raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
         past = about.get('pretraining') or {}
-        rows[model] = row = past.get('row') or model
-        if folder not in done and cfg.asks_for(row, dataset):
-            done.add(folder)
-            scores, facts = load(), {name: about[name] for name in FACTS if about.get(name)}
-            scored = [scores[split] for split in SPLITS if cfg.split in (split, 'both')]
-            run = Run(model=row, task=task, dataset=dataset, lr=float(match[1]), seed=int(match[2]),
-                      validation=scores['validation'][cfg.protocol]['score'],
-                      test=scores['test'][cfg.protocol]['score'],
-                      metric=KINDS[task].metric if cfg.protocol == 'paper' else scores['name'],
-                      n=sum(len(split['standard']['numerators'] if 'standard' in split
-                                else split['paper']['scores_i']) for split in scored),
-                      instances=lambda split, load=load: load()[split]['standard'],
-                      method=about.get('method') or about.get('kind', ''),
-                      origin=past.get('seed') if past.get('row') else None, folder=model, **facts)
-            yield run, folder, about, scores
-    for path in sorted(Path(root).glob('*/*/*/*.error.txt')):
-        folder, model = path.with_name(path.name.removesuffix('.error.txt')), path.parts[-4]
-        if folder not in done and cfg.asks_for(rows.get(model, model), path.parts[-2]):
-            error = path.read_text(encoding='utf-8', errors='replace').strip().rpartition('\n')[2]
-            problems.append(f'{folder.parent}: {folder.name} failed: {error}')
+        row = past.get('row') or model
+        if folder in done or not cfg.asks_for(row, dataset):
+            continue
+        done.add(folder)
+        scores = load()
+        scored = [scores[split] for split in SPLITS if cfg.split in (split, 'both')]
+        run = Run(model=row, task=task, dataset=dataset, lr=float(match[1]), seed=int(match[2]),
+                  **{split: scores[split][cfg.protocol]['score'] for split in SPLITS},
+                  metric=KINDS[task].metric if cfg.protocol == 'paper' else scores['name'],
+                  n=sum(len(split['standard']['numerators'] if 'standard' in split
+                            else split['paper']['scores_i']) for split in scored),
+                  instances=lambda split, load=load: load()[split]['standard'],
+                  method=about.get('method') or about.get('kind', ''),
+                  origin=past.get('seed') if past.get('row') else None, folder=model,
+                  **{name: about[name] for name in FACTS if about.get(name)})
+        yield run, folder, about, scores
 
 
 def read_runs(cfg, problems):
     """The Runs of --predictions and --results. Whatever a grid lacks is a problem."""
     check_packed(cfg.predictions)
-    runs = [run for root, is_results in ((cfg.predictions, False), (cfg.results, True)) if root
-            for run, *_ in read_tree(cfg, root, problems, is_results)]
+    runs = [run for root in (cfg.predictions, cfg.results) if root for run, *_ in read_tree(cfg, root)]
     for key, group in grouped(runs, 'folder', 'task', 'dataset').items():
         pairs = {(run.lr, run.seed) for run in group}
         axes = zip(zip(*pairs), *(run.grid for run in group if run.grid))    # learning rates, seeds
         grid = itertools.product(*(sorted(set().union(*axis)) for axis in axes))
         if missing := [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in grid if (lr, seed) not in pairs]:
             problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
-    for name in ('model', 'dataset'):
-        if absent := set(getattr(cfg, name + 's')) - {getattr(run, name) for run in runs}:
-            problems.append(f'{name}s: there is no {", ".join(sorted(map(quoted, absent)))}')
+    absent = {*cfg.models} - {run.model for run in runs} | {*cfg.datasets} - {run.dataset for run in runs}
+    if absent:
+        problems.append(f'there is no {", ".join(sorted(absent))}')
     if not runs:
-        raise ValueError('; '.join([f'{cfg.results or cfg.predictions}: no runs there', *problems[:2]]))
+        raise ValueError('; '.join([f'{cfg.results or cfg.predictions}: no runs there', *problems]))
     return runs
 
 
-def packed(folder, runs):
-    """({origin: lines}, rows of scores.csv) of what `read_tree` yields of <folder>/runs.
+def packed(root, runs):
+    """({file's name: lines}, rows of scores.csv) of what `read_tree` yields of root.
 
     Instances keep their order; in place of their ids stands one number of them all.
     """
     files, table = {}, []
     for run, path, about, scores in runs:
-        line = {'run': str(path.relative_to(Path(folder, 'runs'))), 'scores': {'name': scores['name']},
+        line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},
                 'about': {name: about[name] for name in PACKED if about.get(name)}}
         for split in SPLITS:
             standard = scores[split]['standard']
             line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
                                      'standard': standard | {'ids': key_of_ids(standard['ids'])}}
-        origin = '' if run.origin is None else run.origin
-        files.setdefault('other' if run.origin is None else f's{origin}', []).append(
-            json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n')
+        name, origin = ('other', '') if run.origin is None else (f's{run.origin}', run.origin)
+        text = json.dumps(line, sort_keys=True, ensure_ascii=False) + '\n'
+        files.setdefault(name, []).append(text.encode())
         table.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
                       f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
     return files, sorted(table, key=lambda row: list(map(str, row)))

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from data import OBJECTIVES
 from nanoencoder.files import whole
 from nanoencoder.judging import figures, paper
-from nanoencoder.judging.losses import read_csv
 from nanoencoder.judging.statistics import (Estimate, estimate, grouped, lr_text, make_cell, p_value,
                                             seeds_half)
 
@@ -26,7 +25,7 @@ class Missing(Exception):
     """In words: what of a study is not there, yet or at all."""
 
 
-def verdict(rule, low, high, margin=0.0):
+def verdict(rule, low, high, margin):
     least, most = REGIONS[rule](margin)
     if least < low and high < most:
         return 'agrees'
@@ -45,37 +44,30 @@ def holm(values):
     return adjusted
 
 
-def over_seeds(values):
-    """(mean, low, high): 95 %, Student's t over independent values; nan for one."""
-    mean, half = statistics.fmean(values), seeds_half([(values, 0)])
-    return mean, mean - half, mean + half
-
-
 # --------------------------------------------------------------------------------------------------- evidence
 
 class Evidence:
     """What a study has shown: cells of its fine-tunings, last losses of its pretrainings."""
 
     def __init__(self, study, runs, cfg, problems):
-        """problems: in words, what is left out."""
+        import pandas
         self.study, self.cfg, self.problems = study, cfg, problems
         runs = [run for run in runs if run.origin is None or run.origin in study.seeds]
         self.runs = grouped(runs, 'model', 'dataset')
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         if absent := sorted({*study.seeds} - self.seeds):
-            problems.append(f'no runs yet of pretraining seeds {", ".join(map(str, absent))}')
+            problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
         self.about = {run.dataset: run for run in runs}    # any run of a dataset: its task, metric
         asked = [name for line in study.finetunings for name in line.datasets]
         self.datasets = [name for name in dict.fromkeys([*asked, *sorted(self.about)]) if name in self.about]
-        found = {run.model for run in runs}
-        more = sorted(found - {*study.rows}, key=lambda model: ('+' in model, model))     # variants last
-        self.models = [row for row in study.rows if row in found] + more
-        path, self.losses = Path(study.folder, 'losses.csv'), {}    # {row: {seed: {step: its validation}}}
-        for line in read_csv(path) if path.exists() else ():
-            by_seed = self.losses.setdefault(line['row'], {})
-            if int(line['seed']) in study.seeds:
-                by_seed.setdefault(int(line['seed']), {})[int(line['step'])] = line
-        if not self.losses:
+        rows = [*study.rows]    # baselines and others after them, variants last
+        self.models = sorted({run.model for run in runs}, key=lambda model: (
+            rows.index(model) if model in rows else len(rows), '+' in model, model))
+        path, self.losses = Path(study.folder, 'losses.csv'), None
+        if path.exists():
+            losses = pandas.read_csv(path)
+            self.losses = losses[losses['seed'].isin(study.seeds)].sort_values('step')
+        else:
             problems.append(f'{study.folder}: no losses.csv, and so no ladder; evaluate.py pack writes it')
 
     @functools.cache
@@ -85,7 +77,7 @@ class Evidence:
             raise Missing(f'{model}{f"@{lr}" if lr else ""} on {dataset}')
         seeds = {run.origin for run in runs}
         if absent := sorted(self.seeds - seeds if seeds != {None} else ()):
-            self.problems.append(f'{model} on {dataset} has no pretraining seeds {", ".join(map(str, absent))}')
+            self.problems.append(f'{model} on {dataset} has no pretraining seeds {str(absent)[1:-1]}')
         try:
             return make_cell(runs, dataclasses.replace(self.cfg, split=split))
         except ValueError as error:
@@ -118,30 +110,33 @@ class Evidence:
             row, step = self.study.check_model(model)
         except ValueError:      # a baseline
             return []
-        found = [lines[max(k for k in lines if k <= step)] for lines in self.losses.get(row, {}).values()
-                 if min(lines) <= step <= max(lines)]
-        return [float(line[name]) for line in found if line.get(name)]
+        if self.losses is None or name not in self.losses:
+            return []
+        lines = self.losses[self.losses['row'] == row]
+        lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
+        return lines[lines['step'] <= step].groupby('seed')[name].last().dropna().tolist()
 
     def over_seeds(self, model, name):
         """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone."""
         if name == MLM_LOSS:
-            return over_seeds(self.last(model, 'val_mlm_loss'))
+            values = self.last(model, 'val_mlm_loss')
+            mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # Student's t; nan for one
+            return mean, mean - half, mean + half
         found = self.estimate({(model, None): 1}, [name])
         return [100 * x for x in (found.mean, found.seeds_low, found.seeds_high)]
 
     def judge(self, line):
-        weights = {(model, lr): weight for weight, model, lr in line.weights}
-        margin = 0.0 if line.rule == 'better' else self.margin(weights, line.datasets)
-        whole = self.estimate(weights, line.datasets)
+        asked = {(model, lr): weight for weight, model, lr in line.weights}, line.datasets
+        margin = 0.0 if line.rule == 'better' else self.margin(*asked)
+        whole = self.estimate(*asked)
         p = None if whole.p is None else p_value(whole.draws, bounds(line.rule, margin))
         seeds = whole.units if whole.unit == 'pretraining' and len(whole.units) > 2 else ()
-        without = [self.estimate(weights, line.datasets, without=(seed,)) for seed in seeds]
-        splits = [self.estimate(weights, line.datasets, split) for split in ('test', 'validation')]
+        without = [self.estimate(*asked, without=(seed,)) for seed in seeds]
+        splits = [self.estimate(*asked, split) for split in ('test', 'validation')]
         return Judged(line, margin, whole, p, without, splits)
 
 
 class Judged(NamedTuple):
-    """A contrast of the study, and what came out."""
     line: tuple         # studies.Contrast
     margin: float
     whole: Estimate
@@ -170,7 +165,6 @@ def points(mean, low, high, sign='+'):
 
 
 def in_words(line, margin):
-    """A contrast, and what it is asked."""
     terms = [(f'{weight:+g} ' if abs(weight) != 1 else '+ ' if weight > 0 else '- ') + model
              + (f' at {lr_text(lr)}' if lr else '') for weight, model, lr in line.weights]
     rule = line.rule.replace('_', ' ') + (f' within {100 * margin:.1f}' if margin else '')
@@ -180,18 +174,19 @@ def in_words(line, margin):
 def verdict_table(judged, evidence):
     values = [1.0 if claim.p is None else claim.p for claim in judged]     # what is not there yet has 1
     adjusted = holm(values + [1.0] * (len(evidence.study.comparisons) - len(judged)))
-    rows = []
+    rows, published = [], paper.numbers()
     for one, among_all in zip(judged, adjusted):
-        line, whole, claim = one.line, one.whole, paper.CLAIMS.get(one.line.name)
-        tasks = dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets)
-        published = [f'{task} {paper.mean(claim.published[task], task):+.1f}' for task in tasks
-                     if claim and task in claim.published]
-        alone = (f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
-                 if whole.unit == 'pretraining' else 'one model')
-        rows.append([claim.words if claim else f'{line.name} (not a claim of the paper)',
-                     in_words(line, one.margin), points(*whole[:3]), alone,
+        line, whole = one.line, one.whole
+        claim = paper.CLAIMS.get(line.name) or paper.Claim(f'{line.name} (not a claim of the paper)', {})
+        numbers = {task: sum(weight * published[model, task, 'Average'][0]
+                             for model, weight in claim.published[task].items())
+                   for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets)
+                   if task in claim.published}
+        alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
+        rows.append([claim.words, in_words(line, one.margin), points(*whole[:3]),
+                     alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
-                     ', '.join(published) or 'no number',
+                     ', '.join(f'{task} {mean:+.1f}' for task, mean in numbers.items()) or 'no number',
                      *(('', '') if one.p is None else (f'{one.p:.4f}', f'{among_all:.4f}')),
                      f'**{one.verdict(whole)}**'])
     return markdown('claim | contrast | points | over seeds alone | seeds above 0 | the paper | p | Holm | '
@@ -199,7 +194,6 @@ def verdict_table(judged, evidence):
 
 
 def moves_table(judged):
-    """How each verdict moves."""
     rows = []
     for one in judged:
         words = [one.verdict(left) for left in one.without]
@@ -232,12 +226,11 @@ def lengths_table(evidence):
 
 
 def all_rows_table(evidence):
-    """A row a model: losses, and scores with their intervals."""
     rows = []
     for model in evidence.models:
         tokens, loss = max(evidence.last(model, 'tokens'), default=0), ''
-        if losses := evidence.last(model, 'val_mlm_loss'):
-            mean, low, high = over_seeds(losses)
+        if evidence.last(model, 'val_mlm_loss'):
+            mean, low, high = evidence.over_seeds(model, MLM_LOSS)
             loss = f'{mean:.2f}' + ('' if math.isnan(low) else f' [{low:.2f}, {high:.2f}]')
         row = evidence.study.rows.get(model.partition('+')[0])
         more = '+' if row and row.begins == 'weights_from' else ''     # than the row it continues
@@ -261,8 +254,6 @@ def page(evidence):
         except Missing as error:
             evidence.problems.append(f'{line.name} is not judged: there is no {error}')
     lengths, seeds = lengths_table(evidence), ', '.join(map(str, sorted(evidence.seeds)))
-    asked = {line.name for line in study.comparisons}
-    untested = ''.join(f'\n- {claim.words}' for name, claim in paper.CLAIMS.items() if name not in asked)
     instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
                           for name in evidence.datasets)
     return f'''# {Path(study.folder).name}: the paper's claims, judged at this size
@@ -278,9 +269,6 @@ claims tested.
 ## Verdicts
 
 {verdict_table(judged, evidence)}
-
-No contrast of this study asks these claims of the paper:
-{untested}
 
 ## How the verdicts move
 
@@ -301,19 +289,20 @@ then p with Holm's correction over this table.
 
 def ladder_panels(evidence):
     """What figures.ladder draws: a panel a quantity, which is left out where a row is missing."""
-    arms, panels = evidence.study.arms, []
-    every = list(itertools.chain(*arms.values()))
-    for name in (MLM_LOSS, *evidence.datasets) if len(every) > len(arms) else ():
-        lines, floors = {}, {}
-        wanted = ('tokens', 'val_mlm_loss') if name == MLM_LOSS else ('tokens',)
-        if not all(evidence.last(model, column) for model in every for column in wanted):
+    study, panels = evidence.study, []
+    every = list(itertools.chain(*study.arms.values()))
+    if len(every) == len(study.arms) or not all(evidence.last(model, 'tokens') for model in every):
+        return []
+    for name in (MLM_LOSS, *evidence.datasets):
+        if name == MLM_LOSS and not all(evidence.last(model, 'val_mlm_loss') for model in every):
             continue
+        lines, floors = {}, {}
         with contextlib.suppress(Missing):
-            for arm, models in arms.items():
+            for arm, models in study.arms.items():
                 lines[arm] = [(max(evidence.last(model, 'tokens')), *evidence.over_seeds(model, name))
                               for model in models]
-                row, step = evidence.study.check_model(models[-1])
-                if name == MLM_LOSS and OBJECTIVES[evidence.study.rows[row].phases[step - 1]].causal:
+                row, step = study.check_model(models[-1])
+                if name == MLM_LOSS and OBJECTIVES[study.rows[row].phases[step - 1]].causal:
                     floors[arm] = lines.pop(arm)[-1][1]     # it has seen no mask: its length says nothing
             for model in evidence.models:
                 runs = evidence.runs.get((model, name))
@@ -327,8 +316,9 @@ def ladder_panels(evidence):
 def write(study, runs, cfg, problems):
     """A study's report.md and ladder.png; [their paths]."""
     evidence = Evidence(study, runs, cfg, problems)
-    text, panels = page(evidence), ladder_panels(evidence)
-    path, drawn = Path(study.folder, 'report.md'), figures.ladder(panels) if panels else None
-    with whole(path) as temporary:
+    text, panels, paths = page(evidence), ladder_panels(evidence), [Path(study.folder, 'report.md')]
+    if panels:
+        paths.append(figures.save(figures.ladder(panels), paths[0].with_name('ladder.png')))
+    with whole(paths[0]) as temporary:
         temporary.write_text(text, encoding='utf-8')
-    return [path, figures.save(drawn, path.with_name('ladder.png'))] if drawn else [path]
+    return paths

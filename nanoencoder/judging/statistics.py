@@ -1,7 +1,6 @@
 """Runs -> the learning rate that validation chose -> scores, intervals, tests. Two protocols: the field's and
 that of the paper's authors. Test instances count by bootstrap, seeds by Student's t, what both share once.
 """
-import collections
 import itertools
 import math
 import statistics
@@ -53,7 +52,6 @@ class Cell:
     values: object = None   # (units, n) of `instance_values`
     data: tuple = ()        # by which two cells are known to be of the same instances
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
-    rates: tuple = ()       # learning rates that were tried
 
     @property
     def seedless(self):
@@ -74,6 +72,13 @@ class Cell:
     @property
     def percent(self):
         return 100 * self.mean, 100 * self.low, 100 * self.high
+
+    def of(self, units):
+        """The same of these units alone, whose mean and interval it has not."""
+        at = [list(self.scores).index(unit) for unit in units]
+        return self if [*units] == [*self.scores] else replace(
+            self, draws=self.draws[at], values=self.values[at],
+            scores={unit: self.scores[unit] for unit in units})
 
     def __str__(self):
         mean, low, high = self.percent
@@ -129,9 +134,9 @@ def resampled(times, numerators, denominators=None):
 
 
 def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
-    """(resamples, S): S scores of resampled instances, the same instances for all S.
+    """(resamples, S) scores of resampled instances, the same for all S, of (N,) or (S, N) numerators.
 
-    numerators, denominators  (N,) or (S, N); a score is sum / sum, or the mean if there are no denominators
+    A score is sum / sum, or the mean if there are no denominators.
     """
     above, below = (None if x is None else np.atleast_2d(np.asarray(x, float))
                     for x in (numerators, denominators))
@@ -159,10 +164,8 @@ def instance_values(numerators, denominators=None):
 # ----------------------------------------------------------------------------------------------------- seeds
 
 def seed_noise(values):
-    """How much of the variance between seeds' scores is the instances' and not the seeds'.
-
-    values  (S, N) of `instance_values`, or of their differences. It is MS_R / N of the two-way analysis of
-    variance of seeds and instances: their interaction, which draws over instances contain already.
+    """How much of the variance between seeds' scores is the instances': MS_R / N of the two-way analysis of
+    variance of (S, N) `instance_values` or their differences. Draws over instances contain it already.
     """
     S, N = values.shape
     if min(S, N) < 2:
@@ -217,15 +220,6 @@ def interval(draws):
 
 # ------------------------------------------------------------------------------------------------- estimates
 
-class Arm(NamedTuple):
-    """A Cell in an Estimate."""
-    part: int       # which of the datasets it is on
-    weight: float
-    cell: Cell
-    units: tuple    # those that count, of the cell's
-    at: list        # their rows in its draws and values
-
-
 def estimate(parts, cfg, without=()):
     """The Estimate of weighted Cells, by the standard protocol.
 
@@ -238,52 +232,52 @@ def estimate(parts, cfg, without=()):
     """
     if any(cell.data != arms[0][1].data for arms in parts for _, cell in arms):
         raise ValueError('the models were tested on different data')
-    weighted = [(part, weight / len(parts), cell) for part, arms in enumerate(parts) for weight, cell in arms]
-    arms = [Arm(*arm, units, [list(arm[2].scores).index(unit) for unit in units])
-            for arm, units in zip(weighted, shared_units([cell for *_, cell in weighted], without))]
-    groups = {}
-    for arm in arms:
-        groups.setdefault((arm.cell.unit, arm.units), []).append(arm)
+    cells = with_shared_units([cell for arms in parts for _, cell in arms], without)
+    weights = [(part, weight / len(parts)) for part, arms in enumerate(parts) for weight, _ in arms]
+    groups = {}     # {(unit, its seeds): arms}
+    for (part, weight), cell in zip(weights, cells):
+        groups.setdefault((cell.unit, *cell.scores), []).append((part, weight, cell))
     shares = {key: paired(group) for key, group in groups.items()}
     mean, half = sum(statistics.fmean(scores) for scores, _ in shares.values()), seeds_half(shares.values())
-    draws = sum(arm.weight * arm.cell.draws[arm.at].mean(0, dtype=float) for arm in arms)
+    draws = sum(weight * cell.draws.mean(0, dtype=float) for (_, weight), cell in zip(weights, cells))
     draws = with_seeds(draws, shares.values(), cfg)
-    p = p_value(draws) if all(len(arm.units) > 1 or arm.cell.seedless for arm in arms) else None
-    trained = [key for key, group in groups.items() if not all(arm.cell.floor for arm in group)]
-    unit = 'pretraining' if {unit for unit, _ in trained} == {'pretraining'} else 'fine-tuning'
+    p = p_value(draws) if all(len(cell.scores) > 1 or cell.seedless for cell in cells) else None
+    trained = [key for key, group in groups.items() if not all(cell.floor for *_, cell in group)]
+    unit = 'pretraining' if {key[0] for key in trained} == {'pretraining'} else 'fine-tuning'
     key, *more = trained or groups
     scores, _ = shares[key]     # to which the arms of other units add the same
     by_unit = {} if more else {seed: score + mean - statistics.fmean(scores)
-                               for seed, score in zip(key[1], scores)}
+                               for seed, score in zip(key[1:], scores)}
     n = sum(arms[0][1].values.shape[1] for arms in parts)
     return Estimate(mean, *interval(draws), mean - half, mean + half, p, draws, by_unit, unit, n)
 
 
 def paired(arms):
-    """(scores, `seed_noise`) of the weighted sum of arms that have the same units."""
-    scores = sum(arm.weight * np.array([arm.cell.scores[unit] for unit in arm.units]) for arm in arms)
+    """(scores, `seed_noise`) of the weighted sum of arms, (part, weight, Cell), that have the same units."""
+    scores = sum(weight * np.array([*cell.scores.values()]) for _, weight, cell in arms)
     values = {}
-    for arm in arms:
-        values[arm.part] = values.get(arm.part, 0) + arm.weight * arm.cell.values[arm.at].astype(float)
+    for part, weight, cell in arms:
+        values[part] = values.get(part, 0) + weight * cell.values.astype(float)
     return scores.tolist(), sum(map(seed_noise, values.values()))
 
 
-def shared_units(cells, without=()):
-    """The units of each cell that count: of cells of the same kind of unit the common ones, if several."""
-    kept = [tuple(unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without)
-            for cell in cells]
+def with_shared_units(cells, without=()):
+    """The Cells, of the units that count: of cells of the same kind of unit the common ones, if several."""
+    cells = [cell.of([unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without])
+             for cell in cells]
     for name in {cell.unit for cell in cells}:
-        several = [k for k, cell in enumerate(cells) if cell.unit == name and len(kept[k]) > 1]
-        common = set.intersection(*(set(kept[k]) for k in several)) if several else ()
-        for k in several if len(common) > 1 else ():
-            kept[k] = tuple(unit for unit in kept[k] if unit in common)
-    return kept
+        several = [set(cell.scores) for cell in cells if cell.unit == name and len(cell.scores) > 1]
+        common = set.intersection(*several) if several else ()
+        if len(common) > 1:
+            cells = [cell.of([unit for unit in cell.scores if unit in common])
+                     if cell.unit == name and len(cell.scores) > 1 else cell for cell in cells]
+    return cells
 
 
 # ----------------------------------------------------------------------------------------------------- cells
 
 def best_learning_rate(runs, split):
-    """All runs of one, by a split. Of the learning rates that have most runs; of equals the smaller."""
+    """All runs of one, by a split: of the rates that have most runs; of equals the smaller."""
     by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr')
     most = max(map(len, by_lr.values()))
     return max((group for group in by_lr.values() if len(group) == most),
@@ -298,22 +292,19 @@ def paper_cell(scores, **more):
 
 
 def unit_of(runs):
-    """(name of the attribute that is a run's unit, whose seed that is)."""
-    several = len({run.origin for run in runs}) > 1
-    return ('origin', 'pretraining') if several else ('seed', 'fine-tuning')
+    """(the attribute of a run that is its unit, whose seed that is)."""
+    return ('origin', 'pretraining') if len({run.origin for run in runs}) > 1 else ('seed', 'fine-tuning')
 
 
 def check_one_experiment(runs):
     """ValueError where a model's runs on a dataset differ in more than their learning rates and seeds."""
-    counts = collections.Counter((run.lr, run.seed, run.origin) for run in runs)
-    (lr, seed, origin), count = counts.most_common(1)[0]
-    if count > 1:
-        whose = '' if origin is None else f' of pretraining seed {origin}'
-        raise ValueError(f'two runs{whose} are lr{lr_text(lr)}_sd{seed}')
-    if len({(run.data, run.method) for run in runs}) > 1:
-        raise ValueError('its runs are of different data or methods')
-    first, *others = [(run.pretraining or {}) | (run.settings or {}) for run in runs]
-    if differing := {name for facts in others for name in facts.keys() | first if name not in ('lr', 'seed')
+    for (lr, seed, origin), group in grouped(runs, 'lr', 'seed', 'origin').items():
+        if len(group) > 1:
+            whose = '' if origin is None else f' of pretraining seed {origin}'
+            raise ValueError(f'two runs{whose} are lr{lr_text(lr)}_sd{seed}')
+    first, *more = [(run.pretraining or {}) | (run.settings or {}) | {'data': run.data, 'method': run.method}
+                    for run in runs]
+    if differing := {name for facts in more for name in facts.keys() | first if name not in ('lr', 'seed')
                      and (facts.get(name) or None) != (first.get(name) or None)}:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; remove some, or give them '
                          'another --name, --row or --predictions')
@@ -324,7 +315,7 @@ def make_cell(runs, cfg):
     check_one_experiment(runs)
     if cfg.protocol == 'paper':
         groups = grouped(sorted(runs, key=attrgetter('seed', 'lr')), 'seed', 'origin')
-        best = [max(group, key=attrgetter('validation')) for group in groups.values()]  # of equals the smaller
+        best = [max(group, key=attrgetter('validation')) for group in groups.values()]    # or the smaller
         name, unit = unit_of(best)
         scores = {seed: statistics.fmean(run.test for run in group)
                   for seed, group in grouped(best, name).items()}
@@ -334,14 +325,13 @@ def make_cell(runs, cfg):
     first, above, below, data = instances(chosen)
     draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(f'{runs[0].dataset} {cfg.split}')))
     cell = standard_cell(first, draws, instance_values(above, below), data, cfg)
-    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())),
-                   rates=tuple(sorted({run.lr for run in runs})))
+    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())))
 
 
 def instances(chosen):
-    """(runs, numerators (S, N), denominators or None where all are 1, what they are of) of {split: runs}.
+    """(runs of the first split, numerators (S, N), denominators or None where all are 1, what they are of).
 
-    Instances of several splits are joined, seed by seed; the runs returned are the first split's.
+    chosen  {split: runs}, whose instances are joined, seed by seed
     """
     tables = [{(run.origin, run.seed): (run, run.instances(split)) for run in runs}
               for split, runs in chosen.items()]
@@ -356,9 +346,9 @@ def instances(chosen):
 
 
 def standard_cell(runs, draws, values, data, cfg):
-    """The Cell of runs, of (resamples, S) draws of their scores, and of their (S, N) instance_values.
+    """The Cell of runs, (resamples, S) draws of their scores and their (S, N) instance_values.
 
-    The fine-tunings of a pretraining are averaged. float32 holds the arrays of a large table.
+    The fine-tunings of a pretraining are averaged; float32 saves memory.
     """
     name, unit = unit_of(runs)
     at = {}
@@ -379,8 +369,8 @@ def average(cells, cfg):
         result = estimate([[(1, cell)] for cell in cells], cfg)
         return Cell(result.mean, max(0.0, result.low), min(1.0, result.high), result.draws, result.units,
                     unit=result.unit)
-    shared = sorted(set.intersection(*(set(cell.scores) for cell in cells)))
-    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in shared}
+    shared = set.intersection(*(set(cell.scores) for cell in cells))
+    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}
     return paper_cell(scores) if scores else None
 
 
