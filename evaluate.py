@@ -19,9 +19,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from nanoencoder import studies
 from nanoencoder.files import locked, remove_temporaries, sha256, whole, write_json
-from nanoencoder.judging import figures, losses, paper
+from nanoencoder.judging import figures, losses, paper, studies
 from nanoencoder.judging import report as reports
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import COLUMNS, check_packed, packed, read_runs, read_tree
