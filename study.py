@@ -234,10 +234,10 @@ def start_job(job, log, torchrun, env):
                      stdout=file, stderr=subprocess.STDOUT)
 
 
-def last_words(log, prefix=''):
-    """The last line that the newest process of a log wrote, of those that begin so if there are any."""
+def last_words(log):
+    """The last line that the newest process of a log wrote, or its last error."""
     lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
-    line = next((line for line in reversed(lines) if line.startswith(prefix)), lines[-1])
+    line = next((line for line in reversed(lines) if line.startswith('error: ')), lines[-1])
     return re.sub(r'.*\r|; \S+ left$', '', line)
 
 
@@ -251,7 +251,7 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                     del running[slot]
                     good = process.returncode == 0 and all(path.exists() for path in job.makes)
                     failed += not good
-                    tell(job, last_words(log) if good else f'FAILED: {last_words(log, "error: ")} ({log})')
+                    tell(job, last_words(log) if good else f'FAILED: {last_words(log)} ({log})')
             ready = [job for job in waiting if all(path.exists() for path in job.needs)]
             free = [slot for slot in range(processes) if slot not in running]
             for slot, job in zip(free, ready):
