@@ -62,7 +62,8 @@ class Done:
                     for line in study.finetunings for name in line.models for dataset in line.datasets}
         for path in self.runs.glob('*/*/*/lr*_sd*/run.json'):
             model, _, dataset, run, _ = path.parts[-5:]
-            refuse_others(path, read_json(path)['settings'], settings.get((model, dataset), {}))
+            made = read_json(path).get('settings', {})      # a baseline has none
+            refuse_others(path, made, settings.get((model, dataset), {}))
             lr, seed = run.removeprefix('lr').split('_sd')
             self.tuned.add((model, dataset, float(lr), int(seed)))
         for row, seed in itertools.product(study.rows.values(), study.seeds):

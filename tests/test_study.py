@@ -92,7 +92,8 @@ elif script == 'finetune.py':
             work()
             folder = name + ('+' + options['variant'] if 'variant' in options else '')
             path = Path(options['predictions'], folder, kind, dataset, f'lr{lr:.0e}_sd{seed}')
-            dump(path / 'run.json', json.dumps({'settings': {'steps': int(options.get('steps', 9))}}))
+            settings = {'settings': {'steps': int(options.get('steps', 9))}}
+            dump(path / 'run.json', json.dumps({} if 'baseline' in options else settings))
 elif words[0] == 'pack':
     for table, names, rows in (
             ('scores', ['folder', 'dataset', 'lr', 'seed'],
