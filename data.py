@@ -2,7 +2,7 @@
 
     python data.py configs/corpora/docs.py     # write a corpus: the embedded one, no network
 
-This file needs numpy and a corpus folder, and nothing of ours. nanoencoder/prepare.py does the writing;
+To read one it needs numpy and nothing of ours. nanoencoder/prepare.py does the writing, and
 `python data.py --help` shows its commands and settings.
 """
 import hashlib
@@ -126,8 +126,8 @@ class Corpus:
             path = self.folder / shard['name']
             try:
                 arrays.append(np.load(path, mmap_mode='r'))
-            except (OSError, ValueError) as error:
-                raise ValueError(f'{path}: missing or cut short ({error}); prepare the corpus again') from None
+            except Exception as error:  # numpy reads a damaged header as Python, so it may be any
+                raise ValueError(f'{path}: missing or cut short ({error})') from None
         return arrays, np.cumsum([0, *map(len, arrays)])
 
     def num_stretches(self, split, context):
@@ -138,12 +138,12 @@ class Corpus:
         arrays, bounds = self.streams[split]
         start, stop = k * context, (k + 1) * context
         first, last = np.searchsorted(bounds, [start, stop - 1], side='right') - 1
-        tokens = np.concatenate([arrays[s][max(0, start - bounds[s]):stop - bounds[s]]
-                                 for s in range(first, last + 1)])
+        parts = [arrays[s][max(0, start - bounds[s]):stop - bounds[s]] for s in range(first, last + 1)]
+        tokens = np.concatenate(parts).astype(np.int64)
         if tokens[tokens.argmax()] >= self.meta['vocab_size']:  # argmax takes a third of max's time
-            raise ValueError(f'{self.folder}: a shard is damaged and holds id {tokens.max()}, beyond the '
-                             'vocabulary; python data.py --verify names it')
-        return tokens.astype(np.int64)
+            raise ValueError(f'{self.folder}: id {tokens.max()} is beyond the vocabulary: data.py --verify '
+                             'names the damaged shard')
+        return tokens
 
 
 def permute(index, n, seed, epoch):
@@ -273,11 +273,10 @@ def in_order(function, items, threads=1, ahead=4):
 
 
 def main():
-    from nanoencoder import prepare
-    from nanoencoder.settings import parse
-    cfg, actions = parse(prepare.Settings, sys.argv[1:], prepare.ACTIONS)
+    from nanoencoder import prepare, settings
+    cfg, actions = settings.parse(prepare.Settings, sys.argv[1:], prepare.ACTIONS)
     if actions.verify:
-        prepare.verify(Corpus(cfg.out))
+        prepare.verify(cfg.out)
     elif actions.train_tokenizer:
         prepare.train_tokenizer(cfg, actions.train_tokenizer)
     else:

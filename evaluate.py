@@ -19,9 +19,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from nanoencoder.files import locked, remove_temporaries, sha256, whole, write_json
-from nanoencoder.judging import figures, losses, paper, studies
-from nanoencoder.judging import report as reports
+from nanoencoder.files import locked, sha256, whole, write_json
+from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import COLUMNS, check_packed, packed, read_runs, read_tree
 from nanoencoder.judging.statistics import (PROTOCOLS, SPLITS, Cell, average, estimate, grouped, lr_text,
@@ -58,9 +57,9 @@ class Settings:
 
     def __post_init__(self):
         check(self)
-        if self.split != 'test' and self.protocol == 'paper':
+        if self.protocol == 'paper' and self.split != 'test':
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
-        if self.results and self.protocol != 'paper':
+        if self.protocol != 'paper' and self.results:
             raise ValueError("results of the authors have no instances to resample; take --protocol=paper")
 
     def asks_for(self, model, dataset):
@@ -156,14 +155,13 @@ def compare(cfg, first, second, problems):
             problems.append(f'{dataset}: {error}')
             continue
         p, n = results[-1].p, results[-1].n
-        sign = 'p <= ' if p == 2 / (cfg.resamples + 1) else 'p = '    # the draws show no less
+        sign = '<=' if p == 2 / (cfg.resamples + 1) else '='    # the draws show no less
         mean, low, high, *of_seeds = (100 * x for x in results[-1][:5])
         alone = '  ' if math.isnan(of_seeds[0]) else '({:+.1f}, {:+.1f})   '.format(*of_seeds)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
-              f'{high:+.1f}] {alone}{"no p value" if p is None else f"{sign}{p:.4f}"}   n = {n:,}, {a.seeds} '
-              f'and {b.seeds} seeds')
-        for caveat in caveats(a, b):
-            print(f'    note: {caveat}')
+              f'{high:+.1f}] {alone}{"no p value" if p is None else f"p {sign} {p:.4f}"}   n = {n:,}, '
+              f'{a.seeds} and {b.seeds} seeds')
+        print(*(f'    note: {caveat}\n' for caveat in caveats(a, b)), sep='', end='')
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if any(result.unit == 'fine-tuning' for result in results):
@@ -187,7 +185,7 @@ def caveats(*cells):
 # ------------------------------------------------------------------------------------------------- figures
 
 def points_of_models(cfg, problems):
-    """[(model, its pretraining, task, mean, low, high)] in percent: of several datasets the mean."""
+    """[(model, its pretraining, task, mean, low, high)] in percent: the mean of the datasets that all have."""
     if cfg.published:
         return [(model, paper.models()[model], kind, mean, mean - half, mean + half) for kind in KINDS
                 for (model, task, dataset), (mean, half) in paper.numbers().items()
@@ -195,20 +193,18 @@ def points_of_models(cfg, problems):
     runs = read_runs(cfg, problems)
     pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
     probes = {run.model for run in runs if run.method == 'probe'}
-    cells = make_cells(runs, cfg, problems)
-    return [(f'{model} (probe)' if model in probes else model, pretraining.get(model), kind, *cell.percent)
-            for kind in KINDS for model, cell in shared_means(cells, kind, cfg, problems).items() if cell]
-
-
-def shared_means(cells, kind, cfg, problems):
-    """{model: Cell} of one kind of task: the mean over the datasets that all models have."""
-    keys = [key for key in cells if key[1] == kind and key[2] != 'Average']
-    models, datasets = dict.fromkeys(key[0] for key in keys), sorted({key[2] for key in keys})
-    shared = [dataset for dataset in datasets if all((model, kind, dataset) in cells for model in models)]
-    if left := [dataset for dataset in datasets if dataset not in shared]:
-        problems.append(f'{kind}: {", ".join(left)} left out, which not all models have')
-    return {model: average([cells[model, kind, dataset] for dataset in shared], cfg)
-            for model in models if shared}
+    cells, points = make_cells(runs, cfg, problems), []
+    for kind in KINDS:
+        keys = [key for key in cells if key[1] == kind and key[2] != 'Average']
+        models, datasets = dict.fromkeys(key[0] for key in keys), sorted({key[2] for key in keys})
+        shared = [dataset for dataset in datasets if all((model, kind, dataset) in cells for model in models)]
+        if left := [dataset for dataset in datasets if dataset not in shared]:
+            problems.append(f'{kind}: {", ".join(left)} left out, which not all models have')
+        for model in models if shared else ():
+            if mean := average([cells[model, kind, dataset] for dataset in shared], cfg):
+                name = f'{model} (probe)' if model in probes else model
+                points.append((name, pretraining.get(model), kind, *mean.percent))
+    return points
 
 
 def points_of_rates(cfg, problems):
@@ -232,13 +228,8 @@ def figure(cfg, name, problems):
     else:
         points = points_of_models(cfg, problems)
         drawn = figures.bars(points) if name == 'bars' else figures.against(name, points)
-    path = Path(cfg.out, f'{name}.png')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(path, dpi=150, bbox_inches='tight')
-    print(path)
+    print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
 
-
-# ------------------------------------------------------------------------------------------------- a study
 
 def pack(folder, logs, problems):
     """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
@@ -246,8 +237,6 @@ def pack(folder, logs, problems):
     listing, root = folder / 'sha256.json', folder / 'runs'
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
-        remove_temporaries(folder)
-        remove_temporaries(root)
         check_packed(root, packing=True)
         files, table = packed(folder, read_tree(Settings(), root, problems))
         listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
@@ -263,10 +252,12 @@ def pack(folder, logs, problems):
 
 
 def report(arguments, problems):
-    """Write report.md and figures of a study, whose config and settings these are."""
+    """Write report.md and ladder.png of a study, whose config and settings these are."""
+    from nanoencoder.judging import studies     # of all commands, this one alone needs them
+    from nanoencoder.judging.report import write
     study, _ = studies.load(arguments)
     cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both')
-    print(*reports.write(study, read_runs(cfg, problems), cfg, problems), sep='\n')
+    print(*write(study, read_runs(cfg, problems), cfg, problems), sep='\n')
 
 
 def main():
@@ -290,7 +281,7 @@ def main():
         case _:
             raise ValueError('the command is table, compare A B, figure NAME, losses FOLDERS, pack FOLDER '
                              'without settings, or report CONFIG; see --help')
-    for problem in problems:
+    for problem in dict.fromkeys(problems):
         print(f'warning: {problem}', file=sys.stderr)
     sys.exit(1 if problems else 0)
 

@@ -88,9 +88,7 @@ class Settings:
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         for name in ('warmup_steps', 'decay_steps'):
             if type(share := getattr(self, name)) is float and 0 < share < 1 and type(self.repeat) is int:
-                object.__setattr__(self, name, steps := round(share * self.total_steps))
-                if not steps:
-                    raise ValueError(f'{name} {share} of {self.total_steps} steps is none; set it to 0')
+                object.__setattr__(self, name, round(share * self.total_steps))
         check(self)
         for name in ('decay_steps', 'warmup_steps'):
             if getattr(self, name) > self.total_steps:
@@ -276,8 +274,7 @@ def train(cfg, tracker=''):
             validating = cfg.val_rows and due(cfg.val_every)
             saving = stopping or due(cfg.save_every) or done in cfg.save_at
             if validating or saving or due(cfg.log_every):
-                lines = log.read()  # waits for the device; raises FloatingPointError
-                log.write(lines, validate(wrapped, corpus, cfg, world) if validating else {})
+                log.write(lambda: validate(wrapped, corpus, cfg, world) if validating else {})
             if saving:
                 saver.save(run, model, optimizer, state | dict(step=done, seconds=log.seconds()), corpus, cfg)
                 log.restart_clock()

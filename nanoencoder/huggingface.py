@@ -5,7 +5,7 @@
 
 In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qwen2, Qwen3), also in shards.
 Out: EuroBERT, built into transformers from 5.3 on; with norms of q and k, a Qwen3 without its causal mask.
-Anything we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
+What we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
 """
 import errno
 import functools
@@ -39,7 +39,7 @@ IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 EUROBERT = {'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'mlp_bias': False,
             'classifier_pooling': 'mean'}
-QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causal': False,
+QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causal': False,  # heeded from 5.2
          'use_sliding_window': False}
 
 
@@ -66,19 +66,18 @@ class Checkpoint:
         return tokenizer
 
     @property
-    def new_ids(self):
-        """The ids that its tokenizer was given when it was opened: the mask's, or none."""
-        tokenizer = self.tokenizer() if self.has_tokenizer else None
-        return (tokenizer.ids['mask'],) if tokenizer and tokenizer.mask_is_new else ()
+    def new_ids(self):  # which its tokenizer was given when it was opened: the mask's, or none
+        is_new = self.has_tokenizer and self.tokenizer().mask_is_new
+        return (self.tokenizer().ids['mask'],) if is_new else ()
 
-    def fetch(self, compare=True):
+    def fetch(self):
         """Have the weights: a hub id's are downloaded, a run's compared with the sha256 in its state.json."""
         if is_hub_id(self.name):
             paths = weight_files(self.folder)  # revision is a commit: all files are of one
             download(self.name, [path.name for path in paths], revision=self.folder.name)
             if missing := [path.name for path in paths if not path.exists()]:
                 raise ValueError(f'{self.name}: has no {missing[0]} on the hub; pickles (.bin) are not read')
-        elif compare:
+        else:
             read_state(self.folder, but=(MOMENTS,))
 
     def digest(self):
@@ -88,10 +87,7 @@ class Checkpoint:
         return digests[0] if len(digests) == 1 else hashlib.sha256(''.join(digests).encode()).hexdigest()
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
-        """The Model. head=False gives its Transformer alone, for which the checkpoint needs no output head.
-
-        A mask token that the tokenizer had to add gets a row, as in `read_weights`.
-        """
+        """The Model, with a row for an added mask token. head=False: its Transformer, which needs no head."""
         sizes = self.sizes
         if self.has_tokenizer:
             sizes = replace(sizes, vocab_size=max(sizes.vocab_size, self.tokenizer().vocab_size))
@@ -105,23 +101,20 @@ class Checkpoint:
         model.load_state_dict(weights, assign=True)
         return model if head else model.model
 
-    def base_model(self):
-        """The hub id that the weights come from in the end, '' if none is known."""
+    def base_model(self):  # the hub id that the weights come from in the end, if known
         return self.name if is_hub_id(self.name) else self.state.get('base_model', '')
 
     def described(self):
         """In words that also hold on other machines: the hub id, or the run and its step."""
         run, step = self.folder.parent.name, self.folder.name
-        if is_hub_id(self.name):
-            return self.name
-        return f'{run}, step {int(step):,}' if step.isdigit() else step
+        words = f'{run}, step {int(step):,}' if step.isdigit() else step
+        return self.name if is_hub_id(self.name) else words
 
 
 def open_checkpoint(name, weights=True):
     """The Checkpoint of a folder, of a run's newest checkpoint, or of a hub id, which is downloaded.
 
-    weights=False is content with config.json and the tokenizer, so that they can be looked at before `fetch`
-    gets the weights.
+    weights=False leaves the weights to `fetch`, so that the rest can be looked at first.
     """
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))
@@ -137,10 +130,9 @@ def is_hub_id(name):
 
 
 def newest_checkpoint(folder):
-    """The folder itself if it holds weights, else the last of a run's checkpoints, which must be whole."""
-    folder = Path(folder)
-    newest = folder / str(max(saved_steps(folder), default=''))
-    for candidate in (folder, newest):
+    """The folder itself if it holds weights, else the last of a run's checkpoints."""
+    newest = Path(folder, str(max(saved_steps(folder), default='')))
+    for candidate in (Path(folder), newest):
         if (candidate / WEIGHTS).is_file() or (candidate / INDEX).is_file():
             return candidate
     raise ValueError(f'{newest}: no checkpoint there (no model.safetensors); give its folder, its run\'s or '
@@ -168,8 +160,6 @@ def download(name, files=('config.json', 'tokenizer.json', 'tokenizer_config.jso
         raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
 
 
-# --------------------------------------------------------------------------------------------------- reading
-
 def read_state(folder, but=(), advice='if that was meant, remove state.json: then it is a folder of weights'):
     """state.json of one of our checkpoints, {} if it has none, when all files `but` some are as it says."""
     if not (folder / 'state.json').exists():
@@ -186,8 +176,8 @@ def read_config(folder):
     path, ids = Path(folder) / 'config.json', {}
     config = read_json(path)
     try:
-        family = config.get('model_type') if isinstance(config, dict) else None
-        if str(family) not in FAMILIES:
+        family = config.get('model_type')
+        if family not in FAMILIES:
             raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
         config |= read_rope(config)
         check_supported(config)
@@ -204,8 +194,8 @@ def read_config(folder):
             sizes = replace(sizes, head_dim=0)  # which says the same
         for role, name in IDS.items():  # decoders may name no pad or mask, or several eos
             value = config.get(name)
-            value = value[0] if isinstance(value, list) and value else value
-            ids[role] = 0 if value in (None, [], -1) else value
+            value = value[0] if isinstance(value, list) else value
+            ids[role] = 0 if value in (None, -1) else value
             check_value(name, int, ids[role], 0, sizes.vocab_size - 1)
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
@@ -215,10 +205,9 @@ def read_config(folder):
 def read_rope(config):
     """The rotation: `rope_scaling` as transformers 4 writes it, `rope_parameters` as transformers 5 does."""
     rope = {}
-    for key in ('rope_scaling', 'rope_parameters'):
-        stated = config.get(key) or {}
+    for stated in (config.get('rope_scaling') or {}, config.get('rope_parameters') or {}):
         if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
-            raise ValueError(f'{key} must be one rotation for all layers, not {stated!r}')
+            raise ValueError(f'rope_parameters must be one rotation for all layers, not {stated!r}')
         stated = {name: value for name, value in stated.items() if value is not None}
         stated = {'rope_type': stated.get('type', 'default')} | stated if stated else {}
         if any(rope.get(name, value) != value for name, value in stated.items()):
@@ -230,15 +219,14 @@ def read_rope(config):
 def check_supported(config):
     """ValueError if the architecture differs from ours, or a layer sees only a window of its text.
 
-    As in transformers, all layers of Mistral have sliding_window, and some of Qwen's if use_sliding_window is
-    set, unless layer_types says that none has.
+    All layers of Mistral have sliding_window, and some of Qwen's with use_sliding_window and no layer_types.
     """
     for name, supported in SUPPORTED.items():
         if config.get(name) is not None and config[name] not in supported:
             only = ' or '.join(map(repr, supported)) or 'null'
             raise ValueError(f'{name} = {config[name]!r} is not supported, only {only}')
     layers, window = config.get('layer_types') or [], config.get('sliding_window', 4_096)
-    if not isinstance(layers, list) or any(layer != 'full_attention' for layer in layers):
+    if {*layers} - {'full_attention'}:
         raise ValueError(f'layer_types {layers} are not supported, only full_attention')
     used = config['model_type'] == 'mistral' or config.get('use_sliding_window') and not layers
     if used and window is not None:
@@ -246,18 +234,14 @@ def check_supported(config):
 
 
 def weight_files(folder):
-    """model.safetensors, or the shards that an index puts tensors into; Path.name: they lie beside it."""
+    """model.safetensors, or the shards that an index puts tensors into; they lie beside it."""
     if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
         return [folder / WEIGHTS]
-    try:
-        shards = {Path(str(name)).name for name in read_json(folder / INDEX)['weight_map'].values()}
-    except (TypeError, KeyError, AttributeError):
-        raise ValueError(f'{folder / INDEX}: has no weight_map of tensors to files') from None
-    return [folder / name for name in sorted(shards)]
+    return [folder / name for name in sorted({Path(name).name for name in
+                                              read_json(folder / INDEX)['weight_map'].values()})]
 
 
 def open_tensors(path):
-    """{name: tensor} of a safetensors file, mapped into memory: what is not looked at is not read."""
     try:
         return load_file(path)
     except SafetensorError as error:
@@ -265,16 +249,15 @@ def open_tensors(path):
 
 
 def read_exactly(path, shapes, tensors=None):
-    """(name, tensor) pairs of a safetensors file, or `tensors`: those of {name: shape}, all finite."""
+    """(name, tensor) pairs of a safetensors file, or of `tensors`: just those of `shapes`, all finite."""
     tensors = open_tensors(path) if tensors is None else tensors
     missing, unexpected = shapes.keys() - tensors.keys(), tensors.keys() - shapes.keys()
     if missing or unexpected:
         which = 'missing' if missing else 'unexpected'
         raise ValueError(f'{path}: {which} weight ' + ascii(min(missing or unexpected))[1:-1])
     for name, tensor in tensors.items():
-        shape, expected = tuple(tensor.shape), tuple(shapes[name])
-        if shape != expected:
-            raise ValueError(f'{path}: {name} has shape {shape}, and should have {expected}')
+        if tensor.shape != shapes[name]:
+            raise ValueError(f'{path}: {name} has shape {*tensor.shape,}, and should have {*shapes[name],}')
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise ValueError(f'{path}: {name} is of type {tensor.dtype}, not float32 or half')
         if not tensor.isfinite().all():
@@ -304,9 +287,8 @@ def stored_weights(folder):
 def read_weights(folder, shapes, new_ids=()):
     """(name, tensor) pairs for the parameters {name: shape} of a Model, from a checkpoint folder.
 
-    The output head is left alone if `shapes` has none; a missing o_proj.bias is zeros (Qwen2 has none). Rows
-    of new_ids, which the checkpoint's tokenizer lacked, and rows that `shapes` has more are the mean of those
-    before the first of them: a padded vocabulary has untrained ones behind it.
+    A missing o_proj.bias is zeros (Qwen2 has none). Rows of new_ids, and rows that `shapes` has more, are the
+    mean of those before the first of them: a padded vocabulary has untrained ones behind it.
     """
     folder = Path(folder)
     sizes, weights = read_config(folder)[0], stored_weights(folder)
@@ -316,11 +298,11 @@ def read_weights(folder, shapes, new_ids=()):
     if shapes.keys() - weights.keys() == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to '
                          'go on with pretraining, set new_head = True')
-    if spare_head is not None and sizes.tie_word_embeddings and EMBEDDING in weights:
-        if not torch.equal(spare_head.float(), weights[EMBEDDING].float()):
-            raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
     tables = [name for name in (EMBEDDING, HEAD) if name in shapes]
     read_exactly(folder, shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size)), weights)
+    if spare_head is not None and sizes.tie_word_embeddings and not torch.equal(
+            spare_head.float(), weights[EMBEDDING].float()):
+        raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
     for name in tables:
         num_rows = shapes[name][0]
         if new := [*new_ids, *range(sizes.vocab_size, num_rows)]:
@@ -330,13 +312,10 @@ def read_weights(folder, shapes, new_ids=()):
     return weights.items()
 
 
-# --------------------------------------------------------------------------------------------------- writing
-
 def save(folder, sizes, context, ids, tensors, **more):
     """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder.
 
-    EuroBERT has no norms of q and k: with them it is a Qwen3 with `is_causal` False, heeded from transformers
-    5.2 on.
+    EuroBERT has no norms of q and k: with them it is a Qwen3 with `is_causal` False.
     """
     scaling = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
     scaling = scaling if sizes.rope_scaling else None
@@ -366,16 +345,12 @@ def write_card(folder, title, lines, use, pipeline, base_model='', library='tran
     front = [f'{key}: {json.dumps(value)}' for key, value in front.items() if value]
     text = ['---', *front, '---', '', f'# {title}', '', *(f'- {line}' for line in lines), '',
             f'Opens in transformers 5.3 or newer, without remote code: `{use}`.', '',
-            'No licence is stated: it is yours to choose, as far as the base model and the data leave it to '
-            'you.', '']
+            'No licence is stated: it is yours to choose, as far as the base model and the data allow.', '']
     Path(folder, 'README.md').write_text('\n'.join(text), encoding='utf-8')
 
 
 def write_sentence_transformers(folder, width, max_length, prompts):
-    """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine.
-
-    width is that of the vectors, max_length counts tokens, prompts {name: what a text is preceded by}.
-    """
+    """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine."""
     modules = enumerate({'Transformer': '', 'Pooling': '1_Pooling', 'Normalize': '2_Normalize'}.items())
     files = {
         'modules.json': [{'idx': k, 'name': str(k), 'path': path,

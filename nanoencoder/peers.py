@@ -31,10 +31,8 @@ Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # confi
 class Transformer(nn.Module):
     """transformers' model with our Transformer's calling convention; it pads, which ours never does.
 
-    Always in eval mode: our models have no dropout, and its masks would come from torch's global generator
-    instead of cfg.seed.
+    Always in eval mode: our models have no dropout either.
     """
-
     def __init__(self, inner, sizes, pad):
         super().__init__()
         self.inner, self.sizes, self.pad = inner.eval(), sizes, pad
@@ -57,8 +55,7 @@ class Transformer(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Peer(Checkpoint):
-    """A Checkpoint of another architecture, which has been read whole."""
+class Peer(Checkpoint):    # of another architecture, read whole
     transformer: Transformer
     text_tokenizer: Tokenizer
 
@@ -74,7 +71,7 @@ def open_encoder(cfg):
     name = cfg.model
     folder = download(name, FILES) if is_hub_id(name) else newest_checkpoint(name)
     config = read_json(folder / 'config.json')
-    if not isinstance(config, dict) or str(config.get('model_type')) in FAMILIES:
+    if config.get('model_type') in FAMILIES:
         return open_checkpoint(name)
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
@@ -82,14 +79,12 @@ def open_encoder(cfg):
     Checkpoint(name, folder, sizes=None, context=0, ids={}, state={}).fetch()
     try:
         return open_peer(name, folder, config)
-    except ValueError as error:
-        raise ValueError(f'{folder}: {error}') from error
     except Exception as error:  # CLIP has no pad, CANINE no embedding table, others ask for more than tokens
-        raise ValueError(f'{folder}: transformers cannot open it as an encoder of text: {error!r}') from error
+        raise ValueError(f'{folder}: {error}' if isinstance(error, ValueError) else
+                         f'{folder}: transformers cannot open it as an encoder of text: {error!r}') from error
 
 
 def open_peer(name, folder, config):
-    """The Peer in a folder with this config.json. An error of any class if it is no encoder of text."""
     try:
         import transformers
     except ImportError:
@@ -103,15 +98,18 @@ def open_peer(name, folder, config):
     options = {'local_files_only': True, 'trust_remote_code': False}
     settings = transformers.AutoConfig.from_pretrained(folder, **options)
     settings._attn_implementation = None        # config.json may name a kernel to download and to run
-    model, info = transformers.AutoModel.from_pretrained(
-        folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-        **options)
+    opening = options | {'config': settings, 'dtype': torch.float32, 'use_safetensors': True}
+    model, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, **opening)
     if settings.is_encoder_decoder or model.main_input_name != 'input_ids':
         raise ValueError('is not an encoder of text alone')
     check_weights(model, info)
     with one_line('tokenizer.json'):
         named = transformers.AutoTokenizer.from_pretrained(folder, **options)
-    tokenizer = open_tokenizer(folder / 'tokenizer.json', named)
+        backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
+    specials = dict(zip(named.all_special_tokens, named.all_special_ids))
+    specials.pop(named.unk_token, None)
+    roles = {role: getattr(named, f'{role}_token') for role in IDS}
+    tokenizer = Tokenizer(backend, roles, specials, named.unk_token_id)
     if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
         raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, which the class '
                          'PreTrainedTokenizerFast heeds: make it tokenizer_class in tokenizer_config.json')
@@ -120,20 +118,7 @@ def open_peer(name, folder, config):
     transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
     check_states(transformer, tokenizer)
     context = min(named.model_max_length, context_limit(model), 10 ** 9)     # the first may be 10^30
-    if context <= len(tokenizer.prefix) + len(tokenizer.suffix):
-        raise ValueError(f'has room for {context} tokens: see model_max_length in tokenizer_config.json and '
-                         'max_position_embeddings in config.json')
     return Peer(name, folder, transformer.sizes, context, tokenizer.ids, {}, transformer, tokenizer)
-
-
-def open_tokenizer(path, named):
-    """The Tokenizer of a tokenizer.json; transformers' own, `named`, says which tokens are special."""
-    with one_line(path):
-        backend = tokenizers.Tokenizer.from_file(str(path))
-    specials = dict(zip(named.all_special_tokens, named.all_special_ids))
-    specials.pop(named.unk_token, None)
-    roles = {role: getattr(named, f'{role}_token') for role in IDS}
-    return Tokenizer(backend, roles, specials, named.unk_token_id)
 
 
 def check_weights(model, info):
@@ -159,9 +144,6 @@ def check_states(transformer, tokenizer):
     text = torch.tensor(np.resize(text, 8))     # 8 and 9 tokens are padded together
     other = torch.cat([text[:-1], (text[-1:] + 1) % tokenizer.vocab_size])
     alone, changed = transformer(text, [8]), transformer(other, [8])
-    width = transformer.sizes.hidden_size
-    if alone.shape[1] != width:     # Reformer's are twice as wide
-        raise ValueError(f'its states are {alone.shape[1]} wide, but hidden_size in config.json is {width}')
     if torch.allclose(alone[0], changed[0], rtol=1e-5, atol=1e-6):
         raise ValueError('is a causal decoder; of those only Llama\'s architecture can be fine-tuned')
     if not tokenizer.suffix:

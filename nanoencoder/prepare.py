@@ -6,10 +6,9 @@
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
     python data.py configs/corpora/docs.py --verify        # compare each shard with its sha256
 
-A corpus is a folder: `tokens_00000.npy, ...` (one stream of documents, each followed by eos), the same of
-held-out documents (`val_00000.npy, ...`), the tokenizer, and `meta.json`, which lists the shards and is
-written last. A file of a hub dataset, or about a GB of a folder's files, makes a shard. Run the same command
-again to make those that are missing.
+A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
+(held-out documents), the tokenizer, and meta.json, written last. A file of a hub dataset, or about a GB of a
+folder's files, makes a shard. Run the same command again to make those that are missing.
 """
 import hashlib
 import itertools
@@ -31,8 +30,10 @@ from nanoencoder.files import locked, read_json, remove, remove_temporaries, sha
 from nanoencoder.settings import check, flat, setting
 from nanoencoder.tokenizer import BOS, BYTES, EOS, LLAMA3_PATTERN, MASK, from_ranks, load_tokenizer
 
-CHUNK, CHUNK_CHARACTERS = 256, 4_000_000  # documents that are tokenised at once; fewer if they are long
-CUT_CHARACTERS = 16_000                   # and up to the next empty line: a document cut from a long .txt
+CHUNK = 256             # documents that are tokenised at once
+CUT_CHARACTERS = 16_000  # and up to the next empty line: a document cut from a long .txt
+NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
+HEADER = 128            # bytes before the tokens of an .npy file, however many there are
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Settings:
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model or name
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
     cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines
-    shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files: a shard ends with the file that reaches this
+    shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
     out: str = setting('corpora/docs', fixes='nothing')  # the folder to write
@@ -65,21 +66,22 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 # ------------------------------------------------------------------------------------------------- sources
 
 def open_source(cfg):
-    """(units, characters, files): functions that yield (text, whether it is held out), a shard each; about how
-    many characters they have, 0 if unknown; and what files they are, as they may change."""
+    """(units, characters, files): functions that yield (text, whether it is held out), for a shard each;
+    about how many characters they have, 0 if unknown; and the files they are of, which may change."""
+    def unit(read, part):
+        return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(cfg, part))
     if cfg.source == 'docs':
         texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
         return [lambda: texts], sum(len(text) for text, _ in texts), []
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
-        files = [(file, file.stat().st_size) for file in folder_files(cfg.path)]
-        also, before, groups = also_held_out(cfg, [file for file, _ in files]), 0, {}
-        for file, size in files:
+        files, groups, before = folder_files(cfg.path), {}, 0
+        for file in files:
             groups.setdefault(before // cfg.shard_bytes, []).append(file)
-            before += size
-        units = [partial(labelled, cfg, folder_texts, group, also) for group in groups.values()]
-        return units, before, [(str(file), size) for file, size in files]
+            before += file.stat().st_size
+        return ([unit(folder_texts, group) for group in groups.values()], before,
+                [(str(file), file.stat().st_size) for file in files])
     import datasets
     try:
         dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
@@ -88,31 +90,13 @@ def open_source(cfg):
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
     files = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
     split = (dataset.info.splits or {}).get(cfg.split)
-    return [partial(labelled, cfg, hub_texts, file) for file in files], split and split.num_bytes or 0, []
+    return [unit(hub_texts, file) for file in files], split and split.num_bytes or 0, []
 
 
-def labelled(cfg, read, unit, also=None):
-    return ((text, held_out(text, cfg.val_permille, also)) for text in read(cfg, unit))
-
-
-def text_hash(text):
-    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8)
-    return int.from_bytes(digest.digest(), 'little')
-
-
-def held_out(text, val_permille, also=None):
+def held_out(text, val_permille):
     """Whether a text is validation: decided by the text alone, so copies of it share their fate."""
-    return text_hash(text) % 1000 < val_permille or text_hash(text) == also
-
-
-def also_held_out(cfg, files):
-    """The smallest hash of the texts, if none of them would be held out and they are not all the same."""
-    hashes, certain = set(), CHUNK if cfg.max_tokens else None  # what is read whatever the limit
-    for text in itertools.islice(folder_texts(cfg, files), certain):
-        if held_out(text, cfg.val_permille):
-            return None
-        hashes |= {text_hash(text)} if text else set()
-    return min(hashes) if len(hashes) > 1 else None
+    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
+    return int.from_bytes(digest, 'little') % 1000 < val_permille
 
 
 def folder_files(path):
@@ -166,11 +150,10 @@ def read_jsonl(path, cfg):
 def read_parquet(path, cfg):
     import pyarrow.parquet
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        if cfg.column not in file.schema_arrow.names:
-            raise ValueError(f'has no column {cfg.column!r}, but {", ".join(file.schema_arrow.names)}')
-        for batch in file.iter_batches(CHUNK, columns=[cfg.column]):
-            yield from (clean(text, cfg) for text in batch.column(0).to_pylist())
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(CHUNK, columns=[cfg.column]):
+            yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
+    except KeyError:
+        raise ValueError(f'has no column {cfg.column!r}') from None
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f'not a whole parquet file: {error}') from None
 
@@ -185,14 +168,8 @@ READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 def chunks(texts):
     """Lists of some of the texts."""
-    chunk, characters = [], 0
-    for text, held in texts:
-        chunk.append((text, held))
-        characters += len(text)
-        if len(chunk) == CHUNK or characters > CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
+    texts = iter(texts)
+    while chunk := list(itertools.islice(texts, CHUNK)):
         yield chunk
 
 
@@ -271,12 +248,12 @@ def encode(ids_of, eos, chunk):
 def write_unit(folder, number, dtype, encoded):
     """A folder with the shards of a unit and counts.json, what meta.json is to say of them."""
     folder.mkdir()
-    counts = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
+    counts = NOTHING.copy()
     with ExitStack() as stack:
         files = {prefix: stack.enter_context(open(folder / f'{name}_{number}.npy', 'wb'))
                  for prefix, name in (('', 'tokens'), ('val_', 'val'))}
         for file in files.values():
-            write_header(file, dtype, 0)
+            file.write(bytes(HEADER))
         for documents in encoded:
             for prefix, file in files.items():
                 for tokens in documents[prefix]:
@@ -285,7 +262,9 @@ def write_unit(folder, number, dtype, encoded):
                     counts[prefix + 'documents'] += 1
         for prefix, file in files.items():
             file.seek(0)
-            write_header(file, dtype, counts[prefix + 'tokens'])
+            np.lib.format.write_array_header_1_0(file, {'descr': dtype.str, 'fortran_order': False,
+                                                        'shape': (counts[prefix + 'tokens'],)})
+            assert file.tell() == HEADER, 'numpy writes another header'
     for prefix, file in files.items():
         if num_tokens := counts[prefix + 'tokens']:
             path = Path(file.name)
@@ -293,18 +272,11 @@ def write_unit(folder, number, dtype, encoded):
     write_json(folder / 'counts.json', counts)
 
 
-def write_header(file, dtype, num_tokens):
-    """That of an .npy file; it is equally long for any number."""
-    np.lib.format.write_array_header_1_0(
-        file, {'descr': dtype.str, 'fortran_order': False, 'shape': (num_tokens,)})
-
-
 def join(folder, tokenizer, identity, units):
     """Write meta.json, which lists the shards of all units; it can be killed and repeated."""
     remove_temporaries(folder)
-    counts, meta = [read_json(unit / 'counts.json') for unit in units], identity
-    for name in ('tokens', 'documents', 'val_tokens', 'val_documents', 'shards', 'val_shards'):
-        meta |= {name: sum((one[name] for one in counts), [] if name.endswith('shards') else 0)}
+    counts = [read_json(unit / 'counts.json') for unit in units]
+    meta = identity | {name: sum((unit[name] for unit in counts), NOTHING[name]) for name in NOTHING}
     if not meta['tokens']:
         remove_units(folder)
         raise ValueError(f'{meta["settings"]["path"]}: no training text there')
@@ -343,14 +315,16 @@ def unigram_loss(folder, meta):
     return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
 
 
-def verify(corpus):
-    """ValueError that names the first shard which is not as it was written, or meta.json."""
-    if fingerprint(corpus.meta) != corpus.meta['fingerprint']:
-        raise ValueError(f'{corpus.folder / "meta.json"}: changed since it was written; prepare the corpus again')
-    for shard in corpus.meta['shards'] + corpus.meta['val_shards']:
-        if sha256(path := corpus.folder / shard['name']) != shard['sha256']:
-            raise ValueError(f'{path}: changed since it was written; prepare the corpus again')
-    print(f'{corpus.folder}: every shard is as it was written')
+def verify(folder):
+    """ValueError that names the first shard that is not as it was written."""
+    meta = read_json(Path(folder, 'meta.json'))
+    digests = {'meta.json': (fingerprint(meta), meta['fingerprint'])} | {
+        shard['name']: (sha256(Path(folder, shard['name'])), shard['sha256'])
+        for shard in meta['shards'] + meta['val_shards']}
+    for name, (digest, recorded) in digests.items():
+        if digest != recorded:
+            raise ValueError(f'{folder}/{name}: changed since it was written; prepare the corpus again')
+    print(f'{folder}: every shard is as it was written')
 
 
 def train_tokenizer(cfg, vocab_size):

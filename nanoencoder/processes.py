@@ -56,14 +56,13 @@ class World:
 
 
 def pick_device(device='auto', dtype='auto', processes=1):
-    """(torch.device, bf16 or fp32) of this process, LOCAL_RANK among those of its machine."""
+    """(torch.device, bf16 or fp32) of this process."""
     available = {'cuda': torch.cuda.is_available(), 'cpu': True,
                  'mps': torch.backends.mps.is_available() and processes == 1}  # it serves one process
     if device == 'auto':
         device = next(name for name in ('cuda', 'mps', 'cpu') if available[name])
     if not available[device]:
-        raise ValueError(f'device {device}: torch finds none here for {processes} process(es); leave --device '
-                         'out, or take --device=cpu')
+        raise ValueError(f'device {device}: torch finds none here for {processes} process(es)')
     has_bf16 = device == 'cpu' or device == 'cuda' and torch.cuda.is_bf16_supported(including_emulation=False)
     if dtype == 'auto':
         dtype = 'bf16' if device == 'cuda' and has_bf16 else 'fp32'
@@ -92,7 +91,7 @@ def processes(device='auto', dtype='auto'):
         if lost := re.search(r'\[\S*gloo\S*\] (.+?)(\. |\n|$)', str(error)):
             raise ConnectionError(f'rank {rank} lost another process, which was killed or says why: '
                                   f'{lost[1]}') from None
-        raise  # "[enforce fail at" among them: processes exchanged different things, our mistake
+        raise
     finally:
         if size > 1:
             if rank == 0:  # torchrun sends it once a process has failed; this one has still to say why
@@ -123,12 +122,10 @@ def duration(seconds):
 
 
 def check_rows(cfg, world_size):
-    """Rows of a step must divide among processes, and those of a process into its micro-batches."""
     share, rest = divmod(cfg.rows_per_step, world_size)
     if rest:
-        fewer = next(n for n in range(world_size - 1, 0, -1) if cfg.rows_per_step % n == 0)
-        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
-                         f'processes; take {fewer} processes')
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the '
+                         f'{world_size} processes')
     if share % rows_at_once(cfg, world_size):
         raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} '
                          f'processes: micro_rows {cfg.micro_rows} must divide that (0: all at once)')

@@ -26,23 +26,18 @@ USUAL = {  # names that other programs use
 
 
 def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
-    """A dataclass field with what `check` asks of it.
+    """A dataclass field with its range, ends included, or its choices.
 
-    low, high  the range of a number, ends included; it must be finite in any case
-    choices    the only values there are
-    fixes      what it decides: the 'numbers' of a run, the 'rows' it reads (compared by sha256), or 'nothing'
+    fixes  what it decides: the 'numbers' of a run, the 'rows' it reads (compared by sha256), or 'nothing'
     """
-    about = {'low': low, 'high': high, 'choices': choices, 'fixes': fixes}
-    if isinstance(default, dict):
-        return field(default_factory=default.copy, metadata=about)
-    return field(default=default, metadata=about)
+    kept = {'default_factory': default.copy} if isinstance(default, dict) else {'default': default}
+    return field(**kept, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes})
 
 
 def check(cfg):
-    """Refuse a value of another type or out of the range beside its field; an int will do for a float.
+    """Every settings class calls this when it is constructed; an int will do for a float.
 
-    Every settings class calls this when it is constructed. Messages begin with the field's name: `parse` adds
-    where it was set.
+    Messages begin with the field's name: `parse` adds where it was set.
     """
     for entry in fields(cfg):
         value = getattr(cfg, entry.name)
@@ -52,15 +47,14 @@ def check(cfg):
 
 
 def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
-    """What `check` asks of one value of the type `wanted`; a text has one line."""
+    """ValueError unless a value has a type and is in its range; a text has one line."""
     if type(value) is not wanted:
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {quoted(value)}')
     if choices and value not in choices:
         raise ValueError(f'{name} is one of {", ".join(choices)}, not {quoted(value)}')
     if wanted in (int, float) and not (low <= value <= high and abs(value) < math.inf):
         limits = f'from {low} to {high}' if high < math.inf else f'at least {low}'
-        limits = limits if low > -math.inf else 'finite'
-        raise ValueError(f'{name} must be {limits}, not {quoted(value)}')
+        raise ValueError(f'{name} must be {limits if low > -math.inf else "finite"}, not {quoted(value)}')
     if wanted is str and (value.isspace() or '{' not in value and len(value.splitlines()) > 1):
         raise ValueError(f'{name} must be text on one line, not {quoted(value)}')
 
@@ -114,24 +108,19 @@ def read(path, is_base=False):
     try:
         text = path.read_text(encoding='utf-8-sig')
         statements = ast.parse(text, str(path)).body
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         near = [] if path.exists() else [*Path('configs').rglob(f'{path.stem}.py')]
         hint = f'; there is {near[0]}' if near else ''
-        raise ValueError(f'{path}: cannot read this config: {error.strerror}{hint}') from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
+        raise ValueError(f'{path}: cannot read this config: {error}{hint}') from None
     except SyntaxError as error:
-        text = quoted((error.text or '').strip())
-        raise ValueError(f'{path}:{error.lineno}: not valid Python: {text}') from None
+        raise ValueError(f'{path}:{error.lineno}: not valid Python: {(error.text or "").strip()!r}') from None
     inherited, chosen = {}, {}
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
         source = quoted(ast.get_source_segment(text, statement).splitlines()[0])
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=expression):
-                pass
-            case _:
-                raise ValueError(f'{where}: only `name = value` lines are allowed, not {source}')
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+            raise ValueError(f'{where}: only `name = value` lines are allowed, not {source}')
+        name, expression = statement.targets[0].id, statement.value
         try:
             value = ast.literal_eval(expression)
         except (ValueError, TypeError):
@@ -191,7 +180,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
 
 
 def read_options(arguments, types):
-    """{name: (value, '--name')} of `--name=value` words; of names that are not in `types`, the text."""
+    """{name: (value, '--name')} of `--name=value` words; of unknown names, the text."""
     given = {}
     for argument in arguments:
         match = re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)
@@ -205,12 +194,10 @@ def read_options(arguments, types):
 
 
 def from_text(name, text, wanted):
-    if text is None and wanted in (bool, None):
-        return True
-    if text is None:
+    if text is None and wanted not in (bool, None):
         raise ValueError(f'--{name}: needs a value, as --{name}=...')
-    if wanted in (str, None):
-        return text
+    if text is None or wanted in (str, None):
+        return True if text is None else text
     try:
         value = ast.literal_eval(text)
         return (value,) if wanted is tuple and type(value) is not tuple else value
@@ -257,8 +244,6 @@ def run_main(main):
         line = f'error: {" ".join(told(error).split())}'
         if sys.flags.dev_mode or line == 'error: ':
             raise
-        if len(line) > 400:  # the file is named at its beginning, and what to do at its end
-            line = f'{line[:195]} ... {line[-200:]}'
         print(line, file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)
 

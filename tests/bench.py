@@ -17,6 +17,7 @@ import dataclasses
 import gc
 import itertools
 import json
+import math
 import os
 import re
 import statistics
@@ -42,11 +43,10 @@ import data      # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups  # noqa: E402
-from nanoencoder import docs, huggingface                 # noqa: E402
+from nanoencoder import huggingface                       # noqa: E402
 from nanoencoder.pretraining import cost                  # noqa: E402
 from nanoencoder.processes import World, pick_device      # noqa: E402
 from nanoencoder.settings import build, parse, run_main   # noqa: E402
-from nanoencoder.tokenizer import load_tokenizer          # noqa: E402
 
 TINY = dict(name='bench', hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, tie_word_embeddings=True, vocab_size=4_096, phases=(('mlm', 10_000),),
@@ -274,6 +274,45 @@ def loss(selected=False):
     return Pair(with_gradients(ours), with_gradients(peer), N, tolerance=1e-4)
 
 
+class GPT(nn.Module):
+    """A plain decoder: learned positions, LayerNorm, GELU, SDPA with is_causal, tied head, all logits."""
+
+    def __init__(self, V, d, L, H, context):
+        super().__init__()
+        self.H, self.embed, self.positions = H, nn.Embedding(V, d), nn.Embedding(context, d)
+        self.blocks = nn.ModuleList(nn.ModuleDict({
+            'norm1': nn.LayerNorm(d, bias=False), 'qkv': nn.Linear(d, 3 * d, bias=False),
+            'out': nn.Linear(d, d, bias=False), 'norm2': nn.LayerNorm(d, bias=False),
+            'up': nn.Linear(d, 4 * d, bias=False), 'down': nn.Linear(4 * d, d, bias=False),
+        }) for _ in range(L))
+        self.norm = nn.LayerNorm(d, bias=False)
+
+    def forward(self, tokens, targets):
+        x = self.embed(tokens) + self.positions.weight[:tokens.shape[1]]
+        for block in self.blocks:
+            qkv = block['qkv'](block['norm1'](x)).chunk(3, 2)
+            q, k, v = (part.unflatten(2, (self.H, -1)).transpose(1, 2) for part in qkv)
+            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + block['out'](attended.transpose(1, 2).flatten(2))
+            x = x + block['down'](F.gelu(block['up'](block['norm2'](x))))
+        logits = self.norm(x) @ self.embed.weight.T
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def clm_gpt():
+    """The weights are others: only how many there are is compared, but for the positions, which it learns."""
+    d, L, H, V = 384, 6, 6, 8_192
+    cfg = tiny(**UNCUT, vocab_size=V, hidden_size=d, num_hidden_layers=L, num_attention_heads=H,
+               num_key_value_heads=H, intermediate_size=8 * d // 3, compile=True)
+    ours, batches, model = our_step(cfg, 'clm')
+    gpt = GPT(V, d, L, H, cfg.context).to(DEVICE)
+    size, peer_size = (sum(p.numel() for p in module.parameters()) for module in (model, gpt))
+    assert abs(size + d * cfg.context - peer_size) < 1e-3 * size, (size, peer_size)
+    compiled = torch.compile(gpt)
+    losses = [lambda batch=whole(batch): compiled(batch['input_ids'], batch['labels']) for batch in batches]
+    return Pair(ours, other_step(gpt, losses, cfg), len(batches[0].tokens), tolerance=math.inf)
+
+
 def finetuning():
     """Lengths are log-normal, median 18; a model of four layers of width 256, four labels."""
     cfg = tiny(hidden_size=256, intermediate_size=768, num_hidden_layers=4, context=512)
@@ -294,22 +333,6 @@ def finetuning():
     return Pair(other_step(encoder, ours, cfg), other_step(peer, others, cfg), sum(lengths))
 
 
-def tokenising():
-    llama = ROOT.parent / 'shared/tokenizer/llama3.model'
-    tokenizer = load_tokenizer(str(llama if llama.exists() else ROOT / 'configs/corpora/docs'))
-    texts, threads = [text for _, _, text in docs.documents()][:8_000], os.cpu_count()
-    chunks, encode = [texts[k:k + 256] for k in range(0, len(texts), 256)], tokenizer.bulk(texts[:1_000])
-
-    def ours():
-        return [sum(map(len, ids)) for ids in data.in_order(encode, chunks, threads, 2 * threads)]
-
-    def peer():
-        encodings = tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
-        lengths = [len(encoding.ids) for encoding in encodings]
-        return [sum(lengths[k:k + 256]) for k in range(0, len(texts), 256)]
-    return Pair(ours, peer, sum(peer()), tolerance=0)
-
-
 CUT, SHORT = dict(context=2_048, rows_per_step=6), dict(context=256, rows_per_step=4, compile=False)
 UNCUT = dict(context=256, rows_per_step=8, cut_rows=False)
 TITLES = ('training step, tiny model, 6 rows of 2,048 cut in two',
@@ -327,9 +350,8 @@ CASES = {   # the work, the peer, () -> Pair
     'real_210m_packed': (TITLES[2], PACKED, lambda: training(of_size('210m', **SHORT), packed)),
     'loss_alone': (TITLES[3], 'linear, cross_entropy', loss),
     'loss_selected': (TITLES[3], 'linear, cross_entropy of those alone', lambda: loss(selected=True)),
-    'finetuning': ('fine-tuning, batches of 32 short sentences', PADDED, finetuning),
-    'tokenising': ("encoding English, Llama 3's vocabulary (or the embedded one)", "tokenizers' batch call",
-                   tokenising)}
+    'clm_gpt': ('CLM step, sizes matched, both compiled', 'a plain GPT', clm_gpt),
+    'finetuning': ('fine-tuning, batches of 32 short sentences', PADDED, finetuning)}
 
 
 # ---------------------------------------------------------------------------------------------------- one GPU
@@ -339,7 +361,7 @@ def mfu(size, repeats, with_peer):
 
     Useful operations are those of the segments as they are, and of the logits that have a target.
     """
-    name = torch.cuda.get_device_name() if DEVICE.type == 'cuda' else 'no GPU'
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU'
     if name not in PEAKS:
         raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of tests/bench.py, not {name}')
     cfg = of_size(size, rows_per_step=6, micro_rows=6)

@@ -37,18 +37,17 @@ def run_process(*arguments, timeout=120, **options):
 
 def run_script(script, *arguments):
     """What `python <script> ...` does, in this process, which has torch imported: seconds less each time."""
-    out, err, code, before = io.StringIO(), io.StringIO(), 0, sys.argv
-    sys.argv = [script, *map(str, arguments)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+          pytest.MonkeyPatch.context() as patch):
+        patch.setattr(sys, 'argv', [script, *map(str, arguments)])
+        try:
             run_main(importlib.import_module(script.removesuffix('.py')).main)
-    except SystemExit as exit:
-        code = exit.code or 0
-    except Exception:
-        code = 1
-        err.write(traceback.format_exc())
-    finally:
-        sys.argv = before
+        except SystemExit as exit:
+            code = exit.code or 0
+        except Exception:
+            code = 1
+            traceback.print_exc()
     return subprocess.CompletedProcess([script, *arguments], code, out.getvalue(), err.getvalue())
 
 

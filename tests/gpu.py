@@ -22,7 +22,6 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from model import VARLEN_HAS_GQA                                 # noqa: E402
 from nanoencoder.files import read_json                          # noqa: E402
 from nanoencoder.judging.losses import read_log                  # noqa: E402
 from nanoencoder.processes import duration, pick_device          # noqa: E402
@@ -44,7 +43,7 @@ def machine():
     if torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(0)
         yield (f'{gpu.name}, {gpu.total_memory / 2 ** 30:.0f} GiB, CUDA {torch.version.cuda}, NCCL '
-               f'{".".join(map(str, torch.cuda.nccl.version()))}; varlen_attn shares keys: {VARLEN_HAS_GQA}')
+               f'{".".join(map(str, torch.cuda.nccl.version()))}')
 
 
 def compare(first, second, within):

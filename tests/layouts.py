@@ -1,16 +1,12 @@
 """In each of several processes: train the runs of a JSON list of settings one after the other.
 
-Beside each run, rank 0 writes the gradient of its first step and, of a compiled one, how many graphs there
-were. A second argument says how many of the processes to take for one node's.
+A second argument says how many of the processes to take for one node's.
 """
 import json
 import os
 import sys
 import types
-from functools import partial
-from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
@@ -18,14 +14,6 @@ import pretrain
 from nanoencoder import processes
 from nanoencoder.pretraining.checkpoint import gather
 from nanoencoder.settings import build as settings_of
-
-GRAPHS = []  # that torch.compile has traced
-
-
-def compiled(graph, inputs):
-    """A backend for torch.compile that counts, and generates no code."""
-    GRAPHS.append(graph)
-    return graph
 
 
 def train(cfg):
@@ -52,12 +40,6 @@ def main():
     dist.init_process_group('gloo')  # once for all runs: torchrun's store serves one start of a group
     dist.init_process_group = dist.destroy_process_group = lambda *_, **__: None
     processes.time = types.SimpleNamespace(sleep=lambda seconds: None)  # no group is torn down between runs
-    torch.compile = partial(torch.compile, backend=compiled)
     os.environ |= {'LOCAL_WORLD_SIZE': node for node in sys.argv[2:]}
     for settings in json.loads(sys.argv[1]):
-        cfg = settings_of(pretrain.Settings, settings)
-        torch._dynamo.reset()
-        GRAPHS.clear()
-        train(cfg)
-        if dist.get_rank() == 0:
-            Path(cfg.out, cfg.name, 'graphs.txt').write_text(str(len(GRAPHS)))
+        train(settings_of(pretrain.Settings, settings))

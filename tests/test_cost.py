@@ -34,14 +34,6 @@ def test_flops_of_batches_are_what_is_expected_of_the_law(objective):
     assert counted == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize('context', [24, 25, 100, 2048])
-def test_the_mean_attended_length_is_that_of_every_cut(context):
-    cuts = range(12, context - 11)
-    attended = sum(cut ** 2 + (context - cut) ** 2 for cut in cuts) / len(cuts) / context
-    by_hand = cost.count_flops(CFG.model, 1, 0.4, attended)
-    assert cost.flops_per_token(replace(CFG, context=context), 'mlm') == by_hand
-
-
 def test_flops_until_a_step():
     cfg = replace(CFG, phases=(('clm', 100), ('mlm', 300)), warmup_steps=0, decay_steps=0)
     clm, mlm = (2048 * 1152 * cost.flops_per_token(cfg, objective) for objective in ('clm', 'mlm'))
@@ -61,16 +53,8 @@ def test_dry_run_counts_the_paper(capsys):
     for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all',
                  '6 a process, 6 at once', f'{flops:.3g} FLOP; a token',
                  f'{flops / 989e12 / 0.4 / 3600 / 192:.1f} on 192 H100', '11.26 GiB of each GPU',
-                 '1.41 GiB (fsdp)', '4.22 GiB (fsdp)', '9.07 GB a checkpoint, 16 at the end: 145.08 GB'):
+                 '1.41 GiB (fsdp)', '4.22 GiB (fsdp)', '9.07 GB a checkpoint, at most '):
         assert part in out, part
-
-
-@pytest.mark.parametrize('steps, every, keep, save_at, number', [
-    (42_000, 1_000, 2, (), 3), (42_000, 0, 2, (), 1), (1_000, 1_000, 2, (), 1), (40, 10, 9, (10, 25, 40), 5)])
-def test_the_number_of_checkpoints_at_the_end(capsys, steps, every, keep, save_at, number):
-    cost.dry_run(replace(CFG, phases=(('clm', steps),), warmup_steps=0, decay_steps=0, save_every=every,
-                         keep=keep, save_at=save_at), 8)
-    assert f'a checkpoint, {number} at the end' in capsys.readouterr().out
 
 
 def test_a_branch_counts_what_it_computes(capsys):
@@ -78,8 +62,6 @@ def test_a_branch_counts_what_it_computes(capsys):
     cost.dry_run(replace(CFG, branch_from='out/610m-clm-42k/40000'), 8)
     flops = 2_000 * CFG.rows_per_step * CFG.context * cost.flops_per_token(CFG, 'clm')
     assert f'operations  {flops:.3g} FLOP after step 40,000; a token' in capsys.readouterr().out
-    with pytest.raises(ValueError, match='clm/42000 is at step 42,000, and this run has 42,000'):
-        cost.dry_run(replace(CFG, branch_from='out/clm/42000'), 8)
 
 
 def test_an_epoch_too_many_is_a_warning(capsys, settings):

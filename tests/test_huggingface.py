@@ -41,7 +41,6 @@ FAMILIES = {  # name: (class, what differs from SMALL)
     'eurobert, tied': (transformers.EuroBertForMaskedLM,
                        dict(mask_token_id=3, tie_word_embeddings=True, **theta(250_000.0))),
     'llama': (transformers.LlamaForCausalLM, dict()),
-    'llama, no groups': (transformers.LlamaForCausalLM, dict(num_key_value_heads=6, **theta(1e5))),
     'llama, one kv head, tied': (transformers.LlamaForCausalLM,
                                  dict(num_key_value_heads=1, tie_word_embeddings=True)),
     'llama, all biases': (transformers.LlamaForCausalLM, dict(attention_bias=True)),
@@ -129,10 +128,6 @@ def test_logits_are_those_of_transformers(family, tmp_path):
             assert open_checkpoint(tmp_path / 'back').sizes == ours.sizes
             back = load(tmp_path / 'back').state_dict()
             assert all(torch.equal(p, back[name]) for name, p in ours.state_dict().items())
-    config = json.loads((tmp_path / 'ours/config.json').read_text())  # transformers 4 and 5 read one each
-    rope, default = theirs.config.rope_parameters, {'rope_type': 'default'}
-    assert config['rope_theta'] == config['rope_parameters']['rope_theta'] == rope['rope_theta']
-    assert (config['rope_scaling'] or default)['rope_type'] == rope['rope_type']
 
 
 @pytest.mark.parametrize('family', ['llama', 'qwen2, tied', 'qwen3'])
@@ -144,12 +139,6 @@ def test_shards_bf16_base_models_and_old_buffers(family, tmp_path):
     for name, p in ours.named_parameters():
         if not name.endswith('o_proj.bias'):
             assert p.dtype == torch.float32 and torch.equal(p, theirs.state_dict()[name])
-    half = load(tmp_path / 'shards', dtype=torch.bfloat16)
-    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
-    ids = torch.arange(300)
-    with torch.no_grad():
-        exact, near = (model.hidden_states(ids, [300]).float() for model in (ours, half))
-    assert (exact - near).norm() / exact.norm() < 0.03
     theirs.model.save_pretrained(tmp_path / 'base')  # names without "model.", no head
     tensors = load_file(tmp_path / 'base/model.safetensors')
     assert not any(name.startswith('model.') for name in tensors)
@@ -204,6 +193,12 @@ def index(content):
     return damage
 
 
+def doubled(folder):
+    """Its tensors in two shards."""
+    index({'weight_map': {'a': 'model-00001-of-00001.safetensors', 'b': 'other.safetensors'}})(folder)
+    shutil.copy(folder / 'model-00001-of-00001.safetensors', folder / 'other.safetensors')
+
+
 def written(name, text):
     return lambda folder: (folder / name).write_text(text)
 
@@ -211,45 +206,29 @@ def written(name, text):
 NORM = 'model.norm.weight'
 BROKEN = [
     (lambda folder: os.truncate(folder / 'model.safetensors', 9_999), 'tensors: damaged or cut short'),
-    (lambda folder: os.truncate(folder / 'model.safetensors', 0), 'model.safetensors: damaged or cut short'),
-    (lambda folder: (folder / 'model.safetensors').unlink(), 'no checkpoint there'),
-    (lambda folder: ((folder / 'model.safetensors').unlink(), os.mkfifo(folder / 'model.safetensors')),
-     'no checkpoint there'),
     (lambda folder: (folder / 'config.json').unlink(), 'config.json: No such file'),
     (written('config.json', '{'), 'config.json: not valid JSON'),
-    (written('config.json', '[]'), 'config.json: model_type is None'),
     (only_a_pickle, 'no model.safetensors.*pickles .* are not opened'),
     (index({'weight_map': {'a': '../../etc/passwd'}}), 'names the shard passwd, which is not there'),
-    (index({'weight_map': {'a': 'pytorch_model.bin'}}), 'names the shard pytorch_model.bin'),
-    (index({'metadata': {}}), 'index.json: has no weight_map'),
-    (index([1]), 'index.json: has no weight_map'),
-    (index('{"weight_map": {'), 'index.json: not valid JSON'),
+    (index('{"weight_map": {'), 'index.json: not valid JSON'), (doubled, 'is there twice, also in another'),
     (with_tensor(NORM, lambda t: t.index_fill(0, torch.tensor([3]), float('nan'))),
      'model.norm.weight holds values that are not finite'),
     (with_tensor(NORM, lambda t: t.int()), 'model.norm.weight is of type torch.int32'),
-    (with_tensor(NORM, lambda t: t.double() * 1e300), 'model.norm.weight is of type torch.float64'),
     (with_tensor('classifier.weight', lambda _: torch.ones(2)), 'classifier; give the checkpoint')]
 CONFIGS = [  # what differs in config.json, and what is said of it
     (dict(attention_bias=True), 'missing weight model.layers.0.self_attn.k_proj.bias'),
     (dict(num_hidden_layers=4), 'missing weight model.layers.3'),
     (dict(num_hidden_layers=2), 'unexpected weight model.layers.2'),
-    (dict(intermediate_size=64), r'mlp\.\w+\.weight has shape .* and should have'),
     (dict(vocab_size=400), r'weight has shape \(320, 48\), and should have \(400, 48\)'),
     (dict(intermediate_size=10 ** 9), 'has shape .* and should have .*1000000000'),    # before it is made
     (dict(mask_token_id=320), 'config.json: mask_token_id must be from 0 to 319, not 320'),
-    (dict(eos_token_id=[320]), 'config.json: eos_token_id must be from 0 to 319'),
-    (dict(eos_token_id=-2), 'config.json: eos_token_id must be .*-2'),
     (dict(pad_token_id=True), 'config.json: pad_token_id takes int, not bool True'),
     (dict(max_position_embeddings='gone'), 'config.json: max_position_embeddings takes int'),
-    (dict(max_position_embeddings=0), 'config.json: max_position_embeddings must be from 1 to 1000000000'),
     (dict(vocab_size='gone'), 'config.json: has no vocab_size'),
     (dict(num_key_value_heads=4), 'config.json: .*num_key_value_heads'),
     (dict(num_hidden_layers='3'), 'config.json: num_hidden_layers'),
-    (dict(num_attention_heads=-6), 'config.json: num_attention_heads'),
-    (dict(head_dim={}), 'config.json: head_dim'),
     (dict(model_type='gemma'), "model_type is 'gemma'; supported are"),
     (dict(hidden_act='gelu'), "hidden_act = 'gelu' is not supported"),
-    (dict(mlp_bias=True), 'mlp_bias = True is not supported'),
     (dict(partial_rotary_factor=0.5), 'partial_rotary_factor = 0.5 is not supported'),
     (dict(quantization_config={'quant_method': 'gptq'}), 'quantization_config .* only null'),
     (dict(rope_parameters={'rope_type': 'yarn', 'rope_theta': 1e4, 'factor': 4.0}),
@@ -257,7 +236,6 @@ CONFIGS = [  # what differs in config.json, and what is said of it
     (dict(rope_parameters='gone', rope_scaling={'type': 'linear', 'factor': 2.0}), "rope_type = 'linear'"),
     (dict(rope_parameters={'full_attention': {'rope_theta': 1e4}}), 'must be one rotation for all layers'),
     (dict(rope_scaling=LLAMA31), 'contradict each other'),
-    (dict(rope_parameters='yarn'), 'must be one rotation'),
     (dict(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4, 'factor': 8.0}), 'rope_scaling .*None'),
     (dict(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
     (dict(model_type='mistral', sliding_window=64, layer_types=['full_attention'] * 3),
@@ -281,14 +259,6 @@ def test_broken_and_malicious_folders_are_refused(damage, words, llama, tmp_path
     damage(tmp_path)
     with pytest.raises(ValueError, match=words):
         load(tmp_path)
-
-
-def test_a_refusal_is_one_line(tmp_path):
-    make('llama', tmp_path)
-    only_a_pickle(tmp_path)
-    for words in (('fill_mask.py', tmp_path, 'a <|mask|>'),
-                  ('pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={tmp_path}')):
-        one_line_error(run_script(*words), 'pickles .* are not opened')
 
 
 def test_a_config_may_leave_out_or_null_what_its_family_implies(tmp_path):
@@ -337,48 +307,11 @@ def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=f'1200/{damaged.name}: missing or changed since it was written'):
             open_checkpoint(tmp_path / 'run')
         damaged.write_bytes(content)
-    parts = huggingface.weight_files(shards.folder)
-    assert len(parts) > 3 and parts == sorted(shards.folder.glob('*.safetensors'))
+    parts = sorted(shards.folder.glob('*.safetensors'))
     assert shards.digest() == hashlib.sha256(''.join(map(files.sha256, parts)).encode()).hexdigest()
-    (tmp_path / 'run').rename(tmp_path / 'mine')
-    assert open_checkpoint(tmp_path / 'mine/900').described() == 'mine, step 900'
-    shutil.copytree(tmp_path / 'mine/900', tmp_path / 'decoder')
     monkeypatch.chdir(tmp_path)
-    assert open_checkpoint('decoder').described() == 'decoder'
-    for name, answer in (('some/model', True), ('mine/absent', False), ('a/b/c', False), ('decoder', False)):
+    for name, answer in (('some/model', True), ('run/absent', False), ('a/b/c', False), ('run', False)):
         assert huggingface.is_hub_id(name) == answer
-
-
-def test_a_file_must_hold_exactly_the_tensors_asked_for(tmp_path):
-    path, shapes = tmp_path / 'moments.safetensors', {'a': (2, 3), 'b': (4,)}
-    save_file({name: torch.full(shape, 0.5) for name, shape in shapes.items()}, path)
-    tensors = dict(huggingface.read_exactly(path, shapes))
-    assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == shapes
-    for others, part in (({'a': (2, 3)}, 'moments.safetensors: unexpected weight b'),
-                         (shapes | {'c': (1,)}, 'missing weight c'),
-                         (shapes | {'b': (5,)}, r'b has shape \(4,\), and should have \(5,\)')):
-        with pytest.raises(ValueError, match=part):  # before any tensor is read
-            huggingface.read_exactly(path, others)
-
-
-def test_a_model_card_is_what_it_says(tmp_path):
-    huggingface.write_card(tmp_path, 'a, step 2', ['A model of 12 parameters.', 'tokens: 1,000'],
-                           "pipeline('fill-mask', '<this folder>')", 'fill-mask', base_model='some/model')
-    assert (tmp_path / 'README.md').read_text() == '''---
-library_name: "transformers"
-pipeline_tag: "fill-mask"
-base_model: "some/model"
----
-
-# a, step 2
-
-- A model of 12 parameters.
-- tokens: 1,000
-
-Opens in transformers 5.3 or newer, without remote code: `pipeline('fill-mask', '<this folder>')`.
-
-No licence is stated: it is yours to choose, as far as the base model and the data leave it to you.
-'''
 
 
 def five_best(model, tokenizer, text, shift=0):
@@ -407,15 +340,12 @@ def test_fill_mask(tmp_path):
     result = run_script('fill_mask.py', tmp_path, text)
     lines = result.stdout.splitlines()
     assert result.returncode == 0 and lines[0] == text and len(lines) == 3
-    assert all(line.split()[0] == str(tmp_path / '7') and f'{best[0][1]:.1%}' in line
-               for line, best in zip(lines[1:], found))
+    assert all(f'{best[0][1]:.1%}' in line for line, best in zip(lines[1:], found))
     for words, arguments in ((r'write it as <\|mask\|>', (tmp_path, 'nothing to fill')),
                              ('no checkpoint there', (tmp_path / 'absent', text)),
                              ('the text comes last', (text, tmp_path)),
                              ('--best=3: there are no options', (tmp_path, '--best=3', text))):
         one_line_error(run_script('fill_mask.py', *arguments), words)
-    assert run_script('fill_mask.py', tmp_path).returncode == 2
-    assert run_script('fill_mask.py', '--help').returncode == 0
     with pytest.raises(ValueError, match='an MNTP model needs a token before a mask'):
         fill_mask.fill_mask(model, tokenizer, '<|mask|> first', objective='mntp')
 
@@ -596,7 +526,7 @@ def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path
     assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
     card = (folder / 'README.md').read_text()
     assert card.startswith('---\nlibrary_name: "transformers"\npipeline_tag: "fill-mask"\n---\n')
-    assert 'mlm' in card.lower() and 'with the weights of smollm' in card and str(tmp_path) not in card
+    assert 'with the weights of smollm' in card and str(tmp_path) not in card
     (folder / 'README.md').write_text('mine')  # is the user's to edit
     assert 'resumed from' in adapt(decoder, tmp_path, 'adapted', phases=budget)[0]
 
@@ -608,8 +538,6 @@ def test_mntp_says_what_a_mask_is_at_the_position_before_it(decoder, tmp_path):
     model, tokenizer = load(tmp_path / 'mntp'), open_checkpoint(tmp_path / 'mntp').tokenizer()
     (best,), _, _ = five_best(model, tokenizer, text, shift=1)
     assert [token for token, _ in fill_mask.fill_mask(model, tokenizer, text, objective='mntp')[0]] == best
-    said = run_script('fill_mask.py', tmp_path / 'mntp', text).stdout
-    assert all((token.strip() or repr(token)) in said for token in best)
     card = (tmp_path / 'mntp/150/README.md').read_text()
     assert 'feature-extraction' in card and 'at the position before it' in card
 
@@ -632,32 +560,13 @@ def test_the_mask_token_gets_the_mean_of_the_other_rows(decoder, tmp_path):
     assert 'branched from' in adapt(decoder, tmp_path, 'branch', **branch)[0]
 
 
-def test_weights_and_settings_that_contradict_are_refused(decoder, tmp_path, settings):
-    folder, corpus = decoder
-    shutil.copytree(folder, tmp_path / 'mute', ignore=lambda *_: ['tokenizer.json'])
-
-    def refused(words, *more, weights=folder, corpus=corpus):
-        base = [f'--weights_from={weights}', f'--out={tmp_path}/out', '--device=cpu', '--compile=False']
-        one_line_error(run_script('pretrain.py', 'configs/decoder_to_encoder.py', *base,
-                                  f'--corpus={corpus}', *more), words)
-    refused('has num_hidden_layers = 2, this run 3', '--num_hidden_layers=3')
-    refused('another tokenizer than the corpus', corpus=settings().corpus)
-    refused('has no tokenizer.json to compare, and 1000 ids where the corpus .* has 1001',
-            weights=tmp_path / 'mute')
-    refused('new_head .*excludes tie_word_embeddings', '--new_head')
-    refused('warmup_steps must be from 0 to 300, not 400', '--phases=("mlm", 300)', '--warmup_steps=400')
-    assert not (tmp_path / 'out').exists() or list((tmp_path / 'out').glob('*')) == []
-
-
 SL_MODEL = {  # as the authors' released config.json has it, sizes apart
-    'architectures': ['SLModel'], 'attention_bias': False, 'attention_dropout': 0.0,
-    'bos_token': '<|begin_of_text|>', 'bos_token_id': 1, 'eos_token': '<|end_of_text|>', 'eos_token_id': 2,
-    'pad_token': '<|end_of_text|>', 'pad_token_id': 2, 'mask_token': '<|mask|>', 'mask_token_id': 3,
-    'hidden_act': 'silu', 'hidden_dropout': 0.0, 'initializer_range': 0.02, 'model_type': 'sl_model',
-    'pretraining_tp': 1, 'rms_norm_eps': 1e-05, 'rope_scaling': None, 'rope_theta': 10000,
-    'tie_word_embeddings': False, 'torch_dtype': 'bfloat16', 'vocab_size': 4_096, 'hidden_size': 48,
-    'intermediate_size': 80, 'num_hidden_layers': 3, 'num_attention_heads': 6, 'num_key_value_heads': 2,
-    'max_position_embeddings': 128}
+    'architectures': ['SLModel'], 'attention_bias': False, 'attention_dropout': 0.0, 'bos_token_id': 1,
+    'eos_token_id': 2, 'pad_token_id': 2, 'mask_token_id': 3, 'hidden_act': 'silu', 'hidden_dropout': 0.0,
+    'initializer_range': 0.02, 'model_type': 'sl_model', 'rms_norm_eps': 1e-05, 'rope_scaling': None,
+    'rope_theta': 10000, 'tie_word_embeddings': False, 'torch_dtype': 'bfloat16', 'vocab_size': 4_096,
+    'hidden_size': 48, 'intermediate_size': 80, 'num_hidden_layers': 3, 'num_attention_heads': 6,
+    'num_key_value_heads': 2, 'max_position_embeddings': 128}
 
 
 def test_the_papers_models_open_for_fine_tuning_and_with_a_new_head_for_mlm(settings, tmp_path):
@@ -683,13 +592,3 @@ def test_the_papers_models_open_for_fine_tuning_and_with_a_new_head_for_mlm(sett
     saved = load_file(tmp_path / 'out/on/2/model.safetensors')
     assert torch.equal(saved['lm_head.weight'], initial_weight('lm_head.weight', (4_096, 48), cfg.seed))
     assert torch.equal(saved['model.embed_tokens.weight'], theirs.embed_tokens.weight.float())
-
-
-def test_a_tensor_that_two_shards_hold_is_refused(tmp_path):
-    tensors = {'model.norm.weight': torch.ones(4)}
-    for name in ('a.safetensors', 'b.safetensors'):
-        save_file(tensors, tmp_path / name)
-    (tmp_path / 'model.safetensors.index.json').write_text(json.dumps(
-        {'weight_map': {'model.norm.weight': 'a.safetensors', 'model.other.weight': 'b.safetensors'}}))
-    with pytest.raises(ValueError, match='b.safetensors: model.norm.weight is there twice'):
-        huggingface.stored_weights(tmp_path)

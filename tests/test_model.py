@@ -175,25 +175,6 @@ def test_the_whole_model_in_float64_equals_its_float32(weights):
         torch.testing.assert_close(p.grad.double(), q.grad, atol=2e-5, rtol=1e-3)
 
 
-def test_no_target_is_loss_zero_and_gradient_zero():
-    model = make()
-    loss, count = model(tokens(20), [20], torch.full((20,), -100), causal=False)
-    loss.backward()
-    assert loss.item() == 0 and count == 0
-    assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
-
-
-@pytest.mark.parametrize('tie', [True, False])
-def test_recomputing_gives_the_same_bits(tie):
-    grads = []
-    for recompute in (False, True):
-        model = make(tie_word_embeddings=tie)
-        model.model.recompute = recompute
-        model(tokens(60), [25, 35], tokens(60, 3), causal=False)[0].backward()
-        grads.append([p.grad for p in model.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*grads))
-
-
 @pytest.mark.slow
 def test_compiled_equals_eager_and_does_not_recompile_for_new_lengths():
     from torch._dynamo.testing import CompileCounter
@@ -251,10 +232,8 @@ def test_model_alone_in_an_empty_folder_learns(tmp_path):
     (dict(hidden_size=0), 'hidden_size must be at least 1, not 0'),
     (dict(num_attention_heads=3), 'hidden_size 64 must be a multiple'),
     (dict(head_dim=7), 'head_dim must be even'),
-    (dict(num_key_value_heads=3), 'of num_key_value_heads 3'),
-    (dict(rope_theta=0.0), 'rope_theta must be'), (dict(rope_theta=float('nan')), 'rope_theta must be'),
+    (dict(rope_theta=float('nan')), 'rope_theta must be'),
     (dict(rope_scaling=(8.0, 4.0, 1.0, 64)), 'rope_scaling must be'),
-    (dict(rope_scaling=(8.0,)), 'rope_scaling must be'),
     (dict(vocab_size=True), 'vocab_size takes int, not bool'),
     (dict(rms_norm_eps='x'), 'rms_norm_eps takes float')])
 def test_sizes_that_make_no_model_are_refused_wherever_they_are_constructed(changes, message):

@@ -118,17 +118,14 @@ def test_offsets_are_transformers_without_white_space(family, folders):
 
 
 def test_nothing_in_a_text_is_special_and_nothing_is_cut_or_padded(family, folders, tmp_path):
-    plain = opened(folders[family]).tokenizer()
-    mask = plain.backend.id_to_token(plain.ids['mask'])
-    assert plain.ids['mask'] not in plain.encode(f'a {mask} b')
-    plain.encode('\ud800 \udc00')
-    shutil.copytree(folders[family], tmp_path / 'padded')
-    spec = tokenizers.Tokenizer.from_file(str(tmp_path / 'padded/tokenizer.json'))
+    plain, folder = opened(folders[family]).tokenizer(), tmp_path / 'padded'
+    assert plain.ids['mask'] not in plain.encode(f'a {plain.backend.id_to_token(plain.ids["mask"])} b')
+    shutil.copytree(folders[family], folder)
+    spec = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
     spec.enable_truncation(5)
     spec.enable_padding(length=5)
-    spec.save(str(tmp_path / 'padded/tokenizer.json'))
-    padded = opened(tmp_path / 'padded').tokenizer()
-    assert (padded.prefix, padded.suffix) == (plain.prefix, plain.suffix)
+    spec.save(str(folder / 'tokenizer.json'))
+    padded = opened(folder).tokenizer()
     assert all((padded.encode(text) == plain.encode(text)).all() for text in TEXTS)
 
 
@@ -284,14 +281,14 @@ def a_decoder(folder):
     transformers.PreTrainedTokenizerFast(tokenizer_object=core).save_pretrained(folder)
 
 
-def cased(folder, **changes):
+def cased(folder):
     """BERT's class lower-cases unless tokenizer_config.json says otherwise, whatever tokenizer.json says."""
     spec, config = read_json(folder / 'tokenizer.json'), read_json(folder / 'tokenizer_config.json')
     spec['normalizer'] |= {'lowercase': False, 'strip_accents': False}
     for name in ('do_lower_case', 'strip_accents'):
         config.pop(name, None)
     (folder / 'tokenizer.json').write_text(json.dumps(spec))
-    (folder / 'tokenizer_config.json').write_text(json.dumps(config | changes))
+    (folder / 'tokenizer_config.json').write_text(json.dumps(config))
 
 
 def another(config):
@@ -305,24 +302,14 @@ def without_post_processor(folder):
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def no_room(folder):
-    path = folder / 'tokenizer_config.json'
-    path.write_text(json.dumps(read_json(path) | {'model_max_length': 2}))
-
-
 TINY = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 PICTURE = TINY | dict(image_size=8, patch_size=4)
-T5 = transformers.T5Config(vocab_size=ROWS, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
-REFORMER = transformers.ReformerConfig(
-    vocab_size=ROWS, hidden_size=32, attention_head_size=8, feed_forward_size=48, num_attention_heads=4,
-    axial_pos_embds=False, max_position_embeddings=256, attn_layers=['local'], local_attn_chunk_length=8)
 BAD = {
     'unknown': (rewrite(model_type='nobert'), [], 'bert: The checkpoint .*nobert'),
     'remote code': (rewrite(auto_map={'AutoModel': 'evil.Model'}), [], 'needs code from its repository'),
     'slow tokenizer': (lambda folder: (folder / 'tokenizer.json').unlink(), [], 'has no tokenizer.json'),
     'other ids': (cased, [], 'BertTokenizer gives other ids than tokenizer.json, .*PreTrainedTokenizerFast'),
     'context': (lambda folder: None, ['--max_length=131'], 'max_length 131: the model reads 3 to 130'),
-    'no text': (lambda folder: None, ['--max_length=2'], 'max_length 2: the model reads 3 to 130'),
     'nan': (with_weights(lambda tensors: tensors | {QUERY: tensors[QUERY] * float('nan')}), [],
             f'bert: {QUERY} holds values that are not finite'),
     'a layer less': (with_weights(lambda tensors: {name: tensor for name, tensor in tensors.items()
@@ -330,7 +317,6 @@ BAD = {
                      'missing weight encoder.layer.1'),
     'a layer more': (a_weight_more('encoder.layer.2.output.dense.bias'), [], 'unexpected weight encoder.la'),
     'classifier': (a_weight_more('classifier.bias'), [], 'unexpected weight classifier.bias: .*fine-tuned'),
-    'shapes': (rewrite(hidden_size=64), [], 'size mismatch|mismatched|shape'),
     'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
                'pickles .* are not opened'),
     'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [],
@@ -340,20 +326,11 @@ BAD = {
     'vocabulary': (lambda folder: TOKENIZER.save(folder), [],
                    r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
     'decoder': (a_decoder, [], 'is a causal decoder'),
-    'both': (another(T5), [], 'is not an encoder of text alone'),
     'Fourier': (another(transformers.FNetConfig(**COMMON, pad_token_id=0)), [], 'states depend on padding'),
     'text and pictures': (another(transformers.CLIPConfig(text_config=TINY | {'vocab_size': ROWS},
                                                           vision_config=PICTURE)), [],
                           'cannot open it as an encoder of text: AttributeError'),
-    'characters': (another(transformers.CanineConfig(**COMMON | {'vocab_size': None})), [],
-                   'cannot open it as an encoder of text: NotImplementedError'),
-    'twice as wide': (another(REFORMER), [], 'states are 64 wide, but hidden_size .*is 32'),
-    'no room': (no_room, [], 'has room for 2 tokens: see model_max_length in tokenizer_config.json'),
-    'code of no form': (rewrite(auto_map=5), [], 'cannot open it as an encoder of text: TypeError'),
-    'save_model': (lambda folder: None, ['--save_model'], 'save_model works only with'),
-    'causal': (lambda folder: None, ['--causal'], 'causal works only with'),
-    'layers': (lambda folder: None, ['--layers=1'], 'layers works only with'),
-    'recompute': (lambda folder: None, ['--recompute'], 'recompute works only with')}
+    'layers': (lambda folder: None, ['--layers=1'], 'layers works only with')}
 
 
 @pytest.mark.parametrize('fault', BAD)
@@ -362,13 +339,6 @@ def test_bad_input_gets_one_line(fault, folders, toy, tmp_path):
     shutil.copytree(folders['bert'], tmp_path / 'bert')
     change(tmp_path / 'bert')
     one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/bert', *more), words)
-
-
-def test_a_cased_vocabulary_opens_as_the_message_says(folders, tmp_path):
-    shutil.copytree(folders['bert'], tmp_path / 'bert')
-    cased(tmp_path / 'bert', **PLAIN)
-    upper, lower = map(opened(tmp_path / 'bert').tokenizer().encode, ('ARRAY', 'array'))
-    assert upper.tolist() != lower.tolist()
 
 
 @pytest.mark.parametrize('config', [

@@ -1,9 +1,6 @@
 """Runs: what they log, that they resume and branch bit for bit in any layout, what they say on mistakes."""
-import ctypes
-import fcntl
 import hashlib
 import json
-import math
 import os
 import random
 import re
@@ -31,7 +28,7 @@ from nanoencoder.files import read_json, sha256, write_json
 from nanoencoder.huggingface import open_checkpoint, save
 from nanoencoder.judging import studies
 from nanoencoder.pretraining import checkpoint
-from nanoencoder.pretraining.checkpoint import check_branch, find_origin, fixed, inherited
+from nanoencoder.pretraining.checkpoint import check_branch, find_origin, fixed
 from nanoencoder.processes import World, check_rows, processes
 from nanoencoder.settings import build, flat
 
@@ -54,8 +51,6 @@ def test_schedule_by_hand():
     assert {step: pretrain.lr_at(step, cfg) for step in by_hand} == pytest.approx(by_hand)
     objectives = [data.objective_at(step, cfg) for step in (0, 9_999, 10_000, 41_999)]
     assert objectives == ['clm', 'clm', 'mlm', 'mlm']
-    with pytest.raises(AssertionError):
-        data.objective_at(42_000, cfg)
 
 
 def test_shares_of_a_run_and_phases_run_through_again():
@@ -197,7 +192,7 @@ def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
     assert len(json.loads((run_of(killed) / 'config.json').read_text())['starts']) >= 2
 
 
-@pytest.mark.parametrize('place', ['save', 'write_tensors', 'sha256', 'write_json', 'sync', 'prune'])
+@pytest.mark.parametrize('place', ['save', 'write_tensors', 'sha256', 'write_json', 'sync', 'saved_steps'])
 def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, finished, monkeypatch, place):
     cfg = settings(save_every=4, keep=1)
     owner = {'save': huggingface, 'write_tensors': huggingface, 'sync': files}.get(place, checkpoint)
@@ -206,7 +201,7 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, fi
     def dies(*arguments, **options):
         result = original(*arguments, **options)
         calls.append(' '.join(str(argument) for argument in arguments if isinstance(argument, Path)))
-        if re.search(r'/\.8\.tmp', calls[-1]) or place == 'prune' and len(calls) == 2:
+        if re.search(r'/\.8\.tmp', calls[-1]) or place == 'saved_steps' and (run_of(cfg) / '8').exists():
             monkeypatch.setattr(files, 'remove', lambda path: None)  # who dies does not clean up
             raise KeyboardInterrupt
         return result
@@ -214,8 +209,8 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, fi
     with pytest.raises(KeyboardInterrupt):
         pretrain.train(cfg)
     monkeypatch.undo()
-    assert place == 'prune' or (run_of(cfg) / '.8.tmp').exists()
-    assert huggingface.saved_steps(run_of(cfg)) == [8 if place == 'prune' else 4]
+    assert place == 'saved_steps' or (run_of(cfg) / '.8.tmp').exists()
+    assert huggingface.saved_steps(run_of(cfg)) == ([4, 8] if place == 'saved_steps' else [4])
     pretrain.train(cfg)
     assert log_lines(run_of(cfg)) == log_lines(finished[1])
     assert weights(run_of(cfg) / '12') == weights(finished[1] / '12')
@@ -243,39 +238,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(settings, monkeypatch):
         assert weights(run_of(cfg) / step) == weights(run_of(cfg).with_name('whole') / step)
 
 
-def test_what_stops_the_writer_of_checkpoints_stops_the_run(settings, monkeypatch):
-    """At the next step, not at the next save."""
-    cfg = settings(save_every=4, phases=(('clm', 10 ** 6),), decay_steps=0)
-
-    def fails(*_):
-        raise PermissionError(13, 'Permission denied', 'some/file')
-    monkeypatch.setattr(checkpoint, 'write', fails)
-    with pytest.raises(PermissionError, match='Permission denied; the last good checkpoint is none'):
-        pretrain.train(cfg)
-    assert len(log_lines(run_of(cfg))) < 8
-
-
-def test_a_run_whose_folder_is_gone_stops(settings, monkeypatch):
-    cfg, train_step = settings(save_every=0), pretrain.train_step
-
-    def removes(model, optimizer, batches, count, step, *others):
-        if step == 5:
-            shutil.rmtree(run_of(cfg))
-        return train_step(model, optimizer, batches, count, step, *others)
-    monkeypatch.setattr(pretrain, 'train_step', removes)
-    with pytest.raises(FileNotFoundError, match='gone while the run wrote it; .* none.*log.jsonl'):
-        pretrain.train(cfg)
-    assert not run_of(cfg).exists()
-
-
-def test_two_processes_do_not_write_one_run(settings):
-    cfg = settings()
-    run_of(cfg).mkdir(parents=True)
-    busy = pytest.raises(BlockingIOError, match='^[^;]*: another process is writing there$')
-    with files.locked(run_of(cfg)), busy:
-        pretrain.train(cfg)
-
-
 def test_a_step_without_targets_is_loss_zero(settings):
     cfg = settings(phases=(('mlm', 3),), mask_ratio=1e-9)
     pretrain.train(cfg)
@@ -288,20 +250,6 @@ def test_another_tokenizer_in_a_corpus_is_refused(settings, tmp_path):
     path = Path(cfg.corpus, 'tokenizer.json')
     path.write_text(path.read_text().replace('(?i:', '(?:'))
     one_line_error(run_script('pretrain.py', *arguments(cfg)), 'tokenizer.json: changed since it was written')
-
-
-def test_a_torn_log_and_a_half_written_checkpoint_are_cleared_away(copied):
-    (cfg, run), before = copied, log_lines(copied[1])
-    shutil.rmtree(run / '12')
-    (run / '.12.tmp').mkdir()
-    (run / '.12.tmp' / 'model.safetensors').write_bytes(b'torn')
-    with open(run / 'log.jsonl', 'a') as file:
-        file.write('{"step": 13, "lo')
-    pretrain.train(cfg)
-    assert log_lines(run) == before and not list(run.glob('.*tmp'))
-    stamp = (run / '12' / 'model.safetensors').stat().st_mtime_ns
-    pretrain.train(cfg)  # nothing left to do
-    assert (run / '12' / 'model.safetensors').stat().st_mtime_ns == stamp and log_lines(run) == before
 
 
 def test_a_branch_equals_the_run_from_scratch(settings):
@@ -326,8 +274,7 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     refused('step 0 was clm at lr 0.001, and would have been clm at lr 0.002', lr=6e-3)
     refused('has seed = 0, this run 1', seed=1)
     refused('has hidden_size = 32', hidden_size=64)
-    refused('no checkpoint there', branch_from='out/absent')
-    refused('is at step 15, and this run has 10: nothing is left',
+    refused('is at step 15, and this run has 10',
             phases=(('clm', 10),), branch_from=str(run_of(parent) / '15'))
     pretrain.train(replace(branch, name='other', mask_ratio=0.2))  # nothing was masked before the branch
     masked = replace(scratch, name='masked', phases=(('mlm', 4),), decay_steps=0, warmup_steps=0)
@@ -349,10 +296,7 @@ def test_phases_run_through_again_are_those_written_out_and_branch(settings):
     assert [line['phase'] for line in turned] == ['clm', 'mlm', 'mdlm', 'mdlm', 'mdlm'] * 4
     assert turned == written and weights(run_of(runs[0]) / '20') == weights(run_of(runs[1]) / '20')
     assert branched == longer[12:] and weights(run_of(branch) / '30') == weights(run_of(runs[2]) / '30')
-    assert {'val_clm_loss', 'val_mlm_loss', 'val_mdlm_loss'} <= longer[-1].keys()
     assert longer[-1]['val_mdlm_loss'] < longer[9]['val_mdlm_loss']
-    with pytest.raises(ValueError, match='step 1 was mlm at lr 0.002, and would have been clm'):
-        pretrain.train(replace(branch, name='refused', phases=(('clm', 2), ('mdlm', 3))))
     assert '6 times: 1 step of clm, then 1 step of mlm' in (run_of(branch) / '30/README.md').read_text()
 
 
@@ -385,8 +329,6 @@ def test_weights_from_takes_only_weights(settings, capsys):
         pretrain.train(replace(child, name='other', num_hidden_layers=3))
     odd = run_of(parent) / '12' / 'tokenizer.json'
     odd.write_text(odd.read_text().replace('(?i:', '(?:'))
-    with pytest.raises(ValueError, match='tokenizer.json: missing.* remove state.json'):
-        pretrain.train(replace(child, name='other'))
     (run_of(parent) / '12' / 'state.json').unlink()
     with pytest.raises(ValueError, match='has another tokenizer than the corpus'):
         pretrain.train(replace(child, name='other'))
@@ -460,23 +402,8 @@ def test_a_start_has_the_lock_before_it_reads(copied):
     one_line_error(run_script('pretrain.py', *arguments(cfg)), '12/model.safetensors: missing .*; remove ')
 
 
-@pytest.mark.slow
-def test_an_error_of_one_process_ends_all(copied):
-    """The others wait for rank 0, which alone takes the lock and compares files; not forever."""
-    cfg, run = copied
-    flip(run / '12/model.safetensors', 99_999)
-    for part in ('12/model.safetensors: missing', 'another process is writing there'):
-        began = time.monotonic()
-        result = torchrun(2, 'pretrain.py', *arguments(cfg))
-        assert result.returncode and part in result.stderr and time.monotonic() - began < 60
-        assert 'pretrain.py", line' not in result.stderr  # nor a traceback of the others
-        held = open(run.with_name('.run.lock'), 'w')
-        fcntl.flock(held, fcntl.LOCK_EX)
-
-
-@pytest.mark.parametrize('lr', ['1e39', '1e300'])
-def test_weights_that_are_not_finite_are_not_saved(settings, lr):
-    cfg = settings(phases=(('clm', 1),), lr=float(lr), warmup_steps=0, decay_steps=0)
+def test_weights_that_are_not_finite_are_not_saved(settings):
+    cfg = settings(phases=(('clm', 1),), lr=1e39, warmup_steps=0, decay_steps=0)
     for val_rows, part in ((0, 'step 1: its update made weights or moments that are not finite'),
                            (5, 'step 1: val_clm_loss nan, val_mlm_loss nan, on rows 0 to 3')):
         result = run_script('pretrain.py', *arguments(replace(cfg, val_rows=val_rows)))
@@ -507,9 +434,6 @@ def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(copied, name
     one_line_error(run_script('pretrain.py', *arguments(cfg)), f'12/{name}: missing or changed .*; remove ')
     if name == 'optimizer.safetensors':  # which weights do not need
         open_checkpoint(run)
-    else:
-        with pytest.raises(ValueError, match=f'^{path}: .*if that was meant, remove state.json'):
-            open_checkpoint(run)
     path.write_bytes(whole[:-10])
     with pytest.raises(ValueError, match=f'^{path}: missing'):
         huggingface.read_state(run / '12')
@@ -531,52 +455,7 @@ def test_a_checkpoint_of_an_earlier_program_goes_on(copied):
     assert summary['phases'] == [['clm', 6], ['mlm', 6]] and summary['family'] == '0.1M'
 
 
-def test_the_model_card_is_for_people_to_edit(copied):
-    cfg, run = copied
-    (run / '12/README.md').write_text('mine')
-    assert open_checkpoint(run).context == 64
-    assert 'resumed' in run_script('pretrain.py', *arguments(cfg)).stdout
-
-
-def test_the_sizes_of_a_run_are_known_while_its_checkpoints_come_and_go(copied):
-    """A live run may remove its newest one just then."""
-    cfg, run = copied
-    (run / '12/state.json').unlink()
-    values = {'name': cfg.name, 'out': cfg.out, 'branch_from': 'of another'}
-    assert inherited(pretrain.Settings, values)['hidden_size'] == 32
-    with pytest.raises(ValueError, match='12: has no state.json'):
-        inherited(pretrain.Settings, {'name': 'b', 'out': cfg.out, 'branch_from': str(run)})
-
-
 # ---------------------------------------------------------------------------------------------- a full disk
-
-class OnSmallDisk(Script):
-    """With a file system of a few bytes on the folder of the run."""
-
-    def __init__(self, size, cfg):
-        self.size, self.cfg = size, cfg
-        super().__init__('pretrain.py', *arguments(cfg))
-
-    def run(self):
-        if not self.mount():
-            sys.exit(99)
-        try:
-            super().run()
-        finally:  # nobody else sees the disk
-            print('left:', *(path.name for path in run_of(self.cfg).iterdir()))
-
-    def mount(self):
-        """In a namespace of this process, where it is root (unshare -rm)."""
-        user, group, libc = os.getuid(), os.getgid(), ctypes.CDLL(None)
-        if sys.platform != 'linux' or libc.unshare(0x10020000):
-            return False
-        try:
-            for name, text in ('setgroups', 'deny'), ('uid_map', f'0 {user} 1'), ('gid_map', f'0 {group} 1'):
-                Path('/proc/self', name).write_text(text)
-        except OSError:
-            return False
-        return not libc.mount(b'none', self.cfg.out.encode(), b'tmpfs', 0, b'size=%d' % self.size)
-
 
 SMALL_FILES = """import resource, runpy, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -585,29 +464,19 @@ sys.argv = sys.argv[3:]
 runpy.run_path(sys.argv[0], run_name='__main__')"""
 
 
-@pytest.mark.parametrize('size, log_only, last, left', [(5_000_000, False, '.*out/run/4', ['4']),
-                                                        (16_000, True, 'none', [])])
-def test_a_full_disk_is_one_line_and_leaves_what_was_whole(settings, size, log_only, last, left):
-    cfg = settings(**dict(save_every=0, phases=(('clm', 90),)) if log_only else {})
-    Path(cfg.out).mkdir()
-    result = OnSmallDisk(size, cfg).ended()
-    if result.returncode == 99:
-        pytest.skip('no file system may be mounted here')
-    one_line_error(result, f'No space left.* the last good checkpoint is {last}: make room')
-    assert {*result.stdout.split('left: ')[1].split()} == {'config.json', 'log.jsonl', *left}
-
-
-@pytest.mark.parametrize('change', [dict(phases=(('clm', 400),)),
-                                    pytest.param(dict(save_every=0), marks=pytest.mark.slow)])
-def test_all_processes_stop_where_a_checkpoint_cannot_be_written(settings, change):
-    """Also where it is the last one."""
+@pytest.mark.parametrize('world_size, limit, change', [
+    (1, 1_500_000, dict()), (1, 16_000, dict(save_every=0, phases=(('clm', 90),))),    # of the log alone
+    (2, 1_500_000, dict(phases=(('clm', 400),))),
+    pytest.param(2, 1_500_000, dict(save_every=0), marks=pytest.mark.slow)])    # where it is the last one
+def test_a_full_disk_is_one_line_and_stops_all_processes(settings, world_size, limit, change):
     cfg = settings(micro_rows=1, **change)
-    result = torchrun(2, '--no-python', sys.executable, '-c', SMALL_FILES, 1_500_000, '', 'pretrain.py',
+    result = torchrun(world_size, '--no-python', sys.executable, '-c', SMALL_FILES, limit, '', 'pretrain.py',
                       *arguments(cfg))
     assert result.returncode and 'pretrain.py", line' not in result.stderr, result.stderr
-    errors = [line for line in result.stderr.splitlines() if 'error: ' in line]
-    assert len(errors) == 1 and re.search('File too large.* the last good checkpoint is none', errors[0])
-    assert len(log_lines(run_of(cfg))) < 100  # it fails in the save of step 4
+    error, = (line for line in result.stderr.splitlines() if 'error: ' in line)
+    assert re.search('File too large.* the last good checkpoint is none: make room', error)
+    assert {path.name for path in run_of(cfg).iterdir()} == {'config.json', 'log.jsonl'}
+    assert (run_of(cfg) / 'log.jsonl').read_bytes().count(b'\n') < 100  # it fails in the save of step 4
 
 
 # ----------------------------------------------------------------------------------------------- processes
@@ -626,14 +495,10 @@ def uneven(corpus, tmp_path_factory):
 
 # parts of decoders
 UNUSUAL = dict(qk_norm=True, attention_bias=True, head_dim=12, rope_scaling=(8.0, 1.0, 4.0, 32))
-BOTH = (('clm', 10), ('mlm', 10))
 
 
 def runs_of_layouts(settings, world_size, uneven):
-    """Three runs for each wrapper and size of a micro-batch; of wrappers, one in which objectives alternate.
-
-    And one of uneven targets, and one that recomputes.
-    """
+    """Each wrapper and size of a micro-batch, objectives that alternate, uneven targets, recomputing."""
     common = dict(rows_per_step=8, grad_clip=1e9, val_every=3, save_every=0, save_at=(4,), val_rows=5)
     both = dict(phases=(('clm', 4), ('mlm', 4)))
     runs = []
@@ -653,15 +518,18 @@ def runs_of_layouts(settings, world_size, uneven):
     return runs
 
 
-def launch(world_size, runs, *node):
-    """With what torchrun sets for each process."""
+def begin(world_size, runs, *node):
+    """Processes, with what torchrun sets for each."""
     with socket.create_server(('127.0.0.1', 0)) as free:
         port = free.getsockname()[1]
     words = json.dumps([flat(cfg) for cfg in runs]), *node
-    started = [Script('layouts.py', *words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
-                      WORLD_SIZE=f'{world_size}', LOCAL_RANK=f'{rank}', LOCAL_WORLD_SIZE=f'{world_size}')
-               for rank in range(world_size)]
-    for result in [process.ended(200) for process in started]:
+    return [Script('layouts.py', *words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
+                   WORLD_SIZE=f'{world_size}', LOCAL_RANK=f'{rank}', LOCAL_WORLD_SIZE=f'{world_size}')
+            for rank in range(world_size)]
+
+
+def launch(*arguments):
+    for result in [process.ended(200) for process in begin(*arguments)]:
         assert result.returncode == 0, result.stderr[-3000:]
 
 
@@ -704,32 +572,19 @@ def test_shards_in_a_node_and_replicas_between_nodes_do_not_change_the_numbers(s
     assert_same_numbers(run_of(nodes[0]), run_of(alone))
 
 
-@pytest.mark.slow
-def test_several_processes_compile_what_one_does(settings):
-    """Two graphs, before and after attention, for each of training and validating."""
-    changes = dict(phases=(('clm', 2),), warmup_steps=0, decay_steps=0, compile=True, save_every=0,
-                   hidden_size=256, intermediate_size=1024)  # a layer is larger than DDP's first bucket
-    graphs = {}
-    for n in (1, 2):
-        runs = [settings(name=f'{n}-{parallel}-{again}', parallel=parallel, recompute=again, **changes)
-                for parallel in ('ddp', 'fsdp') for again in (False, True)]
-        launch(n, runs)
-        graphs |= {cfg.name: int((run_of(cfg) / 'graphs.txt').read_text()) for cfg in runs}
-    assert graphs == dict.fromkeys(graphs, 4)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_of_two_sharded_processes_resumes_in_one_and_in_four(settings):
-    cfg = settings(name='sharded', phases=BOTH, rows_per_step=8, micro_rows=1, parallel='fsdp',
-                   save_every=0, save_at=(10,), val_every=7)
+def test_two_processes_with_shards_killed_in_a_save_go_on_bit_for_bit(settings):
+    cfg = settings(name='whole', parallel='fsdp', save_every=2)
     launch(2, [cfg])
-    for world_size in (1, 4):
-        again = replace(cfg, name=f'again-{world_size}', parallel='ddp')
-        run_of(again).mkdir()
-        shutil.copytree(run_of(cfg) / '10', run_of(again) / '10')
-        shutil.copy(run_of(cfg) / 'log.jsonl', run_of(again))
-        launch(world_size, [again])
-        assert_same_numbers(run_of(again), run_of(cfg))
+    killed = replace(cfg, name='killed')
+    run, processes = run_of(killed), begin(2, [killed])
+    while not (any(run.glob('.*.tmp')) and any(run.glob('[0-9]'))) and not (run / '10').exists():
+        assert all(process.is_alive() for process in processes)
+    for process in processes:
+        process.kill()
+        process.join()
+    assert not (run / '12').exists()
+    launch(2, [killed])
+    assert log_lines(run) == log_lines(run_of(cfg)) and weights(run / '12') == weights(run_of(cfg) / '12')
 
 
 @pytest.mark.slow
@@ -752,12 +607,11 @@ def test_processes_that_would_compute_different_runs_are_refused(settings):
     told = []
 
     class Rank(World):
-        def sum(self, integers):
-            told.append(integers)
-            return list(map(sum, zip(*told)))
-
         def of_first(self, function):
-            return function()
+            if self.rank:
+                return told.pop(0)
+            told.append(function())
+            return told[-1]
 
     def begin(rank, **change):
         cfg = settings(**dict(dtype='fp32') | change)
@@ -765,9 +619,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings):
         return find_origin(cfg, data.Corpus(cfg.corpus), world, pretrain.schedule)
     begin(0)
     begin(1, out='elsewhere')  # a folder may have another name there
-    watched = dict(val_rows=1), dict(save_every=3), dict(parallel='fsdp')  # else exchanges that never meet
-    for change in dict(lr=1e-3), dict(rope_theta=5e4), dict(dtype='bf16'), *watched:
-        told.clear()
+    for change in dict(rope_theta=5e4), dict(dtype='bf16'), dict(save_every=3):  # exchanges would never meet
         begin(0)
         name, value = *change, *change.values()
         with pytest.raises(ValueError, match=f'processes differ in {name}, which is {value!r} in this one'):
@@ -784,17 +636,6 @@ def test_a_process_that_loses_another_says_so_in_a_line(message, error, words):
         raise RuntimeError(message)
 
 
-@pytest.mark.parametrize('said, local', [([2] * 3, 2), ([4] * 4 + [1] * 2 + [3] * 3, 3),
-                                         ([4] * 4 + [1] * 2 + [3] * 3, 4)])
-def test_nodes_of_different_sizes_are_refused_by_all_processes(said, local):
-    """Also by those of a node whose size is the mean."""
-    sums = [sum(said), sum(node ** 2 for node in said)]
-    world = type('Some', (World,), {'sum': lambda self, integers: sums})(0, len(said), torch.device('cpu'),
-                                                                         'fp32', local)
-    with pytest.raises(ValueError, match=f'as many processes on every node; here they are {local}'):
-        world.mesh()
-
-
 def test_rows_that_do_not_divide_are_refused(settings):
     cfg = settings(rows_per_step=6)
     with pytest.raises(ValueError, match='rows_per_step 6 must be a multiple of the 4 processes'):
@@ -803,10 +644,6 @@ def test_rows_that_do_not_divide_are_refused(settings):
         check_rows(replace(cfg, micro_rows=4), 1)
     one_line_error(run_script('pretrain.py', 'configs/610m_clm.py', '--dry_run', '--world_size=7'),
                    'rows_per_step 1152 must be a multiple of the 7')
-    one_line_error(run_script('pretrain.py', 'configs/tiny.py', '--dry_run', '--world_size=0'),
-                   '--world_size: world_size must be from 1 to 1000000')
-    with pytest.raises(ValueError, match='take 192 processes'):
-        check_rows(replace(cfg, rows_per_step=768), 200)
 
 
 # ------------------------------------------------------------------------------------------------ mistakes
@@ -820,19 +657,13 @@ def test_mistakes_get_one_line_and_leave_nothing(settings, tmp_path):
         mistakes.append((dict(device='cuda'), 'device cuda: torch finds none'))
     for changes, part in mistakes:
         one_line_error(run_script('pretrain.py', *arguments(replace(cfg, **changes))), part)
-    odd = [argument.replace('num_attention_heads=4', 'num_attention_heads=3') for argument in arguments(cfg)]
-    one_line_error(run_script('pretrain.py', *odd), 'hidden_size 32 must be')
-    one_line_error(run_script('pretrain.py', *arguments(cfg), '--tracker=mlflow'), 'one of tensorboard')
-    one_line_error(run_script('pretrain.py', 'configs/tiny.py', '--name=a/b'), 'name must be')
     assert not run_of(cfg).exists()
 
 
 @pytest.mark.parametrize('setting, message', [
-    (f'first_row={2 ** 62}', 'first_row must be from 0 to'), ('beta1=1', 'beta1 must be from 0 to'),
-    ('beta2=1.0', 'beta2 must be'), ('save_at=(0,)', 'save_at must be a tuple of steps, from 1'),
-    ('save_at=(-4,)', 'save_at must be'), ('name=  ', 'name must be'), ('name=a\nb', 'name must be'),
-    ('warmup_steps=1e-9', 'warmup_steps 1e-09 of 3600 steps is none; set it to 0'),
-    ('decay_steps=1e-9', 'decay_steps 1e-09 of'), ('repeat="3"', "repeat takes int, not str '3'"),
+    ('beta1=1', 'beta1 must be from 0 to'), ('save_at=(0,)', 'save_at must be a tuple of steps, from 1'),
+    ('name=a/b', 'name must be'), ('name=  ', 'name must be'), ('tracker=mlflow', 'one of tensorboard'),
+    ('repeat="3"', "repeat takes int, not str '3'"), ('num_attention_heads=3', 'hidden_size 128 must be'),
     ('world_size=8', '--world_size belongs to --dry_run')])
 def test_settings_out_of_range_are_one_line(setting, message, tmp_path):
     result = run_script('pretrain.py', 'configs/tiny.py', f'--out={tmp_path}', f'--{setting}')

@@ -44,15 +44,6 @@ def test_a_step_that_is_done_is_not_done_again(tmp_path, start):
     assert len(counts) == 1 and said.count('of a command') == 3 and said.count('gone') == 2
 
 
-def test_a_pretraining_that_was_stopped_is_not_done(tmp_path, start):
-    """It exits with 0 on SIGTERM, too."""
-    steps = {'MLM': (['-c', 'print("stopped at step 120")'], 1, tmp_path / '200')}
-    start(steps, ValueError)
-    (tmp_path / '200').mkdir()
-    assert start(steps).count('stopped at step 120') == 2
-    assert start(steps).count('stopped at step 120') == 2
-
-
 def test_a_step_that_hangs_is_ended_and_the_others_go_on(tmp_path, monkeypatch):
     """Be it a command or a function that runs one; started again, what failed is done again."""
     monkeypatch.setattr(Step, 'limit', 0.01)    # minutes

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from data import OBJECTIVES
+from nanoencoder.files import whole
 
 INK, PALE = '#333333', '#999999'
 COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')
@@ -19,8 +20,7 @@ AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, % of the steps',
 def panels(titles, height=3.2):
     """(Figure, {title: Axes}), side by side."""
     from matplotlib.figure import Figure
-    titles = list(dict.fromkeys(titles))
-    if not titles:
+    if not (titles := list(dict.fromkeys(titles))):
         raise ValueError('none of these models has what this figure shows')
     drawn = Figure(figsize=(3.6 * len(titles), height), layout='constrained')
     axes = dict(zip(titles, drawn.subplots(1, len(titles), squeeze=False)[0]))
@@ -33,6 +33,12 @@ def panels(titles, height=3.2):
 def colours_of(names):
     """{name: colour} in the order of first appearance."""
     return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))
+
+
+def save(drawn, path):
+    with whole(path) as temporary:
+        drawn.savefig(temporary, dpi=150, bbox_inches='tight', format='png')
+    return path
 
 
 def place(name, about):
@@ -155,13 +161,12 @@ def draw_floors(ax, floors, means):
     """Dashed lines; those far off the curves are named above the panel or at its bottom, with an arrow."""
     size = max(means) - min(means)
     low, high = min(means) - 0.6 * size, max(means) + 0.6 * size
+    words = dict(fontsize=8, color=INK, ha='right', va='bottom')
     above = [f'{name} {y:.1f} ↑' for name, y in floors.items() if y >= high]
     below = [f'{name} {y:.1f} ↓' for name, y in floors.items() if y <= low]
     ax.set_title(', '.join(above), loc='right', fontsize=8, color=INK)
-    ax.annotate('\n'.join(below), (0.995, 0), xycoords='axes fraction', fontsize=8, color=INK, ha='right',
-                va='bottom')
+    ax.annotate('\n'.join(below), (0.995, 0), xycoords='axes fraction', **words)
     for name, y in floors.items():
         if low < y < high:
             ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
-            ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
-                        color=INK, ha='right', va='bottom')
+            ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), **words)

@@ -11,23 +11,18 @@ COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'train
            *(f'val_{objective}_loss' for objective in OBJECTIVES))
 
 
-def read_log(folder):
-    """(config.json, lines of log.jsonl) of out/<name>."""
+def read_log(folder, with_parent=False):
+    """(config.json, lines of log.jsonl) of out/<name>; of a branch with its parent's, if they are there."""
     config, log = Path(folder, 'config.json'), Path(folder, 'log.jsonl')
     if not config.exists() or not log.exists():
         raise ValueError(f'{folder}: no pretraining run there (config.json and log.jsonl)')
     text, _, _ = log.read_bytes().rpartition(b'\n')   # a last line without an end is being written
-    return read_json(config), [json.loads(line) for line in text.splitlines()]
-
-
-def history(folder):
-    """The lines of a run's log; of a branch with its parent's before it, where that is there."""
-    config, lines = read_log(folder)
-    parent = Path(config.get('branch_from') or 'none')      # a run, or a checkpoint in it
-    parent = parent if (parent / 'log.jsonl').exists() else parent.parent
-    if config.get('branch_from') and (parent / 'log.jsonl').exists():
-        lines = [line for line in history(parent) if line['step'] <= config['starts'][0]['step']] + lines
-    return lines
+    config, lines = read_json(config), [json.loads(line) for line in text.splitlines()]
+    if with_parent and (parent := config.get('branch_from')):     # a run, or a checkpoint in it
+        for run in (run for run in (Path(parent), Path(parent).parent) if (run / 'log.jsonl').exists()):
+            _, before = read_log(run, with_parent=True)
+            lines = [line for line in before if line['step'] <= config['starts'][0]['step']] + lines
+    return config, lines
 
 
 def validated(lines):
@@ -49,8 +44,8 @@ def add_to_table(path, folders):
     """Have losses.csv hold each validation of these runs; train_loss is the mean since the one before."""
     rows = {(row['folder'], int(row['step'])): row for row in (read_csv(path) if path.exists() else ())}
     for folder in folders:
-        (config, _), since = read_log(folder), []
-        for line in history(folder):
+        (config, lines), since = read_log(folder, with_parent=True), []
+        for line in lines:
             since.append(line)
             if objectives := validated([line]):
                 loss = statistics.fmean(past['loss'] for past in since if past['phase'] == line['phase'])

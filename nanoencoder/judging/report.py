@@ -85,15 +85,12 @@ class Evidence:
             raise Missing(f'{model}{f"@{lr}" if lr else ""} on {dataset}')
         seeds = {run.origin for run in runs}
         if absent := sorted(self.seeds - seeds if seeds != {None} else ()):
-            self.tell(f'{model} on {dataset} has no pretraining seeds {", ".join(map(str, absent))}')
+            self.problems.append(f'{model} on {dataset} has no pretraining seeds {", ".join(map(str, absent))}')
         try:
             return make_cell(runs, dataclasses.replace(self.cfg, split=split))
         except ValueError as error:
-            self.tell(f'{model} on {dataset} is left out: {error}')
+            self.problems.append(f'{model} on {dataset} is left out: {error}')
             raise Missing(f'{model} on {dataset}') from None
-
-    def tell(self, problem):
-        self.problems += [problem] if problem not in self.problems else []
 
     def estimate(self, weights, datasets, split='both', without=()):
         """Of {(model, lr): weight}, the mean over datasets."""
@@ -331,12 +328,7 @@ def write(study, runs, cfg, problems):
     """A study's report.md and ladder.png; [their paths]."""
     evidence = Evidence(study, runs, cfg, problems)
     text, panels = page(evidence), ladder_panels(evidence)
-    paths = [Path(study.folder, 'report.md')]
-    drawn = figures.ladder(panels) if panels else None
-    with whole(paths[0]) as temporary:
+    path, drawn = Path(study.folder, 'report.md'), figures.ladder(panels) if panels else None
+    with whole(path) as temporary:
         temporary.write_text(text, encoding='utf-8')
-    if drawn:
-        paths.append(Path(study.folder, 'ladder.png'))
-        with whole(paths[1]) as temporary:
-            drawn.savefig(temporary, dpi=150, bbox_inches='tight', format='png')
-    return paths
+    return [path, figures.save(drawn, path.with_name('ladder.png'))] if drawn else [path]

@@ -282,12 +282,6 @@ def shared_units(cells, without=()):
 
 # ----------------------------------------------------------------------------------------------------- cells
 
-def best_of_each_seed(runs):
-    """Of equals the smaller learning rate."""
-    groups = grouped(sorted(runs, key=attrgetter('seed', 'lr')), 'seed', 'origin')
-    return [max(group, key=attrgetter('validation')) for group in groups.values()]
-
-
 def best_learning_rate(runs, split):
     """All runs of one, by a split. Of the learning rates that have most runs; of equals the smaller."""
     by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr')
@@ -329,11 +323,12 @@ def make_cell(runs, cfg):
     """The Cell of one model's runs on one dataset. ValueError where they are not of one experiment."""
     check_one_experiment(runs)
     if cfg.protocol == 'paper':
-        chosen = best_of_each_seed(runs)
-        name, unit = unit_of(chosen)
+        groups = grouped(sorted(runs, key=attrgetter('seed', 'lr')), 'seed', 'origin')
+        best = [max(group, key=attrgetter('validation')) for group in groups.values()]  # of equals the smaller
+        name, unit = unit_of(best)
         scores = {seed: statistics.fmean(run.test for run in group)
-                  for seed, group in grouped(chosen, name).items()}
-        return paper_cell(scores, runs=chosen, unit=unit)
+                  for seed, group in grouped(best, name).items()}
+        return paper_cell(scores, runs=best, unit=unit)
     chosen = {split: best_learning_rate(runs, other) for split, other in zip(SPLITS, SPLITS[::-1])
               if cfg.split in (split, 'both')}
     first, above, below, data = instances(chosen)

@@ -1,17 +1,14 @@
 """A run's checkpoints, and where a run begins: its own newest one, another run's, other weights, or nothing.
 
-A checkpoint is a Hugging Face folder with AdamW's moments and state.json beside the weights; no pickle. It is
-there complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the same
-bits. Tensors are gathered and read one at a time; while they are written, training goes on.
+A checkpoint is a Hugging Face folder with AdamW's moments and state.json beside the weights. It is there
+complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the same bits.
 """
+import contextlib
 import json
 import math
 import re
 import shutil
-import sys
 import threading
-import time
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +24,7 @@ from nanoencoder.pretraining.cost import describe_phases, summary
 from nanoencoder.settings import build, flat, leaves, quoted
 from nanoencoder.tokenizer import load_tokenizer
 
-TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')  # a corpus's, copied into each checkpoint
-FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')     # may lie elsewhere on another node
+FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 FRESH = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights'}  # state.json has more
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
@@ -79,24 +75,17 @@ def check_finite(model, optimizer, step, world):
         raise FloatingPointError(f'step {step}: its update made weights or moments that are not finite')
 
 
-# ------------------------------------------------------------------------------------------------- writing
-
-class Saver:
+class Saver(contextlib.AbstractContextManager):
     """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on."""
 
     def __init__(self, world):
         self.world, self.thread, self.error = world, None, None
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, _, error, trace):
         if error is None:
             self.wait()
         elif self.thread:
             self.thread.join()
-            if self.error not in (None, error):
-                print(f'the last checkpoint was not written: {self.error}', file=sys.stderr)
 
     def wait(self):
         """Until nothing is being written. All processes call it: the thread's error ends them all."""
@@ -125,31 +114,25 @@ class Saver:
 
 
 def fixed(cfg, corpus, world):
-    """What fixes the numbers of a run, in JSON's types: equal whenever it resumes."""
+    """What fixes the numbers of a run, in JSON's types."""
     numbers = flat(cfg, fixes=('numbers',)) | {'dtype': world.dtype}
     return json.loads(json.dumps(numbers | {'corpus fingerprint': corpus.meta['fingerprint']}))
 
 
 def write(run, weights, remembered, state, corpus, cfg):
-    """Write <run>/<step>/, then remove the checkpoints that are not kept."""
     step, objective = state['step'], objective_at(state['step'] - 1, cfg)
     ids = {role: corpus.meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
     with whole(run / str(step)) as folder:
         folder.mkdir()
         huggingface.save(folder, cfg.model, cfg.context, ids, weights, objective=objective)
         huggingface.write_tensors(folder / 'optimizer.safetensors', remembered)
-        for name in TOKENIZER_FILES:
+        for name in ('tokenizer.json', 'tokenizer_config.json'):
             shutil.copyfile(corpus.folder / name, folder / name)
         digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
         write_json(folder / 'state.json', state | {'sha256': digests})
         write_card(folder, state, corpus, cfg, objective)  # for people to edit: has no sha256
-    prune(run, cfg)
-
-
-def prune(run, cfg):
-    """Remove all but the newest `keep` checkpoints; those of save_at and of the last step stay."""
-    steps = [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
-    for step in steps[:-cfg.keep]:
+    others = [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
+    for step in others[:-cfg.keep]:
         remove((run / str(step)).rename(run / f'.{step}.tmp'))
 
 
@@ -168,8 +151,6 @@ def write_card(folder, state, corpus, cfg, objective):
                            'fill-mask' if fills else 'feature-extraction', state['base_model'])
 
 
-# ---------------------------------------------------------------------------------------- where a run begins
-
 class Origin(NamedTuple):
     folder: Path | None    # the checkpoint, None for new weights
     state: dict            # as FRESH
@@ -180,32 +161,30 @@ class Origin(NamedTuple):
 def find_origin(cfg, corpus, world, schedule):
     """The Origin of a run, after what it says has been compared with the settings.
 
-    Rank 0 decides which checkpoint is continued, and compares its files. All processes must compute and watch
-    one run, or their exchanges may not meet.
     schedule  (step, cfg) -> (objective, learning rate), by which a branch is compared with its parent
     """
-    def newest():
-        last = last_checkpoint(cfg.out, cfg.name)
-        return last, newest_checkpoint(cfg.branch_from) if cfg.branch_from and not last else None
-    last, parent = map(await_folder, world.of_first(newest))
-    numbers, compare = fixed(cfg, corpus, world), world.rank == 0
+    def find():
+        if last := last_checkpoint(cfg.out, cfg.name):
+            return last, None, read_training(last, f'remove {last} to go on from the checkpoint before it')
+        parent = newest_checkpoint(cfg.branch_from) if cfg.branch_from else None
+        return None, parent, parent and read_training(parent, 'branch from another')
+    last, parent, state = world.of_first(find)  # which compares files, and may alone see the newest
+    numbers = fixed(cfg, corpus, world)
     if last:
-        origin = resume(last, cfg, numbers, compare)
+        origin = resume(last, state, cfg, numbers)
     elif parent:
-        state = read_training(parent, compare, 'branch from another')
         check_branch(parent, state, cfg, numbers, schedule)
         begun = f'at step {state["step"]:,} of {parent.parent.name}'
         origin = Origin(parent, state | {'seconds': 0.0, 'origin': begun}, f'branched from {parent}')
     elif cfg.weights_from:
-        origin = take_weights(cfg, corpus, compare)
+        origin = take_weights(cfg, corpus)
     else:
         origin = Origin(None, FRESH, 'from scratch')
     alike = {name: value for name, value in flat(cfg).items() if name not in FOLDERS}
-    alike |= numbers | {'checkpoint': origin.folder and origin.folder.name, 'state.json': origin.state}
-    seen = [zlib.crc32(json.dumps(value).encode()) for value in alike.values()]
-    for (name, value), number, total in zip(alike.items(), seen, world.sum(seen)):
-        if total != number * world.size:
-            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {quoted(value)} in '
+    alike |= numbers | {'checkpoint': origin.folder and origin.folder.name}
+    for name, value in world.of_first(lambda: alike).items():  # else exchanges may not meet
+        if alike[name] != value:
+            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {quoted(alike[name])} in '
                              'this one: all nodes must read the same files')
     return origin
 
@@ -216,26 +195,14 @@ def last_checkpoint(out, name):
     return Path(out) / name / str(steps[-1]) if steps else None
 
 
-def await_folder(folder):
-    """A checkpoint that rank 0 sees, as soon as this process sees it: other nodes may learn of it later."""
-    deadline = time.monotonic() + 120
-    while folder and not folder.is_dir():
-        if time.monotonic() > deadline:
-            raise ValueError(f'{folder}: rank 0 sees this checkpoint, and this process does not after two '
-                             'minutes: it must be on a file system that all nodes share')
-        time.sleep(0.1)
-    return folder
-
-
-def read_training(folder, compare, advice):
-    """state.json of a checkpoint to go on from; its files are compared with it once, by one process."""
+def read_training(folder, advice):
+    """state.json of a checkpoint to go on from, all of whose files are as it says."""
     if not (folder / 'state.json').exists():
         raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
-    return huggingface.read_state(folder, advice=advice) if compare else read_json(folder / 'state.json')
+    return huggingface.read_state(folder, advice=advice)
 
 
-def resume(folder, cfg, numbers, compare):
-    state = read_training(folder, compare, f'remove {folder} to go on from the checkpoint before it')
+def resume(folder, state, cfg, numbers):
     before, now = state['settings'], json.loads(json.dumps(flat(cfg)))
     refuse_differences(f'the checkpoint {folder}', state, numbers, numbers,
                        'go on with its setting, or take another --name')
@@ -260,8 +227,7 @@ def check_branch(folder, state, cfg, numbers, schedule):
     """A branch equals the same run from scratch if until then both did the same in every step."""
     step, parent, masked = state['step'], build(type(cfg), state['settings']), False
     if step >= cfg.total_steps:
-        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}: '
-                         'nothing is left')
+        raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}')
     for s in range(step):
         did, would = schedule(s, parent), schedule(s, cfg)
         masked |= OBJECTIVES[would[0]].uses_ratio
@@ -273,19 +239,15 @@ def check_branch(folder, state, cfg, numbers, schedule):
                        [name for name in numbers if name not in free], 'a branch keeps the numbers')
 
 
-def take_weights(cfg, corpus, compare):
-    """The Origin of a run with weights_from: tokenizer and sizes must be the run's.
-
-    context and rope_theta may change, and the vocabulary may get rows.
-    """
+def take_weights(cfg, corpus):
+    """The Origin of a run with weights_from: all but context, rope_theta and new rows must be the run's."""
     checkpoint = open_checkpoint(cfg.weights_from, weights=False)
     what, sizes, meta = f'weights_from {checkpoint.folder}', checkpoint.sizes, corpus.meta
-    if checkpoint.has_tokenizer and checkpoint.tokenizer().fingerprint() != meta['tokenizer']:
+    alike = (checkpoint.tokenizer().fingerprint() == meta['tokenizer'] if checkpoint.has_tokenizer
+             else sizes.vocab_size == meta['vocab_size'])
+    if not alike:
         raise ValueError(f'{what} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
-    if not checkpoint.has_tokenizer and sizes.vocab_size != meta['vocab_size']:
-        raise ValueError(f'{what} has no tokenizer.json to compare, and {sizes.vocab_size} ids where the '
-                         f'corpus {corpus.folder} has {meta["vocab_size"]}: is it another tokenizer\'s?')
     changes = [f'context {checkpoint.context} -> {cfg.context}'] * (checkpoint.context != cfg.context)
     for name in ('head_size', *leaves(Sizes)):
         old, new = getattr(sizes, name), getattr(cfg.model, name)
@@ -296,7 +258,7 @@ def take_weights(cfg, corpus, compare):
             raise ValueError(f'{what} has {name} = {old}, this run {new}')
     changes += [f'a row for the mask token {i}' for i in checkpoint.new_ids]
     changes += ['a new output head'] * cfg.new_head
-    checkpoint.fetch(compare=compare)
+    checkpoint.fetch()
     state = FRESH | {'base_model': checkpoint.base_model(),
                      'origin': f'with the weights of {checkpoint.described()}'}
     how = f'{", ".join([f"weights from {checkpoint.folder}", *changes])}; fresh optimizer, data from row '
@@ -314,21 +276,16 @@ def open_corpus(cfg):
     if (tokenizer.fingerprint(), tokenizer.vocab_size) != (corpus.meta['tokenizer'], size):
         raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare the corpus '
                          'again')
-    if not corpus.num_stretches('train', cfg.context):
-        raise ValueError(f'corpus {cfg.corpus} has {corpus.meta["tokens"]:,} tokens, less than one row of '
-                         f'{cfg.context}')
-    if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
-        raise ValueError(f'corpus {cfg.corpus} holds out {corpus.meta["val_tokens"]:,} tokens, less than one '
-                         f'row of {cfg.context}: prepare it with a larger val_permille, or take --val_rows=0')
+    for split, name, advice in (('train', 'tokens', ''), ('validation', 'val_tokens', ': prepare it with a '
+                                'larger val_permille, or take --val_rows=0')):
+        if not corpus.num_stretches(split, cfg.context) and (split == 'train' or cfg.val_rows):
+            raise ValueError(f'corpus {cfg.corpus} has {corpus.meta[name]:,} {name}, less than one row of '
+                             f'{cfg.context}{advice}')
     return corpus
 
 
 def inherited(cls, values):
-    """Settings of a run with branch_from or weights_from: the sizes of what it begins with, and a name.
-
-    cls is the settings' class, whose defaults stand where `values` do not say otherwise. A run that is there
-    has the sizes of its config.json: no lock is held yet, and a checkpoint may be removed just then.
-    """
+    """Settings of a run with branch_from or weights_from: the sizes of what it begins with, and a name."""
     said = {name: field.default for name, field in leaves(cls).items()} | values
     name, weights = said['name'], said['weights_from']
     if not said['branch_from'] and not weights:
@@ -338,10 +295,10 @@ def inherited(cls, values):
         for objective in re.findall(r'\w+', str(said['phases'])):
             if objective in OBJECTIVES:
                 name += f'-{objective}{ratio * OBJECTIVES[objective].uses_ratio}'
-    if last_checkpoint(said['out'], name):
+    if last_checkpoint(said['out'], name):  # which a live run may remove just now, but not its config.json
         settings = read_json(Path(said['out'], name, 'config.json'))
     elif said['branch_from']:
-        settings = read_training(newest_checkpoint(said['branch_from']), False, '')['settings']
+        settings = read_json(newest_checkpoint(said['branch_from']) / 'state.json')['settings']
     else:
         settings = flat(open_checkpoint(weights, weights=False).sizes)
         meta = Path(said['corpus'], 'meta.json')

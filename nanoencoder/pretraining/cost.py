@@ -1,5 +1,4 @@
 """What a run costs, counted and not measured. `pretrain.py --dry_run` prints it."""
-import dataclasses
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ NODE = 8             # GPUs, among which FSDP shards
 def count_flops(sizes, tokens, targets, pairs):
     """Floating-point operations of forward and backward: 3 (2 P tokens + 2 V d targets + 4 L H h pairs).
 
-    P        weights of the layers' matrices: L (2 d (H + K) h + 3 d f)
+    P        weights of the layers' matrices
     targets  positions of which the head computes logits
     pairs    of a position and one that it attends to, summed over segments
     """
@@ -30,12 +29,10 @@ def count_flops(sizes, tokens, targets, pairs):
 
 def flops_per_token(cfg, objective):
     """Expected: cuts are uniform, and the objective says how many targets a position has."""
-    def squares(n):
-        return n * (n + 1) * (2 * n + 1) // 6  # 1 + 4 + 9 + ... + n ** 2
-    c, cuts = cfg.context, cfg.context - 2 * SHORTEST + 1
-    attended = c  # positions that one attends to, on average, in both directions
+    c = attended = cfg.context  # positions that one attends to, on average, in both directions
     if cfg.cut_rows:  # segments of `cut` and of c - cut tokens, which run through the same lengths
-        attended = 2 * (squares(c - SHORTEST) - squares(SHORTEST - 1)) / cuts / c
+        cuts = range(SHORTEST, c - SHORTEST + 1)
+        attended = 2 * sum(cut ** 2 for cut in cuts) / len(cuts) / c
     if OBJECTIVES[objective].causal:
         attended /= 2
     return count_flops(cfg.model, 1, OBJECTIVES[objective].expected_targets(cfg), attended)
@@ -71,8 +68,8 @@ def summary(cfg, step, weights):
 
 
 def dry_run(cfg, world_size):
-    """Print what a run will be; ends with an error if rows do not divide."""
-    check_rows(dataclasses.replace(cfg, micro_rows=0), world_size)
+    """Print what a run will be."""
+    check_rows(cfg, world_size)
     with torch.device('meta'):
         model = Model(cfg.model)
     weights = sum(p.numel() for p in model.parameters())
@@ -80,11 +77,9 @@ def dry_run(cfg, world_size):
     parent, last, step_tokens = Path(cfg.branch_from), cfg.total_steps, cfg.rows_per_step * cfg.context
     parent = newest_checkpoint(parent) if cfg.branch_from and parent.is_dir() else parent
     begun = int(parent.name) if parent.name.isdigit() else 0
-    if begun >= last:
-        raise ValueError(f'branch_from {parent} is at step {begun:,}, and this run has {last:,}')
-    rows, meta = cfg.first_row + last * cfg.rows_per_step, Path(cfg.corpus) / 'meta.json'
+    meta = Path(cfg.corpus) / 'meta.json'
     tokens = read_json(meta)['tokens'] if meta.exists() else 0
-    epochs = rows / max(1, tokens // cfg.context)
+    epochs = (cfg.first_row + last * cfg.rows_per_step) / max(1, tokens // cfg.context)
     flops = flops_until(cfg, last) - flops_until(cfg, begun)
     per_token = ', '.join(f'{flops_per_token(cfg, name):.3g} of {name}' for name in dict(cfg.phases))
     hours = ', '.join(f'{flops / (peak * UTILISATION) / 3600 / world_size:,.1f} on {world_size} {gpu}'
@@ -92,9 +87,7 @@ def dry_run(cfg, world_size):
     share, at_once = cfg.rows_per_step // world_size, rows_at_once(cfg, world_size)
     # with several micro-batches FSDP's gradients stay whole until the last
     sharded = 16 * weights / min(world_size, NODE) + 4 * weights * (share > at_once)
-    checkpoint, every = 12 * weights / 1e9, cfg.save_every or last
-    kept = {step for step in cfg.save_at if step < last}
-    kept = len(kept) + 1 + min(cfg.keep, (last - 1) // every - sum(step % every == 0 for step in kept))
+    checkpoint, kept = 12 * weights / 1e9, len(cfg.save_at) + cfg.keep + 1
     print(f"""\
 run         {cfg.name}: {describe_phases(cfg)}
 parameters  {body:,} with the input embedding and without the output head (as "610M" counts)
@@ -106,7 +99,6 @@ hours       {hours}: at an assumed {UTILISATION:.0%} of their peaks
 rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
 memory      {16 * weights / 2 ** 30:.2f} GiB of each GPU for weights, gradients and AdamW's moments (ddp)
             {sharded / 2 ** 30:.2f} GiB (fsdp); activations come on top
-disk        {checkpoint:.2f} GB a checkpoint, {kept} at the end: {checkpoint * kept:,.2f} GB""")
+disk        {checkpoint:.2f} GB a checkpoint, at most {kept} of them: {checkpoint * kept:,.2f} GB""")
     if tokens and epochs > 1:
         print(f'warning     the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')
-    check_rows(cfg, world_size)

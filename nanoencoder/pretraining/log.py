@@ -1,8 +1,6 @@
 """What a run says of itself: log.jsonl, the console, a tracker, and config.json."""
 import contextlib
-import errno
 import importlib.metadata
-import itertools
 import json
 import math
 import os
@@ -23,10 +21,7 @@ from nanoencoder.settings import flat
 
 @contextlib.contextmanager
 def locked_run(cfg, world):
-    """The run's folder: nothing in it is read before this process, or rank 0 for all, has its lock.
-
-    An error of the disk, in a save or in the log, and a number that is not finite name the last checkpoint.
-    """
+    """The run's folder, locked by rank 0 before anything in it is read; errors name its last checkpoint."""
     run = Path(cfg.out) / cfg.name
     try:
         with contextlib.nullcontext() if world.rank else locked(run):
@@ -36,15 +31,22 @@ def locked_run(cfg, world):
             yield run
     except (BrokenPipeError, BlockingIOError):  # of the console, and of the lock
         raise
-    except OSError as error:
-        error.strerror = f'{error.strerror}; {last_good(run)}'
-        raise
-    except FloatingPointError as error:  # rank 0 has waited for what was being written
-        raise FloatingPointError(f'{error}; {last_good(run)}' if world.rank == 0 else str(error)) from None
+    except (OSError, FloatingPointError) as error:
+        steps = saved_steps(run)
+        advice = f'; the last good checkpoint is {run / str(steps[-1]) if steps else "none"}'
+        if isinstance(error, OSError):
+            error.strerror = f'{error.strerror}{advice}'
+            raise
+        raise FloatingPointError(f'{error}{advice}') from None
 
 
-def last_good(run):
-    return f'the last good checkpoint is {run / str(steps[-1]) if (steps := saved_steps(run)) else "none"}'
+def open_log(path, step):
+    """The file to write on, without lines beyond the step that a start continues from, or a torn one."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    with whole(path) as temporary:
+        temporary.write_text(''.join(line for line in lines
+                                     if line.endswith('\n') and json.loads(line)['step'] <= step))
+    return path.open('a')
 
 
 class Log:
@@ -56,21 +58,11 @@ class Log:
         self.waiting = []  # (line, number of targets, sum of losses, gradient norm) of each step
         self.began = self.marked = time.monotonic()
         if world.rank == 0:
-            run.mkdir(parents=True, exist_ok=True)
-            self.send = open_tracker(tracker, run) if tracker else lambda line: None
             write_config(run, cfg, corpus, world, state, how)
-            self.file = self.open(run / 'log.jsonl')
+            self.file = open_log(run / 'log.jsonl', self.first)
+            self.send = open_tracker(tracker, run) if tracker else lambda line: None
             print(f'{run}: {how}; {cfg.rows_per_step * cfg.context:,} tokens a step, {world.size} x '
                   f'{world.device.type}, {world.dtype}')
-
-    def open(self, path):
-        """The file, without lines beyond the checkpoint that this start continues: each step has its line."""
-        def is_kept(line):
-            return line.endswith('\n') and json.loads(line)['step'] <= self.first
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        with whole(path) as temporary:
-            temporary.write_text(''.join(itertools.takewhile(is_kept, lines)))
-        return path.open('a')
 
     def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
         """What a step did: rows_hash is of all it read, count its targets, loss_sum this process's part."""
@@ -79,31 +71,23 @@ class Log:
                 'seconds': round(self.seconds(), 2), 'rows': f'{rows_hash % 2 ** 48:012x}'}
         self.waiting.append((line, count, loss_sum, norm))
 
-    def read(self):
-        """The lines of the steps that wait. FloatingPointError at the first that is not finite."""
+    def write(self, validate):
+        """Have the lines of the steps that wait on the disk, and what validate() gives in the last.
+
+        It waits for the device. FloatingPointError at the first line that is not finite.
+        """
         lines, counts, sums, norms = zip(*self.waiting)
         sums, norms = self.world.sum_tensor(torch.stack(sums)).tolist(), torch.stack(norms).tolist()
         tokens = len(lines) * self.cfg.rows_per_step * self.cfg.context
         speed = round(tokens / (time.monotonic() - self.marked), 1)
         for line, count, loss_sum, norm in zip(lines, counts, sums, norms):
-            line |= {'loss': loss_sum / max(1, count), 'grad_norm': norm, 'tokens_per_second': speed}
+            line |= {'loss': loss_sum / max(1, count), 'grad_norm': norm,
+                     'tokens_per_second': speed}
             self.check_finite(line)
         self.waiting.clear()
-        return lines
-
-    def check_finite(self, line):
-        if values := [f'{name} {x}' for name, x in line.items() if type(x) is float and not math.isfinite(x)]:
-            row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
-            raise FloatingPointError(f'step {line["step"]}: {", ".join(values)}, on rows {row:,} to '
-                                     f'{row + self.cfg.rows_per_step - 1:,}')
-
-    def write(self, lines, validation):
-        """Have lines that were read on the disk, the last with {name: loss} of a validation after it."""
-        lines[-1].update(validation)
+        lines[-1].update(validate())
         self.check_finite(lines[-1])
         if self.world.rank == 0:
-            if not os.path.exists(self.file.name):  # removed or renamed
-                raise OSError(errno.ENOENT, 'gone while the run wrote it', self.file.name)
             self.file.writelines(json.dumps(line) + '\n' for line in lines)
             self.file.flush()
             os.fsync(self.file.fileno())
@@ -111,6 +95,12 @@ class Log:
                 self.send(line)
             print(self.readable(lines), flush=True)
         self.restart_clock()
+
+    def check_finite(self, line):
+        if values := [f'{name} {x}' for name, x in line.items() if type(x) is float and not math.isfinite(x)]:
+            row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
+            raise FloatingPointError(f'step {line["step"]}: {", ".join(values)}, on rows {row:,} to '
+                                     f'{row + self.cfg.rows_per_step - 1:,}')
 
     def readable(self, lines):
         last, total = lines[-1], self.cfg.total_steps
@@ -122,8 +112,7 @@ class Log:
                 f'grad {last["grad_norm"]:.2f}  {last["tokens_per_second"]:,.0f} tokens/s  '
                 f'{duration(per_step * (total - last["step"]))} left{validation}')
 
-    def restart_clock(self):
-        """Speed is measured from here on: validation and saving do not count."""
+    def restart_clock(self):  # speed is measured from here on: validation and saving do not count
         self.marked = time.monotonic()
 
     def seconds(self):
@@ -132,14 +121,11 @@ class Log:
 
 def open_tracker(name, run):
     """A function that takes each log line, for --tracker=tensorboard or wandb."""
-    try:
-        if name == 'wandb':
-            import wandb
-            session = wandb.init(project='nanoencoder', name=run.name, id=run.name, resume='allow', dir=run)
-            return lambda line: session.log(line, step=line['step'])
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError(f'tracker {name}: not installed; pip install {name}') from None
+    if name == 'wandb':
+        import wandb
+        session = wandb.init(project='nanoencoder', name=run.name, id=run.name, resume='allow', dir=run)
+        return lambda line: session.log(line, step=line['step'])
+    from torch.utils.tensorboard import SummaryWriter
     writer = SummaryWriter(run)
     return lambda line: [writer.add_scalar(name, value, line['step'])
                          for name, value in line.items() if not isinstance(value, str)]
@@ -149,9 +135,9 @@ def write_config(run, cfg, corpus, world, state, how):
     """config.json: the settings, what the corpus was, and how, where and with what each start began."""
     path = run / 'config.json'
     starts = read_json(path)['starts'] if path.exists() else []
-    describe = ['git', '-C', str(Path(__file__).parent), 'describe', '--always', '--dirty', '--abbrev=40',
-                '--exclude=*']
-    git = shutil.which('git') and subprocess.run(describe, capture_output=True, text=True).stdout.strip()
+    describe = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
+    git = shutil.which('git') and subprocess.run(describe, cwd=Path(__file__).parent, text=True,
+                                                 capture_output=True).stdout.strip()
     versions = {name: importlib.metadata.version(name) for name in ('torch', 'numpy', 'safetensors')}
     starts.append({'step': state['step'], 'how': how, 'processes': world.size,
                    'threads': torch.get_num_threads(), 'device': world.device.type, 'dtype': world.dtype,
