@@ -95,15 +95,14 @@ class OutOfMemoryError(RuntimeError):
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 'out of memory'),
     (BlockingIOError('a: another process'), 'a: another process'),
     (OSError(28, 'No space left on device', 'a.json'), 'a.json: No space left on device: make room'),
-    (ValueError(f'a.json: damaged: {"word " * 300}; remove it'), 'a.json: damaged')])
+    (ValueError('a.json: damaged;\nremove it'), 'a.json: damaged; remove it')])
 def test_what_files_and_the_machine_cause_is_one_line(capsys, error, message):
     def work():
         raise error
     with pytest.raises(SystemExit) as caught:
         run_main(work)
     line = capsys.readouterr().err
-    assert caught.value.code == 2 and line.startswith(f'error: {message}') and len(line) <= 402
-    assert 'remove it' not in str(error) or line.endswith('; remove it\n')    # the advice stays
+    assert caught.value.code == 2 and line.startswith(f'error: {message}') and line.count('\n') == 1
 
 
 def test_a_console_that_is_closed_is_not_a_good_end():
