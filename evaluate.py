@@ -243,7 +243,7 @@ def pack(folder, logs):
 
 def report(arguments, problems):
     """Write report.md and ladder.png of a study, whose config and settings these are."""
-    from nanoencoder import studies
+    from nanoencoder.judging import studies  # of all commands, this one alone needs them
     from nanoencoder.judging.report import write
     study, _ = studies.load(arguments)
     cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both')

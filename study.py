@@ -1,7 +1,7 @@
 """Do what is missing of a study: prepare its corpus, pretrain, fine-tune, report. Started again, it goes on.
 
     python study.py configs/studies/demo.py                # a pretraining seed is a block, packed at its end
-    python study.py configs/studies/demo.py --dry_run      # its rows, their steps and operations
+    python study.py configs/studies/demo.py --dry_run      # its rows and their steps
     python study.py configs/studies/paper.py --row=23 --torchrun=--nproc_per_node=8     # by name or number
     python study.py configs/studies/paper.py --part=3 --parts=16                        # job 3 of an array
 
@@ -11,10 +11,8 @@ folder: runs/, logs/, scores.csv, losses.csv, report.md. What stands there start
 import csv
 import ctypes
 import datetime
-import functools
 import itertools
 import json
-import math
 import os
 import re
 import shlex
@@ -26,17 +24,19 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder import studies
 from nanoencoder.files import read_json
+from nanoencoder.judging import studies
 from nanoencoder.settings import nearest, run_main
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'row': ('', 'only this row, by name or number; what it branches from, too, if that is missing'),
            'seed': (-1, 'only this pretraining seed', 0, 10 ** 9),
-           'part': (-1, 'which part of rows x seeds, counted from 0'),
+           'part': (0, 'which part of rows x seeds, counted from 0', 0, 9_999),
            'parts': (1, 'into how many parts they are cut', 1, 10_000),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
+# settings of pretrain.py and finetune.py that only this gives
+OF_STUDY = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
 
 
 # -------------------------------------------------------------------------------------------- what is missing
@@ -44,9 +44,9 @@ ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
 class Job(NamedTuple):
     """A process."""
     name: str
-    command: list  # a script and its arguments
-    needs: list    # paths that must be there before it starts
-    makes: list    # and those that it leaves
+    command: list       # a script and its arguments
+    needs: list = []    # paths that must be there before it starts
+    makes: list = []    # and those that it leaves
 
 
 class Done:
@@ -62,7 +62,8 @@ class Done:
                     for line in study.finetunings for name in line.models for dataset in line.datasets}
         for path in self.runs.glob('*/*/*/lr*_sd*/run.json'):
             model, _, dataset, run, _ = path.parts[-5:]
-            refuse_others(path, read_json(path).get('settings', {}), settings.get((model, dataset), {}))
+            made = read_json(path).get('settings', {})      # a baseline has none
+            refuse_others(path, made, settings.get((model, dataset), {}))
             lr, seed = run.removeprefix('lr').split('_sd')
             self.tuned.add((model, dataset, float(lr), int(seed)))
         for row, seed in itertools.product(study.rows.values(), study.seeds):
@@ -70,8 +71,7 @@ class Done:
                 path = self.run(row.name, seed) / str(step) / 'state.json'
                 state, weights = read_json(path), ''
                 if row.begins == 'weights_from':
-                    parent = self.run(row.parent, seed) / str(row.parent_step)
-                    weights = str(parent) if row.parent else row.settings['weights_from']
+                    weights = str(self.parent(row, seed)) if row.parent else row.settings['weights_from']
                 made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
                 refuse_others(path, made, row.settings | {'weights_from': weights})
 
@@ -82,6 +82,10 @@ class Done:
 
     def run(self, row, seed):
         return Path(self.study.out, f'{row}-s{seed}')
+
+    def parent(self, row, seed):
+        """The checkpoint that a row begins with."""
+        return self.run(row.parent, seed) / str(row.parent_step)
 
     def begun(self, row, seed):
         """The newest checkpoint's step, 0 if there is none."""
@@ -110,13 +114,11 @@ def chosen(study, actions):
     row = names[int(actions.row) - 1] if actions.row in map(str, range(1, len(names) + 1)) else actions.row
     if row and row not in names:
         raise ValueError(f'--row: no row {row!r}, nor number of 1 to {len(names)}{nearest(row, names)}')
-    if actions.seed != -1 and actions.seed not in study.seeds:
-        raise ValueError(f'--seed: the study has {", ".join(map(str, study.seeds))}, not {actions.seed}')
-    if not -1 <= actions.part < actions.parts or actions.parts > 1 and actions.part < 0:
-        raise ValueError(f'--part counts from 0 to {actions.parts - 1} for --parts={actions.parts}')
+    if actions.seed not in (-1, *study.seeds) or actions.part >= actions.parts:
+        raise ValueError(f'--seed is one of {study.seeds}, and --part less than --parts')
     pairs = [(seed, name) for seed in study.seeds
              for name in names + ['untrained'] * (seed == min(study.seeds))
-             if row in ('', name) and actions.seed in (-1, seed)][max(0, actions.part)::actions.parts]
+             if row in ('', name) and actions.seed in (-1, seed)][actions.part::actions.parts]
     return {seed: [name for s, name in pairs if s == seed] for seed in dict(pairs)}
 
 
@@ -134,7 +136,8 @@ def plan(study, actions):
                 lacking |= {path for path in trainings[row.name][0].needs if not path.exists()}
         blocks[seed] = tunings.get('untrained', []) + baselines(study, done) * ('untrained' in names)
         if meta in lacking:     # it is prepared once
-            blocks[seed].insert(0, Job('corpus', ['data.py', *studies.arguments(study.corpus)], [], [meta]))
+            command = ['data.py', *studies.arguments(study.corpus)]
+            blocks[seed].insert(0, Job('corpus', command, makes=[meta]))
             meta = None
         for name in study.rows:
             blocks[seed] += trainings.get(name, []) + tunings.get(name, [])
@@ -148,15 +151,12 @@ def corpus_meta(study):
 
 
 def pretraining(study, done, row, seed):
-    """The job of a row, which begins with its parent's checkpoint if that is there or still to come.
-
-    Else it starts from scratch: the numbers are the same. Weights there must be.
-    """
+    """The job of a row. A branch whose parent is lost starts from scratch: the numbers are the same."""
     begun, needs, run = done.begun(row.name, seed), [], done.run(row.name, seed)
     options = {'name': run.name, 'row': row.name, 'seed': seed, 'out': study.out,
                'save_at': study.save_at(row.name)}
     if row.parent:
-        parent = done.run(row.parent, seed) / str(row.parent_step)
+        parent = done.parent(row, seed)
         options |= {'branch_from': '', 'weights_from': ''}
         to_come = not begun and (parent.exists() or done.step(row.parent, seed) < row.parent_step)
         if to_come or row.begins == 'weights_from':
@@ -176,7 +176,7 @@ def finetunings(study, done, seed, row):
     for line in study.finetunings:
         for name in (name for name in line.models if (study.check_model(name)[0] or name) == row):
             model = done.model(name, seed) + line.variant
-            missing = [(lr, number) for lr in line.lrs for number in seeds
+            missing = [(lr, number) for lr in line.settings['lrs'] for number in seeds
                        if any((model, dataset, lr, number) not in done.tuned for dataset in line.datasets)]
             if missing:
                 of, step = (first.name, first.steps) if row == 'untrained' else study.check_model(name)
@@ -185,7 +185,7 @@ def finetunings(study, done, seed, row):
                 new = {'untrained': True} if row == 'untrained' else {}
                 command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs, seeds=numbers,
                                             predictions=done.runs, **new)
-                jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint], []))
+                jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint]))
     return jobs
 
 
@@ -196,7 +196,7 @@ def baselines(study, done):
         dataset = line.datasets[0]
         if not line.variant and dataset not in {*scored, *jobs}:
             command = studies.arguments(line.options, baseline=True, predictions=done.runs)
-            jobs[dataset] = Job(f'baseline {dataset}', ['finetune.py', *command], [], [])
+            jobs[dataset] = Job(f'baseline {dataset}', ['finetune.py', *command])
     return [*jobs.values()]
 
 
@@ -213,37 +213,32 @@ def environment(slot, processes):
     return usual | os.environ | one | {'LOCAL_RANK': str(slot)}
 
 
-def die_with_parent(parent, number):
-    """Linux ends a child when its parent ends; elsewhere it goes on, and its lock keeps others away."""
-    if sys.platform == 'linux':
-        ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:          # which ended before that line
-            os._exit(1)
-
-
-def script(name, *arguments, torchrun='', starter=subprocess.run, end=signal.SIGKILL, **options):
-    """Start a script of ours, which ends with this process."""
+def start(name, *arguments, torchrun='', **options):
+    """A process of a script of ours. Linux ends it with this one; torchrun's has time to save."""
+    def die_with_parent(parent=os.getpid(), end=signal.SIGTERM if torchrun else signal.SIGKILL):
+        if sys.platform == 'linux':
+            ctypes.CDLL(None).prctl(1, end)     # PR_SET_PDEATHSIG
+            if os.getppid() != parent:          # which ended before that line
+                os._exit(1)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
     command = [sys.executable, *launcher, Path(__file__).with_name(name), *arguments]
-    return starter(command, preexec_fn=functools.partial(die_with_parent, os.getpid(), end), **options)
+    return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
 
 
-def start(job, log, torchrun, env):
-    """Its process, which writes to its log. torchrun's has time to save."""
+def start_job(job, log, torchrun, env):
+    """The process of a job, which writes to its log."""
     several = job.command[0] == 'pretrain.py' or '--grid=True' in job.command
     log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, 'ab') as file:
-        file.write(f'\n$ {shlex.join(map(str, job.command))}\n'.encode())
-        file.flush()
-        return script(*job.command, torchrun=torchrun * several, starter=subprocess.Popen, env=env,
-                      end=signal.SIGTERM if torchrun else signal.SIGKILL,
-                      stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+    with open(log, 'a') as file:
+        print(f'\n$ {shlex.join(map(str, job.command))}', file=file, flush=True)
+        return start(*job.command, torchrun=torchrun * several, env=env, stdin=subprocess.DEVNULL,
+                     stdout=file, stderr=subprocess.STDOUT)
 
 
-def last_words(log, prefix=''):
-    """The last line that the newest process of a log wrote, of those that begin so if there are any."""
+def last_words(log):
+    """The last line that the newest process of a log wrote, or its last error."""
     lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
-    line = next((line for line in reversed(lines) if line.startswith(prefix)), lines[-1])
+    line = next((line for line in reversed(lines) if line.startswith('error: ')), lines[-1])
     return re.sub(r'.*\r|; \S+ left$', '', line)
 
 
@@ -257,13 +252,13 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                     del running[slot]
                     good = process.returncode == 0 and all(path.exists() for path in job.makes)
                     failed += not good
-                    tell(job, last_words(log) if good else f'FAILED: {last_words(log, "error: ")} ({log})')
+                    tell(job, last_words(log) if good else f'FAILED: {last_words(log)} ({log})')
             ready = [job for job in waiting if all(path.exists() for path in job.needs)]
             free = [slot for slot in range(processes) if slot not in running]
             for slot, job in zip(free, ready):
                 waiting.remove(job)
                 log = Path(study.folder, 'logs', f'{job.name.replace(" ", "-")}.log')
-                running[slot] = job, log, start(job, log, torchrun, environment(slot, processes))
+                running[slot] = job, log, start_job(job, log, torchrun, environment(slot, processes))
             if waiting and not running:
                 for job in waiting:
                     absent = next(path for path in job.needs if not path.exists())
@@ -280,45 +275,29 @@ def run_jobs(jobs, study, processes, torchrun, tell):
 
 # ---------------------------------------------------------------------------------------------------- study
 
-def defaults(name):
-    """{setting: its default as text} that a script's --help lists: it imports torch, and this does not."""
-    text = script(name, '--help', stdout=subprocess.PIPE, text=True, check=True).stdout
-    return dict(re.findall(r'(?m)^  --(\w+) +\w+ +(\S+)', text))
-
-
 def check_names(study):
     """Refuse a misspelt setting now, not when its run's turn comes."""
     for name, entries in (('pretrain.py', study.rows.values()), ('finetune.py', study.finetunings)):
-        names = {*defaults(name), 'config', 'models'} if entries else {}
-        for setting in itertools.chain(*(entry.settings for entry in entries)):
+        text = start(name, '--help', stdout=subprocess.PIPE, text=True).communicate()[0]
+        names = {*re.findall(r'(?m)^  --(\w+)', text), 'config'} - OF_STUDY
+        for setting in itertools.chain(*(entry.options for entry in entries)):
             if setting not in names:
-                raise ValueError(f'{name} has no setting {setting!r}{nearest(setting, names)}')
+                raise ValueError(f'{name} takes no {setting!r} of a study{nearest(setting, names)}')
 
 
 def dry_run(study, left):
-    """Print the rows: 6 operations for each token that a row computes and each weight of layers and head."""
-    usual = {name: int(value) for name, value in defaults('pretrain.py').items() if value.isdigit()}
-    width, total, seeds = max(map(len, study.rows)), Counter(), len(study.seeds)
-    print(f'{"row":<{width + 4}}  {"steps":>7}  {"computed":>8}  {"operations":>10}  begins with')
+    """Print the rows: those that branch compute what their parents have not."""
+    width, seeds, total = max(map(len, study.rows)), len(study.seeds), 0
+    print(f'    {"row":<{width}}  {"steps":>7}  {"computed":>8}  begins with')
     for number, row in enumerate(study.rows.values(), 1):
-        cfg = usual | row.settings
-        d, heads = cfg['hidden_size'], cfg['num_attention_heads']
-        attention = 2 * d * (heads + cfg['num_key_value_heads']) * (cfg['head_dim'] or d // heads)
-        layers = cfg['num_hidden_layers'] * (attention + 3 * d * cfg['intermediate_size'])
         steps = row.steps - (row.parent_step if row.begins == 'branch_from' else 0)
-        operations = 6 * (layers + d * cfg['vocab_size']) * steps * cfg['rows_per_step'] * cfg['context']
-        begins = f'{row.parent}/{row.parent_step}' if row.parent else row.settings.get('weights_from', '')
-        if begins and not row.parent:
-            operations = math.nan   # sizes are those of the weights, which may be elsewhere
-        print(f'{number:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,}  {operations:>10.3g}  '
-              f'{begins}')
-        total += Counter(steps=steps, shared=row.steps - steps, operations=operations)
-    tunings = [model for line in study.finetunings for model in line.models * len(line.lrs)]
+        total += steps
+        print(f'{number:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,}  '
+              f'{row.settings.get(row.begins, "")}')
+    tunings = [model for line in study.finetunings for model in line.models * len(line.settings['lrs'])]
     num_tunings = study.finetuning_seeds * (len(tunings) * seeds - tunings.count('untrained') * (seeds - 1))
-    print(f'\nruns        {len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds), '
-          f'{num_tunings:,} fine-tunings; {left:,} processes are left\n'
-          f'steps       {total["steps"] * seeds:,}, and {total["shared"] * seeds:,} that branches share\n'
-          f'operations  {total["operations"] * seeds:.3g}: 6 x weights of layers and head x tokens')
+    print(f'\n{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
+          f'{total * seeds:,} steps, {num_tunings:,} fine-tunings; {left:,} processes are left')
 
 
 def main():
@@ -342,12 +321,12 @@ def main():
         failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
         runs = [Path(study.out, f'{name}-s{number}') for number in study.seeds for name in study.rows]
         logs = [run for run in runs if (run / 'log.jsonl').exists()]
-        failed += script('evaluate.py', 'pack', study.folder, *logs).returncode != 0
+        failed += start('evaluate.py', 'pack', study.folder, *logs).wait() != 0
     if failed:
         print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
     if study.tasks and not actions.row and actions.parts == 1 and actions.seed == -1:
         words = [word for word in sys.argv[1:] if word.split('=')[0].removeprefix('--') not in ACTIONS]
-        failed += script('evaluate.py', 'report', *words).returncode != 0
+        failed += start('evaluate.py', 'report', *words).wait() != 0
     sys.exit(1 if failed else 0)
 
 

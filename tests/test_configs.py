@@ -38,24 +38,23 @@ def test_order_of_precedence(tmp_path):
     assert vars(actions) == {'dry_run': True, 'part': -1}
     assert type(parse(Example, [path])[0].lr) is float  # an int will do for a float
     assert parse(Example, ['--name=1e-3'])[0].name == '1e-3'  # a str is taken as typed
+    template, no_range = ['--name=Premise: {a}\nHypothesis: {b}', '--part=-1'], {'part': (-1, '', 1, 9)}
+    assert '\n' in parse(Example, template, no_range)[0].name
 
 
 @pytest.mark.parametrize('text, parts', [
     ('steps = 1\nstep = 2\n', ('run.py:2', "'step'", "'steps'")),
     ('lr = "5e-4"\n', ('run.py:1', 'lr takes float', '5e-4')),
-    ('steps = True\n', ('run.py:1', 'steps takes int, not bool')),
     ('steps = 1.0\n', ('run.py:1', 'steps takes int, not float')),
     ('steps = 1\nlr = 1.0\nsteps = 2\n', ('run.py:3', 'steps is set twice', 'run.py:1')),
     ('steps = 2 * 3\n', ('run.py:1', 'steps = 2 * 3', 'literal')),
-    ('import os\n', ('run.py:1', 'import os')),
+    ('name = open("executed", "w")\n', ('run.py:1', 'is not a literal: nothing is computed')),
     ('steps: int = 3\n', ('run.py:1', 'steps: int = 3')),
-    ('steps, lr = 1, 2\n', ('run.py:1',)),
     ('steps = = 3\n', ('run.py:1', 'steps = = 3')),
     ('steps = 1\nbase = "x.py"\n', ('run.py:2', 'first line')),
     ('share = 1.5\n', ('run.py:1', 'share must be from 0 to 1, not 1.5')),
     ('mode = "c"\n', ('run.py:1', "mode is one of a, b, not 'c'")),
     ('base = "absent.py"\n', ('absent.py', 'No such file')),
-    ('base = "run.py"\n', ('run.py:1', 'no base itself')),
 ])
 def test_mistakes_in_a_file(tmp_path, text, parts):
     with pytest.raises(ValueError) as caught:
@@ -68,11 +67,9 @@ def test_mistakes_in_a_file(tmp_path, text, parts):
     (['--steps=3', '--steps=3'], ('--steps', 'twice')),
     (['--steps'], ('--steps=',)),
     (['--steps=three'], ("'three'", 'int')),
-    (['--steps=3.5'], ('steps takes int, not float',)),
     (['--compile=yes'], ("'yes'", 'bool')),
     (['-steps=3'], ('--name=value',)),
     (['--steps=3', 'run.py'], ("'run.py'", '--name=value')),
-    (['--share=nan'], ("'nan'",)),
     (['--lr=1e999'], ('--lr: lr must be finite, not inf',)),
     (['--name=a\nb'], ('--name: name must be text on one line',)),
     (['--parts=0'], ('--parts: parts must be from 1 to 9, not 0',)),
@@ -88,12 +85,6 @@ def test_mistakes_on_the_command_line(arguments, parts):
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
-def test_a_template_has_lines_and_an_actions_default_no_range():
-    arguments = ['--name=Premise: {a}\nHypothesis: {b}', '--parts=-1']
-    cfg, actions = parse(Example, arguments, {'parts': (-1, '', 1, 9)})
-    assert '\n' in cfg.name and actions.parts == -1
-
-
 class OutOfMemoryError(RuntimeError):
     """As torch's is called."""
 
@@ -104,15 +95,14 @@ class OutOfMemoryError(RuntimeError):
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 'out of memory'),
     (BlockingIOError('a: another process'), 'a: another process'),
     (OSError(28, 'No space left on device', 'a.json'), 'a.json: No space left on device: make room'),
-    (ValueError(f'a.json: damaged: {"word " * 300}; remove it'), 'a.json: damaged')])
+    (ValueError('a.json: damaged;\nremove it'), 'a.json: damaged; remove it')])
 def test_what_files_and_the_machine_cause_is_one_line(capsys, error, message):
     def work():
         raise error
     with pytest.raises(SystemExit) as caught:
         run_main(work)
     line = capsys.readouterr().err
-    assert caught.value.code == 2 and line.startswith(f'error: {message}') and len(line) <= 402
-    assert 'remove it' not in str(error) or line.endswith('; remove it\n')    # the advice stays
+    assert caught.value.code == 2 and line.startswith(f'error: {message}') and line.count('\n') == 1
 
 
 def test_a_console_that_is_closed_is_not_a_good_end():
@@ -125,40 +115,27 @@ def test_a_console_that_is_closed_is_not_a_good_end():
 
 @pytest.mark.parametrize('error', [KeyError, TypeError])
 def test_a_mistake_of_ours_stays_a_traceback(error):
-    def work(path):
+    def work():
         raise error('x')
     with pytest.raises(error):
-        run_main(lambda: work('a.json'))
-
-
-def test_a_config_is_never_executed(tmp_path):
-    with pytest.raises(ValueError):
-        parse(Example, [write(tmp_path, f'name = open("{tmp_path}/executed", "w")\n')])
-    assert not (tmp_path / 'executed').exists()
+        run_main(work)
 
 
 @pytest.mark.parametrize('text, options, part', [
     ('phases = (("clm", 5), ("mlmm", 5))', [], r'run\.py:2: phases must be .*mlmm'),
-    ('phases = 5', [], 'phases takes tuple, not int 5'), ('phases = ()', [], 'phases must be'),
-    ('out = 5', [], 'out takes str, not int 5'),
     ('dry_run = True', [], "unknown setting 'dry_run'; --help lists them"),
-    ('decay_steps = 1.5', [], 'decay_steps takes int, not float'),
-    ('', ['--phases=("clm",20)', '--decay_steps=30'], '--decay_steps: decay_steps must be from 0 to 20'),
-    ('', ['--learning_rate=3'], "unknown setting 'learning_rate'; the nearest is 'lr'")])
+    ('', ['--phases=("clm",20)', '--decay_steps=30'], '--decay_steps: decay_steps must be from 0 to 20')])
 def test_mistakes_in_a_run_are_one_line(tmp_path, text, options, part):
     one_line_error(run_script('pretrain.py', write(tmp_path, f'name = "x"\n{text}\n'), *options), part)
 
 
-def test_every_config_of_the_repository_parses():
+def test_every_config_of_the_repository_parses_and_flat_phases_are_one():
     for path in sorted((ROOT / 'configs').glob('*.py')):
         parse(pretrain.Settings, [str(path)], inherit=lambda values: {'name': 'after its weights'})
     for path in sorted((ROOT / 'configs/corpora').glob('*.py')):
         parse(prepare.Settings, [str(path)])
-
-
-def test_flat_phases_are_one_phase():
-    cfg = pretrain.Settings(name='x', phases=('clm', 20), warmup_steps=0, decay_steps=0)
-    assert cfg.phases == (('clm', 20),)
+    flat_phases = {'phases': ('clm', 20), 'warmup_steps': 0, 'decay_steps': 0}
+    assert pretrain.Settings(name='x', **flat_phases).phases == (('clm', 20),)
 
 
 def test_torchrun_passes_every_setting_on():

@@ -20,9 +20,8 @@ import evaluate
 import pretrain
 import simulation
 from conftest import ROOT, one_line_error, run_process, run_script
-from nanoencoder import studies
 from nanoencoder.files import sha256
-from nanoencoder.judging import figures, losses, metrics, paper, statistics
+from nanoencoder.judging import figures, losses, metrics, paper, statistics, studies
 from nanoencoder.judging import predictions as judging_predictions
 from nanoencoder.pretraining import cost
 from nanoencoder.settings import parse

@@ -23,9 +23,10 @@ import pretrain
 import layouts
 from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, replace, run_script,
                       torchrun)
-from nanoencoder import files, huggingface, studies
+from nanoencoder import files, huggingface
 from nanoencoder.files import read_json, sha256, write_json
 from nanoencoder.huggingface import open_checkpoint, save
+from nanoencoder.judging import studies
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.checkpoint import check_branch, find_origin, fixed
 from nanoencoder.processes import World, check_rows, processes

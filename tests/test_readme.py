@@ -19,8 +19,8 @@ import finetune
 import pretrain
 import study
 from conftest import ROOT, log_lines
-from nanoencoder import prepare, studies, tasks
-from nanoencoder.judging import metrics
+from nanoencoder import prepare, tasks
+from nanoencoder.judging import metrics, studies
 from nanoencoder.pretraining import cost
 from nanoencoder.settings import flat, leaves, parse
 

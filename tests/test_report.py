@@ -13,7 +13,7 @@ import pytest
 import evaluate
 from conftest import ROOT, one_line_error, run_script
 from nanoencoder.files import sha256
-from nanoencoder.judging import figures, paper, report
+from nanoencoder.judging import figures, paper, report, studies
 from nanoencoder.judging.report import bounds
 from nanoencoder.judging.statistics import p_value
 

@@ -1,6 +1,5 @@
-# The question in miniature, 11 to 16 minutes on two cores. 1,800 steps are 0.6 passes over the corpus. That
-# is the early regime: in small.py, of six seeds, CLM's lead on code words ends between 2.7 and 5.5 M tokens.
-# Rows stand in an order that keeps both cores busy to the end.
+# The question in miniature, 11 to 16 minutes on two cores. 1,800 steps are 0.6 passes over the corpus: the
+# early regime. Rows stand in an order that keeps both cores busy to the end.
 corpus = {'config': 'configs/corpora/docs.py'}
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100}
 runs = {

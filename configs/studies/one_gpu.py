@@ -1,5 +1,5 @@
 # The question for one GPU: 51 M parameters (configs/small.py), 0.4 to 3.1 B tokens, three pretraining seeds,
-# one task of each kind. This is a config: nobody has run it yet. --dry_run counts its operations.
+# one task of each kind. This is a config: nobody has run it yet.
 corpus = {'config': 'configs/corpora/fineweb_edu_2b.py', 'max_tokens': 3_200_000_000,
           'out': 'corpora/fineweb_edu_3b'}
 every_run = {'config': 'configs/small.py', 'warmup_steps': 500, 'decay_steps': 0.2}

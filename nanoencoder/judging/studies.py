@@ -1,9 +1,7 @@
 """A study: rows of pretraining runs, their seeds, tasks, and the comparisons that it is made for.
 
-study.py trains and fine-tunes what it asks for; `evaluate.py report` says what came out. Its config's tables:
-
-    runs       {row: settings of pretrain.py}; every_run has those that all rows share, 'config' is a file of
-               them. 'branch_from' and 'weights_from' may name a row above and its step, as 'clm/450'
+    runs       {row: settings of pretrain.py}, of which every_run has those that all rows share; 'config' is a
+               file of them. 'branch_from' and 'weights_from' may name a row above and its step: 'clm/450'
     tasks      ({'models': ('clm', 'mlm*'), settings of finetune.py}, ...), and every_task. Models are rows,
                'untrained', and checkpoints before a row's end, as 'clm-450'; * takes those of save_at, too
     contrasts  {name: {'rule': 'better', 'weights': {'clm': 1, 'mlm@1e-3': -1}, 'datasets': ('docs_tc',)}}, of
@@ -17,14 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.settings import check, check_value, nearest, parse, quoted, read, setting
+from nanoencoder.settings import check, check_value, nearest, parse, read, setting
 
 RULES = 'better', 'at_least', 'no_difference'
-TYPES = {'config': str, 'phases': tuple, 'repeat': int, 'save_at': tuple, 'branch_from': str,
-         'weights_from': str, 'models': tuple, 'lrs': tuple, 'dataset': str, 'kind': str, 'score_on': tuple,
-         'variant': str, 'weights': dict, 'datasets': tuple}    # of what is read here; scripts check the rest
-# settings that study.py gives
-OURS = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
+TUPLES = 'phases', 'save_at', 'models', 'lrs', 'score_on'
 
 
 class Row(NamedTuple):
@@ -48,7 +42,6 @@ class Finetuning(NamedTuple):
     options: dict    # of finetune.py, as the study has them, without models and lrs
     settings: dict   # and with those of its config
     datasets: list   # that it is scored on, the one that it is trained on first
-    lrs: tuple
     variant: str     # '+name' after the names of its models
 
 
@@ -76,40 +69,38 @@ class Study:
     def __post_init__(self):
         """Read the tables. Messages begin with a table's name, so that the parser can say where it stands."""
         check(self)
-        good = all(type(seed) is int and seed >= 0 for seed in self.seeds)
-        if not good or not 0 < len(self.seeds) == len({*self.seeds}):
+        if len({seed for seed in self.seeds if type(seed) is int and seed >= 0}) != len(self.seeds):
             raise ValueError(f'seeds must be different ints from 0 on, not {self.seeds!r}')
-        if not self.runs:
-            raise ValueError('runs must have a row at least')
-        self.rows, self.finetunings, self.comparisons, self.arms = {}, [], [], {}
+        self.rows, self.finetunings, self.comparisons, self.arms = {}, [], [], self.ladder
+        self.models = {'untrained': ('', 0)}    # {name: (row, step)} of what * can match
         self.tried = {}     # {(model, dataset): learning rates} of the table of tasks
         for table, entries, add in (('runs', self.runs, self.add_row),
                                     ('tasks', dict(enumerate(self.tasks, 1)), self.add_task),
                                     ('contrasts', self.contrasts, self.add_contrast),
-                                    ('ladder', self.ladder, self.add_arm)):
+                                    ('ladder', self.ladder, self.check_arm)):
             for name, entry in entries.items():
                 try:
                     check_value('it', tuple if table == 'ladder' else dict, entry)
-                    if table != 'ladder' and OURS & entry.keys():
-                        raise ValueError(f'{min(OURS & entry.keys())} is set by study.py; leave it out')
                     add(name, entry)
-                except ValueError as error:
-                    raise ValueError(f'{table} {name!r}: {error}') from None
+                except (KeyError, ValueError) as error:
+                    absent = 'has no ' * isinstance(error, KeyError)
+                    raise ValueError(f'{table} {name!r}: {absent}{error}') from None
 
     def add_row(self, name, entry):
         settings, parent, step = with_config(self.every_run | entry), '', 0
         if not re.fullmatch(r'\w[\w.-]*', name) or name in self.models:
             raise ValueError('cannot be the name of a row')
-        pairs = settings.get('phases')
-        if not pairs or not all(type(pair) is tuple and [*map(type, pair)] == [str, int] for pair in pairs):
-            raise ValueError("needs phases, such as (('clm', 450), ('mlm', 1_350))")
-        phases = [objective for objective, steps in pairs for _ in range(steps)] * settings.get('repeat', 1)
+        if not all(type(pair) is tuple for pair in settings['phases']):
+            raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
+        phases = [objective for objective, steps in settings['phases'] for _ in range(steps)]
+        phases *= settings.get('repeat', 1)
         for share in ('warmup_steps', 'decay_steps'):
             if type(settings.get(share)) is float:
                 settings[share] = round(settings[share] * len(phases))
         begins = next((key for key in ('branch_from', 'weights_from') if settings.get(key)), '')
-        if match := re.fullmatch(r'([^/]+)(?:/(\d+))?', settings.get(begins, '')):
-            parent = match[1]
+        match = re.fullmatch(r'([^/]+)/?(\d*)', settings.get(begins, ''))
+        if match or begins == 'branch_from':    # other weights are a path
+            parent = match[1] if match else settings[begins]
             if parent not in self.rows:
                 raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, [*self.rows])}')
             above = self.rows[parent].phases
@@ -118,21 +109,17 @@ class Study:
             if step > len(above) or begins == 'branch_from' and differ:
                 raise ValueError(f'{begins} {parent}/{step}: one of the two ends there, or they have another '
                                  'objective before that step')
-        elif begins == 'branch_from':
-            raise ValueError(f'branch_from names a row and a step, as clm/450, not {settings[begins]!r}')
         self.rows[name] = Row(name, self.every_run | entry, settings, phases, begins, parent, step)
+        self.models |= {f'{name}-{saved}': (name, saved) for saved in settings.get('save_at', ())
+                        if saved < len(phases)} | {name: (name, len(phases))}
 
     def add_task(self, number, entry):
-        options, models = self.every_task | entry, {}
-        settings = with_config(options)
-        if absent := {'models', 'lrs', 'kind', 'dataset'} - settings.keys():
-            raise ValueError(f'has no {min(absent)}; an entry is models, lrs, and a config of a task')
-        options.pop('lrs', None)
-        for pattern in options.pop('models'):
-            if '+' in pattern:
+        settings = with_config(options := self.every_task | entry)
+        models = {}
+        for pattern in settings['models']:
+            chosen = fnmatch.filter(self.models, pattern)
+            if '+' in pattern or not chosen and not self.check_model(pattern):
                 raise ValueError(f"{pattern!r}: a variant is made by 'variant', not by a name")
-            if not (chosen := fnmatch.filter(self.models, pattern)):
-                self.check_model(pattern)
             models |= dict.fromkeys(chosen or [pattern])
         datasets = [settings['dataset'], *(read(path)['dataset'][0] for path in settings.get('score_on', ()))]
         variant = f'+{settings["variant"]}' if settings.get('variant') else ''
@@ -140,43 +127,37 @@ class Study:
             if (model + variant, dataset) in self.tried:
                 raise ValueError(f'{model}{variant} on {dataset} is there twice; one of them needs a variant')
             self.tried[model + variant, dataset] = settings['lrs']
-        self.finetunings.append(Finetuning([*models], options, settings, datasets, settings['lrs'], variant))
+        options = {name: value for name, value in options.items() if name not in ('models', 'lrs')}
+        self.finetunings.append(Finetuning([*models], options, settings, datasets, variant))
 
     def add_contrast(self, name, entry):
-        if with_config(entry).keys() != {'rule', 'weights', 'datasets'}:
-            raise ValueError(f'has rule, weights and datasets, not {quoted(entry)}')
         check_value('rule', str, entry['rule'], choices=RULES)
+        check_value('weights', dict, entry['weights'])
+        check_value('datasets', tuple, entry['datasets'])
         contrast = Contrast(name, entry['rule'], [], entry['datasets'])
         for text, weight in entry['weights'].items():
             model, _, lr = text.partition('@')
             self.check_model(model)
             contrast.weights.append((float(weight), model, float(lr) if lr else None))
-        for (_, model, lr), dataset in itertools.product(contrast.weights, contrast.datasets):
-            if lr not in (None, *self.tried.get((model, dataset), ())) or (model, dataset) not in self.tried:
-                raise ValueError(f'no entry of tasks has {model}{f"@{lr:g}" if lr else ""} on {dataset}')
+            for dataset in contrast.datasets:
+                tried = self.tried.get((model, dataset), ())
+                if not tried or lr and float(lr) not in tried:
+                    raise ValueError(f'no entry of tasks has {text} on {dataset}')
         self.comparisons.append(contrast)
 
-    def add_arm(self, arm, names):
+    def check_arm(self, arm, names):
         steps = [self.check_model(name)[1] for name in names]
-        if not names or '+' in ''.join(names) or not all(a < b for a, b in itertools.pairwise([0, *steps])):
+        if '+' in ''.join(names) or [0, *steps] != sorted({0, *steps}):
             raise ValueError(f'an arm is rows by length, not {names}')
-        self.arms[arm] = [*names]
-
-    @property
-    def models(self):
-        """{name: (row, step)} of what * can match: rows, their checkpoints of save_at, untrained."""
-        names = {'untrained': ('', 0)} | {name: (name, row.steps) for name, row in self.rows.items()}
-        return {f'{name}-{step}': (name, step) for name, row in self.rows.items()
-                for step in row.settings.get('save_at', ()) if step < row.steps} | names
 
     def check_model(self, name):
         """(row, step) of a model's name. ValueError if there is none."""
         base = name.partition('+')[0]
-        match = re.fullmatch(r'(.+)-(\d+)', base)
+        row, _, step = base.rpartition('-')
         if base in self.models:
             return self.models[base]
-        if match and match[1] in self.rows and 0 < int(match[2]) < self.rows[match[1]].steps:
-            return match[1], int(match[2])
+        if row in self.rows and step.isdecimal() and 0 < int(step) < self.rows[row].steps:
+            return row, int(step)
         raise ValueError(f'no row {name!r}{nearest(base, [*self.models])}')
 
     def save_at(self, name):
@@ -191,8 +172,8 @@ def with_config(options):
     """All that settings of a table and their config say."""
     config = read(str(options['config'])) if 'config' in options else {}
     settings = {name: value for name, (value, _) in config.items()} | options
-    for name in TYPES.keys() & settings.keys():
-        check_value(name, TYPES[name], settings[name])
+    for name in settings.keys() & TUPLES:
+        check_value(name, tuple, settings[name])
     return settings
 
 
