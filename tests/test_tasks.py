@@ -482,11 +482,14 @@ def test_conlls_and_universal_ners_own_files(tmp_path):
         {'tokens': ['1'], 'tags': ['O']}]
     (tmp_path / 'train.iob2').write_text('Rome B-LOC\n# O\n')
     assert read_files([tmp_path / 'train.iob2'])[0] == [{'tokens': ['Rome', '#'], 'tags': ['B-LOC', 'O']}]
-    (tmp_path / 'train.iob2').write_text('1 @card@ CARD I-NC O\n')    # five columns of CoNLL, no numbered word
-    assert read_files([tmp_path / 'train.iob2'])[0] == [{'tokens': ['1'], 'tags': ['O']}]
+    # five columns of CoNLL are no numbered words
+    (tmp_path / 'train.conll').write_text('1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n')
+    assert read_files([tmp_path / 'train.conll'])[0] == [{'tokens': ['1'], 'tags': ['O']},
+                                                         {'tokens': ['Rom'], 'tags': ['B-LOC']}]
     for split in tasks.SPLITS:
         (tmp_path / f'{split}.iob').write_text('-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n')
     (tmp_path / 'train.iob2').unlink()
+    (tmp_path / 'train.conll').unlink()
     rows, labels = load('example_tc', data=str(tmp_path))
     assert [row['words'] for row in rows['test']] == [['Rome', 'fell'], ['Yes']] and labels == ('O', 'B-LOC')
 
