@@ -243,7 +243,6 @@ def a_weight_more(name):
 
 
 QUERY = 'encoder.layer.0.attention.self.query.weight'
-PLAIN = {'tokenizer_class': 'PreTrainedTokenizerFast'}
 
 
 def a_decoder(folder):
@@ -269,9 +268,10 @@ def another(config):
 
 
 def without_post_processor(folder):
-    for path, changes in ((folder / 'tokenizer.json', {'post_processor': None}),
-                          (folder / 'tokenizer_config.json', {'cls_token': None, 'sep_token': None}),
-                          (folder / 'tokenizer_config.json', PLAIN)):  # BERT's class would put them back
+    plain = {'tokenizer_class': 'PreTrainedTokenizerFast'}     # BERT's class would put them back
+    for name, changes in (('tokenizer.json', {'post_processor': None}),
+                          ('tokenizer_config.json', {'cls_token': None, 'sep_token': None} | plain)):
+        path = folder / name
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 

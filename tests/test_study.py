@@ -358,14 +358,6 @@ def kill(process, number, rng):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize('said, seconds', [({}, 300), ({'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '20'}, 20)])
-def test_torchrun_waits_for_the_save_of_a_stopped_run_unless_told(monkeypatch, said, seconds):
-    from torch.distributed.run import config_from_args, parse_args
-    monkeypatch.setattr(os, 'environ', said)
-    monkeypatch.setattr(os, 'environ', script.environment(0, 1))
-    assert config_from_args(parse_args(['pretrain.py']))[0].shutdown_timeout == seconds
-
-
 @pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
 def test_killed_at_random_it_goes_on(place):
     run(place)
