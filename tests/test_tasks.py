@@ -483,7 +483,8 @@ def test_conlls_and_universal_ners_own_files(tmp_path):
     (tmp_path / 'train.iob2').write_text('Rome B-LOC\n# O\n')
     assert read_files([tmp_path / 'train.iob2'])[0] == [{'tokens': ['Rome', '#'], 'tags': ['B-LOC', 'O']}]
     # five columns of CoNLL are no numbered words
-    (tmp_path / 'train.conll').write_text('1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n')
+    (tmp_path / 'train.conll').write_text('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\n'
+                                          'Rom Rom NE I-NC B-LOC\n')
     assert read_files([tmp_path / 'train.conll'])[0] == [{'tokens': ['1'], 'tags': ['O']},
                                                          {'tokens': ['Rom'], 'tags': ['B-LOC']}]
     for split in tasks.SPLITS:
