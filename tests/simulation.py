@@ -20,6 +20,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from scipy import stats
+from scipy.special import expit as sigmoid
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -47,10 +48,6 @@ class Settings:
 
     def __post_init__(self):
         check(self)
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def answers(random, metric, seeds, spread, n, each=1):
@@ -88,13 +85,11 @@ def truth(metric, spread, better, each=1):
     spread = np.sqrt(spread ** 2 + (each > 1) * FINE ** 2)
     quality = MEANS[metric] + better + spread * x[:, None] + within * x
 
-    def mean(f):
-        return f(quality) @ weights     # (seeds,)
     if metric == 'NDCG@10':
-        among = np.array([0 * x, *(mean(lambda q, k=k: sigmoid(q + np.log(k))) for k in range(1, 11))])
-        scores = GAINS[1:] @ np.diff(among, axis=0)
+        among = np.array([0 * x, *(sigmoid(quality + np.log(k)) @ weights for k in range(1, 11))])
+        scores = GAINS[1:] @ np.diff(among, axis=0)     # (seeds,)
     else:
-        scores = mean(sigmoid)
+        scores = sigmoid(quality) @ weights
     if metric == 'F1':
         scores = 2 * scores / (1 + scores + 0.3 * (1 - scores))
     return float(scores @ weights)
@@ -150,9 +145,8 @@ def simulate(metric, seeds, spread, n, cfg):
             sub = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)
             a, equal, better = cells_of(
                 above[k], None if below is None else below[k], draws[:, k], sub, cfg.each)
-            one, _ = intervals([(1, a)], sub)
-            difference, _ = intervals([(1, better), (-1, a)], sub)
-            null, p = intervals([(1, equal), (-1, a)], sub)
+            (one, _), (difference, _), (null, p) = (intervals(arms, sub) for arms in (
+                [(1, a)], [(1, better), (-1, a)], [(1, equal), (-1, a)]))
             for name in counts:
                 rejected = p < 0.05 if name == 'now' else not null[name][0] <= 0 <= null[name][1]
                 counts[name] += (one[name][0] <= means[0] <= one[name][1],
@@ -162,8 +156,7 @@ def simulate(metric, seeds, spread, n, cfg):
 
 def within(result):
     """The goal: 93 to 97 % and 3 to 7 %."""
-    one, difference, rejected = result
-    return 93 <= one <= 97 and 93 <= difference <= 97 and 3 <= rejected <= 7
+    return all(low <= x <= low + 4 for low, x in zip((93, 93, 3), result))
 
 
 def main():

@@ -22,7 +22,7 @@ from conftest import ROOT, log_lines
 from nanoencoder import prepare, tasks
 from nanoencoder.judging import metrics, studies
 from nanoencoder.pretraining import cost
-from nanoencoder.settings import flat, leaves, parse
+from nanoencoder.settings import leaves, parse
 
 README, HACKING = ROOT / 'README.md', ROOT / 'docs/hacking.md'
 PAGES = [README, *sorted((ROOT / 'docs').glob('*.md'))]
@@ -112,24 +112,23 @@ def test_torchrun_is_told_to_wait_for_the_save_of_a_stopped_pretraining():
 
 
 def reads_and_writes(command):
-    """The folders of corpora and runs that a command reads, and {folder: what it writes there}."""
+    """The folders of corpora and runs that a command reads, and those that it writes."""
     script, rest, words = split(command)
     if words[0] == 'make':
-        return reads_and_writes(DEMO) if 'demo' in words else (set(), {})
+        return reads_and_writes(DEMO) if 'demo' in words else (set(), set())
     if script == 'study.py':
         asked, actions = studies.load(rest, study.ACTIONS)
-        runs = [f'{asked.out}/{name}-s{seed}' for seed in asked.seeds for name in asked.rows]
-        corpus = [str(study.corpus_meta(asked).parent)] if asked.corpus else []
-        return set(), {} if actions.dry_run else dict.fromkeys(runs + corpus, '')
+        runs = {f'{asked.out}/{name}-s{seed}' for seed in asked.seeds for name in asked.rows}
+        corpus = {str(study.corpus_meta(asked).parent)} if asked.corpus else set()
+        return set(), set() if actions.dry_run else runs | corpus
     if script == 'data.py' and '--help' not in rest:
-        cfg, actions = parsed(script, rest)
-        return set(), {cfg.out: str(flat(cfg)) if not actions.verify else ''}
+        return set(), {parsed(script, rest)[0].out}
     named = re.findall(r'(?:^|=)(out/[\w.-]+)', '\n'.join(rest or words), re.M)
     if script != 'pretrain.py' or {'--dry_run', '--help'} & {*rest}:
-        return set(named), {}
+        return set(named), set()
     cfg, _ = parsed(script, rest)
     parents = re.findall(r'^out/[\w.-]+', f'{cfg.branch_from}\n{cfg.weights_from}', re.M)
-    return {cfg.corpus, *parents}, {f'{cfg.out}/{cfg.name}': str(flat(cfg, ('numbers',)))}
+    return {cfg.corpus, *parents}, {f'{cfg.out}/{cfg.name}'}
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
@@ -142,23 +141,16 @@ def test_what_a_command_reads_comes_from_above(page):
             continue
         reads, writes = reads_and_writes(line)
         if '`make demo`' in prose:
-            there |= {*reads_and_writes(DEMO)[1]}
+            there |= reads_and_writes(DEMO)[1]
         assert {folder for folder in reads - there if f'`{folder}`' not in prose} == set(), line
-        there |= {*writes}
-
-
-def test_a_folder_is_one_thing_on_all_pages():
-    meant = {}
-    for page, command in COMMANDS:
-        for folder, what in reads_and_writes(command)[1].items():
-            if what:
-                assert meant.setdefault(folder, what) == what, (page, command)
+        there |= writes
 
 
 # ------------------------------------------------------------------------------------- links, names, numbers
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
+    assert page == README or f'](docs/{page.name}' in README.read_text()
     for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', page.read_text()):
         if not target.startswith('https://'):
             path = page.parent / target if target else page
@@ -166,11 +158,6 @@ def test_links_lead_somewhere(page):
             assert path.exists(), target
             assert not anchor or anchor in {    # as GitHub makes them
                 re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles}, anchor
-
-
-def test_the_readme_links_to_every_page():
-    links = re.findall(r'\]\((docs/\w+\.md)', README.read_text())
-    assert {f'docs/{page.name}' for page in PAGES[1:]} == {*links}
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
@@ -207,10 +194,9 @@ def test_the_recipes_have_as_many_lines_as_the_table_says():
     stated = {re.split(',| such', what)[0]: int(lines) for what, lines in rows}
     size = {title.split(',')[0]: len([line for line in body.splitlines() if line.strip()])
             for title, body in blocks(HACKING).items() if 'alone' not in title}
-    size['nanoencoder/judging/metrics.py'] += 1  # the line that returns it
     assert stated == {'model size': size['configs/deep.py'], 'learning-rate schedule': size['pretrain.py'],
                       'objective': size['data.py'], 'task': size['configs/tasks/topics.py'],
-                      'metric': size['nanoencoder/judging/metrics.py']}
+                      'metric': size['nanoencoder/judging/metrics.py'] + 1}     # the line that returns it
 
 
 @pytest.mark.parametrize('file, place', [('model', 'in an empty folder'), ('data', 'beside corpora/docs')])
@@ -218,7 +204,7 @@ def test_the_files_alone(file, place, corpus, tmp_path):
     shutil.copy(ROOT / f'{file}.py', tmp_path)
     shutil.copytree(corpus, tmp_path / 'corpora/docs')
     code = blocks(HACKING)[f'{file}.py alone, {place}'] + '\n'
-    code += {'model': '', 'data': 'print(*[len(batch.tokens) for batch in batches], num_targets)'}[file]
+    code += 'print(*[len(batch.tokens) for batch in batches], num_targets)' * (file == 'data')
     ran = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     numbers = [float(line.split()[1]) for line in ran.stdout.splitlines()]

@@ -13,7 +13,7 @@ import pytest
 import evaluate
 from conftest import ROOT, one_line_error, run_script
 from nanoencoder.files import sha256
-from nanoencoder.judging import figures, paper, report, studies
+from nanoencoder.judging import paper, report
 from nanoencoder.judging.report import bounds
 from nanoencoder.judging.statistics import p_value
 
@@ -64,11 +64,6 @@ def test_a_margin_is_of_mlm_alone_and_never_negative():
     for model, margin in (('mlm', 0.04), ('worse', 0)):
         weights = {('clm-then-mlm', None): 1, (model, None): -1}
         assert report.Evidence.margin(study, weights, ['docs_tc']) == pytest.approx(margin)
-
-
-def test_one_seed_cannot_tell():
-    line, whole = SimpleNamespace(rule='better'), SimpleNamespace(low=0.1, high=0.2, p=None)
-    assert report.Judged(line, 0, whole, None, [], []).verdict(whole) == 'cannot tell'
 
 
 # ------------------------------------------------------------------------------------------------- a study
@@ -213,11 +208,15 @@ def cells_of(text, heading):
     return {row[0].strip(): row[1:] for row in rows}
 
 
+def made(study, *options, code=0):
+    """(the page, what is warned of) of a report."""
+    result = run_script('evaluate.py', 'report', *study, *options)
+    assert result.returncode == code, result.stderr
+    return (study[0].parent / 'toy/report.md').read_text(), result.stderr
+
+
 def test_a_made_up_study_from_end_to_end(study):
-    result = run_script('evaluate.py', 'report', *study)
-    assert result.returncode == 0, result.stderr
-    folder = study[0].parent / 'toy'
-    text = (folder / 'report.md').read_text()
+    text, _ = made(study)
     judged = cells_of(text, 'Verdicts')
     early = judged[paper.CLAIMS['early'].words]
     assert early[0] == 'clm-1 - mlm-1; docs_tc, docs_ir; better' and early[1].startswith('+14.')
@@ -232,37 +231,30 @@ def test_a_made_up_study_from_end_to_end(study):
     rows = cells_of(text, 'All rows')
     assert rows['mlm-1'][:2] == ['1.0', '7.01 [6.99, 7.03]']   # 4.303 x 0.01 / sqrt(3)
     assert rows['lookup'][0] == '' and rows['bm25'][3].startswith('9')
-    assert (folder / 'ladder.png').stat().st_size > 5_000 and str(ROOT) not in text
-
-
-def test_differences_by_length_by_hand(study):
-    """Each of three pairs of arms at three lengths on two tasks, Holm's over all 18: the least p is 18 times
-    the least that 10,000 draws show."""
-    assert run_script('evaluate.py', 'report', *study).returncode == 0
-    text = (study[0].parent / 'toy/report.md').read_text()
+    assert (study[0].parent / 'toy/ladder.png').stat().st_size > 5_000 and str(ROOT) not in text
+    # each of three pairs of arms at three lengths on two tasks, Holm's over all 18: the least p is 18 times
+    # the least that 10,000 draws show
     table = text.split('## Differences by length\n')[1].split('\n## ')[0]
     assert 'Not frozen' in table and '| arms | task | 100 steps | 200 steps | 400 steps |' in table
     rows = [line.strip('| ').split(' | ') for line in table.splitlines() if ' less ' in line]
-    assert len(rows) == 6 and all(len(row) == 5 for row in rows)
+    assert len(rows) == 6
     differences = {(arms, task): [float(cell.split()[0]) for cell in cells] for arms, task, *cells in rows}
     assert differences['CLM less MLM', 'docs_tc'] == pytest.approx([15, 5, -5], abs=1.5)    # SCORES
     assert differences['MLM less CLM then MLM', 'docs_ir'] == pytest.approx([-10, -6, 0], abs=1.5)
-    values = [float(cell.rpartition(', ')[2]) for *_, first, second, third in rows
-              for cell in (first, second, third)]
+    values = [float(cell.rpartition(', ')[2]) for _, _, *cells in rows for cell in cells]
     assert min(values) == pytest.approx(18 * 2 / 10_001, abs=6e-4) and max(values) <= 1
 
 
 def test_a_report_made_again_is_the_same(study, few_resamples):
-    """In whatever order its runs are read: of folders it is another than of packed runs."""
-    made, packed = [], study[0].parent / 'toy/runs/other.jsonl.gz'
+    """In whatever order its runs are read."""
+    pages, packed = [], study[0].parent / 'toy/runs/other.jsonl.gz'
     for _ in range(2):
         write_packed(packed, read_packed(packed)[::-1])
-        assert run_script('evaluate.py', 'report', *study).returncode == 0
-        made.append([(study[0].parent / 'toy' / name).read_bytes() for name in ('report.md', 'ladder.png')])
-    assert made[0] == made[1]
+        pages.append((made(study)[0], (study[0].parent / 'toy/ladder.png').read_bytes()))
+    assert pages[0] == pages[1]
 
 
-@pytest.mark.parametrize('name', ['runs/s1.jsonl.gz', 'runs/other.jsonl.gz', 'losses.csv'])
+@pytest.mark.parametrize('name', ['runs/s1.jsonl.gz', 'losses.csv'])
 def test_a_flipped_bit_ends_the_report_before_it_is_written(study, name, few_resamples):
     folder = study[0].parent / 'toy'
     (folder / 'report.md').write_text('as it was')
@@ -279,8 +271,7 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(study, name, few_res
 
 def test_holm_counts_contrasts_whose_runs_are_missing(study, few_resamples):
     def smallest():
-        assert run_script('evaluate.py', 'report', *study).returncode == 0
-        rows = cells_of((study[0].parent / 'toy/report.md').read_text(), 'Verdicts').values()
+        rows = cells_of(made(study)[0], 'Verdicts').values()
         return min((float(row[5]), float(row[6])) for row in rows if row[5:6] and row[5][0] == '0')
     (p, before), config = smallest(), study[0].read_text()
     study[0].write_text(config.replace('contrasts = {', "contrasts = {\n    'lost': {'rule': 'better', "
@@ -290,58 +281,29 @@ def test_holm_counts_contrasts_whose_runs_are_missing(study, few_resamples):
 
 def test_one_pretraining_speaks_of_one_model(study, few_resamples):
     """Of one seed: its fine-tunings are the units, a seed left out and Holm's p are not there."""
-    result = run_script('evaluate.py', 'report', *study, '--seeds=(1,)', '--ladder={}')
-    assert result.returncode == 0, result.stderr
-    text = (study[0].parent / 'toy/report.md').read_text()
+    text, _ = made(study, '--seeds=(1,)', '--ladder={}')
     early = cells_of(text, 'Verdicts')[paper.CLAIMS['early'].words]
     assert early[2:4] == ['one model', '2/2'] and float(early[5]) < 0.05
-    assert early[7:] == ['**cannot tell**']
-    assert cells_of(text, 'How the verdicts move')['early'][0] == ''
+    assert early[7:] == ['**cannot tell**'] and cells_of(text, 'How the verdicts move')['early'][0] == ''
     assert cells_of(text, 'All rows')['mlm-1'][1] == '7.01' and 'by length' not in text
     assert not (study[0].parent / 'toy/ladder.png').exists()
 
 
 def test_what_is_missing_is_named_and_the_rest_goes_on(study, few_resamples):
-    folder = study[0].parent / 'toy'
-    for path in folder.glob('runs/s*'):
-        lines = [line for line in read_packed(path) if not line['run'].startswith('mlm-4')]
-        write_packed(path, lines + [line | {'run': line['run'].replace('both-2', 'again')} for line in lines
-                                    if line['run'].startswith('both-2')])   # the same runs twice
-    (folder / 'losses.csv').unlink()
-    write_digests(folder)
-    result = run_script('evaluate.py', 'report', *study)
-    assert result.returncode == 1
-    assert 'warning: end is not judged: there is no mlm-4 on docs_ir' in result.stderr
-    assert result.stderr.count('both-2 on docs_ir is left out: two runs') == 1
-    text = (folder / 'report.md').read_text()
-    assert set(cells_of(text, 'How the verdicts move')) == {'claim', '---|---|---|---', 'early', 'rate'}
-    assert not (folder / 'ladder.png').exists()
-
-
-def test_a_seed_that_is_missing_is_told(study, few_resamples):
     """All of one seed; one model of another; a pretraining that has not come to its end has no last loss."""
     folder = study[0].parent / 'toy'
+    for path in folder.glob('runs/s*'):
+        lines = [line for line in read_packed(path) if not line['run'].startswith(('mlm-4', 'clm-1-s1'))]
+        write_packed(path, lines + [line | {'run': line['run'].replace('both-2', 'again')} for line in lines
+                                    if line['run'].startswith('both-2')])   # the same runs twice
     (folder / 'runs/s2.jsonl.gz').unlink()
     text = (folder / 'losses.csv').read_text()
     (folder / 'losses.csv').write_text(text.replace('mlm-4-s1,mlm-4,1,400', 'mlm-4-s9,mlm-4,9,400'))
-    path = folder / 'runs/s1.jsonl.gz'
-    write_packed(path, [line for line in read_packed(path) if 'clm-1-s1' not in line['run']])
-    result = run_script('evaluate.py', 'report', *study)
-    assert result.returncode == 1
-    assert 'no runs yet of pretraining seeds 2' in result.stderr
-    assert 'clm-1 on docs_tc has no pretraining seeds 1' in result.stderr
-    text = (folder / 'report.md').read_text()
+    write_digests(folder)
+    text, told = made(study, code=1)
+    assert 'warning: end is not judged: there is no mlm-4 on docs_ir' in told
+    assert told.count('both-2 on docs_ir is left out: two runs') == 1
+    assert 'no runs yet of pretraining seeds 2' in told
+    assert 'clm-1 on docs_tc has no pretraining seeds 1' in told
+    assert set(cells_of(text, 'How the verdicts move')) == {'claim', '---|---|---|---', 'early', 'rate'}
     assert 'Pretraining seeds: 0, 1, each' in text
-    assert cells_of(text, 'All rows')['mlm-4'][1] == '5.01 [4.88, 5.14]'    # seeds 0 and 2: 12.706 x 0.01
-
-
-def test_the_ladder_names_its_lines_and_floors():
-    lines = {'CLM': [(1e6, 50, 48, 52), (2e6, 51, 50, 52)], 'MLM': [(1e6, 40, 38, 42), (2e6, 60, 59, 61)]}
-    floors = {'untrained': 36.0, 'BM25': 99.0, 'a': 1.0, 'b': 2.0}
-    drawn = figures.ladder([('docs_tc', lines, floors), ('MLM loss', {'MLM': lines['MLM']}, {'CLM': 8.4})])
-    first, second = ([text.get_text() for text in ax.texts] for ax in drawn.axes)
-    assert first == ['untrained 36.0', 'CLM', 'MLM'] and second == ['MLM']
-    assert [ax.get_title('right') for ax in drawn.axes] == ['BM25 99.0 ↑\na 1.0 ↓\nb 2.0 ↓', 'CLM 8.4 ↓']
-    assert [label.get_text() for label in drawn.axes[0].get_xticklabels()] == ['1.0', '2.0']
-    wide = {'CLM': lines['CLM'], 'MLM': [(1e6, 40, -60, 140), (2e6, 60, -40, 160)]}    # leaves the panel
-    assert figures.ladder([('docs_tc', wide, {})]).axes[0].get_ylim() == pytest.approx((40 - 14, 60 + 14))
