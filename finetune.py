@@ -99,8 +99,6 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchr
            'baseline': (False, "write the best simple method's predictions; needs no --model")}
 
 
-# ------------------------------------------------------------------------------------------- heads and losses
-
 class Classifier(nn.Module):
     """Logits of each token as transformers' ForTokenClassification; pooled, of a text, as its EuroBert's."""
 
@@ -129,7 +127,6 @@ def unit_vectors(x, lengths):
 HEADS = {'tokens': lambda hidden_size, labels: Classifier(hidden_size, len(labels), pooled=False),
          'text': lambda hidden_size, labels: Classifier(hidden_size, len(labels), pooled=True),
          'vector': lambda hidden_size, labels: unit_vectors}
-FROZEN = {'tokens': lambda x, lengths: x, 'text': unit_vectors, 'vector': unit_vectors}  # of a probe
 
 
 def label_loss(cfg, logits, batch):
@@ -151,17 +148,12 @@ def span_loss(cfg, logits, batch):
 
 
 def pair_loss(cfg, vectors, batch):
-    """InfoNCE: the other pairs' documents are negatives."""
+    """InfoNCE: the other pairs' documents are negatives, but for its other positives and copies."""
     cosines = vectors[:len(batch)] @ vectors[len(batch):].T
-    mask = torch.from_numpy(excluded(batch)).to(cosines.device)
-    logits = (cfg.scale * cosines).masked_fill(mask, -math.inf)
+    excluded = torch.tensor([[a != b and other.document in pair.positives for b, other in enumerate(batch)]
+                             for a, pair in enumerate(batch)], device=cosines.device)
+    logits = (cfg.scale * cosines).masked_fill(excluded, -math.inf)
     return F.cross_entropy(logits, torch.arange(len(batch), device=cosines.device), reduction='sum')
-
-
-def excluded(batch):
-    """(B, B) bool: documents that are no negative of a query: its other positives, and copies of its own."""
-    return np.array([[a != b and other.document in pair.positives for b, other in enumerate(batch)]
-                     for a, pair in enumerate(batch)])
 
 
 LOSSES = {'labels': label_loss, 'span': span_loss, 'pairs': pair_loss}  # sums over a batch
@@ -229,7 +221,6 @@ def lr_at(step, cfg, total):
 
 
 def new_encoder(cfg, base, head):
-    """A copy of the transformer with a head."""
     encoder = Encoder(copy.deepcopy(base.transformer), head, cfg.causal)
     if isinstance(head, nn.Module):
         initialise(head, '', cfg.seed)
@@ -308,8 +299,6 @@ def fit(cfg, base, data, say=lambda text: None):
     return encoder, log
 
 
-# ------------------------------------------------------------------------------------------------ predictions
-
 @torch.no_grad()
 def outputs(cfg, world, encoder, examples, per_token):
     """The encoder's output for each example, as numpy, in order: (n, ...) for its n tokens, or one vector."""
@@ -332,8 +321,6 @@ def predict(cfg, world, encoder, data):
     return kind.predict(data, {part: outputs(cfg, world, encoder, examples, kind.head == 'tokens')
                                for part, examples in data.examples.items() if part != 'train'})
 
-
-# ------------------------------------------------------------------------------------------------------- runs
 
 def do_run(cfg, base, sets, grid=(), say=lambda text: None):
     """One fine-tuning: fit, predict every set, write. What to tell of it."""
@@ -360,7 +347,7 @@ def run_grid(cfg, base, sets, part, parts):
     todo = [run for run in runs if not is_done(run, base, sets)]
     title = f'{cfg.name} {cfg.dataset}'
     print(f'{title}: {len(runs) - len(todo)} of {len(runs)} runs are done', flush=True)
-    began, code, busy = time.monotonic(), 0, 0
+    began, code = time.monotonic(), 0
     for k, run in enumerate(todo, 1):
         folder = run_folder(run, cfg.dataset)
         error_file = folder.with_name(f'{folder.name}.error.txt')
@@ -371,15 +358,13 @@ def run_grid(cfg, base, sets, part, parts):
                 words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
                 error_file.unlink(missing_ok=True)
         except BlockingIOError:
-            busy += 1
+            print(f'{folder}: is left to another process', file=sys.stderr)
             continue
         except Exception as error:
             words, code = f'failed: {error}', 1
             error_file.write_text(traceback.format_exc())
         left = duration((time.monotonic() - began) / k * (len(todo) - k))
         print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n', end='', flush=True)
-    if busy:
-        print(f'{title}: {busy} runs were left to other processes', file=sys.stderr)
     return code
 
 
@@ -408,7 +393,7 @@ def ridge(features, targets, num_labels):
 def probe(cfg, base, sets):
     """What a linear classifier reads off the frozen model; retrieval takes its cosines."""
     began, kind = time.monotonic(), tasks.kind_of(cfg)
-    encoder = new_encoder(cfg, base, FROZEN[kind.head])
+    encoder = new_encoder(cfg, base, (lambda x, lengths: x) if kind.head == 'tokens' else unit_vectors)
     for data in sets:
         parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
         read = {part: outputs(cfg, base.world, encoder, examples, kind.head == 'tokens')

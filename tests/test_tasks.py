@@ -46,8 +46,6 @@ def jsonl(path, rows):
     path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
 
 
-# -------------------------------------------------------------------------------------- the twelve, by schema
-
 def names(*labels):
     return datasets.ClassLabel(names=list(labels))
 
@@ -225,8 +223,6 @@ def test_every_config_of_a_task_parses():
     assert {task(name).dataset for name in (*SCHEMAS, 'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
 
 
-# -------------------------------------------------------------------------------------------------- alignment
-
 TOKENIZERS = [TOKENIZER] + ([load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
 
 
@@ -373,8 +369,6 @@ def test_lone_surrogates_do_not_shift_what_follows(tmp_path):
     check_tagging([columns | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
 
 
-# -------------------------------------------------------------------------------------------------- bad input
-
 GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'},
                {'text': 'poor', 'title': 'y', 'label': 'bad'}],
         'tc': [{'tokens': ['Rome', 'fell'], 'tags': ['B-LOC', 'O']}],
@@ -398,8 +392,9 @@ def asked(context='It was me.', **columns):
     ('tc', {'tokens': ['a'], 'tags': ['Location']}, "'Location' not O, B-TYPE, I-TYPE"),
     (*asked(answers={'text': ['you'], 'answer_start': [7]}), "answer 'you' is not at character 7"),
     (*asked(answers={'text': ['me'], 'answer_start': [-2]}), "answer 'me' is not at character -2"),
-    (*asked(answers={'text': ['me', 'x'], 'answer_start': [0]}), '2 answers and 1 starts'),
+    (*asked(answers={'text': ['me', 'x'], 'answer_start': [0]}), 'as many of each'),
     (*asked(answers='me'), "column 'answers' has neither"),
+    (*asked(answers={'text': 'm', 'answer_start': [0]}), 'is not at character 0'),
     (*asked(answers=[{'text': 'm', 'start': 'x', 'end': None}]), "answer 'm' is not at character x"),
 ])
 def test_bad_rows_are_named(tmp_path, kind, bad, words):
@@ -415,9 +410,10 @@ def test_bad_rows_are_named(tmp_path, kind, bad, words):
     ('train.jsonl', b'', 'train.jsonl: holds no row'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: not valid JSON'),
     ('train.jsonl', b'[1]\n', r'train.jsonl:1: is no JSON object: \[1\]'),
-    ('train.jsonl', b'{"text": "\xff"}\n', 'invalid UTF-8'),
+    ('train.jsonl', b'{"text": "\xff"}\n', 'train.jsonl: cannot be read: .utf-8. codec'),
     ('train.parquet', b'PAR1', 'not a whole parquet'),
-    ('train.jsonl.gz', gzip.compress(b'{}' * 99, mtime=0)[:-9], 'train.jsonl.gz: not a whole .gz'),
+    ('train.jsonl.gz', b'{}', 'train.jsonl.gz: cannot be read: Not a gzipped'),
+    ('train.jsonl.gz', gzip.compress(b'{}' * 99, mtime=0)[:-9], 'train.jsonl.gz: cannot be read: Compressed file ended'),
     ('train.csv', b'title,text,label\na,b\n', 'train.csv:2: has 2 fields, the header 3'),
     ('train.iob', b'Rome B-LOC\nfell\n', 'train.iob:2: has a word but no tag'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
@@ -547,8 +543,6 @@ def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
     jsonl(tmp_path / path, rows)
     one_line_error(look('example_ir', f'--data={tmp_path}'), words)
 
-
-# ----------------------------------------------------------------------------------------- the embedded tasks
 
 @pytest.fixture(scope='session')
 def embedded():

@@ -14,15 +14,13 @@ class Classification(Kind):
     head = 'text'
     labelled_by = 'label'
     architecture, pipeline = 'ForSequenceClassification', 'text-classification'
+    use = "pipeline('text-classification', '<this folder>')"
 
     def make_row(self, row, labels, where):
         label = labels.name(get(row, self.task.label, where, object), where)
+        columns = [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
         return {'text': fill(self.task.template, row, where), 'label': label,
-                'fields': [str(row[name]) for name in self.columns()]}
-
-    def columns(self):
-        """The names of the template's columns, in its order."""
-        return [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
+                'fields': [str(row[name]) for name in columns]}
 
     def examples(self, rows, labels, tokenizer, max_length):
         examples, lost = [], Counter()
@@ -47,10 +45,6 @@ class Classification(Kind):
         if sizes.qk_norm:
             raise ValueError('save_model: transformers has no classifier of mean-pooled tokens with norms of '
                              'q and k (Qwen3); leave it out')
-
-    def usage(self):
-        use = f'({self.task.template!r}.format_map({dict.fromkeys(self.columns(), "...")}))'
-        return f"pipeline('text-classification', '<this folder>'){use}", repr(self.task.template)
 
 
 def word_overlap(train):

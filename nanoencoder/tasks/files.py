@@ -1,4 +1,5 @@
 """Tables of files, the hub, the embedded texts: (rows as dicts, {column: names of its labels, if any})."""
+import contextlib
 import csv
 import gzip
 import json
@@ -11,19 +12,16 @@ from nanoencoder import docs
 from nanoencoder.files import locked, whole
 
 QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
-ID_COLUMNS = ('_id', 'docid')           # of BEIR's and MLDR's queries and documents
 
 
 class Field(str):
     """What a .csv or .tsv has in a column: text by nature, which may stand for a number."""
-    __slots__ = ()
 
 
 def read_table(task, sources, split, subset='', only=None):
-    """The table of a split: embedded, of a local folder or of the hub.
+    """The table of a split: embedded, of a local folder or of the hub; of `only` these ids, if given.
 
     sources  the dataset's name on the hub; a local copy may also be in the folder of a later name
-    only     ids: just their rows
     """
     if task.data:
         return read_files(local_files(Path(task.data), sources, subset, split), only, task.quoting)
@@ -38,11 +36,10 @@ def local_files(folder, sources, subset, split):
     root = next((folder / name for name in names if (folder / name).is_dir()), folder)
     for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text', *names)]:
         for name in (split, 'dev') if split == 'validation' else (split,):
-            if files := [path for suffix in READERS if (path := place / f'{name}{suffix}').is_file()]:
-                return files[:1]
-            shards = sorted(place.glob(f'{name}-*.parquet')) or sorted((place / name).glob('*.parquet'))
-            if shards:
-                return shards
+            files = [path for suffix in READERS if (path := place / f'{name}{suffix}').is_file()][:1]
+            if files := (files or sorted(place.glob(f'{name}-*.parquet'))
+                         or sorted(place.glob(f'{name}/*.parquet'))):
+                return files
     hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
     raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet there{hint}')
 
@@ -51,13 +48,11 @@ def read_files(paths, only=None, quoting='auto'):
     """The table of a split's files."""
     rows, names = [], {}
     for path in paths:
-        suffix = next(suffix for suffix in READERS if path.name.endswith(suffix))
+        reader = next(READERS[suffix] for suffix in READERS if path.name.endswith(suffix))
         try:
-            read, labels = READERS[suffix](path, *[quoting] * (suffix in ('.csv', '.tsv')))
-        except UnicodeDecodeError as error:
-            raise ValueError(f'{path}: invalid UTF-8 at byte {error.start}') from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f'{path}: not a whole .gz file: {error}') from None
+            read, labels = reader(path, quoting) if reader == read_csv else reader(path)
+        except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f'{path}: cannot be read: {error}') from None
         rows += read if only is None else [row for row in read if id_of(row) in only]
         if names and names != labels:
             raise ValueError(f'{path}: orders its labels otherwise than {paths[0].name}')
@@ -68,7 +63,8 @@ def read_files(paths, only=None, quoting='auto'):
 
 
 def id_of(row):
-    return next((str(row[column]) for column in ID_COLUMNS if column in row), None)
+    """The id of BEIR's and MLDR's queries and documents."""
+    return next((str(row[column]) for column in ('_id', 'docid') if column in row), None)
 
 
 def read_jsonl(path):
@@ -81,8 +77,7 @@ def read_jsonl(path):
             try:
                 row = json.loads(line)
                 if '\\ud' in line.lower():
-                    text = json.dumps(row, ensure_ascii=False)
-                    row = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', text))
+                    row = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', json.dumps(row, ensure_ascii=False)))
             except ValueError:
                 raise ValueError(f'{path}:{number}: not valid JSON') from None
             if not isinstance(row, dict):
@@ -131,8 +126,7 @@ def read_iob(path):
                 continue
             if is_universal is None and fields:  # CoNLL's may have five columns, too
                 is_universal = len(fields) == 5 and fields[0] == '1'
-            if is_universal:
-                fields = fields[1:3]
+            fields = fields[1:3] if is_universal else fields
             if not fields or fields[0] == '-DOCSTART-':
                 if words:
                     rows.append(dict(zip(('tokens', 'tags'), map(list, zip(*words)))))
@@ -171,29 +165,23 @@ def read_hub(source, subset, split, revision, only=None):
         raise ValueError(f'cannot read {split} of {source} {subset}: {error}; '
                          '--data=<folder> reads a local copy') from None
     if only is not None:
-        column = next(column for column in ID_COLUMNS if column in dataset.column_names)
+        column = '_id' if '_id' in dataset.column_names else 'docid'
         dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only])
     return list(dataset), label_names(dataset.features.to_dict())
 
 
 def embedded_files(cache, dataset):
-    """The folder of an embedded task. One process extracts all, once; the others wait, and read the cache."""
+    """The folder of an embedded task's <split>.jsonl. One process extracts all tasks; the others wait."""
     folder = Path(cache) / f'docs-{docs.key()}'
-    if not folder.exists():
-        with locked(folder, wait=True):
-            if not folder.exists():
-                extract(folder, cache)
+    with contextlib.nullcontext() if folder.exists() else locked(folder, wait=True):
+        if not folder.exists():
+            print(f'{folder}: making the embedded tasks of {", ".join(docs.PACKAGES)}', file=sys.stderr)
+            with whole(folder) as temporary:
+                for name, splits in docs.tasks(docs.documents(cache)).items():
+                    (temporary / name).mkdir(parents=True)
+                    for split, rows in splits.items():
+                        (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
     return folder / dataset
-
-
-def extract(folder, cache):
-    """The embedded tasks as <folder>/<name>/<split>.jsonl."""
-    print(f'{folder}: making the embedded tasks of {", ".join(docs.PACKAGES)}', file=sys.stderr)
-    with whole(folder) as temporary:
-        for name, splits in docs.tasks(docs.documents(cache)).items():
-            (temporary / name).mkdir(parents=True)
-            for split, rows in splits.items():
-                (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
 
 
 def json_lines(rows):

@@ -36,13 +36,14 @@ class Kind:
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it
     baselines(rows)                {name: function, row -> what is predicted} of methods without a model
-    usage()                        (code that opens a saved model, what it reads, in words)
+    use                            code that opens a saved model
     """
     head = 'tokens'      # of finetune.HEADS: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # the setting that names the column of labels, if there are any
     has_probe = True     # whether frozen features can answer
     architecture, pipeline = 'ForTokenClassification', 'token-classification'  # of a saved model
+    reads = '{template!r}'   # of the settings: the texts of a saved model
 
     def __init__(self, task):
         self.task = task

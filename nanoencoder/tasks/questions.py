@@ -12,6 +12,7 @@ from nanoencoder.tasks.task import fill, get, terms
 class Questions(Kind):
     """Rows of id, question, context, answers [(text, start)]."""
     has_probe = False  # a frozen model has not read the question into the context
+    use = "AutoModelForTokenClassification.from_pretrained('<this folder>')"
 
     def __init__(self, task):
         super().__init__(task)
@@ -82,22 +83,18 @@ class Questions(Kind):
     def baselines(self, rows):
         return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest_sentence}
 
-    def usage(self):
-        return "AutoModelForTokenClassification.from_pretrained('<this folder>')", repr(self.task.template)
-
 
 def answers_in(row, column, context, where):
     """[(text, start)] in characters of the context; none where it has no answer."""
-    match row.get(column):
-        case {'text': [*texts], 'answer_start': [*starts]}:  # SQuAD
-            if len(texts) != len(starts):
-                raise ValueError(f'{where}: has {len(texts)} answers and {len(starts)} starts')
-            answers = list(zip(texts, starts))
-        case [*values] if all(isinstance(value, dict) and {'text', 'start'} <= {*value} for value in values):
-            answers = [(value['text'], value['start']) for value in values]  # ReCoRD
-        case _:
-            raise ValueError(f'{where}: column {column!r} has neither text and answer_start '
-                             'nor a list of text, start')
+    value = row.get(column)
+    try:
+        if isinstance(value, dict):  # SQuAD
+            answers = list(zip(value['text'], value['answer_start'], strict=True))
+        else:                        # ReCoRD
+            answers = [(answer['text'], answer['start']) for answer in value]
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f'{where}: column {column!r} has neither text and answer_start, as many of each, '
+                         'nor a list of text, start') from None
     for text, start in answers:
         good = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
         if not good or context[start:start + len(text)] != text:

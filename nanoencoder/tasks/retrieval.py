@@ -3,33 +3,27 @@ import math
 import random
 import re
 import sys
-from collections import Counter, defaultdict
-from typing import NamedTuple
+from collections import Counter, defaultdict, namedtuple
 
 import numpy as np
 
 from nanoencoder.tasks.files import id_of, read_table
 from nanoencoder.tasks.kind import Example, Kind, framed, room
-from nanoencoder.tasks.task import SCORED, fill, get, no_column, terms
+from nanoencoder.tasks.task import SCORED, fill, get, terms
 
-SIDES = ('query', 'positive')     # of a training pair
-PASSAGES = ('negative_passages', 'positive_passages')  # of MLDR, by their grade; all of them are judged
+SIDES = ('query', 'positive')   # of a training pair
 
 
-class Pair(NamedTuple):
-    tokens: np.ndarray     # of the query
-    positive: np.ndarray   # tokens of the document
-    document: str
-    positives: set         # every document that train has for this query
+# a query's tokens, its document's, that document, and every document that train has for the query
+Pair = namedtuple('Pair', 'tokens positive document positives')
 
 
 class Retrieval(Kind):
-    """Rows of train: query, positive; of validation and test: id, query, grades {document: grade}.
-
-    'corpus' is {document: text}.
-    """
+    """Rows of train: query, positive; else: id, query, grades {document: grade}. 'corpus' is {id: text}."""
     head, loss = 'vector', 'pairs'
     architecture, pipeline = 'Model', 'sentence-similarity'
+    use = "SentenceTransformer('<this folder>')"
+    reads = '{query!r} and {document!r}'
 
     def load(self, training=True):
         task = self.task
@@ -80,15 +74,10 @@ class Retrieval(Kind):
                 raise ValueError(f'{name} {template!r}: with save_model it must end with a column, for '
                                  'sentence-transformers puts a prompt before a text and nothing after it')
 
-    def usage(self):
-        return "SentenceTransformer('<this folder>')", f'{self.task.query!r} and {self.task.document!r}'
-
 
 def scored_texts(rows):
     return sorted({*rows['corpus'].values(), *(row['query'] for split in SCORED for row in rows[split])})
 
-
-# -------------------------------------------------------------------------------------------------- the files
 
 def training_pairs(task):
     """[{query, positive}]; none where a local copy has no such file, for a probe and BM25 need none."""
@@ -135,9 +124,7 @@ def texts_by_id(task, name, template, only=None):
     texts = {}
     for number, row in enumerate(read_table(task, (task.source,), name, name, only)[0]):
         where = f'{task.dataset} {name} row {number}'
-        if id_of(row) is None:
-            raise no_column(row, '_id', where)
-        add(texts, id_of(row), fill(template, {'title': '', **row}, where), where)
+        add(texts, id_of(row) or get(row, '_id', where), fill(template, {'title': '', **row}, where), where)
     return texts
 
 
@@ -157,7 +144,7 @@ def judgements(task, split, queries):
             if 'positive_passages' in row:
                 query = str(row['query_id'])
                 add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
-                for grade, column in enumerate(PASSAGES):
+                for grade, column in enumerate(('negative_passages', 'positive_passages')):
                     for passage in row.get(column) or ():
                         add(grades[query], str(passage['docid']), grade, where)
             else:
@@ -179,11 +166,11 @@ def judged_queries(where, queries, grades, corpus):
         raise ValueError(f'{where}: {len(unknown)} judged queries are not there, as {min(unknown)!r:.80}')
     rows = [{'id': query, 'query': queries[query], 'grades': graded} for query, graded in grades.items()
             if max(graded.values(), default=0) >= 1]
+    if not rows:
+        raise ValueError(f'{where}: no query has a relevant document')
     if len(rows) < len(grades):
         print(f'{where}: {len(grades) - len(rows)} of {len(grades)} queries have no relevant document '
               'and are left out', file=sys.stderr)
-    if not rows:
-        raise ValueError(f'{where}: no query has a relevant document')
     return rows
 
 

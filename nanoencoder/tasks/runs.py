@@ -60,7 +60,7 @@ def about_model(cfg, checkpoint, transformer):
     sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
     past = None if cfg.untrained else checkpoint.state.get('pretraining')
     if past and past.get('row'):
-        past = past | {'row': past['row'] + variant(cfg)}
+        past = past | {'row': past['row'] + (cfg.variant and f'+{cfg.variant}')}
     return {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes, 'pretraining': past,
             'checkpoint': 'none' if cfg.untrained else checkpoint.digest()}
 
@@ -90,11 +90,6 @@ def write_run(folder, task, about, predictions, log=()):
     return words
 
 
-def variant(cfg):
-    """What it adds to the name of a model."""
-    return f'+{cfg.variant}' if cfg.variant else ''
-
-
 def model_name(cfg, checkpoint, past):
     """The run's name, with -<step> for a checkpoint before its end and +<variant> where there is one."""
     folder = Path(os.path.abspath(checkpoint.folder))  # for . has no name
@@ -103,7 +98,8 @@ def model_name(cfg, checkpoint, past):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
     if past and past['step'] < sum(steps for _, steps in past['phases']) * past.get('repeat', 1):
         run = f'{run}-{folder.name}'
-    return (cfg.name or ('untrained' if cfg.untrained else run)) + variant(cfg)
+    name = cfg.name or ('untrained' if cfg.untrained else run)
+    return name + (cfg.variant and f'+{cfg.variant}')
 
 
 def save_encoder(cfg, base, data, encoder, folder):
@@ -119,9 +115,9 @@ def save_encoder(cfg, base, data, encoder, folder):
     if data.labels:
         more |= {'id2label': dict(enumerate(data.labels)),
                  'label2id': {label: k for k, label in enumerate(data.labels)}}
-    origin, (use, texts) = '' if cfg.untrained else checkpoint.base_model(), kind.usage()
     lines = [f'A bidirectional encoder, {cfg.name}, fine-tuned on {cfg.dataset} with nanoEncoder.',
-             f'texts: {texts}; then eos, which the tokenizer adds; at most {cfg.max_length:,} tokens',
+             f'texts: {kind.reads.format_map(vars(cfg))}; then eos, which the tokenizer adds; at most '
+             f'{cfg.max_length:,} tokens',
              f'training: {cfg.num_steps(len(data.examples["train"])):,} steps of {cfg.batch_size}']
     with whole(folder) as temporary:
         temporary.mkdir()
@@ -130,7 +126,8 @@ def save_encoder(cfg, base, data, encoder, folder):
         if is_bare:
             huggingface.write_sentence_transformers(temporary, sizes.hidden_size, cfg.max_length,
                                                     kind.prompts())
-        library = 'sentence-transformers' if is_bare else 'transformers'
-        huggingface.write_card(temporary, f'{cfg.name} on {cfg.dataset}, {folder.name}', lines, use,
-                               kind.pipeline, origin, library)
+        huggingface.write_card(temporary, f'{cfg.name} on {cfg.dataset}, {folder.name}', lines,
+                               kind.use, kind.pipeline,
+                               '' if cfg.untrained else checkpoint.base_model(),
+                               'sentence-transformers' if is_bare else 'transformers')
         write_json(temporary / 'run.json', about_run(cfg, base, [data], data))

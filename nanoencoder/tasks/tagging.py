@@ -14,6 +14,8 @@ from nanoencoder.tasks.task import get
 class Tagging(Kind):
     """Rows of id, words, tags."""
     labelled_by = 'tags'
+    use = "pipeline('token-classification', '<this folder>', aggregation_strategy='first')"  # of whole words
+    reads = 'words joined by a space'
 
     def load(self, training=True):
         rows, labels = super().load(training)
@@ -62,10 +64,6 @@ class Tagging(Kind):
 
     def baselines(self, rows):
         return {'word-lookup': word_lookup(rows['train'])}
-
-    def usage(self):  # without 'first', parts of words
-        return ("pipeline('token-classification', '<this folder>', aggregation_strategy='first')",
-                'words joined by a space')
 
 
 def words_of_tokens(words, tokenizer):

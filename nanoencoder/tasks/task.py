@@ -88,8 +88,6 @@ def is_template(text):
     return bool(match and match[1])
 
 
-# ------------------------------------------------------------------------------------------------------- rows
-
 def no_column(row, column, where):
     return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row)):.200}')
 
@@ -144,15 +142,14 @@ class Labels:
         orders = {tuple(names[column]) for _, names in tables.values() if column in names}
         if len(orders) > 1:
             raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
-        self.numbered = min(orders, default=())  # what numbers stand for
-        named = tuple(dict.fromkeys(self.meant.get(name, name) for name in self.numbered))
+        order = min(orders, default=())
+        named = tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
         if named and task.labels and named != task.labels:
             raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(named)}; '
                              f'the task says {", ".join(task.labels)}')
-        self.names = task.labels or named
-        if column and not self.names:
-            self.names = self.inferred(tables['train'][0], column, f'{task.dataset} train')
-        self.numbered = self.numbered or self.names
+        self.names = task.labels or named or column and self.inferred(tables['train'][0], column,
+                                                                      f'{task.dataset} train')
+        self.numbered = order or self.names  # what numbers stand for
 
     def inferred(self, rows, column, where):
         """Those that occur, sorted, "O" first."""
