@@ -23,9 +23,10 @@ from nanoencoder.files import read_json, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3_SPLITS = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
+                                         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
-PLAIN = ''.join(map(chr, range(33, 127))) + ' \n The  Array\n'  # what every vocabulary has to give back
 PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 # GPT-2 and its kind write bytes as printable characters, those that are none as U+0100 and on
 ALPHABET = dict(zip(sorted(range(256), key=lambda byte: byte not in PRINTABLE),
@@ -70,12 +71,10 @@ class Tokenizer:
         text = without_surrogates(text)
         ids, offsets = self.encoded(text)
         offsets = np.array([trimmed(text, *place) for place in offsets], np.int64).reshape(-1, 2)
-        if self.composes:  # a mark in no token was joined to the character before it
-            starts = {*offsets[:, 0].tolist()}
-            for place in offsets:
-                while place[0] < place[1] < len(text) and not (
-                        place[1] in starts or text[place[1]].isspace()):
-                    place[1] += 1
+        starts = {*offsets[:, 0].tolist()}
+        for place in offsets if self.composes else ():  # a mark in no token was joined to what is before it
+            while place[0] < place[1] < len(text) and not (place[1] in starts or text[place[1]].isspace()):
+                place[1] += 1
         return ids, offsets
 
     def encoded(self, text):
@@ -87,10 +86,7 @@ class Tokenizer:
         return ids, encoding.offsets
 
     def encode_masked(self, text):
-        """Token ids in which the mask token, as the tokenizer writes it, is one id.
-
-        White space before it goes: a masked word in training includes the space it begins with.
-        """
+        """As `encode`, but the mask token is one id, which includes the space before it as in training."""
         *before, last = text.split(self.roles['mask'])
         pieces = [part for piece in before for part in (self.encode(piece.rstrip()), [self.ids['mask']])]
         return np.concatenate([*pieces, self.encode(last)]).astype(np.int64)
@@ -162,8 +158,7 @@ class Tokenizer:
     def save(self, folder, append_eos=False, model_max_length=None):
         """tokenizer.json and tokenizer_config.json, as transformers.AutoTokenizer opens them.
 
-        append_eos: a text encoded with special tokens ends with eos, as in fine-tuning. Special tokens that
-        the tokenizer put around texts before, as Llama 3's bos, are left out, as they are in training.
+        append_eos: a text ends with eos, as in fine-tuning. Llama 3's bos before it goes, as in training.
         """
         spec = json.loads(self.backend.to_str())
         for token in spec['added_tokens']:
@@ -174,7 +169,8 @@ class Tokenizer:
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
         config |= {f'{role}_token': token for role, token in self.roles.items()}
-        config |= {'model_max_length': model_max_length} if model_max_length else {}
+        if model_max_length:
+            config['model_max_length'] = model_max_length
         write_json(Path(folder, 'tokenizer.json'), spec)
         write_json(Path(folder, 'tokenizer_config.json'), config)
 
@@ -184,7 +180,7 @@ def without_surrogates(text):
 
 
 def trimmed(text, first, last):
-    """[first, last) of a text without the white space at both ends; (last, last) if there is nothing else."""
+    """[first, last) of a text without the white space at both ends."""
     piece = text[first:last]
     first += len(piece) - len(piece.lstrip())
     return first, first + len(piece.strip())
@@ -192,11 +188,12 @@ def trimmed(text, first, last):
 
 def nasty_texts():
     """Characters of all scripts beside letters, digits and quotes, and mixtures of what splits heed."""
-    pieces = ("a Z 0 12 1234567 the The 's 'LL 'Re don't na\xefve ., !? \"( )_ -{ <|mask|> \u6771\u4eac \u0663 \xb2 "
-              '\u0301 \u0323 \u1100\u1161\u11a8 \U0010ffff \U0001f469\u200d\U0001f3fd').split()
-    pieces += [' ', '\n', '\r\n', '\t', '\xa0', '\u3000', ' the', '   \n\n', ' ' * 99, 'x' * 99]
+    words = """a Z 0 12 1234567 the The 's 'LL 'Re don't na\xefve ., !? "( )_ -{ <|mask|> \u6771\u4eac \u0663 \xb2
+               \u0301 \u0323 \u1100\u1161\u11a8 \U0010ffff \U0001f469\u200d\U0001f3fd""".split()
+    words += [' ', '\n', '\r\n', '\t', '\xa0', '\u3000', ' the', '   \n\n', ' ' * 99, 'x' * 99]
     codes, draw = [*range(0x3100), *range(0x3100, 0xd800, 89), *range(0xe000, 0x20000, 89)], random.Random(0)
-    return [f"a{one}a {one} {one}1'{one}\n{one}" + ''.join(draw.choices(pieces, k=9)) for one in map(chr, codes)]
+    return [f"a{one}a {one} {one}1'{one}\n{one}" + ''.join(draw.choices(words, k=9))
+            for one in map(chr, codes)]
 
 
 @contextlib.contextmanager
@@ -227,8 +224,13 @@ def load_tokenizer(name):
                              f'{error}') from None
     if not path.is_file():
         raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
-    if path.suffix == '.model':
-        return from_tiktoken(path)
+    if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
+        try:
+            lines = [line.split() for line in path.open('rb')]
+            ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+        except ValueError as error:
+            raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
+        return from_ranks(ranks, [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))])
     with one_line(path):
         backend = Backend.from_file(str(path))
     beside = path.with_name('tokenizer_config.json')
@@ -236,21 +238,6 @@ def load_tokenizer(name):
         return from_backend(backend, read_json(beside) if beside.exists() else {})
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
-
-
-def from_tiktoken(path):
-    """Llama 3's tokenizer.model, a line a token: base64 and rank; EuroBERT's names for the 256 specials."""
-    try:
-        lines = [line.split() for line in path.open('rb')]
-        ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    except ValueError as error:
-        raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
-    return from_ranks(ranks, [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))])
-
-
-def llama3_splits():
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
-                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def from_ranks(ranks, specials):
@@ -264,7 +251,7 @@ def from_ranks(ranks, specials):
     vocab = {text: ranks[token] for token, text in written.items()}
     vocab |= {token: len(ranks) + k for k, token in enumerate(specials)}
     backend = Backend(models.BPE(vocab, [(written[a], written[b]) for a, b in merges], ignore_merges=True))
-    backend.pre_tokenizer = llama3_splits()
+    backend.pre_tokenizer = LLAMA3_SPLITS
     backend.add_special_tokens([*specials])
     return from_backend(backend, {})
 
@@ -297,7 +284,7 @@ def from_backend(backend, config):
     tokenizer = Tokenizer(backend, roles, specials)
     tokenizer.mask_is_new, tokenizer.unmarked = mask_is_new, unmarked
     tokenizer.composes = bool(spec['normalizer'])
-    text = PLAIN + '\n'.join(specials)
+    text = ''.join(map(chr, range(33, 127))) + ' \n The  Array\n' + '\n'.join(specials)
     ids = tokenizer.encode(text)
     if (back := tokenizer.decode(ids)) != text or {*ids.tolist()} & {*specials.values()}:
         raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {back[:200]!r}')
