@@ -66,8 +66,7 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 # ------------------------------------------------------------------------------------------------- sources
 
 def open_source(cfg):
-    """(units, characters, files): functions that yield (text, whether it is held out), for a shard each;
-    about how many characters they have, 0 if unknown; and the files they are of, which may change."""
+    """(functions that yield (text, whether it is held out), a shard each; characters, about; their files)"""
     def unit(read, part):
         return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(cfg, part))
     if cfg.source == 'docs':
@@ -116,7 +115,7 @@ def folder_texts(cfg, files):
     for file in files:
         try:
             yield from READERS[file.suffix](file, cfg)
-        except (ValueError, OSError) as error:  # of UTF-8 or of ours
+        except (ValueError, KeyError, OSError) as error:  # of UTF-8, of a parquet file, or of ours
             raise ValueError(f'{file}: {error}') from None
 
 
@@ -149,13 +148,8 @@ def read_jsonl(path, cfg):
 
 def read_parquet(path, cfg):
     import pyarrow.parquet
-    try:
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(CHUNK, columns=[cfg.column]):
-            yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
-    except KeyError:
-        raise ValueError(f'has no column {cfg.column!r}') from None
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f'not a whole parquet file: {error}') from None
+    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(CHUNK, columns=[cfg.column]):
+        yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
 
 
 def hub_texts(cfg, dataset):
@@ -167,7 +161,6 @@ READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 
 def chunks(texts):
-    """Lists of some of the texts."""
     texts = iter(texts)
     while chunk := list(itertools.islice(texts, CHUNK)):
         yield chunk
@@ -187,8 +180,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
         if (folder / 'meta.json').exists():
             recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
             if other := [name for name in settings if settings[name] != recorded[name]]:
-                raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it, '
-                                 'or take another --out')
+                raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it')
             remove_units(folder)  # left by a kill at the very end
             print(f'{folder}: already prepared')
             return
@@ -280,8 +272,8 @@ def join(folder, tokenizer, identity, units):
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     remove_units(folder)
-    print(f'{folder}:', '{documents:,} documents, {tokens:,} tokens; held out {val_documents:,} documents, '
-          '{val_tokens:,} tokens; fingerprint {fingerprint:.12}'.format_map(meta))
+    print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
+          '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta))
 
 
 def remove_units(folder):

@@ -47,7 +47,7 @@ def huggingface(style, folder, vocab_size=2_000):
 def sample_texts(count, seed=0, more=()):
     """Random mixtures of English, code, numbers, emoji, CJK, combining marks, spaces, special strings."""
     random_ = random.Random(seed)
-    pieces = ['the', ' The', "don't", "WE'LL", 'naïve', 'e\u0301', 'Å', 'A\u030a', 'def f(x):', ' {', '};', '\n    return x',
+    pieces = ['the', ' The', "don't", "WE'LL", 'naïve', 'e\u0301', 'Å', 'A\u030a', 'def f(x):', ' {', '};',
               '\n', '\r\n', '\t', ' ', '  ', '   \n', '0', '12', '1234567', '٣', '²', '½', '東京', '각',
               'ру', 'الع', '👩\u200d👩', '\xa0', '\u3000', '\x00', '\x7f', '\ufeff', '\u0323\u0307',
               'a\u0323\u0307', '"', '...', '!?', '\\', '<|mask|>', '<|im_end|>', '_', '\U0010ffff', *more]
@@ -183,11 +183,9 @@ def test_a_sentencepiece_file_is_refused_by_name(tmp_path):
 
 # -------------------------------------------------------------------------------------------------------- out
 
-@pytest.mark.parametrize('name', [DOCS_TOKENIZER, pytest.param(str(LLAMA3), marks=[NEEDS_LLAMA3,
-                                                                                   pytest.mark.slow])])
-def test_saved_tokenizer_gives_the_same_ids_in_transformers(name, tmp_path):
+def test_saved_tokenizer_gives_the_same_ids_in_transformers(tmp_path):
     from transformers import AutoTokenizer
-    ours = load_tokenizer(name)
+    ours = load_tokenizer(DOCS_TOKENIZER)
     ours.save(tmp_path, append_eos=True)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert (theirs.mask_token_id, theirs.eos_token_id,
