@@ -2,8 +2,7 @@
 
     python data.py configs/corpora/docs.py     # write a corpus: the embedded one, no network
 
-To read one it needs numpy and nothing of ours. nanoencoder/prepare.py does the writing, and
-`python data.py --help` shows its commands and settings.
+To read one it needs numpy and nothing of ours; nanoencoder/prepare.py does the writing.
 """
 import hashlib
 import json
@@ -149,8 +148,7 @@ class Corpus:
 def permute(index, n, seed, epoch):
     """Where a keyed permutation of range(n) sends each index: a Feistel network in O(1) memory.
 
-    Six rounds: with four, neighbours are correlated where n is about a hundred. Results beyond n are permuted
-    again until they are below it (cycle walking).
+    Six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again.
     """
     keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
     bits = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))    # of each half of an index
@@ -244,8 +242,7 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
 def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
     """Batches of the first val_rows stretches of the held-out stream, each once, in one process.
 
-    All batches have one shape and all processes get equally many, as compiled code and FSDP want: where rows
-    run out, stretch 0 stands in, without targets.
+    All have one shape and all processes get equally many: where rows run out, stretch 0 has no targets.
     """
     count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
     size = rows_at_once(cfg, world_size)

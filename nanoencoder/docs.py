@@ -27,18 +27,12 @@ CACHE = 'corpora/tasks'  # what data.py and the tasks extract, once for both
 
 def key():
     """Of what is extracted here: what it is read from and by."""
-    try:
-        versions = [sys.version, *map(importlib.metadata.version, PACKAGES)]
-    except importlib.metadata.PackageNotFoundError as error:
-        raise ValueError(f'the embedded texts are those of {error.name}, which is not installed') from None
+    versions = [sys.version, *map(importlib.metadata.version, PACKAGES)]
     return hashlib.sha256('\n'.join(versions).encode() + Path(__file__).read_bytes()).hexdigest()[:12]
 
 
 def documents(cache=CACHE):
-    """[(split, file, docstring)], sorted by file; no text twice, and in test first, then in validation.
-
-    They are extracted once, and kept in the folder `cache`. ValueError if a package is not installed.
-    """
+    """[(split, file, docstring)], sorted by file; no text twice, and in test first, then in validation."""
     path = Path(cache, f'documents-{key()}.json')
     with locked(path, wait=True):
         if not path.exists():
@@ -104,9 +98,8 @@ def tasks(documents):
     pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # others are boilerplate
     retrieval = [(split, {'query': query, 'positive': detail}, detail) for split, _, query, detail in pairs]
     tagging = [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, words, tags in sentences]
-    rows = {'docs_pairs': docs_pairs(pairs), 'docs_ir': retrieval, 'docs_tc': tagging,
-            'docs_qa': docs_qa(blocks)}
-    return {name: without_copies(rows[name]) for name in rows}
+    return {'docs_pairs': without_copies(docs_pairs(pairs)), 'docs_ir': without_copies(retrieval),
+            'docs_tc': without_copies(tagging), 'docs_qa': without_copies(docs_qa(blocks))}
 
 
 def without_copies(rows):
@@ -158,8 +151,7 @@ def docs_pairs(pairs):
     """Does this detail belong to this summary, or to one in another file of the split?
 
     A hash of the summary orders a split's pairs, and each meets the next one of another file; of two such
-    couples one swaps its details. So each text occurs once, and no detail alone tells the label. What is left
-    at the end, all of one file, is left out.
+    couples one swaps its details. So each text occurs once, and no detail alone tells the label.
     """
     rows, waiting, couples = [], collections.defaultdict(list), collections.Counter()
     for pair in sorted(pairs, key=lambda pair: hashlib.md5(pair[2].encode()).digest()):
@@ -203,8 +195,7 @@ def parameter_block(text):
     section = re.search(r'(?ms)^Parameters\n-{4,}\n(.*?)(?=\n\S[^\n]*\n-{3,}\n|\Z)', text)
     parameters = []
     for line in section[1].splitlines() if section else ():
-        head = re.fullmatch(r'(\w+) ?: (\S.*)', line)
-        if head:
+        if head := re.fullmatch(r'(\w+) ?: (\S.*)', line):
             type_ = re.split(r', optional|, default|\. Default|; optional', head[2])[0].strip(' ,')
             parameters.append([head[1], type_, ''])
         elif parameters and line.startswith(' '):

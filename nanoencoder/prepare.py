@@ -28,7 +28,7 @@ from tqdm import tqdm
 from nanoencoder import docs
 from nanoencoder.files import locked, read_json, remove, remove_temporaries, sha256, whole, write_json
 from nanoencoder.settings import check, flat, setting
-from nanoencoder.tokenizer import BOS, BYTES, EOS, LLAMA3_PATTERN, MASK, from_ranks, load_tokenizer
+from nanoencoder.tokenizer import BOS, BYTES, EOS, MASK, LLAMA3_SPLITS, from_ranks, load_tokenizer
 
 CHUNK = 256             # documents that are tokenised at once
 CUT_CHARACTERS = 16_000  # and up to the next empty line: a document cut from a long .txt
@@ -43,7 +43,7 @@ class Settings:
     subset: str = ''                # of a hub dataset, as sample-350BT
     split: str = 'train'            # of a hub dataset
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
-    tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model or name
+    tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
     cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
@@ -57,7 +57,7 @@ class Settings:
 
 ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
            'parts': (1, 'how many parts share the input; without --part, do what is missing and join them',
-                     1, 10_000),
+                     1, 500),
            'verify': (False, 'compare each shard with its sha256 in meta.json'),
            'train_tokenizer': (0, 'learn a vocabulary of this many ids and write it to --tokenizer',
                                260, 10 ** 7)}
@@ -66,8 +66,7 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 # ------------------------------------------------------------------------------------------------- sources
 
 def open_source(cfg):
-    """(units, characters, files): functions that yield (text, whether it is held out), for a shard each;
-    about how many characters they have, 0 if unknown; and the files they are of, which may change."""
+    """(functions that yield (text, whether it is held out), a shard each; characters, about; their files)"""
     def unit(read, part):
         return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(cfg, part))
     if cfg.source == 'docs':
@@ -116,7 +115,7 @@ def folder_texts(cfg, files):
     for file in files:
         try:
             yield from READERS[file.suffix](file, cfg)
-        except (ValueError, OSError) as error:  # of UTF-8 or of ours
+        except (ValueError, KeyError, OSError) as error:  # of UTF-8, of a parquet file, or of ours
             raise ValueError(f'{file}: {error}') from None
 
 
@@ -149,13 +148,8 @@ def read_jsonl(path, cfg):
 
 def read_parquet(path, cfg):
     import pyarrow.parquet
-    try:
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(CHUNK, columns=[cfg.column]):
-            yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
-    except KeyError:
-        raise ValueError(f'has no column {cfg.column!r}') from None
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f'not a whole parquet file: {error}') from None
+    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(CHUNK, columns=[cfg.column]):
+        yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
 
 
 def hub_texts(cfg, dataset):
@@ -167,7 +161,6 @@ READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 
 def chunks(texts):
-    """Lists of some of the texts."""
     texts = iter(texts)
     while chunk := list(itertools.islice(texts, CHUNK)):
         yield chunk
@@ -180,94 +173,80 @@ def prepare(cfg, in_order, part=-1, parts=1):
     if not -1 <= part < parts:
         raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
     folder, settings = Path(cfg.out), flat(cfg, fixes=('numbers',))
-    if (folder / 'meta.json').exists():
-        recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
-        if other := [name for name in settings if settings[name] != recorded[name]]:
-            raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it, or '
-                             'take another --out')
-        remove_units(folder)  # left by a kill at the very end
-        print(f'{folder}: already prepared')
-        return
-    units, characters, files = open_source(cfg)
-    if parts > len(units):
-        raise ValueError(f'{cfg.path or cfg.source} gives {len(units)} shards: too few for {parts} parts')
-    tokenizer = load_tokenizer(cfg.tokenizer)
-    identity = {'settings': settings} | tokenizer.identity()
-    begun = hashlib.sha256(json.dumps([identity, files, parts]).encode()).hexdigest()[:12]
-    if any(path.name.split('_')[1] != begun for path in folder.glob('.unit_*')):
-        raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
-    sample = [text for chunk in itertools.islice(chunks(units[0]()), 4) for text, _ in chunk]
-    encoder = partial(encode, tokenizer.bulk(sample), tokenizer.ids['eos'])
-    paths = [folder / f'.unit_{begun}_{number:05d}' for number in range(len(units))]
-    for number in [part] if part >= 0 else range(parts):
-        with locked(folder / f'part_{number:03d}_of_{parts:03d}'):
+    numbers = [part] if part >= 0 else range(parts)
+    with ExitStack() as stack:
+        for number in numbers:
+            stack.enter_context(locked(folder / f'part_{number:03d}'))
+        if (folder / 'meta.json').exists():
+            recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
+            if other := [name for name in settings if settings[name] != recorded[name]]:
+                raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it')
+            remove_units(folder)  # left by a kill at the very end
+            print(f'{folder}: already prepared')
+            return
+        units, characters, files = open_source(cfg)
+        if parts > len(units):
+            raise ValueError(f'{cfg.path or cfg.source} gives {len(units)} shards: too few for {parts} parts')
+        tokenizer = load_tokenizer(cfg.tokenizer)
+        identity = {'settings': settings} | tokenizer.identity()
+        begun = hashlib.sha256(json.dumps([identity, files, parts]).encode()).hexdigest()[:12]
+        if any(path.name.split('_')[1] != begun for path in folder.glob('.unit_*')):
+            raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
+        sample = itertools.islice(units[0](), 1_000)
+        encoder = partial(encode, tokenizer.bulk([text for text, _ in sample]), tokenizer.ids['eos'])
+        paths = [folder / f'.unit_{begun}_{number:05d}' for number in range(len(units))]
+        for number in numbers:
             prepare_part(cfg, partial(in_order, encoder), [*zip(paths, units)][number::parts],
                          cfg.max_tokens / parts, characters / parts,
-                         np.dtype(np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32))
-    if part < 0:
-        with locked(folder / 'meta.json'):
+                         np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
+        if part < 0:
             join(folder, tokenizer, identity, [path for path in paths if path.exists()])
 
 
 def prepare_part(cfg, encoded, units, limit, size, dtype):
     """Write the units that are missing, of `size` characters together, until there are `limit` tokens."""
-    if Path(cfg.out, 'meta.json').exists():  # not yet when `prepare` looked
-        raise ValueError(f'{cfg.out}: another process has just written there; run the command again')
-    threads, characters = cfg.threads or os.cpu_count(), 0
-    with tqdm(desc=cfg.out, unit=' tokens', unit_scale=True,
-              mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
-        def until_limit(chunks_of_documents):
-            nonlocal characters
-            for documents, length in chunks_of_documents:
-                if limit and bar.n >= limit:
-                    break
-                yield documents
-                characters += length
-                bar.update(sum(map(len, documents[''] + documents['val_'])))
-                bar.total = limit or size and bar.n * size / characters or None
+    threads = cfg.threads or os.cpu_count()
+    with tqdm(desc=cfg.out, total=limit or size or None, unit=' tokens' if limit else ' characters',
+              unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
         for path, unit in units:
             if path.exists():
                 counts = read_json(path / 'counts.json')
-                characters += size / len(units)
-                bar.update(counts['tokens'] + counts['val_tokens'])
+                bar.update(counts['tokens'] + counts['val_tokens'] if limit else size / len(units))
             elif not limit or bar.n < limit:
                 with whole(path) as folder:
-                    write_unit(folder, path.name[-5:], dtype,
-                               until_limit(encoded(chunks(unit()), threads, 2 * threads)))
+                    write_unit(folder, path.name[-5:], dtype, encoded(chunks(unit()), threads, 2 * threads),
+                               limit, bar)
 
 
 def encode(ids_of, eos, chunk):
-    """{'': [the tokens of each document to train on], 'val_': [held out]}, and the characters of a chunk."""
-    documents = {'': [], 'val_': []}
-    for text, held in chunk:
-        if text:
-            documents['val_' if held else ''].append(np.append(ids_of(text), eos))
-    return documents, sum(len(text) for text, _ in chunk)
+    """[(prefix of what counts it, tokens, characters)] of documents; those held out have val_."""
+    return [('val_' if held else '', np.append(ids_of(text), eos), len(text)) for text, held in chunk if text]
 
 
-def write_unit(folder, number, dtype, encoded):
+def write_unit(folder, number, dtype, encoded, limit, bar):
     """A folder with the shards of a unit and counts.json, what meta.json is to say of them."""
     folder.mkdir()
     counts = NOTHING.copy()
-    with ExitStack() as stack:
-        files = {prefix: stack.enter_context(open(folder / f'{name}_{number}.npy', 'wb'))
-                 for prefix, name in (('', 'tokens'), ('val_', 'val'))}
+    paths = {'': folder / f'tokens_{number}.npy', 'val_': folder / f'val_{number}.npy'}
+    with paths[''].open('wb') as train, paths['val_'].open('wb') as val:
+        files = {'': train, 'val_': val}
         for file in files.values():
             file.write(bytes(HEADER))
         for documents in encoded:
-            for prefix, file in files.items():
-                for tokens in documents[prefix]:
-                    file.write(tokens.astype(dtype))
-                    counts[prefix + 'tokens'] += len(tokens)
-                    counts[prefix + 'documents'] += 1
+            if limit and bar.n >= limit:
+                break
+            for prefix, tokens, characters in documents:
+                files[prefix].write(tokens.astype(dtype))
+                counts[prefix + 'tokens'] += len(tokens)
+                counts[prefix + 'documents'] += 1
+                bar.update(len(tokens) if limit else characters)
         for prefix, file in files.items():
             file.seek(0)
-            np.lib.format.write_array_header_1_0(file, {'descr': dtype.str, 'fortran_order': False,
+            np.lib.format.write_array_header_1_0(file, {'descr': np.dtype(dtype).str, 'fortran_order': False,
                                                         'shape': (counts[prefix + 'tokens'],)})
             assert file.tell() == HEADER, 'numpy writes another header'
-    for prefix, file in files.items():
+    for prefix, path in paths.items():
         if num_tokens := counts[prefix + 'tokens']:
-            path = Path(file.name)
             counts[prefix + 'shards'] = [{'name': path.name, 'tokens': num_tokens, 'sha256': sha256(path)}]
     write_json(folder / 'counts.json', counts)
 
@@ -278,32 +257,28 @@ def join(folder, tokenizer, identity, units):
     counts = [read_json(unit / 'counts.json') for unit in units]
     meta = identity | {name: sum((unit[name] for unit in counts), NOTHING[name]) for name in NOTHING}
     if not meta['tokens']:
-        remove_units(folder)
-        raise ValueError(f'{meta["settings"]["path"]}: no training text there')
+        raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder}')
+    shards = {shard['name']: shard['sha256'] for shard in meta['shards'] + meta['val_shards']}
     for unit in units:
         for path in unit.glob('*.npy'):
-            if path.name in {shard['name'] for shard in meta['shards'] + meta['val_shards']}:
+            if path.name in shards:
                 path.rename(folder / path.name)
-    meta |= {'fingerprint': fingerprint(meta), 'unigram_loss': unigram_loss(folder, meta)}
+    digests = ''.join([meta['tokenizer'], *shards.values()])
+    meta |= {'fingerprint': hashlib.sha256(digests.encode()).hexdigest(),
+             'unigram_loss': unigram_loss(folder, meta)}
     if not meta['val_tokens']:
         print(f'{folder}: nothing is held out: try a larger --val_permille or a smaller --cut_txt_above',
               file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     remove_units(folder)
-    print(f'{folder}:', '{documents:,} documents, {tokens:,} tokens; held out {val_documents:,} documents, '
-          '{val_tokens:,} tokens; fingerprint {fingerprint:.12}'.format_map(meta))
+    print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
+          '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta))
 
 
 def remove_units(folder):
     for path in folder.glob('.unit_*'):
         remove(path)
-
-
-def fingerprint(meta):
-    """sha256 over the tokenizer and all shards, by their own."""
-    digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
-    return hashlib.sha256(''.join(digests).encode()).hexdigest()
 
 
 def unigram_loss(folder, meta):
@@ -318,12 +293,9 @@ def unigram_loss(folder, meta):
 def verify(folder):
     """ValueError that names the first shard that is not as it was written."""
     meta = read_json(Path(folder, 'meta.json'))
-    digests = {'meta.json': (fingerprint(meta), meta['fingerprint'])} | {
-        shard['name']: (sha256(Path(folder, shard['name'])), shard['sha256'])
-        for shard in meta['shards'] + meta['val_shards']}
-    for name, (digest, recorded) in digests.items():
-        if digest != recorded:
-            raise ValueError(f'{folder}/{name}: changed since it was written; prepare the corpus again')
+    for shard in meta['shards'] + meta['val_shards']:
+        if sha256(path := Path(folder, shard['name'])) != shard['sha256']:
+            raise ValueError(f'{path}: changed since it was written; prepare the corpus again')
     print(f'{folder}: every shard is as it was written')
 
 
@@ -331,18 +303,13 @@ def train_tokenizer(cfg, vocab_size):
     """Learn a byte-level BPE vocabulary from the texts to train on and write it where `tokenizer` points."""
     if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    trained.pre_tokenizer = LLAMA3_SPLITS
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     units, _, _ = open_source(cfg)
     trained.train_from_iterator((text for unit in units for text, held in unit() if not held), trainer)
     ranks = {bytes(map(BYTES.get, token)): i for token, i in trained.get_vocab().items()}
-    if (size := len(ranks) + 3) < vocab_size:
-        raise ValueError(f'train_tokenizer: these texts give {size:,} ids, not {vocab_size:,}')
-    specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
-    from_ranks(LLAMA3_PATTERN, ranks, specials, {}).save(cfg.tokenizer)
-    print(f'{cfg.tokenizer}: {size:,} ids')
+    from_ranks(ranks, [BOS, EOS, MASK]).save(cfg.tokenizer)
+    print(f'{cfg.tokenizer}: {len(ranks) + 3:,} ids')

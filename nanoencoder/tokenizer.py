@@ -1,6 +1,6 @@
 """Text -> token ids by Hugging Face's tokenizers library, for our vocabulary, decoders' and other encoders'.
 
-    load_tokenizer('configs/corpora/docs')           # a folder, a tokenizer.json, a tiktoken file or name, or
+    load_tokenizer('configs/corpora/docs')           # a folder, a tokenizer.json, a tiktoken .model file, or
     load_tokenizer('HuggingFaceTB/SmolLM2-135M')     # a hub id: Llama 3, EuroBERT, Qwen, SmolLM, GPT-2, ...
 
 Nothing in a text is special: <|mask|> or Qwen's <think> are characters here.
@@ -16,21 +16,21 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer as Backend, decoders, processors
+import tiktoken
+from tokenizers import Regex, Tokenizer as Backend, decoders, models, pre_tokenizers, processors
 
 from nanoencoder.files import read_json, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-BYTELEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# the same after a pre-tokenizer that makes each digit a piece: a space before a digit stands alone
-DIGITS_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
+LLAMA3_SPLITS = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
+                                         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
-PLAIN = ''.join(map(chr, range(33, 127))) + ' \n The  Array\n'  # what every vocabulary has to give back
 PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-ALPHABET = {byte: chr(byte) for byte in PRINTABLE}  # GPT-2 and its kind write bytes as printable characters
-ALPHABET |= {byte: chr(256 + k) for k, byte in enumerate(sorted({*range(256)} - {*PRINTABLE}))}
+# GPT-2 and its kind write bytes as printable characters, those that are none as U+0100 and on
+ALPHABET = dict(zip(sorted(range(256), key=lambda byte: byte not in PRINTABLE),
+                    map(chr, [*PRINTABLE, *range(256, 512)])))
 BYTES = {character: byte for byte, character in ALPHABET.items()}
 
 
@@ -60,7 +60,7 @@ class Tokenizer:
         self.prefix, self.suffix = tuple(letter.ids[:first]), tuple(letter.ids[last:])
 
     def encode(self, text):
-        """Token ids (n,), int64. A literal <|mask|> is eight characters."""
+        """Token ids (n,), int64."""
         return self.encoded(without_surrogates(text))[0]
 
     def encode_with_offsets(self, text):
@@ -71,12 +71,10 @@ class Tokenizer:
         text = without_surrogates(text)
         ids, offsets = self.encoded(text)
         offsets = np.array([trimmed(text, *place) for place in offsets], np.int64).reshape(-1, 2)
-        if self.composes:  # a mark in no token was joined to the character before it
-            starts = {*offsets[:, 0].tolist()}
-            for place in offsets:
-                while place[0] < place[1] < len(text) and not (
-                        place[1] in starts or text[place[1]].isspace()):
-                    place[1] += 1
+        starts = {*offsets[:, 0].tolist()}
+        for place in offsets if self.composes else ():  # a mark in no token was joined to what is before it
+            while place[0] < place[1] < len(text) and not (place[1] in starts or text[place[1]].isspace()):
+                place[1] += 1
         return ids, offsets
 
     def encoded(self, text):
@@ -88,10 +86,7 @@ class Tokenizer:
         return ids, encoding.offsets
 
     def encode_masked(self, text):
-        """Token ids in which the mask token, as the tokenizer writes it, is one id.
-
-        White space before it goes: a masked word in training includes the space it begins with.
-        """
+        """As `encode`, but the mask token is one id, which includes the space before it as in training."""
         *before, last = text.split(self.roles['mask'])
         pieces = [part for piece in before for part in (self.encode(piece.rstrip()), [self.ids['mask']])]
         return np.concatenate([*pieces, self.encode(last)]).astype(np.int64)
@@ -108,43 +103,38 @@ class Tokenizer:
             texts = [without_surrogates(text)]  # a batch, or other threads would wait
             with one_line('a text'):
                 return self.backend.encode_batch_fast(texts, add_special_tokens=False)[0].ids
-        fast = self.in_tiktoken and self.by_tiktoken(*self.in_tiktoken)
-        if fast and all(np.array_equal(fast(text), slow(text)) for text in (*nasty_texts(), *sample)):
-            return fast
-        print('tiktoken would give other ids: the tokenizers library encodes, which takes longer',
-              file=sys.stderr)
-        return slow
 
-    def by_tiktoken(self, pattern, ranks):
-        import tiktoken
-        absent = bytes(byte for byte in range(256) if bytes([byte]) not in ranks)  # as SmolLM2's \x04
-        normalizer = self.backend.normalizer
-        try:
-            encoding = tiktoken.Encoding('corpus', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-        except ValueError:  # a regular expression that is none for it
-            return None
-
-        def encode(text):
+        def fast(text):
             text = without_surrogates(text)
-            text = normalizer.normalize_str(text) if normalizer else text
-            if absent and len(text.encode().translate(None, absent)) < len(text.encode()):
-                return self.encode(text)
+            text = self.backend.normalizer.normalize_str(text) if self.composes else text
             try:
                 return encoding.encode_to_numpy(text, disallowed_special=())
             except ValueError:  # a million spaces in a row are too much for its regular expressions
-                return self.encode(text)
-        return encode
+                return slow(text)
+        with contextlib.suppress(ValueError):  # a regular expression that is none for tiktoken
+            pattern, ranks = self.in_tiktoken or ('', {})
+            encoding = tiktoken.Encoding('corpus', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+            if ranks and all(np.array_equal(fast(text), slow(text)) for text in (*nasty_texts(), *sample)):
+                return fast
+        print('tiktoken would give other ids: the tokenizers library encodes, which takes longer',
+              file=sys.stderr)
+        return slow
 
     @functools.cached_property
     def in_tiktoken(self):
         """(pattern, {bytes: id}), tiktoken's form of byte-level BPE, if ids rise with merges; else None."""
         spec = json.loads(self.backend.to_str())
-        pattern, model = split_pattern(spec), spec['model']
-        if not pattern or {token['content'] for token in spec['added_tokens']} - {*self.specials}:
-            return None
-        vocabulary = {token: i for token, i in model['vocab'].items() if token not in self.specials}
-        merged = [vocabulary.get(a + b, -1) for a, b in model['merges']]
-        if not {*''.join(vocabulary)} <= {*BYTES} or merged != sorted(merged):
+        match spec['normalizer'], (spec['pre_tokenizer'] or {}).get('pretokenizers'):
+            case (None | {'type': 'NFC'},
+                  [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
+                   {'type': 'ByteLevel', 'use_regex': False}]):
+                vocabulary = {token: i for token, i in spec['model']['vocab'].items()
+                              if token not in self.specials}
+            case _:
+                return None
+        merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
+        if ({*''.join(vocabulary)} != {*BYTES} or merged != sorted(merged)
+                or {token['content'] for token in spec['added_tokens']} - {*self.specials}):
             return None
         return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
 
@@ -156,7 +146,7 @@ class Tokenizer:
             pattern, ranks = self.in_tiktoken
             content = [pattern, [token.hex() for token in sorted(ranks, key=ranks.get)],
                        sorted(ranks.values()), sorted(self.specials.items()), sorted(self.ids.items()),
-                       *(['NFC'] if steps(spec, 'normalizer') else [])]
+                       *(['NFC'] if self.composes else [])]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def identity(self):
@@ -168,20 +158,19 @@ class Tokenizer:
     def save(self, folder, append_eos=False, model_max_length=None):
         """tokenizer.json and tokenizer_config.json, as transformers.AutoTokenizer opens them.
 
-        append_eos: a text encoded with special tokens ends with eos, as in fine-tuning. Special tokens that
-        the tokenizer put around texts before, as Llama 3's bos, are left out, as they are in training.
+        append_eos: a text ends with eos, as in fine-tuning. Llama 3's bos before it goes, as in training.
         """
         spec = json.loads(self.backend.to_str())
         for token in spec['added_tokens']:
             token['special'] &= token['content'] not in self.unmarked
-            token['lstrip'] |= token['content'] == self.roles['mask']
         spec['post_processor']['processors'][0]['trim_offsets'] = True  # as `trimmed`, of spaces
         if not append_eos:
             spec['post_processor']['processors'].pop()
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
         config |= {f'{role}_token': token for role, token in self.roles.items()}
-        config |= {'model_max_length': model_max_length} if model_max_length else {}
+        if model_max_length:
+            config['model_max_length'] = model_max_length
         write_json(Path(folder, 'tokenizer.json'), spec)
         write_json(Path(folder, 'tokenizer_config.json'), config)
 
@@ -191,7 +180,7 @@ def without_surrogates(text):
 
 
 def trimmed(text, first, last):
-    """[first, last) of a text without the white space at both ends; (last, last) if there is nothing else."""
+    """[first, last) of a text without the white space at both ends."""
     piece = text[first:last]
     first += len(piece) - len(piece.lstrip())
     return first, first + len(piece.strip())
@@ -199,13 +188,12 @@ def trimmed(text, first, last):
 
 def nasty_texts():
     """Characters of all scripts beside letters, digits and quotes, and mixtures of what splits heed."""
-    codes = [*range(0x3100), *range(0x3100, 0xd800, 89), *range(0xe000, 0x20000, 89)]
-    marks = ' \n\t\r.,!?"\'()_-{}<|>[]\\\xa0\u200b\u3000\x00\x7f\ufeff\u0663\xb2\xbd\u2167\u0301\u0323\uac00'
-    words = ("a Z 0 12 1234567 the The 's 'LL 'Re don't na\xefve \u6771\u4eac \u1100\u1161\u11a8 \U0010ffff "
-             '\U0001f469\u200d\U0001f3fd <|mask|> [MASK]').split()
-    pieces, draw = [*marks, *words, ' the', '\r\n', '   \n\n', ' ' * 99, 'x' * 99], random.Random(0)
-    return [f"a{one}a {one} {one}1'{one}\n{one}" for one in map(chr, codes)] + [
-        ''.join(draw.choices(pieces, k=20)) for _ in range(2_000)]
+    words = """a Z 0 12 1234567 the The 's 'LL 'Re don't na\xefve ., !? "( )_ -{ <|mask|> \u6771\u4eac \u0663
+               \u0301 \u0323 \u1100\u1161\u11a8 \U0010ffff \U0001f469\u200d\U0001f3fd""".split()
+    words += [' ', '\n', '\r\n', '\t', '\xa0', '\u3000', ' the', '   \n\n', ' ' * 99, 'x' * 99]
+    codes, draw = [*range(0x3100), *range(0x3100, 0xd800, 89), *range(0xe000, 0x20000, 89)], random.Random(0)
+    return [f"a{one}a {one} {one}1'{one}\n{one}" + ''.join(draw.choices(words, k=9))
+            for one in map(chr, codes)]
 
 
 @contextlib.contextmanager
@@ -222,113 +210,84 @@ def one_line(name):
 # -------------------------------------------------------------------------------------------------- loading
 
 def load_tokenizer(name):
-    """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
+    """From a tokenizer.json (file, folder or hub id) or a tiktoken .model file."""
     path = Path(name)
     if path.is_dir():
         path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
-    if path.suffix in ('.json', '.model') and not path.is_file():
-        raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
-    if path.suffix == '.model':
-        return from_tiktoken(path)
-    if path.suffix != '.json':
-        import tiktoken
+    if path.suffix not in ('.json', '.model'):
+        from huggingface_hub import hf_hub_download
         try:
-            if name in tiktoken.list_encoding_names():
-                encoding = tiktoken.get_encoding(name)
-                return from_ranks(encoding._pat_str, encoding._mergeable_ranks, encoding._special_tokens, {})
-            if name.count('/') != 1:
-                raise ValueError('a hub id is owner/model')
-            from huggingface_hub import hf_hub_download
             hf_hub_download(name, 'tokenizer_config.json')
             path = Path(hf_hub_download(name, 'tokenizer.json'))
         except (OSError, ValueError) as error:
-            raise ValueError(f"{name}: no tokenizer's file or folder, and none that tiktoken or the hub "
-                             f'gave: {error}') from None
+            raise ValueError(f"{name}: no tokenizer's file or folder, and none that the hub gave: "
+                             f'{error}') from None
+    if not path.is_file():
+        raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
+    if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
+        try:
+            lines = [line.split() for line in path.open('rb')]
+            ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+        except ValueError as error:
+            raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
+        return from_ranks(ranks, [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))])
+    with one_line(path):
+        backend = Backend.from_file(str(path))
     beside = path.with_name('tokenizer_config.json')
     try:
-        return from_json(read_json(path), read_json(beside) if beside.exists() else {})
+        return from_backend(backend, read_json(beside) if beside.exists() else {})
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f'{path}: not a tokenizer.json as Hugging Face writes it ({error!r})') from None
 
 
-def from_tiktoken(path):
-    """Llama 3's tokenizer.model, a line a token: base64 and rank; EuroBERT's names for the 256 specials."""
-    try:
-        lines = [line.split() for line in path.open('rb')]
-        ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    except ValueError as error:
-        raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
-    specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
-    return from_ranks(LLAMA3_PATTERN, ranks, {token: len(ranks) + k for k, token in enumerate(specials)},
-                      {'pad_token': EOS})
-
-
-def from_ranks(pattern, ranks, specials, config):
-    """The Tokenizer of a vocabulary in tiktoken's form, {bytes: id}."""
+def from_ranks(ranks, specials):
+    """The Tokenizer of a vocabulary in tiktoken's form, {bytes: id}, and the special tokens after it."""
     written = {token: ''.join(map(ALPHABET.get, token)) for token in sorted(ranks, key=ranks.get)}
     merges = []  # tiktoken merges any two neighbours whose union is a token: so each split of a token is one
     for token in written:
         splits = [(token[:k], token[k:]) for k in range(1, len(token))]
         splits = [(a, b) for a, b in splits if a in ranks and b in ranks]
         merges += sorted(splits, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
-    # {1,3}+ is possessive to tiktoken; to Hugging Face's Oniguruma a repetition, unless it is (?>{1,3})
-    pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
-    split = {'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False}
-    byte_level = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
-    model = {'type': 'BPE', 'ignore_merges': True, 'merges': [[written[a], written[b]] for a, b in merges],
-             'vocab': {text: ranks[token] for token, text in written.items()} | specials}
-    before = {'type': 'Sequence', 'pretokenizers': [split, byte_level]}
-    return from_json({'version': '1.0', 'model': model, 'pre_tokenizer': before,
-                      'added_tokens': [added(*item) for item in specials.items()]}, config)
+    vocab = {text: ranks[token] for token, text in written.items()}
+    vocab |= {token: len(ranks) + k for k, token in enumerate(specials)}
+    backend = Backend(models.BPE(vocab, [(written[a], written[b]) for a, b in merges], ignore_merges=True))
+    backend.pre_tokenizer = LLAMA3_SPLITS
+    backend.add_special_tokens([*specials])
+    return from_backend(backend, {})
 
 
-def added(token, i):
-    return {'id': i, 'content': token, 'single_word': False, 'lstrip': False, 'rstrip': False,
-            'normalized': False, 'special': True}
-
-
-def from_json(spec, config):
-    """The Tokenizer of the contents of both. ValueError if our decoders and corpora cannot use it."""
-    with one_line('tokenizer.json'):
-        backend = Backend.from_str(json.dumps(spec))
-    for token in spec.get('added_tokens', ()):
-        if token['id'] != (i := backend.token_to_id(token['content'])):
-            raise ValueError(f'its added token {token["content"]!r} has id {token["id"]}, but Hugging Face '
-                             f'would give it {i}')
-    spec, ids = json.loads(backend.to_str()), backend.get_vocab().values()
+def from_backend(backend, config):
+    """The Tokenizer of both files' contents. ValueError if our decoders and corpora cannot use it."""
+    spec = json.loads(backend.to_str())
     model, tokens = spec['model'], spec['added_tokens']
-    before = [step['type'] for step in steps(spec, 'pre_tokenizer')]
-    if model['type'] != 'BPE' or model['byte_fallback'] or 'ByteLevel' not in before:
-        raise ValueError(f'no byte-level BPE, but {model["type"]} after {before}; {NO_SENTENCEPIECE}')
-    if model['dropout']:
-        raise ValueError(f'its dropout {model["dropout"]} would draw other ids each time')
-    if len({*ids}) < len(ids):
-        raise ValueError('two tokens of this tokenizer share an id')
+    if (model['type'] != 'BPE' or model['byte_fallback'] or model['dropout']
+            or '"ByteLevel"' not in json.dumps(spec['pre_tokenizer'])):
+        raise ValueError(f'no byte-level BPE without dropout, but {model["type"]}; {NO_SENTENCEPIECE}')
     # <tool_call> and the like are characters here; an added token such as four spaces is text
     unmarked = {token['content'] for token in tokens
                 if not token['special'] and re.fullmatch(r'[<\[].+[>\]]', token['content'])}
-    for token in tokens:
-        token['special'] |= token['content'] in unmarked
-    specials = {token['content']: token['id'] for token in tokens if token['special']}
+    specials = {token['content']: token['id'] for token in tokens
+                if token['special'] or token['content'] in unmarked}
     roles = roles_of(specials, config)
     if mask_is_new := roles['mask'] not in specials:  # in `vocab`, too: ids beyond it would not be heeded
-        specials[MASK] = model['vocab'][MASK] = max(ids) + 1
-        tokens.append(added(MASK, specials[MASK]))
-    if unmarked or mask_is_new:
-        backend = Backend.from_str(json.dumps(spec))
-    eos, backend.decoder = roles['eos'], decoders.ByteLevel()
+        specials[MASK] = model['vocab'][MASK] = max(backend.get_vocab().values()) + 1
+        tokens.append({'id': specials[MASK], 'content': MASK, 'single_word': False, 'lstrip': True,
+                       'rstrip': False, 'normalized': False})
+    for token in tokens:
+        token['special'] = token['content'] in specials
+        token['lstrip'] |= token['content'] == roles['mask']
+    backend, eos = Backend.from_str(json.dumps(spec)), roles['eos']
+    backend.decoder = decoders.ByteLevel()
     backend.post_processor = processors.Sequence([
         processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),  # True when saved
         processors.TemplateProcessing(['$A', eos], ['$A', '$B', eos], [(eos, specials[eos])])])
     tokenizer = Tokenizer(backend, roles, specials)
     tokenizer.mask_is_new, tokenizer.unmarked = mask_is_new, unmarked
-    tokenizer.composes = bool(steps(spec, 'normalizer'))
-    if (back := tokenizer.decode(tokenizer.encode(PLAIN))) != PLAIN:
-        raise ValueError(f'it loses or changes plain text: {PLAIN!r} comes back as {back!r}')
-    if {*tokenizer.encode('\n'.join(specials)).tolist()} & {*specials.values()}:
-        raise ValueError('a text may hold its special ids')
+    tokenizer.composes = bool(spec['normalizer'])
+    text = ''.join(map(chr, range(33, 127))) + ' \n The  Array\n' + '\n'.join(specials)
+    ids = tokenizer.encode(text)
+    if (back := tokenizer.decode(ids)) != text or {*ids.tolist()} & {*specials.values()}:
+        raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {back[:200]!r}')
     return tokenizer
 
 
@@ -345,24 +304,3 @@ def roles_of(specials, config):
     if roles['mask'] in (roles['bos'], roles['eos'], roles['pad']):
         raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
     return roles
-
-
-def steps(spec, part):
-    """Of a tokenizer.json's normalizer or pre_tokenizer: a Sequence's steps, or the one step, or none."""
-    if not spec[part]:
-        return []
-    return spec[part].get('normalizers' if part == 'normalizer' else 'pretokenizers', [spec[part]])
-
-
-def split_pattern(spec):
-    """The regular expression that splits texts: ByteLevel's, alone or after Digits, or Split's; else None."""
-    if [step['type'] for step in steps(spec, 'normalizer')] not in ([], ['NFC']):
-        return None
-    match steps(spec, 'pre_tokenizer'):
-        case [{'type': 'ByteLevel', 'use_regex': True}]:
-            return BYTELEVEL_PATTERN
-        case [{'type': 'Digits', 'individual_digits': True}, {'type': 'ByteLevel', 'use_regex': True}]:
-            return DIGITS_PATTERN
-        case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
-              {'type': 'ByteLevel', 'use_regex': False}]:
-            return pattern

@@ -13,7 +13,7 @@ from scipy import stats
 
 import data
 from conftest import ROOT, one_line_error, replace, run_script
-from nanoencoder.files import read_json, write_json
+from nanoencoder.files import write_json
 
 
 def read(step, corpus, cfg, rank=0, world_size=1):
@@ -43,13 +43,9 @@ def test_the_law_of_a_batch_is_what_it_was(tmp_path, settings):
         [46, 18, 40, 24, 20, 44, 12, 52], [1, 3, 4, 5, 11, 12, 14, 16, 17, 21, 22, 23], 108, 50301537313994)
 
 
-@pytest.mark.parametrize('n', [1, 2, 3, 4, 5, 16, 17, 97, 1000, 4097])
-def test_permute_is_a_bijection(n):
-    for epoch in range(3):
-        assert sorted(data.permute(np.arange(n), n, 0, epoch)) == list(range(n))
-
-
-def test_permute_looks_uniform_and_depends_on_seed_and_epoch():
+def test_permute_is_a_bijection_that_looks_uniform_and_depends_on_seed_and_epoch():
+    for n in (1, 2, 3, 4, 5, 16, 17, 1000, 4097):
+        assert sorted(data.permute(np.arange(n), n, 0, 1)) == list(range(n))
     n = 97
     images = np.array([data.permute(np.arange(n), n, seed, epoch)
                        for seed in range(60) for epoch in range(5)])
@@ -198,9 +194,8 @@ def test_mdlms_expected_loss_bounds_the_entropy():
     text = generator.dirichlet(np.ones(81)).reshape(3, 3, 3, 3)
     assert mdlm_loss(text, text, 0) == pytest.approx(entropy(text), rel=1e-12)
     assert entropy(text) < mdlm_loss(text, text, least) < 1.001 * entropy(text)
-    for _ in range(20):                             # whoever predicts otherwise loses more
-        other = generator.dirichlet(np.ones(81)).reshape(3, 3, 3, 3)
-        assert mdlm_loss(text, other, least) > mdlm_loss(text, text, least)
+    other = generator.dirichlet(np.ones(81)).reshape(3, 3, 3, 3)    # whoever predicts otherwise loses more
+    assert mdlm_loss(text, other, least) > mdlm_loss(text, text, least)
     single = generator.dirichlet(np.ones(3), 3)
     independent = np.einsum('a,b,c', *single)
     assert mdlm_loss(independent, independent, least) == pytest.approx(entropy(independent), rel=1e-12)
@@ -222,10 +217,9 @@ def test_mdlms_expected_loss_bounds_the_entropy():
 
 def test_validation_rows_do_not_depend_on_seed_or_processes(corpus, settings):
     source = data.Corpus(corpus)
-    alone = list(data.validation_batches(source, 'mlm', settings(micro_rows=1)))
-    assert len(alone) == 5
-    other = list(data.validation_batches(source, 'mlm', settings(micro_rows=1, seed=9)))
-    assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(alone, other))
+    alone, other = (list(data.validation_batches(source, 'mlm', settings(micro_rows=1, seed=seed)))
+                    for seed in (0, 9))
+    assert len(alone) == 5 and all(np.array_equal(a.tokens, b.tokens) for a, b in zip(alone, other))
     cfg = settings(micro_rows=2)
     for objective in ('mlm', 'mdlm'):
         alone = list(data.validation_batches(source, objective, settings(micro_rows=1)))
@@ -241,12 +235,10 @@ def test_what_is_computed_ahead_comes_in_order_with_errors_and_stops():
         if item == 7:
             raise RuntimeError('in the thread')
         return 2 * item
-    assert list(data.in_order(slow_first, range(7), threads=3)) == [0, 2, 4, 6, 8, 10, 12]
-    seen = []
+    seen, asked = [], []
     with pytest.raises(RuntimeError, match='in the thread'):
-        seen += (item for item in data.in_order(slow_first, range(20)))
+        seen += (item for item in data.in_order(slow_first, range(20), threads=3))
     assert seen == [0, 2, 4, 6, 8, 10, 12]
-    asked = []
     endless = data.in_order(slow_first, map(lambda k: asked.append(k) or k + 10, range(10 ** 9)), ahead=3)
     assert next(endless) == 20 and len(asked) == 4  # what is taken, and three ahead
     before = threading.active_count()
@@ -267,8 +259,7 @@ def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
     import pretrain
     from conftest import log_lines
     pretrain.train(cfg)
-    lines = log_lines(f'{cfg.out}/{cfg.name}')
-    assert [line['phase'] for line in lines] == ['back'] * 3 + ['clm'] * 3 and 'val_back_loss' in lines[-1]
+    assert 'val_back_loss' in log_lines(f'{cfg.out}/{cfg.name}')[-1]
 
 
 # ------------------------------------------------------------------------------------ data.py, and a corpus
@@ -287,44 +278,24 @@ print(read_step(3, Corpus({!r}), cfg)[1:])"""
     assert alone.stdout.strip() == str(ours[1:]), alone.stderr
 
 
-@pytest.fixture
-def copied(corpus, tmp_path):
-    """The folder of a corpus that a test may damage."""
-    return shutil.copytree(corpus, tmp_path / 'copied')
-
-
-def test_a_shard_that_is_missing_or_cut_short_is_named(copied):
-    shard = copied / 'tokens_00001.npy'
-    shard.write_bytes(shard.read_bytes()[:-100])
-    with pytest.raises(ValueError, match='tokens_00001.npy: missing or cut short'):
-        data.Corpus(copied)
-    shard.unlink()
-    with pytest.raises(ValueError, match='tokens_00001.npy: missing or cut short'):
-        data.Corpus(copied)
-    with pytest.raises(ValueError, match='no corpus there; make it with'):
-        data.Corpus(copied.parent)
-
-
-def test_verify_names_the_shard_in_which_a_bit_was_flipped(copied):
+def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, settings, tmp_path):
+    copied = shutil.copytree(corpus, tmp_path / 'copied')
     verify = 'data.py', f'--out={copied}', '--verify'
     assert 'every shard is as it was written' in run_script(*verify).stdout
     for name in ('tokens_00001.npy', 'val_00000.npy'):
         whole = (copied / name).read_bytes()
-        for k in (9, len(whole) // 2, len(whole) - 1):
+        for k in (9, len(whole) - 1):
             (copied / name).write_bytes(whole[:k] + bytes([whole[k] ^ 1]) + whole[k + 1:])
             one_line_error(run_script(*verify), f'{name}: ')
         (copied / name).write_bytes(whole)
-    meta = read_json(copied / 'meta.json')
-    write_json(copied / 'meta.json', meta | {'tokenizer': '0'})
-    one_line_error(run_script(*verify), 'meta.json: changed since it was written')
-
-
-def test_an_id_beyond_the_vocabulary_is_one_line_in_a_run(copied, settings):
-    path = copied / 'tokens_00001.npy'
-    tokens = np.load(path)
-    tokens[5] = 4096
-    np.save(path, tokens)
-    source = data.Corpus(copied)
-    before = len(source.streams['train'][0][0])
+    shard = copied / 'tokens_00001.npy'
+    tokens, before = np.load(shard), len(data.Corpus(copied).streams['train'][0][0])
+    np.save(shard, np.append(tokens[:5], 4096).astype(tokens.dtype).repeat(64))
     with pytest.raises(ValueError, match='copied: id 4096 is beyond .* --verify names'):
-        data.make_batch(source, 'train', [(0, 0), (1, (before + 5) // 64)], 0, 'clm', settings())
+        data.make_batch(data.Corpus(copied), 'train', [(0, 0), (1, before // 64 + 5)], 0, 'clm', settings())
+    for damage in (lambda: shard.write_bytes(whole[:-100]), shard.unlink):
+        damage()
+        with pytest.raises(ValueError, match='tokens_00001.npy: missing or cut short'):
+            data.Corpus(copied)
+    with pytest.raises(ValueError, match='no corpus there; make it with'):
+        data.Corpus(copied.parent)

@@ -2,47 +2,37 @@
 import json
 import random
 
-import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import LLAMA3, ROOT, texts
-from data import in_order
-from nanoencoder import prepare
-from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, from_ranks, load_tokenizer
+from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, LLAMA3_SPLITS, load_tokenizer
 
 NEEDS_LLAMA3 = pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
 QWEN_PATTERN = LLAMA3_PATTERN.replace(r'\p{N}{1,3}', r'\p{N}')
-BYTE_LEVEL = dict(add_prefix_space=False, use_regex=False)
 # SmolLM2's vocabulary has no token for these bytes
 LACKING = bytes.fromhex('04 06 13 14 16 1D C0 C1 F1 F2 F5 F6 F7 F8 F9 FA FB FC FD FE FF')
-LACKED = ['\x04', '\x06\x13', '\x14', '\x16 ', '\x1d\n', '!\x04!', 'the\x1dre', '\U00050000',
-          'x\U000a0000', '.\x13..']
+LACKED = ['\x04', '\x06\x13', '\x16 ', '\x1d\n', '!\x04!', 'the\x1dre', '\U00050000', 'x\U000a0000']
 STYLES = {  # as in these models' tokenizer.json: what stands before the merges, and the special tokens
-    'llama-3': ([pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
-                 pre_tokenizers.ByteLevel(**BYTE_LEVEL)], None,
-                ['<|begin_of_text|>', '<|end_of_text|>']),
-    'qwen': ([pre_tokenizers.Split(Regex(QWEN_PATTERN), 'isolated'), pre_tokenizers.ByteLevel(**BYTE_LEVEL)],
+    'llama-3': (LLAMA3_SPLITS, None, ['<|begin_of_text|>', '<|end_of_text|>']),
+    'qwen': (pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN_PATTERN), 'isolated'),
+                                      pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
              normalizers.NFC(), ['<|endoftext|>', '<|im_start|>', '<|im_end|>']),
-    'gpt-2': ([pre_tokenizers.ByteLevel(add_prefix_space=False)], None, ['<|endoftext|>']),
-    'smollm': ([pre_tokenizers.Digits(individual_digits=True),
-                 pre_tokenizers.ByteLevel(add_prefix_space=False)], None,
-                ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>']),
-    'modernbert': ([pre_tokenizers.ByteLevel(add_prefix_space=False)], normalizers.NFC(),
-                   ['<|padding|>', '<|endoftext|>', '[UNK]', '[CLS]', '[SEP]', '[PAD]', '[MASK]']),
+    'smollm': (pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                        pre_tokenizers.ByteLevel(add_prefix_space=False)]), None,
+               ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>']),
 }
-LACKING_STYLES = 'smollm', 'modernbert'
 
 
 def huggingface(style, folder, vocab_size=2_000):
     """A tokenizer of a model family's form, trained by Hugging Face's library and written to a folder."""
-    steps, normalizer, specials = STYLES[style]
+    splits, normalizer, specials = STYLES[style]
     made = HuggingFace(models.BPE(ignore_merges=style == 'llama-3'))
-    made.pre_tokenizer = pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
+    made.pre_tokenizer = splits
     if normalizer:
         made.normalizer = normalizer
-    lacking = LACKING if style in LACKING_STYLES else b''
+    lacking = LACKING if style == 'smollm' else b''
     alphabet = [character for byte, character in ALPHABET.items() if byte not in lacking]
     read = [text for text in texts() + sample_texts(500, seed=9) if not set(text.encode()) & set(lacking)]
     made.train_from_iterator(read, trainers.BpeTrainer(
@@ -57,14 +47,10 @@ def huggingface(style, folder, vocab_size=2_000):
 def sample_texts(count, seed=0, more=()):
     """Random mixtures of English, code, numbers, emoji, CJK, combining marks, spaces, special strings."""
     random_ = random.Random(seed)
-    pieces = ['the', ' The', 'word', "don't", "WE'LL", 'naïve', 'e\u0301', 'Å', 'Å', 'def f(x):',
-              '\n    return x', ' {', '};',
-              '\n', '\r\n', '\t', ' ', '  ', '   \n', '0', '12', '1234567', '٣', '²', '½', '東京', '가',
-              '\u1100\u1161\u11a8', '한국',
-              'ру', 'العربية', '🙂', '👩\u200d👩\u200d👧', '\u200b', '\xa0', '\u3000',
-              '\x00', '\x07', '\x7f', '\ufeff', '\u0323\u0307',
-              'a\u0323\u0307', '\u0d3b\u0301', '"', "'", '...', '!?', '\\', '<|endoftext|>', '<|mask|>',
-              '<|im_end|>', '_', '-', '\U0010ffff', *more]
+    pieces = ['the', ' The', "don't", "WE'LL", 'naïve', 'e\u0301', 'Å', 'A\u030a', 'def f(x):', ' {', '};',
+              '\n', '\r\n', '\t', ' ', '  ', '   \n', '0', '12', '1234567', '٣', '²', '½', '東京', '각',
+              'ру', 'الع', '👩\u200d👩', '\xa0', '\u3000', '\x00', '\x7f', '\ufeff', '\u0323\u0307',
+              'a\u0323\u0307', '"', '...', '!?', '\\', '<|mask|>', '<|im_end|>', '_', '\U0010ffff', *more]
     made = []
     for _ in range(count):
         parts = random_.choices(pieces, k=random_.randint(1, 30))
@@ -82,20 +68,18 @@ def same_ids(ids_of, theirs, samples):
 
 # --------------------------------------------------------------------------------------------------------- in
 
-@pytest.mark.parametrize('count', [3_000, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('style', STYLES)
-def test_a_corpus_has_the_ids_of_hugging_face(style, count, tmp_path, capsys):
-    """By tiktoken, also where bytes lack, on very long words, spaces, digits; special strings are text."""
-    theirs, lacks = huggingface(style, tmp_path), style in LACKING_STYLES
-    ours = load_tokenizer(str(tmp_path))
-    fast, samples = ours.bulk(()), sample_texts(count, more=LACKED if lacks else ())
-    assert fast.__qualname__ == 'Tokenizer.by_tiktoken.<locals>.encode' and not capsys.readouterr().err
-    same_ids(fast, theirs, samples)
+def test_a_corpus_has_the_ids_of_hugging_face(style, tmp_path, capsys):
+    """By tiktoken, also on very long words, spaces, digits; without it where bytes lack."""
+    theirs = huggingface(style, tmp_path)
+    ours, samples = load_tokenizer(str(tmp_path)), sample_texts(3_000, more=LACKED)
+    bulk = ours.bulk(())
+    assert ('tiktoken would give other ids' in capsys.readouterr().err) == (style == 'smollm')
+    assert bulk.__name__ == ('slow' if style == 'smollm' else 'fast')
+    same_ids(bulk, theirs, samples)
     same_ids(ours.encode, theirs, samples[:300])
-    most = 50 * count
-    spaces = ' ' * (1_200_000 if style == 'llama-3' or count == 20_000 else most) + 'x'
-    same_ids(fast, theirs, ['word' * (most // 4), 'a' * most, spaces, '\n' * most, '7' * most,
-                            '東' * (most // 3)])
+    spaces = ' ' * (1_200_000 if style == 'llama-3' else 150_000) + 'x'
+    same_ids(bulk, theirs, ['word' * 40_000, 'a' * 150_000, spaces, '\n' * 150_000, '7' * 150_000])
     ours.save(tmp_path)  # and out again
     again = load_tokenizer(str(tmp_path))
     same_ids(again.encode, theirs, samples[:300])
@@ -140,18 +124,6 @@ def test_what_tiktoken_splits_otherwise_it_does_not_encode(tmp_path, capsys):
     assert 'tiktoken would give other ids' in capsys.readouterr().err
 
 
-def test_a_corpus_has_the_ids_of_texts_whose_bytes_the_vocabulary_lacks(tmp_path):
-    theirs = huggingface('smollm', tmp_path, vocab_size=500)
-    samples = [text.replace('\r\n', '\n').lstrip('\ufeff') for text in sample_texts(400, more=LACKED)]
-    (tmp_path / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in samples))
-    prepare.prepare(prepare.Settings(source='folder', path=str(tmp_path / 'texts.jsonl'), val_permille=100,
-                                     tokenizer=str(tmp_path), out=str(tmp_path / 'out')), in_order)
-    stream = np.load(tmp_path / 'out/tokens_00000.npy')
-    expected = [encoding.ids for encoding in theirs.encode_batch(
-        [text for text in samples if not prepare.held_out(text, 100)])]
-    assert stream.tolist() == [i for ids in expected for i in [*ids, theirs.token_to_id('<|endoftext|>')]]
-
-
 def test_special_tokens_in_text_are_characters():
     tokenizer = load_tokenizer(DOCS_TOKENIZER)
     ids = tokenizer.encode('a <|mask|> b <|end_of_text|>')
@@ -163,7 +135,7 @@ def test_special_tokens_in_text_are_characters():
 
 
 def test_a_missing_mask_token_is_added(tmp_path):
-    theirs = huggingface('gpt-2', tmp_path, vocab_size=300)
+    theirs = huggingface('qwen', tmp_path, vocab_size=300)
     ours = load_tokenizer(str(tmp_path))
     assert ours.mask_is_new and ours.ids['mask'] == theirs.get_vocab_size()
     assert ours.vocab_size == theirs.get_vocab_size() + 1 == ours.largest + 2
@@ -177,31 +149,22 @@ def added(**changes):
 
 @pytest.mark.parametrize('change, part', [
     (lambda spec: spec.update(model={'type': 'Unigram', 'vocab': [['a', 0.0]], 'unk_id': 0}, added_tokens=[]),
-     'no byte-level BPE, but Unigram'),
+     'no byte-level BPE without dropout, but Unigram'),
     (lambda spec: spec['model'].update(byte_fallback=True),
      'SentencePiece, as of Llama 2, Mistral or TinyLlama'),
-    (lambda spec: spec['model'].update(dropout=0.1), 'dropout 0.1'),
-    (lambda spec: spec.update(pre_tokenizer={'type': 'Whitespace'}), r"no byte-level .*\['Whitespace'\]"),
+    (lambda spec: spec.update(pre_tokenizer={'type': 'Whitespace'}), 'no byte-level BPE'),
     (lambda spec: spec.update(pre_tokenizer={'type': 'ByteLevel', 'add_prefix_space': True,
                                              'trim_offsets': True}), 'it loses or changes plain text'),
     (lambda spec: spec.update(normalizer={'type': 'Lowercase'}), 'it loses or changes plain text'),
-    (lambda spec: spec['pre_tokenizer']['pretokenizers'][0].update(behavior='Removed'), 'loses or changes'),
     (lambda spec: spec.update(pre_tokenizer=None), 'no byte-level'),
     (lambda spec: spec['pre_tokenizer']['pretokenizers'][0].update(pattern={'Regex': r'\p{L}+|)'}),
      'library refuses it: .*parenthesis'),
     (lambda spec: spec.update(normalizer={'type': 'Precompiled', 'precompiled_charsmap': 'AAAA'}),
      'library refuses it: .*charsmap'),  # a panic
-    (lambda spec: (spec['model'].update(ignore_merges=False), spec['model']['vocab'].pop('q'),
-                   spec['model'].update(merges=[])), 'it loses or changes plain text'),
-    (lambda spec: spec['model']['vocab'].update({'東': 3}), 'share an id'),
     (lambda spec: spec['model']['vocab'].update({'the': 'x'}), 'library refuses it'),
     (lambda spec: spec['added_tokens'].pop(1), 'no eos token'),
-    (lambda spec: spec['added_tokens'][2].update(id=500), 'has id 500, but Hugging Face would give it 4095'),
-    (lambda spec: spec['added_tokens'].append(added(id=4100, content='<x>')),
-     'has id 4100, but Hugging Face would give it 4096'),
     (lambda spec: spec['added_tokens'][2].update(content='for', id=spec['model']['vocab']['for']),
-     'a text may hold its special ids'),
-    (lambda spec: spec['added_tokens'].append('x'), 'library refuses it'),
+     'loses or changes plain text'),
     (lambda spec: spec.pop('model'), 'library refuses it'),
 ])
 def test_a_tokenizer_that_cannot_be_used_is_refused(tmp_path, change, part):
@@ -214,18 +177,15 @@ def test_a_tokenizer_that_cannot_be_used_is_refused(tmp_path, change, part):
 
 def test_a_sentencepiece_file_is_refused_by_name(tmp_path):
     (tmp_path / 'tokenizer.model').write_bytes(b'\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02\n\x0c')
-    named = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match='SentencePiece, as of Llama 2, Mistral or TinyLlama'):
         load_tokenizer(str(tmp_path))
 
 
 # -------------------------------------------------------------------------------------------------------- out
 
-@pytest.mark.parametrize('name', [DOCS_TOKENIZER, pytest.param(str(LLAMA3), marks=[NEEDS_LLAMA3,
-                                                                                   pytest.mark.slow])])
-def test_saved_tokenizer_gives_the_same_ids_in_transformers(name, tmp_path):
+def test_saved_tokenizer_gives_the_same_ids_in_transformers(tmp_path):
     from transformers import AutoTokenizer
-    ours = load_tokenizer(name)
+    ours = load_tokenizer(DOCS_TOKENIZER)
     ours.save(tmp_path, append_eos=True)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert (theirs.mask_token_id, theirs.eos_token_id,
@@ -273,19 +233,3 @@ def test_tokens_that_are_not_special_stay_so_and_are_characters(tmp_path):
     assert [token for token in special if not special[token]] == ['<think>', '    ']
     assert theirs.decode(theirs.encode('a<think><|mask|>').ids) == 'a<think>'
     assert load_tokenizer(str(tmp_path)).fingerprint() == ours.fingerprint()
-
-
-# of tiktoken's gpt2 and cl100k_base, whose vocabularies would be downloads
-@pytest.mark.parametrize('pattern', [
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"])
-def test_tiktokens_patterns_become_hugging_faces(pattern, capsys):
-    import tiktoken
-    _, ranks = load_tokenizer(DOCS_TOKENIZER).in_tiktoken
-    theirs = tiktoken.Encoding('theirs', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    ours = from_ranks(pattern, ranks, {'<|endoftext|>': len(ranks)}, {})
-    for text in sample_texts(3_000) + ['1234567 12 1', 'a1234b', 'x  \n\n  y', 'end \n']:
-        assert ours.encode(text).tolist() == theirs.encode_ordinary(text), repr(text)
-    ours.bulk(())
-    assert not capsys.readouterr().err
