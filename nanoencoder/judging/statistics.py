@@ -54,8 +54,12 @@ class Cell:
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
 
     @property
-    def seedless(self):
-        return self.runs[0].method in ('baseline', 'probe')     # the same with any seed
+    def seedless(self):     # the same with any seed
+        return self.runs[0].method in ('baseline', 'probe')
+
+    @property
+    def floor(self):    # it has seen no pretraining
+        return self.seedless or self.runs[0].model.partition('+')[0] == 'untrained'
 
     @property
     def seeds(self):
@@ -67,10 +71,6 @@ class Cell:
     @property
     def percent(self):
         return 100 * self.mean, 100 * self.low, 100 * self.high
-
-    @property
-    def floor(self):    # it has seen no pretraining
-        return self.seedless or self.runs[0].model.partition('+')[0] == 'untrained'
 
     def of(self, units):
         """The same of these units alone, whose mean and interval it has not."""
