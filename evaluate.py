@@ -61,9 +61,6 @@ class Settings:
         if self.protocol != 'paper' and self.results:
             raise ValueError("results of the authors have no instances to resample; take --protocol=paper")
 
-    def asks_for(self, model, dataset):
-        return model in (self.models or [model]) and dataset in (self.datasets or [dataset])
-
 
 # ---------------------------------------------------------------------------------------------------- tables
 
@@ -186,7 +183,7 @@ def points_of_models(cfg, problems):
         keys = [key for key in cells if key[1] == kind and key[2] != 'Average']
         models, datasets = dict.fromkeys(key[0] for key in keys), sorted({key[2] for key in keys})
         shared = [dataset for dataset in datasets if all((model, kind, dataset) in cells for model in models)]
-        if left := [dataset for dataset in datasets if dataset not in shared]:
+        if left := sorted({*datasets} - {*shared}):
             problems.append(f'{kind}: {", ".join(left)} left out, which not all models have')
         for model in models if shared else ():
             if mean := average([cells[model, kind, dataset] for dataset in shared], cfg):
@@ -209,9 +206,9 @@ def points_of_rates(cfg, problems):
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST, 'bars', 'lr'))
-    if name == 'lr' and (cfg.published or cfg.split == 'both'):
-        raise ValueError('figure lr is of your runs on one split: take neither --published nor --split=both')
     if name == 'lr':
+        if cfg.published or cfg.split == 'both':
+            raise ValueError('figure lr is of your runs on one split: no --published, no --split=both')
         drawn = figures.curves(points_of_rates(cfg, problems), 'learning rate', 'log')
     else:
         points = points_of_models(cfg, problems)
@@ -226,7 +223,8 @@ def pack(folder, logs):
     listing, root = folder / 'sha256.json', folder / 'runs'
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
-        check_packed(root)
+        if listing.exists():
+            check_packed(root)
         files, table = packed(root, read_tree(Settings(), root))
         listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
         for name, lines in files.items():
@@ -241,23 +239,17 @@ def pack(folder, logs):
     print(f'{folder}: {len(table):,} runs')
 
 
-def report(arguments, problems):
-    """Write report.md and ladder.png of a study, whose config and settings these are."""
-    from nanoencoder.judging import studies  # of all commands, this one alone needs them
-    from nanoencoder.judging.report import write
-    study, _ = studies.load(arguments)
-    cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both')
-    print(*write(study, read_runs(cfg, problems), cfg, problems), sep='\n')
-
-
 def main():
     words = list(itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:]))
-    of_study = words[:1] == ['report'] and len(words) > 1     # whose settings are the study's
+    of_study = len(words) == 2 and words[0] == 'report'     # whose settings are the study's
     cfg, _ = parse(Settings, [] if of_study else sys.argv[1 + len(words):])
     problems = []   # in words: what is missing, while the rest goes on
     match words:
         case ['report', _]:
-            report(sys.argv[2:], problems)
+            from nanoencoder.judging import report, studies  # of all commands, this one alone needs them
+            study, _ = studies.load(sys.argv[2:])
+            cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both')
+            print(*report.write(study, read_runs(cfg, problems), cfg, problems), sep='\n')
         case ['table']:
             table(cfg, problems)
         case ['compare', first, second]:

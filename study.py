@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +41,6 @@ OF_STUDY = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained
 # -------------------------------------------------------------------------------------------- what is missing
 
 class Job(NamedTuple):
-    """A process."""
     name: str
     command: list       # a script and its arguments
     needs: list = []    # paths that must be there before it starts
@@ -53,11 +51,12 @@ class Done:
     """What is done, as the tables of a study and its folders say. Runs of other settings are refused."""
 
     def __init__(self, study):
-        self.study, self.runs, self.last = study, Path(study.folder, 'runs'), Counter()
+        self.study, self.runs = study, Path(study.folder, 'runs')
+        self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of tables too}
         self.tuned = {(row['folder'], row['dataset'], float(row['lr']), int(row['seed']))
                       for row in read_csv(Path(study.folder, 'scores.csv'))}
-        for row in read_csv(Path(study.folder, 'losses.csv')):      # of runs that may be elsewhere now
-            self.last[row['folder']] = max(self.last[row['folder']], int(row['step']))
+        losses = sorted(read_csv(Path(study.folder, 'losses.csv')), key=lambda row: int(row['step']))
+        last = {row['folder']: int(row['step']) for row in losses}  # of runs that may be elsewhere now
         settings = {(self.model(name, seed) + line.variant, dataset): line.settings for seed in study.seeds
                     for line in study.finetunings for name in line.models for dataset in line.datasets}
         for path in self.runs.glob('*/*/*/lr*_sd*/run.json'):
@@ -67,13 +66,14 @@ class Done:
             lr, seed = run.removeprefix('lr').split('_sd')
             self.tuned.add((model, dataset, float(lr), int(seed)))
         for row, seed in itertools.product(study.rows.values(), study.seeds):
-            if step := self.begun(row.name, seed):
-                path = self.run(row.name, seed) / str(step) / 'state.json'
-                state, weights = read_json(path), ''
-                if row.begins == 'weights_from':
-                    weights = str(self.parent(row, seed)) if row.parent else row.settings['weights_from']
+            key, run = (row.name, seed), self.run(row.name, seed)
+            self.begun[key] = step = max((int(path.name) for path in run.glob('[0-9]*')), default=0)
+            self.reached[key] = max(step, last.get(run.name, 0))
+            if step:
+                state = read_json(path := run / str(step) / 'state.json')
                 made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
-                refuse_others(path, made, row.settings | {'weights_from': weights})
+                parent = {row.begins: str(self.parent(row, seed))} if row.parent else {}
+                refuse_others(path, made, {'weights_from': ''} | row.settings | parent)
 
     def model(self, name, seed):
         """What a model is called in runs/."""
@@ -86,14 +86,6 @@ class Done:
     def parent(self, row, seed):
         """The checkpoint that a row begins with."""
         return self.run(row.parent, seed) / str(row.parent_step)
-
-    def begun(self, row, seed):
-        """The newest checkpoint's step, 0 if there is none."""
-        return max((int(path.name) for path in self.run(row, seed).glob('[0-9]*')), default=0)
-
-    def step(self, row, seed):
-        """How far a run has come, whether it is still there or only in a table."""
-        return max(self.begun(row, seed), self.last[f'{row}-s{seed}'])
 
 
 def read_csv(path):
@@ -130,14 +122,13 @@ def plan(study, actions):
         needs = {path for jobs in tunings.values() for job in jobs for path in job.needs}
         lacking = {path for path in needs if not path.exists()}
         for row in reversed(study.rows.values()):    # branches stand after their parents
-            unfinished = row.name in names and done.step(row.name, seed) < row.steps
+            unfinished = row.name in names and done.reached[row.name, seed] < row.steps
             if unfinished or done.run(row.name, seed) in {path.parent for path in lacking}:
                 trainings[row.name] = [pretraining(study, done, row, seed)]
                 lacking |= {path for path in trainings[row.name][0].needs if not path.exists()}
         blocks[seed] = tunings.get('untrained', []) + baselines(study, done) * ('untrained' in names)
         if meta in lacking:     # it is prepared once
-            command = ['data.py', *studies.arguments(study.corpus)]
-            blocks[seed].insert(0, Job('corpus', command, makes=[meta]))
+            blocks[seed].insert(0, Job('corpus', ['data.py', *studies.arguments(study.corpus)], makes=[meta]))
             meta = None
         for name in study.rows:
             blocks[seed] += trainings.get(name, []) + tunings.get(name, [])
@@ -152,16 +143,15 @@ def corpus_meta(study):
 
 def pretraining(study, done, row, seed):
     """The job of a row. A branch whose parent is lost starts from scratch: the numbers are the same."""
-    begun, needs, run = done.begun(row.name, seed), [], done.run(row.name, seed)
+    begun, needs, run = done.begun[row.name, seed], [], done.run(row.name, seed)
     options = {'name': run.name, 'row': row.name, 'seed': seed, 'out': study.out,
                'save_at': study.save_at(row.name)}
     if row.parent:
         parent = done.parent(row, seed)
-        options |= {'branch_from': '', 'weights_from': ''}
-        to_come = not begun and (parent.exists() or done.step(row.parent, seed) < row.parent_step)
-        if to_come or row.begins == 'weights_from':
-            options[row.begins] = parent
-            needs += [] if begun else [parent]
+        to_come = not begun and (parent.exists() or done.reached[row.parent, seed] < row.parent_step)
+        begins = to_come or row.begins == 'weights_from'
+        options |= {'branch_from': '', 'weights_from': ''} | ({row.begins: parent} if begins else {})
+        needs += [parent] * (begins and not begun)
     if meta := corpus_meta(study):
         options['corpus'] = meta.parent
         needs.append(meta)
@@ -179,10 +169,10 @@ def finetunings(study, done, seed, row):
             missing = [(lr, number) for lr in line.settings['lrs'] for number in seeds
                        if any((model, dataset, lr, number) not in done.tuned for dataset in line.datasets)]
             if missing:
-                of, step = (first.name, first.steps) if row == 'untrained' else study.check_model(name)
+                new = {'untrained': True} if row == 'untrained' else {}
+                of, step = (first.name, first.steps) if new else study.check_model(name)
                 checkpoint = done.run(of, seed) / str(step)
                 lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
-                new = {'untrained': True} if row == 'untrained' else {}
                 command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs, seeds=numbers,
                                             predictions=done.runs, **new)
                 jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint]))
@@ -191,13 +181,14 @@ def finetunings(study, done, seed, row):
 
 def baselines(study, done):
     """A job for each task whose simple method has not been scored yet."""
-    scored, jobs = {dataset for _, dataset, lr, _ in done.tuned if not lr}, {}
+    scored, jobs = {dataset for _, dataset, lr, _ in done.tuned if not lr}, []
     for line in study.finetunings:
         dataset = line.datasets[0]
-        if not line.variant and dataset not in {*scored, *jobs}:
+        if not line.variant and dataset not in scored:
+            scored.add(dataset)
             command = studies.arguments(line.options, baseline=True, predictions=done.runs)
-            jobs[dataset] = Job(f'baseline {dataset}', ['finetune.py', *command])
-    return [*jobs.values()]
+            jobs.append(Job(f'baseline {dataset}', ['finetune.py', *command]))
+    return jobs
 
 
 # ------------------------------------------------------------------------------------------------- processes
@@ -225,16 +216,6 @@ def start(name, *arguments, torchrun='', **options):
     return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
 
 
-def start_job(job, log, torchrun, env):
-    """The process of a job, which writes to its log."""
-    several = job.command[0] == 'pretrain.py' or '--grid=True' in job.command
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, 'a') as file:
-        print(f'\n$ {shlex.join(map(str, job.command))}', file=file, flush=True)
-        return start(*job.command, torchrun=torchrun * several, env=env, stdin=subprocess.DEVNULL,
-                     stdout=file, stderr=subprocess.STDOUT)
-
-
 def last_words(log):
     """The last line that the newest process of a log wrote, or its last error."""
     lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
@@ -245,6 +226,8 @@ def last_words(log):
 def run_jobs(jobs, study, processes, torchrun, tell):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
     waiting, running, failed = list(jobs), {}, 0
+    logs = Path(study.folder, 'logs')
+    logs.mkdir(parents=True, exist_ok=True)
     try:
         while waiting or running:
             for slot, (job, log, process) in list(running.items()):
@@ -257,8 +240,13 @@ def run_jobs(jobs, study, processes, torchrun, tell):
             free = [slot for slot in range(processes) if slot not in running]
             for slot, job in zip(free, ready):
                 waiting.remove(job)
-                log = Path(study.folder, 'logs', f'{job.name.replace(" ", "-")}.log')
-                running[slot] = job, log, start_job(job, log, torchrun, environment(slot, processes))
+                log = logs / f'{job.name.replace(" ", "-")}.log'
+                several = job.command[0] == 'pretrain.py' or '--grid=True' in job.command
+                with open(log, 'a') as file:
+                    print(f'\n$ {shlex.join(map(str, job.command))}', file=file, flush=True)
+                    running[slot] = job, log, start(
+                        *job.command, torchrun=torchrun * several, env=environment(slot, processes),
+                        stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
             if waiting and not running:
                 for job in waiting:
                     absent = next(path for path in job.needs if not path.exists())
@@ -272,8 +260,6 @@ def run_jobs(jobs, study, processes, torchrun, tell):
             process.wait()
     return failed
 
-
-# ---------------------------------------------------------------------------------------------------- study
 
 def check_names(study):
     """Refuse a misspelt setting now, not when its run's turn comes."""

@@ -190,7 +190,7 @@ def test_the_graph_by_hand(place):
     ("'again'", "'a/b'", 3, "runs 'a/b': cannot be the name of a row"),
     ("(('mlm', 6),)", "('mlm', 6)", 3, "runs 'again': phases are pairs, such as"),
     ("'clm-6',", "'clmm*',", 11, "tasks 2: no row 'clmm*'; the nearest is 'clm'"),
-    ("'clm-6',", "'clm+again',", 11, "'clm+again': a variant is made by 'variant', not by a name"),
+    ("'clm-6',", "'clm+again',", 11, "tasks 2: no row 'clm+again'"),
     ("'variant': 'causal', ", '', 11, 'clm-mlm on words is there twice; one of them needs a variant'),
     (", 'lrs': (1e-3, 2e-3)}", '}', 11, "tasks 1: has no 'lrs'"),
     ("'better'", "'beter'", 16, "rule is one of better, at_least, no_difference, not 'beter'"),

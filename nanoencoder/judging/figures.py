@@ -33,10 +33,6 @@ def panels(titles, height=3.2, rows=1):
     return drawn, dict(zip(titles, axes))
 
 
-def colours_of(names):
-    return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))
-
-
 def save(drawn, path):
     with whole(path) as temporary:
         drawn.savefig(temporary, dpi=150, bbox_inches='tight', format='png')
@@ -44,10 +40,7 @@ def save(drawn, path):
 
 
 def place(name, about):
-    """(line, x) of a pretraining in a figure. Only whole runs count in ratio and share: else None.
-
-    A run's checkpoints share a line in steps and flops; a run of another length has another schedule.
-    """
+    """(line, x) of a pretraining in a figure; None where it has no place, as a part of a run in a ratio."""
     phases, step, repeat = about['phases'], about['step'], about.get('repeat', 1)
     total, ratio = repeat * sum(steps for _, steps in phases), f' {about["mask_ratio"]:.0%}'
 
@@ -84,7 +77,7 @@ def curves(points, label, scale):
         groups.setdefault((task, line), []).append(values)
     groups = {key: values for key, values in groups.items() if len({x for x, *_ in values}) > 1} or groups
     drawn, axes = panels(task for task, _ in groups)
-    colours, handles = colours_of(line for _, line in groups), {}
+    colours, handles = dict(zip(dict.fromkeys(line for _, line in groups), itertools.cycle(COLOURS))), {}
     for (task, line), values in groups.items():
         x, mean, low, high = np.array(sorted(values)).T
         handles[line] = axes[task].errorbar(x, mean, [mean - low, high - mean], color=colours[line],
@@ -98,7 +91,7 @@ def curves(points, label, scale):
 
 def bars(points):
     """A panel a task, a bar a model, each in its row in all panels."""
-    models = list(dict.fromkeys(point[0] for point in points))
+    models = list(dict.fromkeys(model for model, *_ in points))
     drawn, axes = panels((point[2] for point in points), max(3.2, 0.25 * len(models)))
     for model, _, task, mean, low, high in points:
         interval = [[mean - low], [high - mean]]
@@ -112,15 +105,13 @@ def bars(points):
 def ladder(shown):
     """Scores by length of pretraining, a panel a quantity: a line, a 95 % band over seeds and a name an arm.
 
-    shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]
-
-    A panel is as high as its lines need: wide bands, as of two seeds, are cut off. A floor is a dashed line,
-    or beyond the panel, an arrow above it.
+    shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]; bands may leave the panel
     """
     drawn, axes = panels([title for title, *_ in shown], rows=1 if len(shown) <= 3 else 2)
     most = max((lines for _, lines, _ in shown), key=len)
-    colours = colours_of(itertools.chain(most, *(lines for _, lines, _ in shown)))
-    room = 0.03 * max(map(len, colours))    # the share of a panel that is the names', behind the lines
+    arms = dict.fromkeys(itertools.chain(most, *(lines for _, lines, _ in shown)))
+    colours = dict(zip(arms, itertools.cycle(COLOURS)))
+    room = 0.03 * max(map(len, arms))    # the share of a panel that is the names', behind the lines
     for title, lines, floors in shown:
         ax, means = axes[title], [mean for values in lines.values() for _, mean, *_ in values]
         size = max(means) - min(means) or 1.0

@@ -16,16 +16,14 @@ PACKED = 'kind', 'method', *FACTS, 'scheme', 'trained_on'       # kind: the meth
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
 
-def read_scores(folder, digest):
-    """scores.json of a run of finetune.py, which has the sha256 in its run.json."""
-    path = folder / 'scores.json'
+def read_scores(path, digest):
     if sha256(path) != digest:
         raise ValueError(f'{path}: changed since it was written; remove its folder, and fine-tune again')
     return read_json(path)
 
 
 def read_results(path):
-    """The same of a run in the authors' format, which has no instances for the standard protocol."""
+    """Scores in the authors' format, which has no instances for the standard protocol."""
     content = read_json(path)
     try:
         if all(0 <= content[split]['score'] < 1.001 and len(content[split]['scores_i']) for split in SPLITS):
@@ -40,6 +38,8 @@ def check_packed(root):
     """ValueError unless what a study's sha256.json lists is as `pack` wrote it. root holds its runs."""
     folder = Path(root).parent
     listing = folder / 'sha256.json'
+    if not listing.exists() and any(Path(root).glob('*.jsonl.gz')):
+        raise ValueError(f'{listing}: is not there; write it: evaluate.py pack {folder}')
     for name, digest in read_json(listing).items() if listing.exists() else ():
         if sha256(folder / name) != digest:
             raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')
@@ -47,18 +47,17 @@ def check_packed(root):
 
 def in_folders(root, is_results):
     """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>."""
-    from tqdm import tqdm
-    folders = sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir())
-    for folder in tqdm(folders, delay=2, disable=None, leave=False):
+    for folder in sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir()):
         if is_results:
             yield folder, {}, functools.partial(read_results, folder / 'results.json')
         else:
             about = read_json(folder / 'run.json')
-            yield folder, about, functools.partial(read_scores, folder, about['sha256']['scores.json'])
+            digest = about['sha256']['scores.json']
+            yield folder, about, functools.partial(read_scores, folder / 'scores.json', digest)
 
 
 def in_packs(root):
-    """The same of <root>/*.jsonl.gz: the folders were there. The lines wait compressed in memory."""
+    """The same of <root>/*.jsonl.gz, whose lines wait compressed in memory."""
     for path in sorted(Path(root).glob('*.jsonl.gz')):
         with gzip.open(path, 'rb') as file:
             for line in file:
@@ -77,7 +76,7 @@ def read_tree(cfg, root):
             raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
         past = about.get('pretraining') or {}
         row = past.get('row') or model
-        if folder in done or not cfg.asks_for(row, dataset):
+        if folder in done or row not in (cfg.models or [row]) or dataset not in (cfg.datasets or [dataset]):
             continue
         done.add(folder)
         scores = load()
@@ -113,10 +112,7 @@ def read_runs(cfg, problems):
 
 
 def packed(root, runs):
-    """({file's name: lines}, rows of scores.csv) of what `read_tree` yields of root.
-
-    Instances keep their order; in place of their ids stands one number of them all.
-    """
+    """({file's name: lines}, rows of scores.csv) of what `read_tree` yields; one number for all ids."""
     files, table = {}, []
     for run, path, about, scores in runs:
         line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},

@@ -22,7 +22,7 @@ MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 
 
 class Missing(Exception):
-    """In words: what of a study is not there, yet or at all."""
+    """What of a study is not there."""
 
 
 def verdict(rule, low, high, margin):
@@ -44,11 +44,8 @@ def holm(values):
     return adjusted
 
 
-# --------------------------------------------------------------------------------------------------- evidence
-
 class Evidence:
     """What a study has shown: cells of its fine-tunings, last losses of its pretrainings."""
-
     def __init__(self, study, runs, cfg, problems):
         import pandas
         self.study, self.cfg, self.problems = study, cfg, problems
@@ -59,11 +56,10 @@ class Evidence:
             problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
         self.about = {run.dataset: run for run in runs}    # any run of a dataset: its task, metric
         asked = [name for line in study.finetunings for name in line.datasets]
-        self.datasets = [name for name in dict.fromkeys([*asked, *sorted(self.about)]) if name in self.about]
-        rows = [*study.rows]    # baselines and others after them, variants last
-        self.models = sorted({run.model for run in runs}, key=lambda model: (
-            rows.index(model) if model in rows else len(rows), '+' in model, model))
-        path, self.losses = Path(study.folder, 'losses.csv'), None
+        self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
+        others = sorted({run.model for run in runs}, key=lambda model: ('+' in model, model))
+        self.models = [model for model in dict.fromkeys([*study.rows, *others]) if model in others]
+        path, self.losses = Path(study.folder, 'losses.csv'), pandas.DataFrame()
         if path.exists():
             losses = pandas.read_csv(path)
             self.losses = losses[losses['seed'].isin(study.seeds)].sort_values('step')
@@ -94,12 +90,11 @@ class Evidence:
         """A tenth of what MLM gains over no pretraining: of the contrast's rows that had MLM alone."""
         gains = []
         for model, lr in weights:
-            name, step = self.study.check_model(model)
+            name, step = self.study.check_model(model.partition('+')[0])
             row = self.study.rows.get(name)      # none of `untrained`
             if row and {*row.phases[:step]} == {'mlm'} and row.begins != 'weights_from':
-                gains.append(statistics.fmean(
-                    self.cell(model, dataset, lr).mean - self.cell('untrained', dataset).mean
-                    for dataset in datasets))
+                gains += [self.cell(model, dataset, lr).mean - self.cell('untrained', dataset).mean
+                          for dataset in datasets]
         if not gains:
             raise Missing('a row of MLM alone, of whose gain the margin is a tenth')
         return MARGIN * max(0.0, statistics.fmean(gains))
@@ -107,10 +102,10 @@ class Evidence:
     def last(self, model, name):
         """[a number of a model's last validation] of each seed that has come that far."""
         try:
-            row, step = self.study.check_model(model)
+            row, step = self.study.check_model(model.partition('+')[0])
         except ValueError:      # a baseline
             return []
-        if self.losses is None or name not in self.losses:
+        if name not in self.losses:
             return []
         lines = self.losses[self.losses['row'] == row]
         lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
@@ -118,12 +113,12 @@ class Evidence:
 
     def over_seeds(self, model, name):
         """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone."""
-        if name == MLM_LOSS:
-            values = self.last(model, 'val_mlm_loss')
-            mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # Student's t; nan for one
-            return mean, mean - half, mean + half
-        found = self.estimate({(model, None): 1}, [name])
-        return [100 * x for x in (found.mean, found.seeds_low, found.seeds_high)]
+        if name != MLM_LOSS:
+            found = self.estimate({(model, None): 1}, [name])
+            return [100 * x for x in (found.mean, found.seeds_low, found.seeds_high)]
+        values = self.last(model, 'val_mlm_loss')
+        mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # nan for one
+        return mean, mean - half, mean + half
 
     def judge(self, line):
         asked = {(model, lr): weight for weight, model, lr in line.weights}, line.datasets
@@ -153,7 +148,6 @@ class Judged(NamedTuple):
 # ------------------------------------------------------------------------------------------------------- page
 
 def markdown(heading, rows):
-    """A table: its heading's words with | between them, and rows of texts."""
     lines = [heading, '|'.join('---' for _ in heading.split('|')), *map(' | '.join, rows)]
     return '\n'.join(f'| {line} |' for line in lines)
 
@@ -178,15 +172,16 @@ def verdict_table(judged, evidence):
     for one, among_all in zip(judged, adjusted):
         line, whole = one.line, one.whole
         claim = paper.CLAIMS.get(line.name) or paper.Claim(f'{line.name} (not a claim of the paper)', {})
-        numbers = {task: sum(weight * published[model, task, 'Average'][0]
-                             for model, weight in claim.published[task].items())
-                   for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets)
-                   if task in claim.published}
+        numbers = []
+        for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets):
+            if weights := claim.published.get(task):
+                mean = sum(weight * published[model, task, 'Average'][0] for model, weight in weights.items())
+                numbers.append(f'{task} {mean:+.1f}')
         alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
         rows.append([claim.words, in_words(line, one.margin), points(*whole[:3]),
                      alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
-                     ', '.join(f'{task} {mean:+.1f}' for task, mean in numbers.items()) or 'no number',
+                     ', '.join(numbers) or 'no number',
                      *(('', '') if one.p is None else (f'{one.p:.4f}', f'{among_all:.4f}')),
                      f'**{one.verdict(whole)}**'])
     return markdown('claim | contrast | points | over seeds alone | seeds above 0 | the paper | p | Holm | '
@@ -209,15 +204,14 @@ def lengths_table(evidence):
     lengths = {arm: {evidence.study.check_model(model)[1]: model for model in models}
                for arm, models in evidence.study.arms.items()}
     found = {}      # {(arms, dataset, step): Estimate}
-    for first, second in itertools.combinations(lengths, 2):
-        for dataset, step in itertools.product(evidence.datasets,
-                                               sorted(lengths[first].keys() & lengths[second])):
-            weights = {(lengths[first][step], None): 1, (lengths[second][step], None): -1}
+    for (first, firsts), (second, seconds) in itertools.combinations(lengths.items(), 2):
+        for dataset, step in itertools.product(evidence.datasets, sorted(firsts.keys() & seconds)):
+            weights = {(firsts[step], None): 1, (seconds[step], None): -1}
             with contextlib.suppress(Missing):
                 found[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
-    adjusted = dict(zip(found, holm([1.0 if seen.p is None or seen.unit != 'pretraining' else seen.p
-                                     for seen in found.values()])))
-    cells = {key: f'{points(*seen[:3])}, {adjusted[key]:.3f}' for key, seen in found.items()}
+    adjusted = holm([1.0 if seen.p is None or seen.unit != 'pretraining' else seen.p
+                     for seen in found.values()])
+    cells = {key: f'{points(*seen[:3])}, {p:.3f}' for (key, seen), p in zip(found.items(), adjusted)}
     steps = sorted({step for *_, step in found})
     rows = [[*key, *(cells.get((*key, step), '') for step in steps)]
             for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in found)]
@@ -234,13 +228,13 @@ def all_rows_table(evidence):
             loss = f'{mean:.2f}' + ('' if math.isnan(low) else f' [{low:.2f}, {high:.2f}]')
         row = evidence.study.rows.get(model.partition('+')[0])
         more = '+' if row and row.begins == 'weights_from' else ''     # than the row it continues
-        cells = [model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss]
+        rows.append([model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss])
         for dataset in evidence.datasets:
-            score = ''
-            with contextlib.suppress(Missing):
+            try:
                 score = points(*evidence.estimate({(model, None): 1}, [dataset])[:3], sign='')
-            cells.append(score)
-        rows.append(cells)
+            except Missing:
+                score = ''
+            rows[-1].append(score)
     heads = [f'{name}, {evidence.about[name].metric}' for name in evidence.datasets]
     return markdown(' | '.join(['row', 'M tokens', MLM_LOSS, *heads]), rows)
 
@@ -253,7 +247,7 @@ def page(evidence):
             judged.append(evidence.judge(line))
         except Missing as error:
             evidence.problems.append(f'{line.name} is not judged: there is no {error}')
-    lengths, seeds = lengths_table(evidence), ', '.join(map(str, sorted(evidence.seeds)))
+    lengths, seeds = lengths_table(evidence), str(sorted(evidence.seeds))[1:-1]
     instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
                           for name in evidence.datasets)
     return f'''# {Path(study.folder).name}: the paper's claims, judged at this size
@@ -293,9 +287,8 @@ def ladder_panels(evidence):
     every = list(itertools.chain(*study.arms.values()))
     if len(every) == len(study.arms) or not all(evidence.last(model, 'tokens') for model in every):
         return []
-    for name in (MLM_LOSS, *evidence.datasets):
-        if name == MLM_LOSS and not all(evidence.last(model, 'val_mlm_loss') for model in every):
-            continue
+    has_losses = all(evidence.last(model, 'val_mlm_loss') for model in every)
+    for name in [MLM_LOSS] * has_losses + evidence.datasets:
         lines, floors = {}, {}
         with contextlib.suppress(Missing):
             for arm, models in study.arms.items():

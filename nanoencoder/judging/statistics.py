@@ -54,12 +54,11 @@ class Cell:
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
 
     @property
-    def seedless(self):
-        return self.runs[0].method in ('baseline', 'probe')     # the same with any seed
+    def seedless(self):     # the same with any seed
+        return self.runs[0].method in ('baseline', 'probe')
 
     @property
-    def floor(self):
-        """Whether it has seen no pretraining, of which another seed could be another."""
+    def floor(self):    # it has seen no pretraining
         return self.seedless or self.runs[0].model.partition('+')[0] == 'untrained'
 
     @property
@@ -76,9 +75,8 @@ class Cell:
     def of(self, units):
         """The same of these units alone, whose mean and interval it has not."""
         at = [list(self.scores).index(unit) for unit in units]
-        return self if [*units] == [*self.scores] else replace(
-            self, draws=self.draws[at], values=self.values[at],
-            scores={unit: self.scores[unit] for unit in units})
+        return replace(self, draws=self.draws[at], values=self.values[at],
+                       scores={unit: self.scores[unit] for unit in units})
 
     def __str__(self):
         mean, low, high = self.percent
@@ -103,7 +101,7 @@ class Estimate(NamedTuple):
 
 
 def lr_text(lr):
-    """1e-04 as the authors have it; 0.00015 where one digit does not say."""
+    """1e-04; 0.00015 where one digit does not say."""
     return f'{lr:.0e}' if float(f'{lr:.0e}') == lr else str(lr)
 
 
@@ -134,17 +132,13 @@ def resampled(times, numerators, denominators=None):
 
 
 def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
-    """(resamples, S) scores of resampled instances, the same for all S, of (N,) or (S, N) numerators.
-
-    A score is sum / sum, or the mean if there are no denominators.
-    """
+    """(resamples, S) scores, sum / sum or the mean, of (S, N) instances, drawn once for all S."""
     above, below = (None if x is None else np.atleast_2d(np.asarray(x, float))
                     for x in (numerators, denominators))
     S, N = above.shape
     random = np.random.default_rng(seed)
-    size, scores = max(1, 100_000 // N), np.empty((resamples, S))   # counts stay in the cache: twice as fast
-    for start in range(0, resamples, size):
-        part = scores[start:start + size]
+    scores, size = np.empty((resamples, S)), max(1, 100_000 // N)   # counts stay in the cache: twice as fast
+    for part in (scores[start:start + size] for start in range(0, resamples, size)):
         at = random.integers(0, N, (len(part), N), dtype=np.int32)
         at += np.arange(len(part), dtype=np.int32)[:, None] * N
         times = np.bincount(at.ravel(), minlength=at.size).reshape(at.shape).astype(float)
@@ -152,7 +146,7 @@ def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
     return scores
 
 
-def instance_values(numerators, denominators=None):
+def instance_values(numerators, denominators):
     """(S, N) whose mean is a seed's score, and whose variance / N is that of the score: influence values."""
     if denominators is None:
         return numerators
@@ -164,9 +158,7 @@ def instance_values(numerators, denominators=None):
 # ----------------------------------------------------------------------------------------------------- seeds
 
 def seed_noise(values):
-    """How much of the variance between seeds' scores is the instances': MS_R / N of the two-way analysis of
-    variance of (S, N) `instance_values` or their differences. Draws over instances contain it already.
-    """
+    """The instances' share of the variance of seeds: MS_R / N of the two-way analysis of (S, N) values."""
     S, N = values.shape
     if min(S, N) < 2:
         return 0.0
@@ -176,13 +168,10 @@ def seed_noise(values):
 
 
 def with_seeds(draws, arms, cfg):
-    """(resamples,): draws over instances, and what the seeds add to their scatter, as Student's t.
-
-    arms  [(scores of S seeds, their `seed_noise`)] of one model, of a difference, or of models apart
+    """(resamples,): draws over instances, and what seeds of arms [(scores, `seed_noise`)] add: Student's t.
 
     Draws and scores both contain the instances' noise: (S - 1) / (S + 1) of it is taken off the scores'
-    variance. docs/protocols.md says why not all. Where the scores vary less than that, the variance of the
-    draws is reduced by what is missing. One seed does not say anything.
+    variance, or what that lacks, off the draws' (docs/protocols.md). One seed does not say anything.
     """
     arms = [(scores, noise, len(scores)) for scores, noise in arms if len(scores) > 1]
     shares = [(statistics.variance(scores) - noise * (S - 1) / (S + 1)) / S for scores, noise, S in arms]
@@ -223,8 +212,7 @@ def interval(draws):
 def estimate(parts, cfg, without=()):
     """The Estimate of weighted Cells, by the standard protocol.
 
-    parts    [[(weight, Cell), ...], ...]: the arms on each dataset; their mean counts. Instances are drawn
-             for each dataset apart, units are the same in all
+    parts    [[(weight, Cell), ...], ...]: the arms on each dataset; their mean counts
     without  pretraining seeds to leave out
 
     Runs of one seed go up and down together: it fixes the order of the data and the first weights. So arms
@@ -253,7 +241,7 @@ def estimate(parts, cfg, without=()):
 
 
 def paired(arms):
-    """(scores, `seed_noise`) of the weighted sum of arms, (part, weight, Cell), that have the same units."""
+    """(scores, `seed_noise`) of the weighted sum of arms (part, weight, Cell) of the same units."""
     scores = sum(weight * np.array([*cell.scores.values()]) for _, weight, cell in arms)
     values = {}
     for part, weight, cell in arms:
@@ -261,23 +249,22 @@ def paired(arms):
     return scores.tolist(), sum(map(seed_noise, values.values()))
 
 
-def with_shared_units(cells, without=()):
-    """The Cells, of the units that count: of cells of the same kind of unit the common ones, if several."""
-    cells = [cell.of([unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without])
-             for cell in cells]
+def with_shared_units(cells, without):
+    """The Cells, of the units that count: of cells of the same unit the common ones, if several."""
+    counts = [[unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without]
+              for cell in cells]
     for name in {cell.unit for cell in cells}:
-        several = [set(cell.scores) for cell in cells if cell.unit == name and len(cell.scores) > 1]
-        common = set.intersection(*several) if several else ()
-        if len(common) > 1:
-            cells = [cell.of([unit for unit in cell.scores if unit in common])
-                     if cell.unit == name and len(cell.scores) > 1 else cell for cell in cells]
-    return cells
+        at = [k for k, cell in enumerate(cells) if cell.unit == name and len(counts[k]) > 1]
+        common = set.intersection(*(set(counts[k]) for k in at)) if at else ()
+        for k in at if len(common) > 1 else ():
+            counts[k] = [unit for unit in counts[k] if unit in common]
+    return [cell.of(units) for cell, units in zip(cells, counts)]
 
 
 # ----------------------------------------------------------------------------------------------------- cells
 
 def best_learning_rate(runs, split):
-    """All runs of one, by a split: of the rates that have most runs; of equals the smaller."""
+    """The runs of the best rate by a split, of those that have most runs; of equals the smaller."""
     by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr')
     most = max(map(len, by_lr.values()))
     return max((group for group in by_lr.values() if len(group) == most),
@@ -285,7 +272,7 @@ def best_learning_rate(runs, split):
 
 
 def paper_cell(scores, **more):
-    """The Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds), s with n - 1; nan for one seed."""
+    """The Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""
     mean, n = statistics.fmean(scores.values()), len(scores)
     half = 1.96 * statistics.stdev(scores.values()) / math.sqrt(n) if n > 1 else math.nan
     return Cell(mean, mean - half, mean + half, None, scores, **more)
@@ -322,36 +309,25 @@ def make_cell(runs, cfg):
         return paper_cell(scores, runs=best, unit=unit)
     chosen = {split: best_learning_rate(runs, other) for split, other in zip(SPLITS, SPLITS[::-1])
               if cfg.split in (split, 'both')}
-    first, above, below, data = instances(chosen)
-    draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(f'{runs[0].dataset} {cfg.split}')))
-    cell = standard_cell(first, draws, instance_values(above, below), data, cfg)
-    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())))
-
-
-def instances(chosen):
-    """(runs of the first split, numerators (S, N), denominators or None where all are 1, what they are of).
-
-    chosen  {split: runs}, whose instances are joined, seed by seed
-    """
-    tables = [{(run.origin, run.seed): (run, run.instances(split)) for run in runs}
-              for split, runs in chosen.items()]
+    tables = [{(run.origin, run.seed): (run, run.instances(split)) for run in of_split}
+              for split, of_split in chosen.items()]
     seeds = sorted(set.intersection(*map(set, tables)))
     if not seeds:
         raise ValueError('the runs that validation and test choose have no seed in common')
     above, below = (np.array([np.concatenate([table[seed][1][name] for table in tables]) for seed in seeds],
-                             float) for name in ('numerators', 'denominators'))
-    runs = [tables[0][seed][0] for seed in seeds]
-    data = runs[0].data, *(key_of_ids(table[seeds[0]][1]['ids']) for table in tables)
-    return runs, above, None if (below == 1).all() else below, data
+                             float) for name in ('numerators', 'denominators'))     # splits joined, by seed
+    below = None if (below == 1).all() else below
+    draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(f'{runs[0].dataset} {cfg.split}')))
+    first = [tables[0][seed][0] for seed in seeds]
+    data = first[0].data, *(key_of_ids(table[seeds[0]][1]['ids']) for table in tables)
+    cell = standard_cell(first, draws, instance_values(above, below), data, cfg)
+    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())))
 
 
 def standard_cell(runs, draws, values, data, cfg):
-    """The Cell of runs, (resamples, S) draws of their scores and their (S, N) instance_values.
-
-    The fine-tunings of a pretraining are averaged; float32 saves memory.
-    """
+    """The Cell of S runs: a pretraining's are averaged. draws (resamples, S); values (S, N), of instances."""
     name, unit = unit_of(runs)
-    at = {}
+    at = {}     # {unit: places of its runs}
     for k, run in enumerate(runs):
         at.setdefault(getattr(run, name), []).append(k)
     draws, values = (np.array([rows[places].mean(0) for places in at.values()]) for rows in (draws.T, values))

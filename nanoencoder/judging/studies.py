@@ -105,8 +105,8 @@ class Study:
                 raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, [*self.rows])}')
             above = self.rows[parent].phases
             step = int(match[2] or len(above))
-            differ = step >= len(phases) or above[:step] != phases[:step]
-            if step > len(above) or begins == 'branch_from' and differ:
+            shared = step < len(phases) and above[:step] == phases[:step]
+            if step > len(above) or begins == 'branch_from' and not shared:
                 raise ValueError(f'{begins} {parent}/{step}: one of the two ends there, or they have another '
                                  'objective before that step')
         self.rows[name] = Row(name, self.every_run | entry, settings, phases, begins, parent, step)
@@ -114,12 +114,11 @@ class Study:
                         if saved < len(phases)} | {name: (name, len(phases))}
 
     def add_task(self, number, entry):
-        settings = with_config(options := self.every_task | entry)
-        models = {}
+        settings, models = with_config(options := self.every_task | entry), {}
         for pattern in settings['models']:
             chosen = fnmatch.filter(self.models, pattern)
-            if '+' in pattern or not chosen and not self.check_model(pattern):
-                raise ValueError(f"{pattern!r}: a variant is made by 'variant', not by a name")
+            if not chosen:
+                self.check_model(pattern)
             models |= dict.fromkeys(chosen or [pattern])
         datasets = [settings['dataset'], *(read(path)['dataset'][0] for path in settings.get('score_on', ()))]
         variant = f'+{settings["variant"]}' if settings.get('variant') else ''
@@ -127,17 +126,15 @@ class Study:
             if (model + variant, dataset) in self.tried:
                 raise ValueError(f'{model}{variant} on {dataset} is there twice; one of them needs a variant')
             self.tried[model + variant, dataset] = settings['lrs']
-        options = {name: value for name, value in options.items() if name not in ('models', 'lrs')}
+        options = {name: options[name] for name in options if name not in ('models', 'lrs')}
         self.finetunings.append(Finetuning([*models], options, settings, datasets, variant))
 
     def add_contrast(self, name, entry):
         check_value('rule', str, entry['rule'], choices=RULES)
         check_value('weights', dict, entry['weights'])
-        check_value('datasets', tuple, entry['datasets'])
         contrast = Contrast(name, entry['rule'], [], entry['datasets'])
         for text, weight in entry['weights'].items():
             model, _, lr = text.partition('@')
-            self.check_model(model)
             contrast.weights.append((float(weight), model, float(lr) if lr else None))
             for dataset in contrast.datasets:
                 tried = self.tried.get((model, dataset), ())
@@ -147,24 +144,23 @@ class Study:
 
     def check_arm(self, arm, names):
         steps = [self.check_model(name)[1] for name in names]
-        if '+' in ''.join(names) or [0, *steps] != sorted({0, *steps}):
+        if [0, *steps] != sorted({0, *steps}):
             raise ValueError(f'an arm is rows by length, not {names}')
 
     def check_model(self, name):
         """(row, step) of a model's name. ValueError if there is none."""
-        base = name.partition('+')[0]
-        row, _, step = base.rpartition('-')
-        if base in self.models:
-            return self.models[base]
+        row, _, step = name.rpartition('-')
+        if name in self.models:
+            return self.models[name]
         if row in self.rows and step.isdecimal() and 0 < int(step) < self.rows[row].steps:
             return row, int(step)
-        raise ValueError(f'no row {name!r}{nearest(base, [*self.models])}')
+        raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
 
     def save_at(self, name):
         """Steps of a row whose checkpoints something asks for: itself, branches, fine-tunings."""
-        steps = {row.parent_step for row in self.rows.values() if row.parent == name}
         asked = [self.check_model(model) for line in self.finetunings for model in line.models]
-        steps |= {step for row, step in asked if row == name} | {*self.rows[name].settings.get('save_at', ())}
+        asked += [(row.parent, row.parent_step) for row in self.rows.values()]
+        steps = {step for row, step in asked if row == name} | {*self.rows[name].settings.get('save_at', ())}
         return tuple(sorted(steps - {self.rows[name].steps}))
 
 
@@ -185,7 +181,6 @@ def arguments(options, **others):
 
 
 def load(arguments, actions=()):
-    """(Study, its actions) of a command line that begins with a config."""
     if not arguments:
         raise ValueError('a study is a config, as configs/studies/demo.py')
     study, actions = parse(Study, arguments, actions)
