@@ -640,7 +640,7 @@ def test_rows_that_do_not_divide_are_refused(settings):
     cfg = settings(rows_per_step=6)
     with pytest.raises(ValueError, match='rows_per_step 6 must be a multiple of the 4 processes'):
         check_rows(replace(cfg, micro_rows=0), 4)
-    with pytest.raises(ValueError, match='micro_rows 4 must divide'):
+    with pytest.raises(ValueError, match='and what each has of micro_rows 4'):
         check_rows(replace(cfg, micro_rows=4), 1)
     one_line_error(run_script('pretrain.py', 'configs/610m_clm.py', '--dry_run', '--world_size=7'),
                    'rows_per_step 1152 must be a multiple of the 7')
