@@ -242,8 +242,8 @@ def weight_files(folder):
 def open_tensors(path):
     try:
         return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f'{path}: damaged or cut short: {error}') from None
+    except (FileNotFoundError, SafetensorError) as error:
+        raise ValueError(f'{path}: missing, damaged or cut short: {error}') from None
 
 
 def read_exactly(path, shapes, tensors=None):
@@ -305,7 +305,7 @@ def save(folder, sizes, context, ids, tensors, **more):
     config |= (QWEN3 if sizes.qk_norm else EUROBERT) | {
         CONTEXT: context, 'head_dim': sizes.head_size, 'hidden_act': 'silu', 'initializer_range': 0.02,
         'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',
-        'rope_scaling': scaling or None,  # transformers 4 reads this and rope_theta, transformers 5 the next line
+        'rope_scaling': scaling or None,  # transformers 4 reads this and rope_theta, 5 the next line
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
     write_json(Path(folder, 'config.json'), config | more)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

@@ -64,3 +64,8 @@ def test_a_branch_counts_what_it_computes(capsys):
     assert f'operations  {flops:.3g} FLOP after step 40,000; a token' in capsys.readouterr().out
 
 
+def test_an_epoch_too_many_is_a_warning(capsys, settings):
+    cost.dry_run(settings(phases=(('clm', 6_000),)), 1)
+    assert 'warning     the run reads its corpus' in capsys.readouterr().out
+    cost.dry_run(settings(), 1)
+    assert 'warning' not in capsys.readouterr().out

@@ -97,3 +97,5 @@ rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
 memory      {16 * weights / 2 ** 30:.2f} GiB of each GPU for weights, gradients and AdamW's moments (ddp)
             {sharded / 2 ** 30:.2f} GiB (fsdp); activations come on top
 disk        {checkpoint:.2f} GB a checkpoint, at most {kept} of them: {checkpoint * kept:,.2f} GB""")
+    if tokens and epochs > 1:
+        print(f'warning     the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')
