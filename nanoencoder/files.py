@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 
@@ -78,35 +77,20 @@ def remove_temporaries(folder):
 
 @contextlib.contextmanager
 def locked(path, wait=False):
-    """Hold the lock of a file or folder, `.<name>.lock` beside it; it goes with its process.
+    """Hold the lock of a file or folder, on the empty `.<name>.lock` beside it; it goes with its process.
 
     wait  for another process that holds it; else BlockingIOError
     """
     path = Path(path)
-    lock = path.with_name(f'.{path.name}.lock')
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with open(lock, 'w') as file:
-            if has_lock(file):
-                try:
-                    yield
-                finally:
-                    lock.unlink(missing_ok=True)
-                return
-        if not wait:
-            raise BlockingIOError(f'{path}: another process is writing there')
-        time.sleep(0.1)
-
-
-def has_lock(file):
-    """Whether this process got the lock of an open file, and the file still has its name."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
-            raise
-        print(f'{file.name}: this file system has no locks ({error.strerror}): start one process at a time',
-              file=sys.stderr)
-    return os.path.exists(file.name) and os.fstat(file.fileno()).st_ino == os.stat(file.name).st_ino
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f'.{path.name}.lock'), 'w') as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise BlockingIOError(f'{path}: another process is writing there') from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+                raise
+            print(f'{file.name}: this file system has no locks ({error.strerror}): start one process at a '
+                  'time', file=sys.stderr)
+        yield

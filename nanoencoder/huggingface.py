@@ -147,8 +147,7 @@ def run_of(folder):
 
 def saved_steps(run):
     """The steps that a run's folder has checkpoints of, rising."""
-    names = [path.name for path in Path(run).glob('*') if path.is_dir()]
-    return sorted(int(name) for name in names if re.fullmatch('0|[1-9][0-9]*', name))
+    return sorted(int(path.name) for path in Path(run).glob('*/') if path.name.isdigit())
 
 
 def download(name, files=('config.json', 'tokenizer.json', 'tokenizer_config.json', INDEX), revision=None):
@@ -235,17 +234,16 @@ def check_supported(config):
 
 def weight_files(folder):
     """model.safetensors, or the shards that an index puts tensors into; they lie beside it."""
-    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
-        return [folder / WEIGHTS]
-    return [folder / name for name in sorted({Path(name).name for name in
-                                              read_json(folder / INDEX)['weight_map'].values()})]
+    if (folder / INDEX).is_file() and not (folder / WEIGHTS).is_file():
+        return [folder / name for name in sorted({*read_json(folder / INDEX)['weight_map'].values()})]
+    return [folder / WEIGHTS]
 
 
 def open_tensors(path):
     try:
         return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f'{path}: damaged or cut short: {error}') from None
+    except (FileNotFoundError, SafetensorError) as error:
+        raise ValueError(f'{path}: missing, damaged or cut short: {error}') from None
 
 
 def read_exactly(path, shapes, tensors=None):
@@ -258,30 +256,9 @@ def read_exactly(path, shapes, tensors=None):
     for name, tensor in tensors.items():
         if tensor.shape != shapes[name]:
             raise ValueError(f'{path}: {name} has shape {*tensor.shape,}, and should have {*shapes[name],}')
-        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ValueError(f'{path}: {name} is of type {tensor.dtype}, not float32 or half')
         if not tensor.isfinite().all():
             raise ValueError(f'{path}: {name} holds values that are not finite')
     return tensors.items()
-
-
-def stored_weights(folder):
-    """{our name: tensor} of a checkpoint's files; in a base model's, names lack "model."."""
-    weights = {}
-    for path in weight_files(folder):
-        if not path.is_file():
-            raise ValueError(f'{folder / INDEX}: names the shard {path.name}, which is not there')
-        tensors = open_tensors(path)
-        prefix = '' if any(name.startswith('model.') for name in tensors) else 'model.'
-        for name, tensor in tensors.items():
-            if name.startswith(('classifier.', 'dense.', 'score.')):
-                raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
-            ours = name if name.startswith('lm_head.') else prefix + name
-            if ours in weights:
-                raise ValueError(f'{path}: {name} is there twice, also in another shard')
-            if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
-                weights[ours] = tensor
-    return weights
 
 
 def read_weights(folder, shapes, new_ids=()):
@@ -290,8 +267,15 @@ def read_weights(folder, shapes, new_ids=()):
     A missing o_proj.bias is zeros (Qwen2 has none). Rows of new_ids, and rows that `shapes` has more, are the
     mean of those before the first of them: a padded vocabulary has untrained ones behind it.
     """
-    folder = Path(folder)
-    sizes, weights = read_config(folder)[0], stored_weights(folder)
+    folder, sizes, weights = Path(folder), read_config(folder)[0], {}
+    for path in weight_files(folder):
+        tensors = open_tensors(path)
+        is_base = not any(name.startswith('model.') for name in tensors)
+        for name, tensor in tensors.items():
+            if name.startswith(('classifier.', 'dense.', 'score.')):
+                raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
+            if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
+                weights['model.' * (is_base and not name.startswith('lm_head.')) + name] = tensor
     spare_head = weights.pop(HEAD, None) if HEAD not in shapes else None
     weights = {name: torch.zeros(shape) for name, shape in shapes.items()
                if name.endswith('o_proj.bias')} | weights
@@ -304,10 +288,9 @@ def read_weights(folder, shapes, new_ids=()):
             spare_head.float(), weights[EMBEDDING].float()):
         raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
     for name in tables:
-        num_rows = shapes[name][0]
-        if new := [*new_ids, *range(sizes.vocab_size, num_rows)]:
+        if new := [*new_ids, *range(sizes.vocab_size, shapes[name][0])]:
             mean = weights[name][:min(new)].double().mean(0).to(weights[name].dtype)
-            weights[name] = torch.cat([weights[name], mean.expand(num_rows - sizes.vocab_size, -1)])
+            weights[name] = torch.cat([weights[name], mean.expand(shapes[name][0] - sizes.vocab_size, -1)])
             weights[name][new] = mean
     return weights.items()
 
@@ -317,13 +300,12 @@ def save(folder, sizes, context, ids, tensors, **more):
 
     EuroBERT has no norms of q and k: with them it is a Qwen3 with `is_causal` False.
     """
-    scaling = dict(zip(LLAMA3_SCALING, sizes.rope_scaling)) | {'rope_type': 'llama3'}
-    scaling = scaling if sizes.rope_scaling else None
+    scaling = sizes.rope_scaling and {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
     config = {name: getattr(sizes, name) for name in NAMES} | {IDS[role]: i for role, i in ids.items()}
     config |= (QWEN3 if sizes.qk_norm else EUROBERT) | {
         CONTEXT: context, 'head_dim': sizes.head_size, 'hidden_act': 'silu', 'initializer_range': 0.02,
         'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',
-        'rope_scaling': scaling,  # transformers 4 reads this and rope_theta, transformers 5 the next line
+        'rope_scaling': scaling or None,  # transformers 4 reads this and rope_theta, 5 the next line
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
     write_json(Path(folder, 'config.json'), config | more)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -351,10 +333,10 @@ def write_card(folder, title, lines, use, pipeline, base_model='', library='tran
 
 def write_sentence_transformers(folder, width, max_length, prompts):
     """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine."""
-    modules = enumerate({'Transformer': '', 'Pooling': '1_Pooling', 'Normalize': '2_Normalize'}.items())
+    paths = {'Transformer': '', 'Pooling': '1_Pooling', 'Normalize': '2_Normalize'}
     files = {
-        'modules.json': [{'idx': k, 'name': str(k), 'path': path,
-                          'type': f'sentence_transformers.models.{name}'} for k, (name, path) in modules],
+        'modules.json': [{'idx': k, 'name': str(k), 'path': paths[name],
+                          'type': f'sentence_transformers.models.{name}'} for k, name in enumerate(paths)],
         '1_Pooling/config.json': {'word_embedding_dimension': width, 'pooling_mode_mean_tokens': True},
         'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
         'config_sentence_transformers.json': {'prompts': prompts, 'similarity_fn_name': 'cosine'}}

@@ -1,8 +1,5 @@
 """Other people's encoders, such as ModernBERT, BERT, RoBERTa and DeBERTa, fine-tuned just as ours are.
 
-    checkpoint = open_encoder(cfg)        # cfg.model: a folder or a hub id, ours or anyone else's
-    transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
-
 transformers' AutoModel and AutoTokenizer open them: an optional package, pip install ".[peers]".
 No code of a repository is run, and no pickle is opened.
 """
@@ -29,16 +26,13 @@ Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # confi
 
 
 class Transformer(nn.Module):
-    """transformers' model with our Transformer's calling convention; it pads, which ours never does.
-
-    Always in eval mode: our models have no dropout either.
-    """
+    """transformers' model, called as our Transformer is; it pads, which ours never does."""
     def __init__(self, inner, sizes, pad):
         super().__init__()
         self.inner, self.sizes, self.pad = inner.eval(), sizes, pad
         inner.get_input_embeddings().padding_idx = None    # if pad is also eos, its embedding must learn
 
-    def train(self, mode=True):
+    def train(self, mode=True):    # always in eval mode: our models have no dropout either
         return super().train(False)
 
     def forward(self, tokens, lengths, causal=False):

@@ -43,9 +43,6 @@ class World:
 
     def mesh(self):
         """Of FSDP: sharded over the GPUs of a node, replicated over nodes (HSDP)."""
-        total, squares = self.sum([self.local, self.local ** 2])    # equal counts have no variance
-        if total ** 2 != self.size * squares or self.size % self.local:
-            raise ValueError(f'fsdp needs as many processes on every node; here they are {self.local}')
         if 1 < self.local < self.size:
             return dist.init_device_mesh(self.device.type, (self.size // self.local, self.local),
                                          mesh_dim_names=('replicate', 'shard'))
@@ -123,9 +120,6 @@ def duration(seconds):
 
 def check_rows(cfg, world_size):
     share, rest = divmod(cfg.rows_per_step, world_size)
-    if rest:
-        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the '
-                         f'{world_size} processes')
-    if share % rows_at_once(cfg, world_size):
-        raise ValueError(f'rows_per_step {cfg.rows_per_step} is {share} rows for each of {world_size} '
-                         f'processes: micro_rows {cfg.micro_rows} must divide that (0: all at once)')
+    if rest or share % rows_at_once(cfg, world_size):
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
+                         f'processes, and what each has of micro_rows {cfg.micro_rows} (0: all at once)')

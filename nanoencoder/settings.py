@@ -19,11 +19,6 @@ from dataclasses import MISSING, field, fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-USUAL = {  # names that other programs use
-    'learning_rate': 'lr', 'batch_size': 'rows_per_step', 'epochs': 'phases', 'num_epochs': 'phases',
-    'steps': 'phases', 'max_steps': 'phases', 'num_layers': 'num_hidden_layers', 'mask_prob': 'mask_ratio',
-    'warmup': 'warmup_steps', 'dataset': 'corpus', 'output_dir': 'out'}
-
 
 def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
     """A dataclass field with its range, ends included, or its choices.
@@ -109,9 +104,7 @@ def read(path, is_base=False):
         text = path.read_text(encoding='utf-8-sig')
         statements = ast.parse(text, str(path)).body
     except (OSError, UnicodeDecodeError) as error:
-        near = [] if path.exists() else [*Path('configs').rglob(f'{path.stem}.py')]
-        hint = f'; there is {near[0]}' if near else ''
-        raise ValueError(f'{path}: cannot read this config: {error}{hint}') from None
+        raise ValueError(f'{path}: cannot read this config: {error}') from None
     except SyntaxError as error:
         raise ValueError(f'{path}:{error.lineno}: not valid Python: {(error.text or "").strip()!r}') from None
     inherited, chosen = {}, {}
@@ -183,8 +176,7 @@ def read_options(arguments, types):
     """{name: (value, '--name')} of `--name=value` words; of unknown names, the text."""
     given = {}
     for argument in arguments:
-        match = re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)
-        if not match:
+        if not (match := re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)):
             raise ValueError(f'{quoted(argument)} is not of the form --name=value')
         name, text = match.groups()
         if name in given:
@@ -209,8 +201,7 @@ def from_text(name, text, wanted):
 
 def nearest(name, options):
     """What may have been meant, in words; silent where nothing is near."""
-    usual = [USUAL[name]] if USUAL.get(name) in options else []
-    near = usual or difflib.get_close_matches(name, options, n=1)
+    near = difflib.get_close_matches(name, options, n=1)
     words = f'they are {", ".join(options)}' if len(options) <= 20 else '--help lists them'
     return f'; the nearest is {near[0]!r}' if near else f'; {words}'
 
@@ -241,21 +232,20 @@ def run_main(main):
         print('interrupted', file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        line = f'error: {" ".join(told(error).split())}'
-        if sys.flags.dev_mode or line == 'error: ':
+        line = ' '.join(told(error).split())
+        if sys.flags.dev_mode or not line:
             raise
-        print(line, file=sys.stderr)
+        print(f'error: {line}', file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)
 
 
 def told(error):
     """What the user is told of an error that files, settings or the machine can cause; '' of any other."""
-    text = str(error)
     if isinstance(error, OSError) and error.errno:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         advice = ': make room, then run the same command again' if full else ''
         return (f'{error.filename}: ' if error.filename else '') + error.strerror + advice
     if isinstance(error, (ValueError, OSError, FloatingPointError)):
-        return text
-    out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == 'OutOfMemoryError'  # torch's
-    return f'out of memory: {text}' if out_of_memory or "can't allocate" in text else ''
+        return str(error)
+    no_memory = isinstance(error, MemoryError) or type(error).__name__ == 'OutOfMemoryError'  # torch's
+    return f'out of memory: {error}' if no_memory or "can't allocate" in str(error) else ''

@@ -75,9 +75,7 @@ def test_mistakes_in_a_file(tmp_path, text, parts):
     (['--parts=0'], ('--parts: parts must be from 1 to 9, not 0',)),
     (['--name=x', '--mode=of name it'], ('--mode: mode is one of a, b, not',)),  # `name` is a setting, too
     (['--warmup=3'], ("unknown setting 'warmup'; they are steps, lr, name",)),
-    (['--learning_rate=3'], ("the nearest is 'lr'",)),
     (['run'], ('run: cannot read this config',)),
-    (['tiny'], ('there is configs/tiny.py',)),
 ])
 def test_mistakes_on_the_command_line(arguments, parts):
     with pytest.raises(ValueError) as caught:

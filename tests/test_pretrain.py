@@ -620,7 +620,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings):
     ('save_at=(0,)', 'save_at must be a tuple of steps, from 1'), ('name=a/b', 'name must be'),
     ('tracker=mlflow', 'one of tensorboard'), ('num_attention_heads=3', 'hidden_size 32 must be'),
     ('repeat="3"', "repeat takes int, not str '3'"), ('world_size=8', '--world_size belongs to --dry_run'),
-    ('micro_rows=3', 'micro_rows 3 must divide'),
+    ('micro_rows=3', 'of micro_rows 3'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
 def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):
     cfg = settings()

@@ -55,7 +55,6 @@ def moments(model, optimizer):
 
 @torch.no_grad()
 def read_moments(model, optimizer, folder, step):
-    """Give AdamW what it remembered at a step."""
     for p in model.parameters():  # the state that AdamW's first step would make
         count = torch.tensor(float(step), device=p.device if optimizer.defaults['fused'] else 'cpu')
         zeros = {key: torch.zeros_like(p) for key in ('exp_avg', 'exp_avg_sq')}
@@ -165,9 +164,13 @@ def find_origin(cfg, corpus, world, schedule):
     """
     def find():
         if last := last_checkpoint(cfg.out, cfg.name):
-            return last, None, read_training(last, f'remove {last} to go on from the checkpoint before it')
+            advice = f'remove {last} to go on from the checkpoint before it'
+            return last, None, huggingface.read_state(last, advice=advice)
         parent = newest_checkpoint(cfg.branch_from) if cfg.branch_from else None
-        return None, parent, parent and read_training(parent, 'branch from another')
+        state = parent and huggingface.read_state(parent, advice='branch from another')
+        if state == {}:
+            raise ValueError(f'{parent}: no state.json, so no training to continue; weights_from needs none')
+        return None, parent, state
     last, parent, state = world.of_first(find)  # which compares files, and may alone see the newest
     numbers = fixed(cfg, corpus, world)
     if last:
@@ -191,15 +194,8 @@ def find_origin(cfg, corpus, world, schedule):
 
 def last_checkpoint(out, name):
     """The newest checkpoint of a run, None if it has none yet."""
-    steps = saved_steps(Path(out) / name) if name else []
-    return Path(out) / name / str(steps[-1]) if steps else None
-
-
-def read_training(folder, advice):
-    """state.json of a checkpoint to go on from, all of whose files are as it says."""
-    if not (folder / 'state.json').exists():
-        raise ValueError(f'{folder}: has no state.json, so no training to continue; weights_from needs none')
-    return huggingface.read_state(folder, advice=advice)
+    steps = saved_steps(Path(out, name))
+    return Path(out, name, str(steps[-1])) if steps else None
 
 
 def resume(folder, state, cfg, numbers):
@@ -243,9 +239,8 @@ def take_weights(cfg, corpus):
     """The Origin of a run with weights_from: all but context, rope_theta and new rows must be the run's."""
     checkpoint = open_checkpoint(cfg.weights_from, weights=False)
     what, sizes, meta = f'weights_from {checkpoint.folder}', checkpoint.sizes, corpus.meta
-    alike = (checkpoint.tokenizer().fingerprint() == meta['tokenizer'] if checkpoint.has_tokenizer
-             else sizes.vocab_size == meta['vocab_size'])
-    if not alike:
+    if (checkpoint.tokenizer().fingerprint() != meta['tokenizer'] if checkpoint.has_tokenizer
+            else sizes.vocab_size != meta['vocab_size']):
         raise ValueError(f'{what} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
     changes = [f'context {checkpoint.context} -> {cfg.context}'] * (checkpoint.context != cfg.context)

@@ -39,7 +39,6 @@ def flops_per_token(cfg, objective):
 
 
 def flops_until(cfg, step):
-    """Of the first steps of a run."""
     passes, rest = divmod(step, sum(steps for _, steps in cfg.phases))
     flops = 0.0
     for objective, steps in cfg.phases:
@@ -50,7 +49,6 @@ def flops_until(cfg, step):
 
 
 def describe_phases(cfg):
-    """10,000 steps of clm, then 32,000 steps of mlm."""
     phases = ', then '.join(f'{steps:,} step{"s" * (steps > 1)} of {name}' for name, steps in cfg.phases)
     return phases if cfg.repeat == 1 else f'{cfg.repeat:,} times: {phases}'
 
@@ -68,12 +66,11 @@ def summary(cfg, step, weights):
 
 
 def dry_run(cfg, world_size):
-    """Print what a run will be."""
     check_rows(cfg, world_size)
     with torch.device('meta'):
         model = Model(cfg.model)
     weights = sum(p.numel() for p in model.parameters())
-    body = weights - (model.lm_head.weight.numel() if model.lm_head else 0)
+    body = sum(p.numel() for p in model.model.parameters())
     parent, last, step_tokens = Path(cfg.branch_from), cfg.total_steps, cfg.rows_per_step * cfg.context
     parent = newest_checkpoint(parent) if cfg.branch_from and parent.is_dir() else parent
     begun = int(parent.name) if parent.name.isdigit() else 0

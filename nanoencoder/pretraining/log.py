@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from nanoencoder.files import locked, read_json, remove_temporaries, whole, write_json
-from nanoencoder.huggingface import saved_steps
+from nanoencoder.pretraining.checkpoint import last_checkpoint
 from nanoencoder.processes import duration
 from nanoencoder.settings import flat
 
@@ -29,24 +29,12 @@ def locked_run(cfg, world):
                 remove_temporaries(run)
             world.sum([0])  # the others wait
             yield run
-    except (BrokenPipeError, BlockingIOError):  # of the console, and of the lock
-        raise
     except (OSError, FloatingPointError) as error:
-        steps = saved_steps(run)
-        advice = f'; the last good checkpoint is {run / str(steps[-1]) if steps else "none"}'
-        if isinstance(error, OSError):
-            error.strerror = f'{error.strerror}{advice}'
-            raise
-        raise FloatingPointError(f'{error}{advice}') from None
-
-
-def open_log(path, step):
-    """The file to write on, without lines beyond the step that a start continues from, or a torn one."""
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    with whole(path) as temporary:
-        temporary.write_text(''.join(line for line in lines
-                                     if line.endswith('\n') and json.loads(line)['step'] <= step))
-    return path.open('a')
+        advice = f'; the last good checkpoint is {last_checkpoint(cfg.out, cfg.name) or "none"}'
+        if isinstance(error, FloatingPointError):
+            raise FloatingPointError(f'{error}{advice}') from None
+        error.strerror = f'{error.strerror}{advice}'  # which is told of errors of files alone
+        raise
 
 
 class Log:
@@ -59,7 +47,12 @@ class Log:
         self.began = self.marked = time.monotonic()
         if world.rank == 0:
             write_config(run, cfg, corpus, world, state, how)
-            self.file = open_log(run / 'log.jsonl', self.first)
+            path = run / 'log.jsonl'  # of which torn lines go, and those of steps that are done again
+            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+            with whole(path) as temporary:
+                temporary.write_text(''.join(line for line in lines if line.endswith('\n')
+                                             and json.loads(line)['step'] <= self.first))
+            self.file = path.open('a')
             self.send = open_tracker(tracker, run) if tracker else lambda line: None
             print(f'{run}: {how}; {cfg.rows_per_step * cfg.context:,} tokens a step, {world.size} x '
                   f'{world.device.type}, {world.dtype}')
@@ -81,12 +74,14 @@ class Log:
         tokens = len(lines) * self.cfg.rows_per_step * self.cfg.context
         speed = round(tokens / (time.monotonic() - self.marked), 1)
         for line, count, loss_sum, norm in zip(lines, counts, sums, norms):
-            line |= {'loss': loss_sum / max(1, count), 'grad_norm': norm,
-                     'tokens_per_second': speed}
-            self.check_finite(line)
-        self.waiting.clear()
+            line |= {'loss': loss_sum / max(1, count), 'grad_norm': norm, 'tokens_per_second': speed}
         lines[-1].update(validate())
-        self.check_finite(lines[-1])
+        for line in lines:
+            if bad := [f'{name} {x}' for name, x in line.items() if x in (math.inf, -math.inf) or x != x]:
+                row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
+                raise FloatingPointError(f'step {line["step"]}: {", ".join(bad)}, on rows {row:,} to '
+                                         f'{row + self.cfg.rows_per_step - 1:,}')
+        self.waiting.clear()
         if self.world.rank == 0:
             self.file.writelines(json.dumps(line) + '\n' for line in lines)
             self.file.flush()
@@ -95,12 +90,6 @@ class Log:
                 self.send(line)
             print(self.readable(lines), flush=True)
         self.restart_clock()
-
-    def check_finite(self, line):
-        if values := [f'{name} {x}' for name, x in line.items() if type(x) is float and not math.isfinite(x)]:
-            row = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
-            raise FloatingPointError(f'step {line["step"]}: {", ".join(values)}, on rows {row:,} to '
-                                     f'{row + self.cfg.rows_per_step - 1:,}')
 
     def readable(self, lines):
         last, total = lines[-1], self.cfg.total_steps
