@@ -256,6 +256,8 @@ def read_exactly(path, shapes, tensors=None):
     for name, tensor in tensors.items():
         if tensor.shape != shapes[name]:
             raise ValueError(f'{path}: {name} has shape {*tensor.shape,}, and should have {*shapes[name],}')
+        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise ValueError(f'{path}: {name} is of type {tensor.dtype}, not float32 or half')
         if not tensor.isfinite().all():
             raise ValueError(f'{path}: {name} holds values that are not finite')
     return tensors.items()
@@ -274,8 +276,11 @@ def read_weights(folder, shapes, new_ids=()):
         for name, tensor in tensors.items():
             if name.startswith(('classifier.', 'dense.', 'score.')):
                 raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
+            name = 'model.' * (is_base and not name.startswith('lm_head.')) + name
+            if name in weights:
+                raise ValueError(f'{path}: {name} is there twice, also in another shard')
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
-                weights['model.' * (is_base and not name.startswith('lm_head.')) + name] = tensor
+                weights[name] = tensor
     spare_head = weights.pop(HEAD, None) if HEAD not in shapes else None
     weights = {name: torch.zeros(shape) for name, shape in shapes.items()
                if name.endswith('o_proj.bias')} | weights
