@@ -178,6 +178,12 @@ def index(content):
     return damage
 
 
+def doubled(folder):
+    """Its tensors in two shards."""
+    index({'weight_map': {'a': 'model-00001-of-00001.safetensors', 'b': 'other.safetensors'}})(folder)
+    shutil.copy(folder / 'model-00001-of-00001.safetensors', folder / 'other.safetensors')
+
+
 def written(name, text):
     return lambda folder: (folder / name).write_text(text)
 
@@ -190,9 +196,9 @@ BROKEN = [
     (only_a_pickle, 'no model.safetensors.*pickles .* are not opened'),
     (doubled, 'is there twice'),
     (index({'weight_map': {'a': 'absent.safetensors'}}), 'absent.safetensors: missing, damaged or cut'),
-    (index('{"weight_map": {'), 'index.json: not valid JSON'),
     (with_tensor(NORM, lambda t: t.index_fill(0, torch.tensor([3]), float('nan'))),
      'model.norm.weight holds values that are not finite'),
+    (with_tensor(NORM, lambda t: t.int()), 'model.norm.weight is of type torch.int32'),
     (with_tensor('classifier.weight', lambda _: torch.ones(2)), 'classifier; give the checkpoint')]
 CONFIGS = [  # what differs in config.json, and what is said of it
     (dict(attention_bias=True), 'missing weight model.layers.0.self_attn.k_proj.bias'),
