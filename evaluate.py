@@ -221,6 +221,8 @@ def pack(folder, logs):
     import pandas
     folder = Path(folder)
     listing, root = folder / 'sha256.json', folder / 'runs'
+    if not folder.is_dir():
+        raise ValueError(f'{folder}: no such folder')
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
         if listing.exists():
@@ -234,7 +236,7 @@ def pack(folder, logs):
         with whole(folder / 'scores.csv') as temporary:
             pandas.DataFrame(table, columns=COLUMNS).to_csv(temporary, index=False)
         losses.add_to_table(folder / 'losses.csv', logs)
-        paths = [*sorted(root.glob('*.jsonl.gz')), *folder.glob('losses.csv')]
+        paths = [*sorted(root.glob('*.jsonl.gz')), *sorted(folder.glob('*.csv'))]
         write_json(listing, {str(path.relative_to(folder)): sha256(path) for path in paths})
     print(f'{folder}: {len(table):,} runs')
 

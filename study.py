@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from nanoencoder.files import read_json
 from nanoencoder.judging import studies
+from nanoencoder.judging.predictions import check_packed
 from nanoencoder.settings import nearest, run_main
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
@@ -52,6 +53,8 @@ class Done:
 
     def __init__(self, study):
         self.study, self.runs = study, Path(study.folder, 'runs')
+        if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
+            check_packed(self.runs)
         self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of tables too}
         self.tuned = {(row['folder'], row['dataset'], float(row['lr']), int(row['seed']))
                       for row in read_csv(Path(study.folder, 'scores.csv'))}

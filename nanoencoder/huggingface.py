@@ -198,6 +198,8 @@ def read_config(folder):
             check_value(name, int, ids[role], 0, sizes.vocab_size - 1)
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
+    except (TypeError, AttributeError, LookupError) as error:
+        raise ValueError(f'{path}: not as transformers writes it: {error!r}') from None
     return sizes, config[CONTEXT], ids
 
 
@@ -235,7 +237,10 @@ def check_supported(config):
 def weight_files(folder):
     """model.safetensors, or the shards that an index puts tensors into; they lie beside it."""
     if (folder / INDEX).is_file() and not (folder / WEIGHTS).is_file():
-        return [folder / name for name in sorted({*read_json(folder / INDEX)['weight_map'].values()})]
+        try:
+            return [folder / name for name in sorted({*read_json(folder / INDEX)['weight_map'].values()})]
+        except (TypeError, AttributeError, LookupError) as error:
+            raise ValueError(f'{folder / INDEX}: not as transformers writes it: {error!r}') from None
     return [folder / WEIGHTS]
 
 

@@ -311,5 +311,6 @@ def train_tokenizer(cfg, vocab_size):
     units, _, _ = open_source(cfg)
     trained.train_from_iterator((text for unit in units for text, held in unit() if not held), trainer)
     ranks = {bytes(map(BYTES.get, token)): i for token, i in trained.get_vocab().items()}
-    from_ranks(ranks, [BOS, EOS, MASK]).save(cfg.tokenizer)
+    specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
+    from_ranks(ranks, specials).save(cfg.tokenizer)
     print(f'{cfg.tokenizer}: {len(ranks) + 3:,} ids')

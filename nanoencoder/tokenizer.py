@@ -23,8 +23,16 @@ from nanoencoder.files import read_json, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-LLAMA3_SPLITS = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3_PATTERN), 'isolated'),
-                                         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def splits(pattern):
+    """tiktoken's pre-tokenizer: its {1,3}+ is possessive, to Hugging Face's Oniguruma a repetition."""
+    pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), 'isolated'),
+                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+LLAMA3_SPLITS = splits(LLAMA3_PATTERN)
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -210,18 +218,22 @@ def one_line(name):
 # -------------------------------------------------------------------------------------------------- loading
 
 def load_tokenizer(name):
-    """From a tokenizer.json (file, folder or hub id) or a tiktoken .model file."""
+    """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
     path = Path(name)
     if path.is_dir():
         path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
     if path.suffix not in ('.json', '.model'):
+        import tiktoken
         from huggingface_hub import hf_hub_download
         try:
+            if name in tiktoken.list_encoding_names():
+                encoding = tiktoken.get_encoding(name)
+                return from_ranks(encoding._mergeable_ranks, encoding._special_tokens, encoding._pat_str)
             hf_hub_download(name, 'tokenizer_config.json')
             path = Path(hf_hub_download(name, 'tokenizer.json'))
         except (OSError, ValueError) as error:
-            raise ValueError(f"{name}: no tokenizer's file or folder, and none that the hub gave: "
-                             f'{error}') from None
+            raise ValueError(f"{name}: no tokenizer's file or folder, and none that tiktoken or the hub "
+                             f'gave: {error}') from None
     if not path.is_file():
         raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
     if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
@@ -230,7 +242,8 @@ def load_tokenizer(name):
             ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
         except ValueError as error:
             raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
-        return from_ranks(ranks, [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))])
+        specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
+        return from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate(specials)})
     with one_line(path):
         backend = Backend.from_file(str(path))
     beside = path.with_name('tokenizer_config.json')
@@ -240,18 +253,17 @@ def load_tokenizer(name):
         raise ValueError(f'{path}: {error}') from None
 
 
-def from_ranks(ranks, specials):
-    """The Tokenizer of a vocabulary in tiktoken's form, {bytes: id}, and the special tokens after it."""
+def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
+    """The Tokenizer of a vocabulary in tiktoken's form, {bytes: id}, and {special token: id}."""
     written = {token: ''.join(map(ALPHABET.get, token)) for token in sorted(ranks, key=ranks.get)}
     merges = []  # tiktoken merges any two neighbours whose union is a token: so each split of a token is one
     for token in written:
-        splits = [(token[:k], token[k:]) for k in range(1, len(token))]
-        splits = [(a, b) for a, b in splits if a in ranks and b in ranks]
-        merges += sorted(splits, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
-    vocab = {text: ranks[token] for token, text in written.items()}
-    vocab |= {token: len(ranks) + k for k, token in enumerate(specials)}
+        pairs = [(token[:k], token[k:]) for k in range(1, len(token))]
+        pairs = [(a, b) for a, b in pairs if a in ranks and b in ranks]
+        merges += sorted(pairs, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+    vocab = {text: ranks[token] for token, text in written.items()} | specials
     backend = Backend(models.BPE(vocab, [(written[a], written[b]) for a, b in merges], ignore_merges=True))
-    backend.pre_tokenizer = LLAMA3_SPLITS
+    backend.pre_tokenizer = splits(pattern)
     backend.add_special_tokens([*specials])
     return from_backend(backend, {})
 

@@ -101,7 +101,7 @@ def test_ids_beyond_two_bytes_without_a_real_vocabulary(tmp_path):
     """256 bytes and all pairs of them: 65,792 tokens."""
     ranks = {bytes([a]): a for a in range(256)}
     ranks |= {bytes([a, b]): 256 + 256 * a + b for a in range(256) for b in range(256)}
-    from_ranks(ranks, ['<|endoftext|>']).save(tmp_path / 'wide')
+    from_ranks(ranks, {'<|endoftext|>': len(ranks)}).save(tmp_path / 'wide')
     texts = [f'zzz ÿÿ {k} 東京' for k in range(50)]
     cfg = small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'out', tokenizer=str(tmp_path / 'wide'))
     corpus = prepared(cfg)

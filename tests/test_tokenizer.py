@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import LLAMA3, ROOT, texts
-from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, LLAMA3_SPLITS, load_tokenizer
+from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, LLAMA3_SPLITS, from_ranks, load_tokenizer
 
 NEEDS_LLAMA3 = pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
@@ -233,3 +233,19 @@ def test_tokens_that_are_not_special_stay_so_and_are_characters(tmp_path):
     assert [token for token in special if not special[token]] == ['<think>', '    ']
     assert theirs.decode(theirs.encode('a<think><|mask|>').ids) == 'a<think>'
     assert load_tokenizer(str(tmp_path)).fingerprint() == ours.fingerprint()
+
+
+# of tiktoken's gpt2 and cl100k_base, whose vocabularies would be downloads
+@pytest.mark.parametrize('pattern', [
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"], ids=['gpt2', 'cl100k_base'])
+def test_tiktokens_names_have_its_ids(pattern, monkeypatch):
+    import tiktoken
+    _, ranks = load_tokenizer(str(ROOT / 'configs/corpora/docs')).in_tiktoken
+    theirs = tiktoken.Encoding('gpt2', pat_str=pattern, mergeable_ranks=ranks,
+                               special_tokens={'<|endoftext|>': len(ranks)})
+    monkeypatch.setattr(tiktoken, 'get_encoding', lambda name: theirs)
+    ours = load_tokenizer('gpt2')
+    for text in sample_texts(1_000) + ['1234567 12 1', 'a1234b', 'x  \n\n  y', 'end \n']:
+        assert ours.encode(text).tolist() == theirs.encode_ordinary(text), repr(text)
