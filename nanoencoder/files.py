@@ -77,20 +77,26 @@ def remove_temporaries(folder):
 
 @contextlib.contextmanager
 def locked(path, wait=False):
-    """Hold the lock of a file or folder, on the empty `.<name>.lock` beside it; it goes with its process.
+    """Hold the lock of a file or folder, on `.<name>.lock` beside it; it goes with its process.
 
     wait  for another process that holds it; else BlockingIOError
     """
-    path = Path(path)
+    path, has_name = Path(path), False
+    lock = path.with_name(f'.{path.name}.lock')
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f'.{path.name}.lock'), 'w') as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise BlockingIOError(f'{path}: another process is writing there') from None
-        except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
-                raise
-            print(f'{file.name}: this file system has no locks ({error.strerror}): start one process at a '
-                  'time', file=sys.stderr)
-        yield
+    while not has_name:
+        with open(lock, 'w') as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise BlockingIOError(f'{path}: another process is writing there') from None
+            except OSError as error:
+                if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+                    raise
+                print(f'{lock}: no locks on this file system ({error.strerror}): start one process at a time',
+                      file=sys.stderr)
+            if has_name := os.fstat(file.fileno()).st_nlink > 0:  # else its owner has just removed it
+                try:
+                    yield
+                finally:
+                    lock.unlink(missing_ok=True)

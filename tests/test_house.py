@@ -100,7 +100,7 @@ def test_lines_and_functions_are_short(name):
 def test_the_program_and_its_tests_stay_small():
     assert lines('model.py', 'data.py', 'pretrain.py') <= 900
     assert lines(*SCRIPTS) <= 2_000
-    assert lines(*PROGRAM) <= 7_050
+    assert lines(*PROGRAM) <= 7_090
     assert lines(*(ROOT / 'tests').glob('*.py')) <= 7_800
 
 
