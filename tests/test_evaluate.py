@@ -642,7 +642,8 @@ def test_the_studies_in_git_are_as_they_were_packed():
         folder = ROOT / 'studies' / name
         judging_predictions.check_packed(folder / 'runs')
         digests = json.loads((folder / 'sha256.json').read_text())
-        assert {*digests} == {f'runs/{path.name}' for path in folder.glob('runs/*.gz')} | {'losses.csv'}
+        packed = {f'runs/{path.name}' for path in folder.glob('runs/*.gz')}
+        assert {*digests} == packed | {'losses.csv', 'scores.csv'}
     runs = judging_predictions.read_tree(evaluate.Settings(), folder / 'runs')
     files, table = judging_predictions.packed(folder / 'runs', runs)
     assert len(table) == 74

@@ -83,4 +83,4 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, capsys,
     monkeypatch.setattr(fcntl, 'flock', refuse)
     with files.locked(tmp_path / 'run'):
         pass
-    assert 'this file system has no locks (not here)' in capsys.readouterr().err
+    assert 'no locks on this file system (not here)' in capsys.readouterr().err
