@@ -211,6 +211,13 @@ def rows_at_once(cfg, world_size):
     return min(cfg.micro_rows or share, share)
 
 
+def check_rows(cfg, world_size):
+    share, rest = divmod(cfg.rows_per_step, world_size)
+    if rest or share % rows_at_once(cfg, world_size):
+        raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
+                         f'processes, and what each has of micro_rows {cfg.micro_rows} (0: all at once)')
+
+
 def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
     """[(i, stretch)] that one process reads at a step; a step may lie in two epochs.
 

@@ -19,14 +19,15 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from data import OBJECTIVES, SHORTEST, in_order, objective_at, read_step, validation_batches
+from data import (OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step,
+                  validation_batches)
 from model import Model, Sizes, initial_weight, parameter_groups
 from nanoencoder import huggingface
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import (Saver, copy_into, find_origin, inherited, open_corpus,
                                                 read_moments)
 from nanoencoder.pretraining.log import Log, locked_run
-from nanoencoder.processes import check_rows, processes, stop_signals
+from nanoencoder.processes import processes, stop_signals
 from nanoencoder.settings import check, parse, run_main, setting
 
 free = partial(setting, fixes='nothing')  # may change when a run resumes; all other settings may not

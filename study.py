@@ -2,8 +2,7 @@
 
     python study.py configs/studies/demo.py                # a pretraining seed is a block, packed at its end
     python study.py configs/studies/demo.py --dry_run      # its rows and their steps
-    python study.py configs/studies/paper.py --row=23 --torchrun=--nproc_per_node=8     # by name or number
-    python study.py configs/studies/paper.py --part=3 --parts=16                        # job 3 of an array
+    python study.py configs/studies/paper.py --row=23 --torchrun=--nproc_per_node=8     # job 23 of an array
 
 Each run is a process of pretrain.py or finetune.py. Pretrainings go to the study's `out`, all else to its
 folder: runs/, logs/, scores.csv, losses.csv, report.md. What stands there starts no process.
@@ -31,8 +30,6 @@ from nanoencoder.settings import nearest, run_main
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'row': ('', 'only this row, by name or number; what it branches from, too, if that is missing'),
            'seed': (-1, 'only this pretraining seed', 0, 10 ** 9),
-           'part': (0, 'which part of rows x seeds, counted from 0', 0, 9_999),
-           'parts': (1, 'into how many parts they are cut', 1, 10_000),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
 # settings of pretrain.py and finetune.py that only this gives
@@ -106,15 +103,14 @@ def refuse_others(path, made, settings):
 def chosen(study, actions):
     """{seed: names of rows} that the actions ask for; `untrained` belongs to the least seed."""
     names = [*study.rows]
-    row = names[int(actions.row) - 1] if actions.row in map(str, range(1, len(names) + 1)) else actions.row
-    if row and row not in names:
+    row = dict(zip(map(str, itertools.count(1)), names)).get(actions.row, actions.row)
+    if row not in ('', *names):
         raise ValueError(f'--row: no row {row!r}, nor number of 1 to {len(names)}{nearest(row, names)}')
-    if actions.seed not in (-1, *study.seeds) or actions.part >= actions.parts:
-        raise ValueError(f'--seed is one of {study.seeds}, and --part less than --parts')
-    pairs = [(seed, name) for seed in study.seeds
-             for name in names + ['untrained'] * (seed == min(study.seeds))
-             if row in ('', name) and actions.seed in (-1, seed)][actions.part::actions.parts]
-    return {seed: [name for s, name in pairs if s == seed] for seed in dict(pairs)}
+    if actions.seed not in (-1, *study.seeds):
+        raise ValueError(f'--seed is one of {study.seeds}')
+    return {seed: [name for name in names if row in ('', name)]
+            + ['untrained'] * (row == '' and seed == min(study.seeds))
+            for seed in study.seeds if actions.seed in (-1, seed)}
 
 
 def plan(study, actions):
@@ -209,11 +205,9 @@ def environment(slot, processes):
 
 def start(name, *arguments, torchrun='', **options):
     """A process of a script of ours. Linux ends it with this one; torchrun's has time to save."""
-    def die_with_parent(parent=os.getpid(), end=signal.SIGTERM if torchrun else signal.SIGKILL):
-        if sys.platform == 'linux':
-            ctypes.CDLL(None).prctl(1, end)     # PR_SET_PDEATHSIG
-            if os.getppid() != parent:          # which ended before that line
-                os._exit(1)
+    def die_with_parent():
+        if sys.platform == 'linux':     # PR_SET_PDEATHSIG
+            ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
     command = [sys.executable, *launcher, Path(__file__).with_name(name), *arguments]
     return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
@@ -252,8 +246,7 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                         stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
             if waiting and not running:
                 for job in waiting:
-                    absent = next(path for path in job.needs if not path.exists())
-                    tell(job, f'NOT STARTED: there is no {absent}')
+                    tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
                 return failed + len(waiting)
             time.sleep(0.1)
     finally:
@@ -283,10 +276,8 @@ def dry_run(study, left):
         total += steps
         print(f'{number:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,}  '
               f'{row.settings.get(row.begins, "")}')
-    tunings = [model for line in study.finetunings for model in line.models * len(line.settings['lrs'])]
-    num_tunings = study.finetuning_seeds * (len(tunings) * seeds - tunings.count('untrained') * (seeds - 1))
     print(f'\n{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
-          f'{total * seeds:,} steps, {num_tunings:,} fine-tunings; {left:,} processes are left')
+          f'{total * seeds:,} steps; {left:,} processes are left')
 
 
 def main():
@@ -313,7 +304,7 @@ def main():
         failed += start('evaluate.py', 'pack', study.folder, *logs).wait() != 0
     if failed:
         print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
-    if study.tasks and not actions.row and actions.parts == 1 and actions.seed == -1:
+    if study.tasks and not actions.row and actions.seed == -1:
         words = [word for word in sys.argv[1:] if word.split('=')[0].removeprefix('--') not in ACTIONS]
         failed += start('evaluate.py', 'report', *words).wait() != 0
     sys.exit(1 if failed else 0)

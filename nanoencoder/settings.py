@@ -144,26 +144,21 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     if '--help' in arguments or '-h' in arguments:
         print(describe(cls, actions))
         sys.exit(0)
-    given = read(arguments.pop(0)) if arguments and not arguments[0].startswith('-') else {}
     types = {name: entry.type for name, entry in leaves(cls).items()}
-    chosen = {name: default for name, (default, *_) in actions.items()}
-    given |= read_options(arguments, types | {name: type(default) for name, default in chosen.items()})
-    values = {}
-    for name, (value, where) in given.items():
-        if name in types:
-            values[name] = value
-        elif name in actions and where.startswith('--'):
-            chosen[name] = value
-        else:
-            options = actions if where.startswith('--') else ()
-            raise ValueError(f'{where}: unknown setting {quoted(name)}{nearest(name, [*types, *options])}')
+    given = read(arguments.pop(0)) if arguments and not arguments[0].startswith('-') else {}
+    for name, (_, where) in given.items():
+        if name not in types:
+            raise ValueError(f'{where}: unknown setting {name!r}{nearest(name, [*types])}')
+    given |= read_options(arguments, types | {name: type(default) for name, (default, *_) in actions.items()})
+    values = {name: value for name, (value, _) in given.items()}
     try:
+        for name, (default, _, *limits) in actions.items():
+            if values.get(name, default) != default:
+                check_value(name, type(default), values[name], *limits)
+        chosen = {name: values.pop(name, default) for name, (default, *_) in actions.items()}
         for name in values:
             if types[name] in (str, tuple, dict):  # `inherit` reads them
                 check_value(name, types[name], values[name])
-        for name, (default, _, *limits) in actions.items():
-            if type(chosen[name]) is not type(default) or chosen[name] != default:
-                check_value(name, type(default), chosen[name], *limits)
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
     except ValueError as error:  # begins with a setting's name
         name = f'{error} '.split(' ')[0]
@@ -173,7 +168,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
 
 
 def read_options(arguments, types):
-    """{name: (value, '--name')} of `--name=value` words; of unknown names, the text."""
+    """{name: (value, '--name')} of `--name=value` words."""
     given = {}
     for argument in arguments:
         if not (match := re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)):
@@ -181,14 +176,16 @@ def read_options(arguments, types):
         name, text = match.groups()
         if name in given:
             raise ValueError(f'--{name} is set twice on the command line')
-        given[name] = from_text(name, text, types.get(name)), f'--{name}'
+        if name not in types:
+            raise ValueError(f'--{name}: unknown setting {name!r}{nearest(name, [*types])}')
+        given[name] = from_text(name, text, types[name]), f'--{name}'
     return given
 
 
 def from_text(name, text, wanted):
-    if text is None and wanted not in (bool, None):
+    if text is None and wanted is not bool:
         raise ValueError(f'--{name}: needs a value, as --{name}=...')
-    if text is None or wanted in (str, None):
+    if text is None or wanted is str:
         return True if text is None else text
     try:
         value = ast.literal_eval(text)
@@ -201,9 +198,9 @@ def from_text(name, text, wanted):
 
 def nearest(name, options):
     """What may have been meant, in words; silent where nothing is near."""
-    near = difflib.get_close_matches(name, options, n=1)
-    words = f'they are {", ".join(options)}' if len(options) <= 20 else '--help lists them'
-    return f'; the nearest is {near[0]!r}' if near else f'; {words}'
+    if near := difflib.get_close_matches(name, options, n=1):
+        return f'; the nearest is {near[0]!r}'
+    return f'; they are {", ".join(options)}' if len(options) <= 20 else '; --help lists them'
 
 
 def describe(cls, actions):

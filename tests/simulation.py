@@ -132,7 +132,7 @@ def intervals(arms, cfg):
 def simulate(metric, seeds, spread, n, cfg):
     """{method: (one model's coverage, a difference's, true nulls rejected)}, in percent."""
     cell = f'{metric} {seeds} {spread} {n}' + f' {cfg.each}' * (cfg.each > 1)
-    random = np.random.default_rng((cfg.seed, statistics.key_of(cell)))
+    random = np.random.default_rng((cfg.seed, statistics.key_of([cell])))
     means = [truth(metric, spread, better, cfg.each) for better in BETTER]
     gap, counts = means[2] - means[0], {name: np.zeros(3) for name in ('now', 'sum', 'closed form')}
     batches = cfg.simulations // BATCH

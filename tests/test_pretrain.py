@@ -405,7 +405,7 @@ def test_weights_that_are_not_finite_are_not_saved(settings):
                            (5, 'step 1: val_clm_loss nan, val_mlm_loss nan, on rows 0 to 3')):
         result = run_script('pretrain.py', *arguments(replace(cfg, val_rows=val_rows)))
         assert result.returncode == 1 and 'Traceback' not in result.stderr
-        assert part in result.stderr and 'the last good checkpoint is none' in result.stderr
+        assert part in result.stderr
         assert not huggingface.saved_steps(run_of(cfg))
         assert 'NaN' not in (run_of(cfg) / 'log.jsonl').read_text()
 
@@ -462,7 +462,7 @@ def test_a_full_disk_is_one_line_and_stops_all_processes(settings, world_size, l
                       *arguments(cfg))
     assert result.returncode and 'pretrain.py", line' not in result.stderr, result.stderr
     error, = (line for line in result.stderr.splitlines() if 'error: ' in line)
-    assert re.search('File too large.* the last good checkpoint is none: make room', error)
+    assert re.search('File too large: make room', error)
     assert {path.name for path in run_of(cfg).iterdir()} == {'config.json', 'log.jsonl'}
     assert (run_of(cfg) / 'log.jsonl').read_bytes().count(b'\n') < 100  # it fails in the save of step 4
 

@@ -14,7 +14,6 @@ import evaluate
 from conftest import ROOT, one_line_error, run_script
 from nanoencoder.files import sha256
 from nanoencoder.judging import paper, report
-from nanoencoder.judging.report import bounds
 from nanoencoder.judging.statistics import p_value
 
 
@@ -38,10 +37,10 @@ def test_holm_by_hand():
 
 def test_p_values_are_against_the_nearest_bound():
     draws = np.arange(1, 101) / 10    # 0.1 .. 10
-    assert p_value(draws - 1.05, bounds('better')) == pytest.approx(0.2)       # ten draws below 0
-    assert p_value(draws - 2.05, bounds('at_least', 1)) == pytest.approx(0.2)
-    assert p_value(draws - 2.05, bounds('no_difference', 1)) == pytest.approx(0.6)  # 70 above, 30 below
-    assert p_value(draws - 3.05, bounds('no_difference', 7.1)) == pytest.approx(2 / 101)   # none: a bound
+    assert p_value(draws - 1.05, report.REGIONS['better'](0)) == pytest.approx(0.2)       # ten draws below 0
+    assert p_value(draws - 2.05, report.REGIONS['at_least'](1)) == pytest.approx(0.2)
+    assert p_value(draws - 2.05, report.REGIONS['no_difference'](1)) == pytest.approx(0.6)  # 70 above, 30 below
+    assert p_value(draws - 3.05, report.REGIONS['no_difference'](7.1)) == pytest.approx(2 / 101)   # none: a bound
 
 
 @pytest.mark.parametrize('rule', report.REGIONS)
@@ -50,8 +49,8 @@ def test_p_and_verdict_agree(rule):
     for _ in range(200):
         draws = random.normal(random.normal(0, 3), random.uniform(0.1, 2), 4_000)
         word = report.verdict(rule, *np.percentile(draws, [2.5, 97.5]), 1.0)
-        assert (p_value(draws, bounds(rule, 1.0)) < 0.0505) >= (word != 'cannot tell')
-        assert (p_value(draws, bounds(rule, 1.0)) > 0.0495) >= (word == 'cannot tell')
+        assert (p_value(draws, report.REGIONS[rule](1.0)) < 0.0505) >= (word != 'cannot tell')
+        assert (p_value(draws, report.REGIONS[rule](1.0)) > 0.0495) >= (word == 'cannot tell')
 
 
 def test_a_margin_is_of_mlm_alone_and_never_negative():

@@ -179,8 +179,8 @@ def test_the_graph_by_hand(place):
     assert {*plain.models} == {'untrained', 'clm', 'mlm', 'mlm-6', 'clm-mlm', 'again'}
     assert (plain.datasets, plain.settings['lrs'], plain.variant) == (['words'], (1e-3, 2e-3), '')
     assert (causal.models, causal.settings['lrs']) == (['clm-6', 'clm-mlm'], (1e-2,))
-    assert study.comparisons == [studies.Contrast('early', 'better', [
-        (1.0, 'clm', None), (-0.5, 'mlm', 2e-3), (-0.5, 'clm-mlm+causal', None)], ('words',))]
+    weights = {('clm', None): 1.0, ('mlm', 2e-3): -0.5, ('clm-mlm+causal', None): -0.5}
+    assert study.comparisons == [studies.Contrast('early', 'better', weights, ('words',))]
 
 
 @pytest.mark.parametrize('old, new, line, words', [
@@ -263,7 +263,7 @@ def test_from_start_to_end_and_nothing_to_do(place):
 def test_a_dry_run_counts_and_starts_nothing(place):
     code, text, starts = run(place, '--dry_run')
     assert re.search(r'(?m)^ *3  clm-mlm +12 +9 +clm/3$', text)
-    assert ('8 pretrainings (4 rows x 2 seeds) of 78 steps, 52 fine-tunings; 25 processes are left' in text
+    assert ('8 pretrainings (4 rows x 2 seeds) of 78 steps; 25 processes are left' in text
             and (code, starts) == (0, []) and not (place / 'study').exists())
 
 
@@ -288,7 +288,7 @@ def test_a_failure_is_told_and_the_others_go_on(place):
     (place / 'broken').write_text('--name=clm-s1|untrained=True')
     code, text, starts = run(place)
     assert code == 1 and text.count('FAILED: error: broken (') == 2
-    assert 'again-s1: NOT STARTED: there is no ' in text and 'start this again' in text
+    assert 'again-s1: NOT STARTED: lacks one of ' in text and 'start this again' in text
     assert {'mlm-s1', 'mlm-s1-6', 'clm-s0'} <= models(place)
     assert not {'untrained', 'clm-s1', 'clm-mlm-s1'} & models(place)
     (place / 'broken').unlink()
@@ -317,23 +317,19 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
     assert run(place)[0] == 0 and 'third-s1' in models(place)
 
 
-def test_rows_seeds_and_parts(place):
-    """A row takes what it branches from with it; parts are disjoint and make the whole."""
+def test_rows_and_seeds(place):
+    """A row takes what it branches from with it."""
     study = load(place)
-    nothing = SimpleNamespace(row='', seed=-1, part=0, parts=1)
+    nothing = SimpleNamespace(row='', seed=-1)
 
     def chosen(**changes):
         return script.chosen(study, SimpleNamespace(**vars(nothing) | changes))
     assert chosen() == {0: [*study.rows, 'untrained'], 1: [*study.rows]}
     assert chosen(row='3', seed=1) == chosen(row='clm-mlm', seed=1) == {1: ['clm-mlm']}
-    parts = [chosen(part=part, parts=4) for part in range(4)]
-    pairs = [(seed, name) for part in parts for seed, names in part.items() for name in names]
-    assert len(pairs) == len({*pairs}) == 9 and max(sum(map(len, part.values())) for part in parts) == 3
     with pytest.raises(ValueError, match="no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'"):
         chosen(row='clm-ml')
-    for wrong in ({'seed': 2}, {'part': 3, 'parts': 3}):
-        with pytest.raises(ValueError, match='--seed is one of'):
-            chosen(**wrong)
+    with pytest.raises(ValueError, match='--seed is one of'):
+        chosen(seed=2)
     code, _, starts = run(place, '--row=3', '--seed=0')
     assert code == 0 and names_of(starts) == ['clm-s0', 'clm-mlm-s0'] and 'report' not in ''.join(starts)
 

@@ -103,43 +103,35 @@ def bars(points):
 
 
 def ladder(shown):
-    """Scores by length of pretraining, a panel a quantity: a line, a 95 % band over seeds and a name an arm.
+    """Scores by length of pretraining, a panel a quantity: a line and a 95 % band over seeds an arm.
 
     shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]; bands may leave the panel
     """
     drawn, axes = panels([title for title, *_ in shown], rows=1 if len(shown) <= 3 else 2)
-    most = max((lines for _, lines, _ in shown), key=len)
-    arms = dict.fromkeys(itertools.chain(most, *(lines for _, lines, _ in shown)))
-    colours = dict(zip(arms, itertools.cycle(COLOURS)))
-    room = 0.03 * max(map(len, arms))    # the share of a panel that is the names', behind the lines
+    arms = dict.fromkeys(arm for _, lines, _ in shown for arm in lines)
+    colours, handles = dict(zip(arms, itertools.cycle(COLOURS))), {}
     for title, lines, floors in shown:
         ax, means = axes[title], [mean for values in lines.values() for _, mean, *_ in values]
         size = max(means) - min(means) or 1.0
         for arm, values in lines.items():
             x, mean, low, high = np.array(values).T
-            ax.plot(x / 1e6, mean, 'o-', color=colours[arm], markersize=4, linewidth=1.8)
+            handles[arm], = ax.plot(x / 1e6, mean, 'o-', color=colours[arm], markersize=4, linewidth=1.8)
             ax.fill_between(x / 1e6, low, high, color=colours[arm], alpha=0.16, linewidth=0)
-        far = []
-        for name, y in floors.items():
-            if min(means) - 0.6 * size < y < max(means) + 0.6 * size:
-                ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
-                ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
-                            color=INK, ha='right', va='bottom')
-            else:
-                far.append(f'{name} {y:.1f} {"↑" if y > means[0] else "↓"}')
+        near = {name: y for name, y in floors.items()
+                if min(means) - 0.6 * size < y < max(means) + 0.6 * size}
+        for name, y in near.items():
+            ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
+            ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
+                        color=INK, ha='right', va='bottom')
+        far = [f'{name} {floors[name]:.1f} {"↑" if floors[name] > means[0] else "↓"}'
+               for name in floors if name not in near]
         ax.set_title('\n'.join(far), loc='right', fontsize=8, color=INK)
         low, high = ax.get_ylim()
-        low, high = ax.set_ylim(max(low, min(means) - 0.7 * size), min(high, max(means) + 0.7 * size))
-        y = -math.inf
-        for arm, values in sorted(lines.items(), key=lambda line: line[1][-1][1]):
-            y = max(values[-1][1], y + 0.07 * (high - low))     # names are clear of each other
-            ax.text(values[-1][0] / 1e6 * 1.07, y, arm, color=colours[arm], fontsize=9, va='center',
-                    weight='bold')
+        ax.set_ylim(max(low, min(means) - 0.7 * size), min(high, max(means) + 0.7 * size))
         ticks = sorted({x / 1e6 for values in lines.values() for x, *_ in values})
         ax.set_xscale('log', base=2)
         ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
-        ax.set_xlabel('million tokens of pretraining', x=(1 - room) / 2)
-        ax.set_xlim(ticks[0] / 1.12, ticks[-1] * (ticks[-1] / ticks[0]) ** (room / (1 - room)))
-        ax.spines['bottom'].set_bounds(ticks[0] / 1.12, ticks[-1])
+        ax.set_xlabel('million tokens of pretraining')
         ax.minorticks_off()
+    drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
     return drawn

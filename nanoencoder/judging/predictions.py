@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nanoencoder.files import read_json, sha256
 from nanoencoder.judging.metrics import KINDS
-from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of_ids, lr_text
+from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of, lr_text
 
 FACTS = 'weights', 'data', 'settings', 'grid', 'pretraining'    # of run.json, which a Run has
 PACKED = 'kind', 'method', *FACTS, 'scheme', 'trained_on'       # kind: the method in the first packs
@@ -120,7 +120,7 @@ def packed(root, runs):
         for split in SPLITS:
             standard = scores[split]['standard']
             line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
-                                     'standard': standard | {'ids': key_of_ids(standard['ids'])}}
+                                     'standard': standard | {'ids': key_of(standard['ids'])}}
         name, origin = ('other', '') if run.origin is None else (f's{run.origin}', run.origin)
         text = json.dumps(line, sort_keys=True, ensure_ascii=False) + '\n'
         files.setdefault(name, []).append(text.encode())

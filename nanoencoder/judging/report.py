@@ -32,10 +32,6 @@ def verdict(rule, low, high, margin):
     return 'disagrees' if high < least or most < low else 'cannot tell'
 
 
-def bounds(rule, margin=0.0):
-    return [bound for bound in REGIONS[rule](margin) if math.isfinite(bound)]
-
-
 def holm(values):
     """p values adjusted for their number, in the order given (Holm 1979)."""
     adjusted, highest = [0.0] * len(values), 0.0
@@ -59,12 +55,8 @@ class Evidence:
         self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
         others = sorted({run.model for run in runs}, key=lambda model: ('+' in model, model))
         self.models = [model for model in dict.fromkeys([*study.rows, *others]) if model in others]
-        path, self.losses = Path(study.folder, 'losses.csv'), pandas.DataFrame()
-        if path.exists():
-            losses = pandas.read_csv(path)
-            self.losses = losses[losses['seed'].isin(study.seeds)].sort_values('step')
-        else:
-            problems.append(f'{study.folder}: no losses.csv, and so no ladder; evaluate.py pack writes it')
+        losses = pandas.read_csv(Path(study.folder, 'losses.csv'))
+        self.losses = losses[losses['seed'].isin(study.seeds)].sort_values('step')
 
     @functools.cache
     def cell(self, model, dataset, lr=None, split='both'):
@@ -101,30 +93,27 @@ class Evidence:
 
     def last(self, model, name):
         """[a number of a model's last validation] of each seed that has come that far."""
-        try:
+        with contextlib.suppress(ValueError, KeyError):   # a baseline; a study without validation
             row, step = self.study.check_model(model.partition('+')[0])
-        except ValueError:      # a baseline
-            return []
-        if name not in self.losses:
-            return []
-        lines = self.losses[self.losses['row'] == row]
-        lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
-        return lines[lines['step'] <= step].groupby('seed')[name].last().dropna().tolist()
+            lines = self.losses[self.losses['row'] == row]
+            lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
+            return lines[lines['step'] <= step].groupby('seed')[name].last().dropna().tolist()
+        return []
 
     def over_seeds(self, model, name):
         """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone."""
         if name != MLM_LOSS:
-            found = self.estimate({(model, None): 1}, [name])
-            return [100 * x for x in (found.mean, found.seeds_low, found.seeds_high)]
+            mean, _, _, low, high, *_ = self.estimate({(model, None): 1}, [name])
+            return 100 * mean, 100 * low, 100 * high
         values = self.last(model, 'val_mlm_loss')
         mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # nan for one
         return mean, mean - half, mean + half
 
     def judge(self, line):
-        asked = {(model, lr): weight for weight, model, lr in line.weights}, line.datasets
+        asked = line.weights, line.datasets
         margin = 0.0 if line.rule == 'better' else self.margin(*asked)
         whole = self.estimate(*asked)
-        p = None if whole.p is None else p_value(whole.draws, bounds(line.rule, margin))
+        p = None if whole.p is None else p_value(whole.draws, REGIONS[line.rule](margin))
         seeds = whole.units if whole.unit == 'pretraining' and len(whole.units) > 2 else ()
         without = [self.estimate(*asked, without=(seed,)) for seed in seeds]
         splits = [self.estimate(*asked, split) for split in ('test', 'validation')]
@@ -160,7 +149,7 @@ def points(mean, low, high, sign='+'):
 
 def in_words(line, margin):
     terms = [(f'{weight:+g} ' if abs(weight) != 1 else '+ ' if weight > 0 else '- ') + model
-             + (f' at {lr_text(lr)}' if lr else '') for weight, model, lr in line.weights]
+             + (f' at {lr_text(lr)}' if lr else '') for (model, lr), weight in line.weights.items()]
     rule = line.rule.replace('_', ' ') + (f' within {100 * margin:.1f}' if margin else '')
     return f'{" ".join(terms).removeprefix("+ ")}; {", ".join(line.datasets)}; {rule}'
 

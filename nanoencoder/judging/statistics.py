@@ -113,13 +113,9 @@ def grouped(items, *names):
     return groups
 
 
-def key_of(text):
-    return zlib.crc32(text.encode())
-
-
-def key_of_ids(ids):
-    """Of instances; a packed run holds it in their place."""
-    return ids if type(ids) is int else key_of('\n'.join(ids))
+def key_of(names):
+    """Of the ids of instances; a packed run holds it in their place."""
+    return names if type(names) is int else zlib.crc32('\n'.join(names).encode())
 
 
 # ------------------------------------------------------------------------------------------------- instances
@@ -317,9 +313,9 @@ def make_cell(runs, cfg):
     above, below = (np.array([np.concatenate([table[seed][1][name] for table in tables]) for seed in seeds],
                              float) for name in ('numerators', 'denominators'))     # splits joined, by seed
     below = None if (below == 1).all() else below
-    draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of(f'{runs[0].dataset} {cfg.split}')))
+    draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
     first = [tables[0][seed][0] for seed in seeds]
-    data = first[0].data, *(key_of_ids(table[seeds[0]][1]['ids']) for table in tables)
+    data = first[0].data, *(key_of(table[seeds[0]][1]['ids']) for table in tables)
     cell = standard_cell(first, draws, instance_values(above, below), data, cfg)
     return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())))
 

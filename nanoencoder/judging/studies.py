@@ -48,7 +48,7 @@ class Finetuning(NamedTuple):
 class Contrast(NamedTuple):
     name: str
     rule: str
-    weights: list    # (weight, model, learning rate or None)
+    weights: dict    # {(model, learning rate or None): weight}
     datasets: tuple
 
 
@@ -132,15 +132,14 @@ class Study:
     def add_contrast(self, name, entry):
         check_value('rule', str, entry['rule'], choices=RULES)
         check_value('weights', dict, entry['weights'])
-        contrast = Contrast(name, entry['rule'], [], entry['datasets'])
+        weights = {}
         for text, weight in entry['weights'].items():
             model, _, lr = text.partition('@')
-            contrast.weights.append((float(weight), model, float(lr) if lr else None))
-            for dataset in contrast.datasets:
-                tried = self.tried.get((model, dataset), ())
-                if not tried or lr and float(lr) not in tried:
+            weights[model, float(lr) if lr else None] = float(weight)
+            for dataset in entry['datasets']:
+                if not self.tried.get((model, dataset)) or lr and float(lr) not in self.tried[model, dataset]:
                     raise ValueError(f'no entry of tasks has {text} on {dataset}')
-        self.comparisons.append(contrast)
+        self.comparisons.append(Contrast(name, entry['rule'], weights, entry['datasets']))
 
     def check_arm(self, arm, names):
         steps = [self.check_model(name)[1] for name in names]

@@ -3,11 +3,10 @@ from pathlib import Path
 
 import torch
 
-from data import OBJECTIVES, SHORTEST, rows_at_once
+from data import OBJECTIVES, SHORTEST, check_rows, rows_at_once
 from model import Model
 from nanoencoder.files import read_json
 from nanoencoder.huggingface import newest_checkpoint, run_of
-from nanoencoder.processes import check_rows
 
 PEAKS = {'H100': 989e12, 'A100': 312e12, 'RTX 4090': 165e12}  # FLOP/s in bf16, dense; datasheets
 UTILISATION = 0.4    # of the peak: assumed

@@ -14,27 +14,19 @@ from pathlib import Path
 import torch
 
 from nanoencoder.files import locked, read_json, remove_temporaries, whole, write_json
-from nanoencoder.pretraining.checkpoint import last_checkpoint
 from nanoencoder.processes import duration
 from nanoencoder.settings import flat
 
 
 @contextlib.contextmanager
 def locked_run(cfg, world):
-    """The run's folder, locked by rank 0 before anything in it is read; errors name its last checkpoint."""
+    """The run's folder, locked by rank 0 before anything in it is read."""
     run = Path(cfg.out) / cfg.name
-    try:
-        with contextlib.nullcontext() if world.rank else locked(run):
-            if world.rank == 0:
-                remove_temporaries(run)
-            world.sum([0])  # the others wait
-            yield run
-    except (OSError, FloatingPointError) as error:
-        advice = f'; the last good checkpoint is {last_checkpoint(cfg.out, cfg.name) or "none"}'
-        if isinstance(error, FloatingPointError):
-            raise FloatingPointError(f'{error}{advice}') from None
-        error.strerror = f'{error.strerror}{advice}'  # which is told of errors of files alone
-        raise
+    with contextlib.nullcontext() if world.rank else locked(run):
+        if world.rank == 0:
+            remove_temporaries(run)
+        world.sum([0])  # the others wait
+        yield run
 
 
 class Log:
