@@ -217,14 +217,14 @@ def made(study, *options, code=0):
 def test_a_made_up_study_from_end_to_end(study):
     text, _ = made(study)
     judged = cells_of(text, 'Verdicts')
-    early = judged[paper.CLAIMS['early'].words]
+    early = judged[paper.claims()['early']['words']]
     assert early[0] == 'clm-1 - mlm-1; docs_tc, docs_ir; better' and early[1].startswith('+14.')
     assert early[3:5] == ['3/3', 'TC +1.8, IR +10.7'] and early[7] == '**agrees**'
-    assert judged[paper.CLAIMS['end'].words][7] == '**agrees**'
-    level = judged[paper.CLAIMS['level'].words]
+    assert judged[paper.claims()['end']['words']][7] == '**agrees**'
+    level = judged[paper.claims()['level']['words']]
     assert 'no difference within 3.8' in level[0] and level[7] == '**cannot tell**'
-    assert judged[paper.CLAIMS['both'].words][7] == '**agrees**'
-    assert judged[paper.CLAIMS['rate'].words][4] == 'no number'
+    assert judged[paper.claims()['both']['words']][7] == '**agrees**'
+    assert judged[paper.claims()['rate']['words']][4] == 'no number'
     views = cells_of(text, 'How the verdicts move')
     assert views['early'][0].endswith(': 3 agrees') and len(views['early']) == 3
     rows = cells_of(text, 'All rows')
@@ -283,7 +283,7 @@ def test_holm_counts_contrasts_whose_runs_are_missing(study, few_resamples):
 def test_one_pretraining_speaks_of_one_model(study, few_resamples):
     """Of one seed: its fine-tunings are the units, a seed left out and Holm's p are not there."""
     text, _ = made(study, '--seeds=(1,)', '--ladder={}')
-    early = cells_of(text, 'Verdicts')[paper.CLAIMS['early'].words]
+    early = cells_of(text, 'Verdicts')[paper.claims()['early']['words']]
     assert early[2:4] == ['one model', '2/2'] and float(early[5]) < 0.05
     assert early[7:] == ['**cannot tell**'] and cells_of(text, 'How the verdicts move')['early'][0] == ''
     assert cells_of(text, 'All rows')['mlm-1'][1] == '7.01' and 'by length' not in text

@@ -160,14 +160,16 @@ def verdict_table(judged, evidence):
     rows, published = [], paper.numbers()
     for one, among_all in zip(judged, adjusted):
         line, whole = one.line, one.whole
-        claim = paper.CLAIMS.get(line.name) or paper.Claim(f'{line.name} (not a claim of the paper)', {})
+        claim = paper.claims().get(line.name, {'words': f'{line.name} (not a claim of the paper)',
+                                               'differences': []})
         numbers = []
         for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets):
-            if weights := claim.published.get(task):
-                mean = sum(weight * published[model, task, 'Average'][0] for model, weight in weights.items())
-                numbers.append(f'{task} {mean:+.1f}')
+            differences = [published[first, task, 'Average'][0] - published[second, task, 'Average'][0]
+                           for first, second, tasks in claim['differences'] if task in tasks]
+            if differences:
+                numbers.append(f'{task} {statistics.fmean(differences):+.1f}')
         alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
-        rows.append([claim.words, in_words(line, one.margin), points(*whole[:3]),
+        rows.append([claim['words'], in_words(line, one.margin), points(*whole[:3]),
                      alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
                      ', '.join(numbers) or 'no number',
