@@ -141,16 +141,13 @@ def corpus_meta(study):
 
 
 def pretraining(study, done, row, seed):
-    """The job of a row. A branch whose parent is lost starts from scratch: the numbers are the same."""
-    begun, needs, run = done.begun[row.name, seed], [], done.run(row.name, seed)
+    """The job of a row, which needs the checkpoint that it begins with."""
+    run, needs = done.run(row.name, seed), []
     options = {'name': run.name, 'row': row.name, 'seed': seed, 'out': study.out,
                'save_at': study.save_at(row.name)}
     if row.parent:
-        parent = done.parent(row, seed)
-        to_come = not begun and (parent.exists() or done.reached[row.parent, seed] < row.parent_step)
-        begins = to_come or row.begins == 'weights_from'
-        options |= {'branch_from': '', 'weights_from': ''} | ({row.begins: parent} if begins else {})
-        needs += [parent] * (begins and not begun)
+        options |= {row.begins: done.parent(row, seed)}
+        needs += [] if done.begun[row.name, seed] else [options[row.begins]]
     if meta := corpus_meta(study):
         options['corpus'] = meta.parent
         needs.append(meta)
