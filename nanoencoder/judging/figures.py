@@ -108,7 +108,7 @@ def ladder(shown):
     shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]; bands may leave the panel
     """
     drawn, axes = panels([title for title, *_ in shown], rows=1 if len(shown) <= 3 else 2)
-    arms = dict.fromkeys(arm for _, lines, _ in shown for arm in lines)
+    arms = max((lines for _, lines, _ in shown), key=len)
     colours, handles = dict(zip(arms, itertools.cycle(COLOURS))), {}
     for title, lines, floors in shown:
         ax, means = axes[title], [mean for values in lines.values() for _, mean, *_ in values]
@@ -133,5 +133,5 @@ def ladder(shown):
         ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
         ax.set_xlabel('million tokens of pretraining')
         ax.minorticks_off()
-    drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
+    drawn.legend([handles[arm] for arm in arms], arms, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
     return drawn
