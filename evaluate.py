@@ -11,7 +11,6 @@
 """
 import csv
 import dataclasses
-import gzip
 import itertools
 import math
 import os
@@ -19,10 +18,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from nanoencoder.files import locked, sha256, whole, write_json
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging.metrics import KINDS
-from nanoencoder.judging.predictions import COLUMNS, check_packed, packed, read_runs, read_tree
+from nanoencoder.judging.predictions import pack, read_runs
 from nanoencoder.judging.statistics import (PROTOCOLS, SPLITS, Cell, average, estimate, grouped, lr_text,
                                             make_cells, unit_of)
 from nanoencoder.settings import check, check_value, parse, run_main, setting
@@ -216,31 +214,6 @@ def figure(cfg, name, problems):
     print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
 
 
-def pack(folder, logs):
-    """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
-    import pandas
-    folder = Path(folder)
-    listing, root = folder / 'sha256.json', folder / 'runs'
-    if not folder.is_dir():
-        raise ValueError(f'{folder}: no such folder')
-    logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
-    with locked(folder, wait=True):
-        if listing.exists():
-            check_packed(root)
-        files, table = packed(root, read_tree(Settings(), root))
-        listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
-        for name, lines in files.items():
-            with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw, \
-                    gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:      # the same bytes each time
-                file.writelines(sorted(lines))
-        with whole(folder / 'scores.csv') as temporary:
-            pandas.DataFrame(table, columns=COLUMNS).to_csv(temporary, index=False)
-        losses.add_to_table(folder / 'losses.csv', logs)
-        paths = [*sorted(root.glob('*.jsonl.gz')), *sorted(folder.glob('*.csv'))]
-        write_json(listing, {str(path.relative_to(folder)): sha256(path) for path in paths})
-    print(f'{folder}: {len(table):,} runs')
-
-
 def main():
     words = list(itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:]))
     of_study = len(words) == 2 and words[0] == 'report'     # whose settings are the study's
@@ -261,7 +234,7 @@ def main():
         case ['losses', *folders]:
             losses.show(folders)
         case ['pack', folder, *logs] if cfg == Settings():
-            pack(folder, logs)
+            pack(folder, logs, cfg)
         case _:
             raise ValueError('the command is table, compare A B, figure NAME, losses FOLDERS, pack FOLDER '
                              'without settings, or report CONFIG; see --help')

@@ -27,7 +27,6 @@ from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.peers import open_encoder
 from nanoencoder.processes import World, duration, pick_device
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL
@@ -179,6 +178,7 @@ class Encoder(nn.Module):
 
 def prepare(cfg, training=True):
     """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
+    from nanoencoder.peers import open_encoder
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint = open_encoder(cfg)
     transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import finetune
 from conftest import ROOT, Script, one_line_error, run_script, torchrun
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, settings as configs, tasks
+from nanoencoder import huggingface, peers, settings as configs, tasks
 from nanoencoder.judging import metrics
 from nanoencoder.judging.metrics import standard_scores
 from nanoencoder.tasks import questions, retrieval, runs
@@ -225,7 +225,7 @@ def test_a_control_is_another_encoder_of_the_same_weights(toy, checkpoint, tmp_p
 def test_a_variant_has_a_name_and_a_row_of_its_own(toy, checkpoint, tmp_path, monkeypatch):
     past = {'row': 'mlm-900', 'step': 900, 'phases': [['mlm', 900]]}
     opened = huggingface.open_checkpoint
-    monkeypatch.setattr(finetune, 'open_encoder', lambda cfg: dataclasses.replace(
+    monkeypatch.setattr(peers, 'open_encoder', lambda cfg: dataclasses.replace(
         opened(cfg.model), state={'pretraining': past}))
     for change, name, row in (({}, 'random', 'mlm-900'), ({'name': 'x'}, 'x', 'mlm-900'),
                               ({'variant': 'causal'}, 'random+causal', 'mlm-900+causal'),

@@ -7,7 +7,8 @@ import re
 import zlib
 from pathlib import Path
 
-from nanoencoder.files import read_json, sha256
+from nanoencoder.files import locked, read_json, sha256, whole, write_json
+from nanoencoder.judging import losses
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of, lr_text
 
@@ -127,3 +128,28 @@ def packed(root, runs):
         table.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
                       f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
     return files, sorted(table, key=lambda row: list(map(str, row)))
+
+
+def pack(folder, logs, cfg):
+    """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
+    import pandas
+    folder = Path(folder)
+    listing, root = folder / 'sha256.json', folder / 'runs'
+    if not folder.is_dir():
+        raise ValueError(f'{folder}: no such folder')
+    logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
+    with locked(folder, wait=True):
+        if listing.exists():
+            check_packed(root)
+        files, table = packed(root, read_tree(cfg, root))
+        listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
+        for name, lines in files.items():
+            with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw, \
+                    gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:      # the same bytes each time
+                file.writelines(sorted(lines))
+        with whole(folder / 'scores.csv') as temporary:
+            pandas.DataFrame(table, columns=COLUMNS).to_csv(temporary, index=False)
+        losses.add_to_table(folder / 'losses.csv', logs)
+        paths = [*sorted(root.glob('*.jsonl.gz')), *sorted(folder.glob('*.csv'))]
+        write_json(listing, {str(path.relative_to(folder)): sha256(path) for path in paths})
+    print(f'{folder}: {len(table):,} runs')
