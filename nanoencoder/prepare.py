@@ -13,7 +13,6 @@ folder's files, makes a shard. Run the same command again to make those that are
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 import sys

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import bench
-from conftest import one_line_error, run_process, run_script
+from conftest import run_process
 from nanoencoder.pretraining import cost
 
 LEAST = {  # ratios below what is measured, for busy machines
@@ -37,12 +37,6 @@ def test_a_table_of_what_was_measured(tmp_path, capsys):
     assert ('6 rows of 2,048 cut in two | Hugging Face padded | **2.90** (2.71 to 3.14) | 29,801 tokens/s '
             '| 472 / 2,301 |') in printed
     assert '| mfu 610m clm | 254.1 (2.71 to 3.14) | 29,801 | 0.4112 | 40.2 |' in printed
-
-
-def test_a_wrong_case_is_named(monkeypatch):
-    one_line_error(run_script('bench.py', 'stepp'), 'error: no case stepp; there are step_padded')
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
-    one_line_error(run_script('bench.py', 'mfu'), 'mfu needs a GPU')
 
 
 def test_utilisation_is_what_was_counted_over_what_was_timed(monkeypatch):

@@ -320,17 +320,6 @@ def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message
         one_line_error(result, message)
 
 
-@pytest.mark.parametrize('source, path, message', [
-    ('folder', 'nowhere', 'no such file or folder'),
-    ('hub', '', 'path is empty; --path names the texts'),
-    ('hub', 'owner/absent-dataset', 'cannot open the dataset owner/absent-dataset'),
-])
-def test_a_source_that_cannot_be_opened_leaves_no_file_behind(tmp_path, source, path, message):
-    with pytest.raises(ValueError, match=message):
-        prepared(prepare.Settings(source=source, path=path, out=str(tmp_path / 'corpora/out')))
-    assert not [path for path in tmp_path.rglob('*') if path.is_file()]
-
-
 def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys, killed_at):
     cfg = small(several(tmp_path / 'texts', [f'text number {k} ' * 9 for k in range(1000)]), tmp_path / 'out')
     assert not killed_at(15, cfg) and list((tmp_path / 'out').glob('.unit_*'))

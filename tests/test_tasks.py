@@ -4,8 +4,6 @@ import dataclasses
 import gzip
 import json
 import random
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import datasets
 import numpy as np
@@ -444,22 +442,6 @@ def test_numbers_are_no_labels(tmp_path):
     one_line_error(look('example_sc', *options), "train row 0: 'label' holds 0.5, not a name; give")
 
 
-def test_a_flipped_bit_in_a_parquet_file_is_an_error_that_names_it(tmp_path):
-    path, draw, damaged = tmp_path / 'train.parquet', random.Random(0), 0
-    datasets.Dataset.from_dict({'text': ['naïve café'] * 20 + ['x' * 50]}).to_parquet(path)
-    whole, (table, _) = path.read_bytes(), read_files([path])
-    for _ in range(300):
-        content = bytearray(whole)
-        content[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
-        path.write_bytes(content)
-        try:
-            damaged += read_files([path])[0] != table
-        except ValueError as error:
-            assert str(error).startswith(f'{path}: '), error
-            damaged += 1
-    assert damaged > 50
-
-
 def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
     for split in tasks.SPLITS:
         jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['New', 'York'], 'tags': ['I-LOC', 'I-LOC']}])
@@ -550,22 +532,6 @@ def embedded():
     folder = embedded_files(tasks.Task.cache, 'docs_tc').parent
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
             for path in folder.iterdir()}
-
-
-def test_one_process_extracts_and_the_others_wait(tmp_path, monkeypatch):
-    """As a study's first processes, which start at once."""
-    extracted = []
-
-    def slowly():
-        extracted.append(1)
-        time.sleep(0.5)
-        return []
-    monkeypatch.setattr(docs, 'extracted', slowly)
-    with ThreadPoolExecutor(3) as pool:
-        folders = [*pool.map(lambda _: embedded_files(tmp_path / 'cache', 'docs_tc'), range(3))]
-    assert len(extracted) == 1 and len({*folders}) == 1 and (folders[0] / 'test.jsonl').exists()
-    kept = {folders[0].parent.name, f'documents-{docs.key()}.json'}  # and no lock
-    assert {path.name for path in (tmp_path / 'cache').iterdir()} == kept
 
 
 def shared_names(*halves):

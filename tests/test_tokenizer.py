@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import LLAMA3, ROOT, texts
-from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, LLAMA3_SPLITS, from_ranks, load_tokenizer
+from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, LLAMA3_SPLITS, load_tokenizer
 
 NEEDS_LLAMA3 = pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
