@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 
 from nanoencoder.files import locked, read_json, sha256, whole, write_json
-from nanoencoder.judging import losses
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of, lr_text
 
@@ -133,6 +132,7 @@ def packed(root, runs):
 def pack(folder, logs, cfg):
     """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
     import pandas
+    from nanoencoder.judging import losses  # and with it data.py, which a study's start need not read
     folder = Path(folder)
     listing, root = folder / 'sha256.json', folder / 'runs'
     if not folder.is_dir():
