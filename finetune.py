@@ -90,9 +90,7 @@ class Settings(tasks.Task):
 
 PROBED = 5_000   # texts that a probe is trained on, at most
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a probe, times its training rows; chosen on validation
-ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done; torchrun shares them out'),
-           'part': (-1, 'of --grid: which part this is, counted from 0'),
-           'parts': (1, 'of --grid: into how many parts it is cut', 1, 10_000),
+ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
            'look': (False, 'print what the task holds; needs no --model'),
            'baseline': (False, "write the best simple method's predictions; needs no --model")}
@@ -338,12 +336,12 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
     return f'{words}loss {loss:.4f}; {time.monotonic() - began:.0f} s'
 
 
-def run_grid(cfg, base, sets, part, parts):
+def run_grid(cfg, base, sets):
     """Every run of learning rates x seeds that is not done; the exit code, 1 if one failed.
 
     A run belongs to the process that gets its lock: each passes over what others do or have done.
     """
-    runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs][part::parts]
+    runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs]
     todo = [run for run in runs if not is_done(run, base, sets)]
     title = f'{cfg.name} {cfg.dataset}'
     print(f'{title}: {len(runs) - len(todo)} of {len(runs)} runs are done', flush=True)
@@ -419,14 +417,12 @@ def write_baseline(cfg):
 
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
-    kind, has_parts = tasks.kind_of(cfg), (actions.part, actions.parts) != (-1, 1)
+    kind = tasks.kind_of(cfg)
     for wrong, words in (
             (actions.grid + actions.probe + actions.look + actions.baseline > 1,
              '--grid, --probe, --look and --baseline stand alone'),
             (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
-            (has_parts and not (actions.grid and 0 <= actions.part < actions.parts),
-             f'--grid --part=0 to {actions.parts - 1} --parts={actions.parts} stand together'),
             (not (cfg.model or actions.look or actions.baseline),
              'model is empty: --model=out/<run> or a checkpoint folder'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
@@ -440,7 +436,7 @@ def main():
         return write_baseline(cfg)
     cfg, base, sets = prepare(cfg, training=not actions.probe)
     if actions.grid:
-        sys.exit(run_grid(cfg, base, sets, max(0, actions.part), actions.parts))
+        sys.exit(run_grid(cfg, base, sets))
     if actions.probe:
         cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
     with alone(run_folders(cfg, sets)):

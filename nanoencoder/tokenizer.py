@@ -52,7 +52,6 @@ class Tokenizer:
     """
     composes = False        # its normalizer joins combining marks to the characters before them
     mask_is_new = False     # the vocabulary had no mask token, and got one
-    unmarked = frozenset()  # those of `specials` that tokenizer.json does not call special, as Qwen's <think>
 
     def __init__(self, backend, roles, specials, unknown=None):
         backend.no_truncation()
@@ -169,8 +168,6 @@ class Tokenizer:
         append_eos: a text ends with eos, as in fine-tuning. Llama 3's bos before it goes, as in training.
         """
         spec = json.loads(self.backend.to_str())
-        for token in spec['added_tokens']:
-            token['special'] &= token['content'] not in self.unmarked
         spec['post_processor']['processors'][0]['trim_offsets'] = True  # as `trimmed`, of spaces
         if not append_eos:
             spec['post_processor']['processors'].pop()
@@ -276,10 +273,8 @@ def from_backend(backend, config):
             or '"ByteLevel"' not in json.dumps(spec['pre_tokenizer'])):
         raise ValueError(f'no byte-level BPE without dropout, but {model["type"]}; {NO_SENTENCEPIECE}')
     # <tool_call> and the like are characters here; an added token such as four spaces is text
-    unmarked = {token['content'] for token in tokens
-                if not token['special'] and re.fullmatch(r'[<\[].+[>\]]', token['content'])}
     specials = {token['content']: token['id'] for token in tokens
-                if token['special'] or token['content'] in unmarked}
+                if token['special'] or re.fullmatch(r'[<\[].+[>\]]', token['content'])}
     roles = roles_of(specials, config)
     if mask_is_new := roles['mask'] not in specials:  # in `vocab`, too: ids beyond it would not be heeded
         specials[MASK] = model['vocab'][MASK] = max(backend.get_vocab().values()) + 1
@@ -294,8 +289,7 @@ def from_backend(backend, config):
         processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),  # True when saved
         processors.TemplateProcessing(['$A', eos], ['$A', '$B', eos], [(eos, specials[eos])])])
     tokenizer = Tokenizer(backend, roles, specials)
-    tokenizer.mask_is_new, tokenizer.unmarked = mask_is_new, unmarked
-    tokenizer.composes = bool(spec['normalizer'])
+    tokenizer.mask_is_new, tokenizer.composes = mask_is_new, bool(spec['normalizer'])
     text = ''.join(map(chr, range(33, 127))) + ' \n The  Array\n' + '\n'.join(specials)
     ids = tokenizer.encode(text)
     if (back := tokenizer.decode(ids)) != text or {*ids.tolist()} & {*specials.values()}:

@@ -385,15 +385,12 @@ def test_a_grid_killed_at_random_equals_the_sequential_one(toy, checkpoint, tmp_
 
 
 def test_a_grid_with_a_failure_ends_with_1_after_all_its_runs(toy, checkpoint, tmp_path):
-    """Two processes; then two parts of it, and a run whose only update ruins the weights."""
+    """Two processes; then a run whose only update ruins the weights."""
     words = merge(toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--grid',
                   '--lrs=(1e30, 1e-3)', '--seeds=(0, 1)', '--epochs=9')
     result = torchrun(2, 'finetune.py', *words)
     assert result.returncode == 1 and 'lr1e+30_sd0 (1 of 4): failed: step' in result.stdout
     assert len(list(tmp_path.rglob('lr1e-03_sd*/run.json'))) == 2
-    for part, code in ((0, 1), (1, 0)):  # rates take turns
-        result = run_script('finetune.py', *words, f'--part={part}', '--parts=2')
-        assert result.returncode == code and f'{2 * part} of 2 runs are done' in result.stdout
     errors = list(tmp_path.rglob('lr1e+30_sd*.error.txt'))
     assert len(errors) == 2 and 'FloatingPointError' in errors[0].read_text()
     result = run_script('finetune.py', *merge(toy['SC'], f'--model={checkpoint}', '--lr=1e300', '--steps=1',
@@ -403,7 +400,7 @@ def test_a_grid_with_a_failure_ends_with_1_after_all_its_runs(toy, checkpoint, t
 
 def test_a_grid_within_a_run_of_another_leaves_it_alone(toy, checkpoint, tmp_path, monkeypatch, capsys):
     cfg = settings(toy, checkpoint, 'SC', tmp_path, lrs=(1e-3, 3e-3), seeds=(0, 1, 2), steps=2)
-    grid, fit, fitted, inodes = (*finetune.prepare(cfg), 0, 1), finetune.fit, [], {}
+    grid, fit, fitted, inodes = finetune.prepare(cfg), finetune.fit, [], {}
 
     def fit_and_interrupt(cfg, *more):
         fitted.append((cfg.lr, cfg.seed))
@@ -552,7 +549,7 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     ('--name=a/b', 'name must be'), ('--tokenizer=gpt2', "tokenizer is the model's"),
     ('--sed=1', "nearest is 'seed'"), ('--layers=3', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
-    ('--probe --save_model', 'a probe trains no model'), ('--grid --part=3 --parts=3', '--part=0 to 2'),
+    ('--probe --save_model', 'a probe trains no model'),
     ('--grid --probe', 'stand alone')])
 def test_bad_settings_get_one_line(more, words, toy, checkpoint):
     options = merge(toy['SC'], f'--model={checkpoint}', *more.split())
