@@ -25,7 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from nanoencoder import docs
-from nanoencoder.files import locked, read_json, remove, remove_temporaries, sha256, whole, write_json
+from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json
 from nanoencoder.settings import check, flat, setting
 from nanoencoder.tokenizer import BOS, BYTES, EOS, MASK, LLAMA3_SPLITS, from_ranks, load_tokenizer
 
@@ -70,7 +70,7 @@ def open_source(cfg):
         return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(cfg, part))
     if cfg.source == 'docs':
         texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
-        return [lambda: texts], sum(len(text) for text, _ in texts), []
+        return [lambda: iter(texts)], sum(len(text) for text, _ in texts), []
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
@@ -159,12 +159,6 @@ def hub_texts(cfg, dataset):
 READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 
-def chunks(texts):
-    texts = iter(texts)
-    while chunk := list(itertools.islice(texts, CHUNK)):
-        yield chunk
-
-
 # ------------------------------------------------------------------------------------- shards and meta.json
 
 def prepare(cfg, in_order, part=-1, parts=1):
@@ -180,7 +174,6 @@ def prepare(cfg, in_order, part=-1, parts=1):
             recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
             if other := [name for name in settings if settings[name] != recorded[name]]:
                 raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it')
-            remove_units(folder)  # left by a kill at the very end
             print(f'{folder}: already prepared')
             return
         units, characters, files = open_source(cfg)
@@ -189,32 +182,35 @@ def prepare(cfg, in_order, part=-1, parts=1):
         tokenizer = load_tokenizer(cfg.tokenizer)
         identity = {'settings': settings} | tokenizer.identity()
         begun = hashlib.sha256(json.dumps([identity, files, parts]).encode()).hexdigest()[:12]
-        if any(path.name.split('_')[1] != begun for path in folder.glob('.unit_*')):
+        done = [folder / f'.{begun}_{number:05d}.unit' for number in range(len(units))]
+        if {*folder.glob('.*.unit')} - {*done}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
         sample = itertools.islice(units[0](), 1_000)
-        encoder = partial(encode, tokenizer.bulk([text for text, _ in sample]), tokenizer.ids['eos'])
-        paths = [folder / f'.unit_{begun}_{number:05d}' for number in range(len(units))]
+        ids_of = tokenizer.bulk([text for text, _ in sample])
+        encoded = partial(in_order, partial(encode, ids_of, tokenizer.ids['eos']))
         for number in numbers:
-            prepare_part(cfg, partial(in_order, encoder), [*zip(paths, units)][number::parts],
-                         cfg.max_tokens / parts, characters / parts,
-                         np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
+            prepare_part(cfg, [*zip(done, units)][number::parts], encoded, characters / parts,
+                         cfg.max_tokens / parts, np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
         if part < 0:
-            join(folder, tokenizer, identity, [path for path in paths if path.exists()])
+            join(folder, tokenizer, identity, [read_json(path) for path in done if path.exists()])
+            for path in done:
+                remove(path)
 
 
-def prepare_part(cfg, encoded, units, limit, size, dtype):
+def prepare_part(cfg, units, encoded, size, limit, dtype):
     """Write the units that are missing, of `size` characters together, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
     with tqdm(desc=cfg.out, total=limit or size or None, unit=' tokens' if limit else ' characters',
               unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
-        for path, unit in units:
-            if path.exists():
-                counts = read_json(path / 'counts.json')
+        for done, unit in units:
+            if done.exists():
+                counts = read_json(done)
                 bar.update(counts['tokens'] + counts['val_tokens'] if limit else size / len(units))
             elif not limit or bar.n < limit:
-                with whole(path) as folder:
-                    write_unit(folder, path.name[-5:], dtype, encoded(chunks(unit()), threads, 2 * threads),
-                               limit, bar)
+                texts = unit()
+                chunks = iter(lambda: [*itertools.islice(texts, CHUNK)], [])
+                write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype,
+                                            encoded(chunks, threads, 2 * threads), limit, bar))
 
 
 def encode(ids_of, eos, chunk):
@@ -223,12 +219,12 @@ def encode(ids_of, eos, chunk):
 
 
 def write_unit(folder, number, dtype, encoded, limit, bar):
-    """A folder with the shards of a unit and counts.json, what meta.json is to say of them."""
-    folder.mkdir()
+    """Write the shards of a unit. Returns what meta.json is to say of them."""
     counts = NOTHING.copy()
     paths = {'': folder / f'tokens_{number}.npy', 'val_': folder / f'val_{number}.npy'}
-    with paths[''].open('wb') as train, paths['val_'].open('wb') as val:
-        files = {'': train, 'val_': val}
+    with ExitStack() as stack:
+        files = {prefix: stack.enter_context(stack.enter_context(whole(path)).open('wb'))
+                 for prefix, path in paths.items()}
         for file in files.values():
             file.write(bytes(HEADER))
         for documents in encoded:
@@ -247,22 +243,17 @@ def write_unit(folder, number, dtype, encoded, limit, bar):
     for prefix, path in paths.items():
         if num_tokens := counts[prefix + 'tokens']:
             counts[prefix + 'shards'] = [{'name': path.name, 'tokens': num_tokens, 'sha256': sha256(path)}]
-    write_json(folder / 'counts.json', counts)
+        else:
+            remove(path)
+    return counts
 
 
-def join(folder, tokenizer, identity, units):
-    """Write meta.json, which lists the shards of all units; it can be killed and repeated."""
-    remove_temporaries(folder)
-    counts = [read_json(unit / 'counts.json') for unit in units]
+def join(folder, tokenizer, identity, counts):
+    """Write the tokenizer and meta.json, which lists the shards of all units."""
     meta = identity | {name: sum((unit[name] for unit in counts), NOTHING[name]) for name in NOTHING}
     if not meta['tokens']:
         raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder}')
-    shards = {shard['name']: shard['sha256'] for shard in meta['shards'] + meta['val_shards']}
-    for unit in units:
-        for path in unit.glob('*.npy'):
-            if path.name in shards:
-                path.rename(folder / path.name)
-    digests = ''.join([meta['tokenizer'], *shards.values()])
+    digests = ''.join([meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])])
     meta |= {'fingerprint': hashlib.sha256(digests.encode()).hexdigest(),
              'unigram_loss': unigram_loss(folder, meta)}
     if not meta['val_tokens']:
@@ -270,14 +261,8 @@ def join(folder, tokenizer, identity, units):
               file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
-    remove_units(folder)
     print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
           '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta))
-
-
-def remove_units(folder):
-    for path in folder.glob('.unit_*'):
-        remove(path)
 
 
 def unigram_loss(folder, meta):

@@ -77,7 +77,9 @@ class Tokenizer:
         """
         text = without_surrogates(text)
         ids, offsets = self.encoded(text)
-        offsets = np.array([trimmed(text, *place) for place in offsets], np.int64).reshape(-1, 2)
+        pieces = [(last, text[first:last]) for first, last in offsets]
+        offsets = np.array([(first := last - len(piece.lstrip()), first + len(piece.strip()))
+                            for last, piece in pieces], np.int64).reshape(-1, 2)
         starts = {*offsets[:, 0].tolist()}
         for place in offsets if self.composes else ():  # a mark in no token was joined to what is before it
             while place[0] < place[1] < len(text) and not (place[1] in starts or text[place[1]].isspace()):
@@ -168,27 +170,19 @@ class Tokenizer:
         append_eos: a text ends with eos, as in fine-tuning. Llama 3's bos before it goes, as in training.
         """
         spec = json.loads(self.backend.to_str())
-        spec['post_processor']['processors'][0]['trim_offsets'] = True  # as `trimmed`, of spaces
+        spec['post_processor']['processors'][0]['trim_offsets'] = True  # as in `encode_with_offsets`
         if not append_eos:
             spec['post_processor']['processors'].pop()
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
         config |= {f'{role}_token': token for role, token in self.roles.items()}
-        if model_max_length:
-            config['model_max_length'] = model_max_length
+        config |= {'model_max_length': model_max_length} if model_max_length else {}
         write_json(Path(folder, 'tokenizer.json'), spec)
         write_json(Path(folder, 'tokenizer_config.json'), config)
 
 
 def without_surrogates(text):
     return re.sub('[\ud800-\udfff]', '\ufffd', text)  # JSON may hold them alone, UTF-8 cannot
-
-
-def trimmed(text, first, last):
-    """[first, last) of a text without the white space at both ends."""
-    piece = text[first:last]
-    first += len(piece) - len(piece.lstrip())
-    return first, first + len(piece.strip())
 
 
 def nasty_texts():
@@ -220,7 +214,6 @@ def load_tokenizer(name):
     if path.is_dir():
         path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
     if path.suffix not in ('.json', '.model'):
-        import tiktoken
         from huggingface_hub import hf_hub_download
         try:
             if name in tiktoken.list_encoding_names():

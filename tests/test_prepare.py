@@ -185,7 +185,7 @@ def killed_at(monkeypatch):
                 return function(*args)
             return counted
         with monkeypatch.context() as patched:
-            for name in ('write_json', 'write_unit', 'sha256', 'remove_units', 'unigram_loss'):
+            for name in ('write_json', 'write_unit', 'sha256', 'unigram_loss'):
                 patched.setattr(prepare, name, dies(getattr(prepare, name)))
             try:
                 prepared(*arguments)
@@ -219,8 +219,8 @@ def test_kill_9_leaves_no_trace(tmp_path):
     for kills in range(3):
         process = multiprocessing.get_context('fork').Process(target=prepared, args=(cfg,))
         process.start()
-        written = len(list((tmp_path / 'killed').glob('.unit_*')))
-        while process.is_alive() and len(list((tmp_path / 'killed').glob('.unit_*'))) < written + 3:
+        written = len(list((tmp_path / 'killed').glob('.*.unit')))
+        while process.is_alive() and len(list((tmp_path / 'killed').glob('.*.unit'))) < written + 3:
             time.sleep(0.001)
         process.kill()
         process.join()
@@ -322,7 +322,7 @@ def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message
 
 def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys, killed_at):
     cfg = small(several(tmp_path / 'texts', [f'text number {k} ' * 9 for k in range(1000)]), tmp_path / 'out')
-    assert not killed_at(15, cfg) and list((tmp_path / 'out').glob('.unit_*'))
+    assert not killed_at(15, cfg) and list((tmp_path / 'out').glob('.*.unit'))
     other = replace(cfg, val_permille=5)
     with pytest.raises(ValueError, match='begun with other settings, files'):
         prepared(other)
