@@ -27,7 +27,7 @@ from tqdm import tqdm
 from nanoencoder import docs
 from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json
 from nanoencoder.settings import check, flat, setting
-from nanoencoder.tokenizer import BOS, BYTES, EOS, MASK, LLAMA3_SPLITS, from_ranks, load_tokenizer
+from nanoencoder.tokenizer import BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits
 
 CHUNK = 256             # documents that are tokenised at once
 CUT_CHARACTERS = 16_000  # and up to the next empty line: a document cut from a long .txt
@@ -62,12 +62,11 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
                                260, 10 ** 7)}
 
 
-# ------------------------------------------------------------------------------------------------- sources
-
 def open_source(cfg):
     """(functions that yield (text, whether it is held out), a shard each; characters, about; their files)"""
     def unit(read, part):
         return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(cfg, part))
+
     if cfg.source == 'docs':
         texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
         return [lambda: iter(texts)], sum(len(text) for text, _ in texts), []
@@ -75,11 +74,10 @@ def open_source(cfg):
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
         files, groups, before = folder_files(cfg.path), {}, 0
-        for file in files:
-            groups.setdefault(before // cfg.shard_bytes, []).append(file)
-            before += file.stat().st_size
-        return ([unit(folder_texts, group) for group in groups.values()], before,
-                [(str(file), file.stat().st_size) for file in files])
+        for file, size in files:
+            groups.setdefault(before // cfg.shard_bytes, []).append(Path(file))
+            before += size
+        return [unit(folder_texts, group) for group in groups.values()], before, files
     import datasets
     try:
         dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
@@ -98,13 +96,11 @@ def held_out(text, val_permille):
 
 
 def folder_files(path):
-    root = Path(path)
-    if not root.exists():
-        raise ValueError(f'path {path!r}: no such file or folder; --path names the texts')
-    everything = [root] if root.is_file() else sorted(file for file in root.rglob('*') if file.is_file())
-    files = [file for file in everything if file.suffix in READERS]
+    """[(path, bytes)] of the texts in a folder, or of one file."""
+    everything = sorted(file for file in (Path(path), *Path(path).rglob('*')) if file.is_file())
+    files = [(str(file), file.stat().st_size) for file in everything if file.suffix in READERS]
     if not files:
-        raise ValueError(f'{path}: no .txt, .jsonl or .parquet file there')
+        raise ValueError(f'path {path!r}: no .txt, .jsonl or .parquet file there; --path names the texts')
     if len(files) < len(everything):
         print(f'{path}: {len(everything) - len(files)} files of other kinds are left out', file=sys.stderr)
     return files
@@ -135,14 +131,13 @@ def read_txt(path, cfg):
 
 
 def read_jsonl(path, cfg):
-    with path.open('rb') as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                try:
-                    text = json.loads(line)[cfg.column]
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    raise ValueError(f'line {number} is not JSON with a column {cfg.column!r}') from None
-                yield clean(text, cfg)
+    for number, line in enumerate(path.open('rb'), 1):
+        if line.strip():
+            try:
+                text = json.loads(line)[cfg.column]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise ValueError(f'line {number} is not JSON with a column {cfg.column!r}') from None
+            yield clean(text, cfg)
 
 
 def read_parquet(path, cfg):
@@ -158,8 +153,6 @@ def hub_texts(cfg, dataset):
 
 READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
-
-# ------------------------------------------------------------------------------------- shards and meta.json
 
 def prepare(cfg, in_order, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every shard that is missing, then meta.json."""
@@ -253,10 +246,11 @@ def join(folder, tokenizer, identity, counts):
     meta = identity | {name: sum((unit[name] for unit in counts), NOTHING[name]) for name in NOTHING}
     if not meta['tokens']:
         raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder}')
-    digests = ''.join([meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])])
-    meta |= {'fingerprint': hashlib.sha256(digests.encode()).hexdigest(),
-             'unigram_loss': unigram_loss(folder, meta)}
-    if not meta['val_tokens']:
+    digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
+    meta |= {'fingerprint': hashlib.sha256(''.join(digests).encode()).hexdigest(), 'unigram_loss': None}
+    if meta['val_tokens']:
+        meta['unigram_loss'] = unigram_loss(folder, meta)
+    else:
         print(f'{folder}: nothing is held out: try a larger --val_permille or a smaller --cut_txt_above',
               file=sys.stderr)
     tokenizer.save(folder)
@@ -266,9 +260,7 @@ def join(folder, tokenizer, identity, counts):
 
 
 def unigram_loss(folder, meta):
-    """Nats a held-out token has by the training tokens' frequencies (add-one); None without such tokens."""
-    if not meta['val_tokens']:
-        return None
+    """Nats a held-out token has by the training tokens' frequencies (add-one)."""
     train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
                               minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
     return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
@@ -289,7 +281,7 @@ def train_tokenizer(cfg, vocab_size):
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = LLAMA3_SPLITS
+    trained.pre_tokenizer = splits(LLAMA3_PATTERN)
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     units, _, _ = open_source(cfg)

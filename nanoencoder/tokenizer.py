@@ -23,16 +23,6 @@ from nanoencoder.files import read_json, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-
-
-def splits(pattern):
-    """tiktoken's pre-tokenizer: its {1,3}+ is possessive, to Hugging Face's Oniguruma a repetition."""
-    pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), 'isolated'),
-                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
-LLAMA3_SPLITS = splits(LLAMA3_PATTERN)
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -68,18 +58,16 @@ class Tokenizer:
 
     def encode(self, text):
         """Token ids (n,), int64."""
-        return self.encoded(without_surrogates(text))[0]
+        return self.encoded(text)[0]
 
     def encode_with_offsets(self, text):
         """(ids (n,), offsets (n, 2)): the characters of each token, without the white space around them.
 
         A token that is white space alone has none: first == last, after it.
         """
-        text = without_surrogates(text)
         ids, offsets = self.encoded(text)
-        pieces = [(last, text[first:last]) for first, last in offsets]
-        offsets = np.array([(first := last - len(piece.lstrip()), first + len(piece.strip()))
-                            for last, piece in pieces], np.int64).reshape(-1, 2)
+        offsets = [(last - len(text[first:last].lstrip()), text[first:last]) for first, last in offsets]
+        offsets = np.array([(first, first + len(piece.strip())) for first, piece in offsets]).reshape(-1, 2)
         starts = {*offsets[:, 0].tolist()}
         for place in offsets if self.composes else ():  # a mark in no token was joined to what is before it
             while place[0] < place[1] < len(text) and not (place[1] in starts or text[place[1]].isspace()):
@@ -88,7 +76,7 @@ class Tokenizer:
 
     def encoded(self, text):
         with one_line('a text'):
-            encoding = self.backend.encode(text, add_special_tokens=False)
+            encoding = self.backend.encode(without_surrogates(text), add_special_tokens=False)
         ids = np.array(encoding.ids, np.int64)
         if self.unknown is not None:
             ids[np.isin(ids, [*self.specials.values()])] = self.unknown
@@ -133,17 +121,15 @@ class Tokenizer:
     def in_tiktoken(self):
         """(pattern, {bytes: id}), tiktoken's form of byte-level BPE, if ids rise with merges; else None."""
         spec = json.loads(self.backend.to_str())
-        match spec['normalizer'], (spec['pre_tokenizer'] or {}).get('pretokenizers'):
-            case (None | {'type': 'NFC'},
-                  [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
-                   {'type': 'ByteLevel', 'use_regex': False}]):
-                vocabulary = {token: i for token, i in spec['model']['vocab'].items()
-                              if token not in self.specials}
+        match (spec['pre_tokenizer'] or {}).get('pretokenizers'):
+            case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
+                  {'type': 'ByteLevel', 'use_regex': False}] if spec['normalizer'] in (None, {'type': 'NFC'}):
+                vocabulary = dict(spec['model']['vocab'].items() - self.specials.items())
             case _:
                 return None
         merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
-        if ({*''.join(vocabulary)} != {*BYTES} or merged != sorted(merged)
-                or {token['content'] for token in spec['added_tokens']} - {*self.specials}):
+        added = {token['content'] for token in spec['added_tokens']}
+        if {*''.join(vocabulary)} != {*BYTES} or merged != sorted(merged) or added - {*self.specials}:
             return None
         return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
 
@@ -153,9 +139,9 @@ class Tokenizer:
         content = [spec['normalizer'], spec['pre_tokenizer'], spec['model'], spec['added_tokens'], self.ids]
         if self.in_tiktoken:  # the same, however it is written
             pattern, ranks = self.in_tiktoken
-            content = [pattern, [token.hex() for token in sorted(ranks, key=ranks.get)],
-                       sorted(ranks.values()), sorted(self.specials.items()), sorted(self.ids.items()),
-                       *(['NFC'] if self.composes else [])]
+            tokens = [token.hex() for token in sorted(ranks, key=ranks.get)]
+            content = [pattern, tokens, sorted(ranks.values()), sorted(self.specials.items()),
+                       sorted(self.ids.items()), *['NFC'] * self.composes]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def identity(self):
@@ -206,8 +192,6 @@ def one_line(name):
         raise ValueError(f'{name}: the tokenizers library refuses it: {error}') from None
 
 
-# -------------------------------------------------------------------------------------------------- loading
-
 def load_tokenizer(name):
     """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
     path = Path(name)
@@ -243,6 +227,13 @@ def load_tokenizer(name):
         raise ValueError(f'{path}: {error}') from None
 
 
+def splits(pattern):
+    """tiktoken's pre-tokenizer: its {1,3}+ is possessive, to Hugging Face's Oniguruma a repetition."""
+    pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), 'isolated'),
+                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
 def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
     """The Tokenizer of a vocabulary in tiktoken's form, {bytes: id}, and {special token: id}."""
     written = {token: ''.join(map(ALPHABET.get, token)) for token in sorted(ranks, key=ranks.get)}
@@ -271,8 +262,8 @@ def from_backend(backend, config):
     roles = roles_of(specials, config)
     if mask_is_new := roles['mask'] not in specials:  # in `vocab`, too: ids beyond it would not be heeded
         specials[MASK] = model['vocab'][MASK] = max(backend.get_vocab().values()) + 1
-        tokens.append({'id': specials[MASK], 'content': MASK, 'single_word': False, 'lstrip': True,
-                       'rstrip': False, 'normalized': False})
+        tokens.append({'id': specials[MASK], 'content': MASK, **dict.fromkeys(
+            ('single_word', 'lstrip', 'rstrip', 'normalized'), False)})
     for token in tokens:
         token['special'] = token['content'] in specials
         token['lstrip'] |= token['content'] == roles['mask']

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import LLAMA3, ROOT, texts
-from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, LLAMA3_SPLITS, load_tokenizer
+from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
 NEEDS_LLAMA3 = pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
@@ -15,7 +15,7 @@ QWEN_PATTERN = LLAMA3_PATTERN.replace(r'\p{N}{1,3}', r'\p{N}')
 LACKING = bytes.fromhex('04 06 13 14 16 1D C0 C1 F1 F2 F5 F6 F7 F8 F9 FA FB FC FD FE FF')
 LACKED = ['\x04', '\x06\x13', '\x16 ', '\x1d\n', '!\x04!', 'the\x1dre', '\U00050000', 'x\U000a0000']
 STYLES = {  # as in these models' tokenizer.json: what stands before the merges, and the special tokens
-    'llama-3': (LLAMA3_SPLITS, None, ['<|begin_of_text|>', '<|end_of_text|>']),
+    'llama-3': (splits(LLAMA3_PATTERN), None, ['<|begin_of_text|>', '<|end_of_text|>']),
     'qwen': (pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN_PATTERN), 'isolated'),
                                       pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
              normalizers.NFC(), ['<|endoftext|>', '<|im_start|>', '<|im_end|>']),
