@@ -33,10 +33,9 @@ ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
 # settings of pretrain.py and finetune.py that only this gives
+GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
 OF_STUDY = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
 
-
-# -------------------------------------------------------------------------------------------- what is missing
 
 class Job(NamedTuple):
     name: str
@@ -52,10 +51,12 @@ class Done:
         self.study, self.runs = study, Path(study.folder, 'runs')
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
+        tables = [Path(study.folder, name) for name in ('scores.csv', 'losses.csv')]
+        scores, losses = (csv.DictReader(path.read_text().splitlines() if path.exists() else [])
+                          for path in tables)
         self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of tables too}
-        self.tuned = {(row['folder'], row['dataset'], float(row['lr']), int(row['seed']))
-                      for row in read_csv(Path(study.folder, 'scores.csv'))}
-        losses = sorted(read_csv(Path(study.folder, 'losses.csv')), key=lambda row: int(row['step']))
+        self.tuned = {(row['folder'], row['dataset'], float(row['lr']), int(row['seed'])) for row in scores}
+        losses = sorted(losses, key=lambda row: int(row['step']))
         last = {row['folder']: int(row['step']) for row in losses}  # of runs that may be elsewhere now
         settings = {(self.model(name, seed) + line.variant, dataset): line.settings for seed in study.seeds
                     for line in study.finetunings for name in line.models for dataset in line.datasets}
@@ -72,7 +73,7 @@ class Done:
             if step:
                 state = read_json(path := run / str(step) / 'state.json')
                 made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
-                parent = {row.begins: str(self.parent(row, seed))} if row.parent else {}
+                parent = {row.begins: str(self.run(row.parent, seed, row.parent_step))} if row.parent else {}
                 refuse_others(path, made, {'weights_from': ''} | row.settings | parent)
 
     def model(self, name, seed):
@@ -80,16 +81,8 @@ class Done:
         row, step = self.study.check_model(name)
         return f'{row}-s{seed}' + f'-{step}' * (step != self.study.rows[row].steps) if row else name
 
-    def run(self, row, seed):
-        return Path(self.study.out, f'{row}-s{seed}')
-
-    def parent(self, row, seed):
-        """The checkpoint that a row begins with."""
-        return self.run(row.parent, seed) / str(row.parent_step)
-
-
-def read_csv(path):
-    return [*csv.DictReader(path.read_text().splitlines())] if path.exists() else []
+    def run(self, row, seed, *step):
+        return Path(self.study.out, f'{row}-s{seed}', *map(str, step))
 
 
 def refuse_others(path, made, settings):
@@ -146,7 +139,7 @@ def pretraining(study, done, row, seed):
     options = {'name': run.name, 'row': row.name, 'seed': seed, 'out': study.out,
                'save_at': study.save_at(row.name)}
     if row.parent:
-        options |= {row.begins: done.parent(row, seed)}
+        options |= {row.begins: done.run(row.parent, seed, row.parent_step)}
         needs += [] if done.begun[row.name, seed] else [options[row.begins]]
     if meta := corpus_meta(study):
         options['corpus'] = meta.parent
@@ -167,7 +160,7 @@ def finetunings(study, done, seed, row):
             if missing:
                 new = {'untrained': True} if row == 'untrained' else {}
                 of, step = (first.name, first.steps) if new else study.check_model(name)
-                checkpoint = done.run(of, seed) / str(step)
+                checkpoint = done.run(of, seed, step)
                 lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
                 command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs, seeds=numbers,
                                             predictions=done.runs, **new)
@@ -179,24 +172,17 @@ def baselines(study, done):
     """A job for each task whose simple method has not been scored yet."""
     scored, jobs = {dataset for _, dataset, lr, _ in done.tuned if not lr}, []
     for line in study.finetunings:
-        dataset = line.datasets[0]
-        if not line.variant and dataset not in scored:
+        if not line.variant and (dataset := line.datasets[0]) not in scored:
             scored.add(dataset)
             command = studies.arguments(line.options, baseline=True, predictions=done.runs)
             jobs.append(Job(f'baseline {dataset}', ['finetune.py', *command]))
     return jobs
 
 
-# ------------------------------------------------------------------------------------------------- processes
-
-def num_gpus():
-    return len([*Path('/dev').glob('nvidia[0-9]*')])
-
-
 def environment(slot, processes):
     """A process's own GPU; or one thread where several share a CPU, which sleeps while it waits."""
     usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}  # seconds to save
-    one = {'OMP_NUM_THREADS': '1'} if processes > 1 and not num_gpus() else {}
+    one = {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}
     return usual | os.environ | one | {'LOCAL_RANK': str(slot)}
 
 
@@ -259,9 +245,8 @@ def check_names(study):
     for name, entries in (('pretrain.py', study.rows.values()), ('finetune.py', study.finetunings)):
         text = start(name, '--help', stdout=subprocess.PIPE, text=True).communicate()[0]
         names = {*re.findall(r'(?m)^  --(\w+)', text), 'config'} - OF_STUDY
-        for setting in itertools.chain(*(entry.options for entry in entries)):
-            if setting not in names:
-                raise ValueError(f'{name} takes no {setting!r} of a study{nearest(setting, names)}')
+        for setting in {*itertools.chain(*(entry.options for entry in entries))} - names:
+            raise ValueError(f'{name} takes no {setting!r} of a study{nearest(setting, names)}')
 
 
 def dry_run(study, left):
@@ -271,8 +256,8 @@ def dry_run(study, left):
     for number, row in enumerate(study.rows.values(), 1):
         steps = row.steps - (row.parent_step if row.begins == 'branch_from' else 0)
         total += steps
-        print(f'{number:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,}  '
-              f'{row.settings.get(row.begins, "")}')
+        begins = row.settings.get(row.begins, '')
+        print(f'{number:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,}  {begins}')
     print(f'\n{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
           f'{total * seeds:,} steps; {left:,} processes are left')
 
@@ -291,7 +276,7 @@ def main():
         print(f'[{number}/{total}] {job.name}: {words}; {datetime.timedelta(seconds=round(left))} left')
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
-    processes, failed = actions.processes or (1 if actions.torchrun else num_gpus() or 2), 0
+    processes, failed = actions.processes or (1 if actions.torchrun else GPUS or 2), 0
     for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed
         print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; what they say is in '
               f'{study.folder}/logs' if jobs else f'{study.folder}: nothing to do')

@@ -1,13 +1,12 @@
 """Files that survive a kill: whole or not at all, on the disk before anything relies on them."""
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
+
+import filelock
 
 
 def sha256(path):
@@ -81,22 +80,10 @@ def locked(path, wait=False):
 
     wait  for another process that holds it; else BlockingIOError
     """
-    path, has_name = Path(path), False
-    lock = path.with_name(f'.{path.name}.lock')
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    while not has_name:
-        with open(lock, 'w') as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                raise BlockingIOError(f'{path}: another process is writing there') from None
-            except OSError as error:
-                if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
-                    raise
-                print(f'{lock}: no locks on this file system ({error.strerror}): start one process at a time',
-                      file=sys.stderr)
-            if has_name := os.fstat(file.fileno()).st_nlink > 0:  # else its owner has just removed it
-                try:
-                    yield
-                finally:
-                    lock.unlink(missing_ok=True)
+    try:
+        with filelock.FileLock(path.with_name(f'.{path.name}.lock'), blocking=wait):
+            yield
+    except filelock.Timeout:
+        raise BlockingIOError(f'{path}: another process is writing there') from None

@@ -16,15 +16,15 @@ PACKED = 'kind', 'method', *FACTS, 'scheme', 'trained_on'       # kind: the meth
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
 
-def read_scores(path, digest):
-    if sha256(path) != digest:
+def read_scores(folder, about):
+    if sha256(path := folder / 'scores.json') != about['sha256'][path.name]:
         raise ValueError(f'{path}: changed since it was written; remove its folder, and fine-tune again')
     return read_json(path)
 
 
-def read_results(path):
+def read_results(folder, _):
     """Scores in the authors' format, which has no instances for the standard protocol."""
-    content = read_json(path)
+    content = read_json(path := folder / 'results.json')
     try:
         if all(0 <= content[split]['score'] < 1.001 and len(content[split]['scores_i']) for split in SPLITS):
             return {split: {'paper': content[split]} for split in SPLITS}
@@ -37,8 +37,7 @@ def read_results(path):
 def check_packed(root):
     """ValueError unless what a study's sha256.json lists is as `pack` wrote it. root holds its runs."""
     folder = Path(root).parent
-    listing = folder / 'sha256.json'
-    if not listing.exists() and any(Path(root).glob('*.jsonl.gz')):
+    if not (listing := folder / 'sha256.json').exists() and any(Path(root).glob('*.jsonl.gz')):
         raise ValueError(f'{listing}: is not there; write it: evaluate.py pack {folder}')
     for name, digest in read_json(listing).items() if listing.exists() else ():
         if sha256(folder / name) != digest:
@@ -48,22 +47,17 @@ def check_packed(root):
 def in_folders(root, is_results):
     """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>."""
     for folder in sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir()):
-        if is_results:
-            yield folder, {}, functools.partial(read_results, folder / 'results.json')
-        else:
-            about = read_json(folder / 'run.json')
-            digest = about['sha256']['scores.json']
-            yield folder, about, functools.partial(read_scores, folder / 'scores.json', digest)
+        about = {} if is_results else read_json(folder / 'run.json')
+        yield folder, about, functools.partial(read_results if is_results else read_scores, folder, about)
 
 
 def in_packs(root):
     """The same of <root>/*.jsonl.gz, whose lines wait compressed in memory."""
     for path in sorted(Path(root).glob('*.jsonl.gz')):
-        with gzip.open(path, 'rb') as file:
-            for line in file:
-                content, short = json.loads(line), zlib.compress(line, 1)
-                yield (Path(root, content['run']), content['about'],
-                       lambda short=short: json.loads(zlib.decompress(short))['scores'])
+        for line in gzip.open(path, 'rb'):
+            content, short = json.loads(line), zlib.compress(line, 1)
+            yield (Path(root, content['run']), content['about'],
+                   lambda short=short: json.loads(zlib.decompress(short))['scores'])
 
 
 def read_tree(cfg, root):
@@ -133,10 +127,9 @@ def pack(folder, logs, cfg):
     """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
     import pandas
     from nanoencoder.judging import losses  # and with it data.py, which a study's start need not read
-    folder = Path(folder)
-    listing, root = folder / 'sha256.json', folder / 'runs'
-    if not folder.is_dir():
+    if not (folder := Path(folder)).is_dir():
         raise ValueError(f'{folder}: no such folder')
+    listing, root = folder / 'sha256.json', folder / 'runs'
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
         if listing.exists():
