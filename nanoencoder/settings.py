@@ -44,20 +44,14 @@ def check(cfg):
 def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
     """ValueError unless a value has a type and is in its range; a text has one line."""
     if type(value) is not wanted:
-        raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {quoted(value)}')
+        raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
-        raise ValueError(f'{name} is one of {", ".join(choices)}, not {quoted(value)}')
+        raise ValueError(f'{name} is one of {", ".join(choices)}, not {value!r:.80}')
     if wanted in (int, float) and not (low <= value <= high and abs(value) < math.inf):
         limits = f'from {low} to {high}' if high < math.inf else f'at least {low}'
-        raise ValueError(f'{name} must be {limits if low > -math.inf else "finite"}, not {quoted(value)}')
+        raise ValueError(f'{name} must be {limits if low > -math.inf else "finite"}, not {value!r:.80}')
     if wanted is str and (value.isspace() or '{' not in value and len(value.splitlines()) > 1):
-        raise ValueError(f'{name} must be text on one line, not {quoted(value)}')
-
-
-def quoted(value):
-    """A value for a message, in at most 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else f'{text[:77]}...'
+        raise ValueError(f'{name} must be text on one line, not {value!r:.80}')
 
 
 def leaves(cls):
@@ -95,8 +89,6 @@ def as_tuple(value):
     return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
 
 
-# ------------------------------------------------------------------------------------- files, command lines
-
 def read(path, is_base=False):
     """The settings a config file makes, base included: {name: (value, 'file:line')}."""
     path = Path(path)
@@ -110,7 +102,7 @@ def read(path, is_base=False):
     inherited, chosen = {}, {}
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
-        source = quoted(ast.get_source_segment(text, statement).splitlines()[0])
+        source = repr(ast.get_source_segment(text, statement).splitlines()[0][:80])
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             raise ValueError(f'{where}: only `name = value` lines are allowed, not {source}')
         name, expression = statement.targets[0].id, statement.value
@@ -172,28 +164,24 @@ def read_options(arguments, types):
     given = {}
     for argument in arguments:
         if not (match := re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)):
-            raise ValueError(f'{quoted(argument)} is not of the form --name=value')
-        name, text = match.groups()
+            raise ValueError(f'{argument!r:.80} is not of the form --name=value')
+        name, value = match.groups()
         if name in given:
             raise ValueError(f'--{name} is set twice on the command line')
         if name not in types:
             raise ValueError(f'--{name}: unknown setting {name!r}{nearest(name, [*types])}')
-        given[name] = from_text(name, text, types[name]), f'--{name}'
+        wanted = types[name]
+        if value is None and wanted is not bool:
+            raise ValueError(f'--{name}: needs a value, as --{name}=...')
+        if wanted is not str:
+            try:
+                value = ast.literal_eval('True' if value is None else value)
+            except (ValueError, SyntaxError, TypeError):
+                if wanted is not tuple or not re.fullmatch(r'[\w.-]+(,[\w.-]+)*', value):
+                    raise ValueError(f'--{name}: {value!r:.80} is no {wanted.__name__}') from None
+                value = tuple(value.split(','))         # tiny-clm,tiny-mlm40
+        given[name] = (value,) if wanted is tuple and type(value) is not tuple else value, f'--{name}'
     return given
-
-
-def from_text(name, text, wanted):
-    if text is None and wanted is not bool:
-        raise ValueError(f'--{name}: needs a value, as --{name}=...')
-    if text is None or wanted is str:
-        return True if text is None else text
-    try:
-        value = ast.literal_eval(text)
-        return (value,) if wanted is tuple and type(value) is not tuple else value
-    except (ValueError, SyntaxError, TypeError):
-        if wanted is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):  # tiny-clm,tiny-mlm40
-            return tuple(text.split(','))
-        raise ValueError(f'--{name}: {quoted(text)} is not a value of type {wanted.__name__}') from None
 
 
 def nearest(name, options):

@@ -9,7 +9,6 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from nanoencoder.settings import quoted
 
 
 def entities(tags, scheme='conlleval'):
@@ -23,7 +22,7 @@ def entities(tags, scheme='conlleval'):
     for i, tag in enumerate([*tags, 'O']):
         prefix, _, name = tag.partition('-')
         if tag != 'O' and (prefix not in ('B', 'I') or not name):
-            raise ValueError(f'tag {quoted(tag)} is neither O nor B-TYPE nor I-TYPE')
+            raise ValueError(f'tag {tag!r:.80} is neither O nor B-TYPE nor I-TYPE')
         continues = prefix == 'I' and name == inside
         begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues,
                   'IOB2': prefix == 'B',

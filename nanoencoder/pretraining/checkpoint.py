@@ -21,7 +21,7 @@ from nanoencoder import huggingface
 from nanoencoder.files import read_json, remove, sha256, whole, write_json
 from nanoencoder.huggingface import newest_checkpoint, open_checkpoint, run_of, saved_steps
 from nanoencoder.pretraining.cost import describe_phases, summary
-from nanoencoder.settings import build, flat, leaves, quoted
+from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
@@ -187,7 +187,7 @@ def find_origin(cfg, corpus, world, schedule):
     alike |= numbers | {'checkpoint': origin.folder and origin.folder.name}
     for name, value in world.of_first(lambda: alike).items():  # else exchanges may not meet
         if alike[name] != value:
-            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {quoted(alike[name])} in '
+            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {alike[name]!r:.80} in '
                              'this one: all nodes must read the same files')
     return origin
 
