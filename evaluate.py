@@ -4,7 +4,7 @@
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py table --protocol=paper --results=folder  # with runs of its authors, in their format
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
-    python evaluate.py figure share             # figures/share.png; also bars, ratio, steps, flops, cpt, lr
+    python evaluate.py figure share             # figures/share.png; also ratio, steps, flops, cpt, lr
     python evaluate.py losses out/clm-1800-s0 out/mlm-1800-s0   # held-out losses of pretraining
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
     python evaluate.py report configs/studies/demo.py           # the paper's claims, judged by a study's runs
@@ -203,14 +203,13 @@ def points_of_rates(cfg, problems):
 
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
-    check_value('figure', str, name, choices=(*figures.AGAINST, 'bars', 'lr'))
+    check_value('figure', str, name, choices=(*figures.AGAINST, 'lr'))
     if name == 'lr':
         if cfg.published or cfg.split == 'both':
             raise ValueError('figure lr is of your runs on one split: no --published, no --split=both')
         drawn = figures.curves(points_of_rates(cfg, problems), 'learning rate', 'log')
     else:
-        points = points_of_models(cfg, problems)
-        drawn = figures.bars(points) if name == 'bars' else figures.against(name, points)
+        drawn = figures.against(name, points_of_models(cfg, problems))
     print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
 
 

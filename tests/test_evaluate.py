@@ -520,7 +520,7 @@ def options(folder, *more):
     return [f'--predictions={folder}/predictions', f'--out={folder}/figures', '--resamples=500', *more]
 
 
-@pytest.mark.parametrize('command', [['table'], ['compare', 'poor', 'good'], ['figure', 'bars']])
+@pytest.mark.parametrize('command', [['table'], ['compare', 'poor', 'good'], ['figure', 'lr']])
 def test_a_flipped_bit_in_scores_is_named(predictions, command):
     path = predictions / 'predictions/good/SC/toy/lr1e-04_sd1/scores.json'
     content = bytearray(path.read_bytes())
@@ -697,7 +697,7 @@ def test_tables_compare_and_figures(predictions):
     assert 'macro F1 over word labels' in of_paper.stdout and '(' in of_paper.stdout
     compared = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions))
     assert compared.returncode == 0 and 'SC toy' in compared.stdout and '+' in compared.stdout
-    for name in ('bars', 'lr', *figures.AGAINST):
+    for name in ('lr', *figures.AGAINST):
         words = options(predictions)[:2 if name in figures.AGAINST else 3]
         words += ['--published'] * (name in figures.AGAINST)
         assert run_script('evaluate.py', 'figure', name, *words).returncode == 0

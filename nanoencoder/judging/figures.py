@@ -17,13 +17,13 @@ AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, % of the steps',
            'flops': 'pretraining FLOPs', 'cpt': 'steps of continued pretraining'}
 
 
-def panels(titles, height=3.2, rows=1):
+def panels(titles, rows=1):
     """(Figure, {title: Axes}), side by side."""
     from matplotlib.figure import Figure
     if not (titles := list(dict.fromkeys(titles))):
         raise ValueError('none of these models has what this figure shows')
     columns = math.ceil(len(titles) / rows)
-    drawn = Figure(figsize=(3.5 * columns, height * rows), layout='constrained')
+    drawn = Figure(figsize=(3.5 * columns, 3.2 * rows), layout='constrained')
     axes = drawn.subplots(rows, columns, squeeze=False).ravel()
     for title, ax in itertools.zip_longest(titles, axes):
         ax.set_title(title or '', loc='left', fontsize=9)
@@ -89,23 +89,10 @@ def curves(points, label, scale):
     return drawn
 
 
-def bars(points):
-    """A panel a task, a bar a model, each in its row in all panels."""
-    models = list(dict.fromkeys(model for model, *_ in points))
-    drawn, axes = panels((point[2] for point in points), max(3.2, 0.25 * len(models)))
-    for model, _, task, mean, low, high in points:
-        interval = [[mean - low], [high - mean]]
-        axes[task].barh(models.index(model), mean, xerr=interval, capsize=3, color=COLOURS[0])
-    for k, ax in enumerate(axes.values()):
-        ax.set_yticks(range(len(models)), [''] * len(models) if k else models)
-        ax.set(ylim=(len(models) - 0.5, -0.5), xlabel='score, %')
-    return drawn
-
-
 def ladder(shown):
-    """Scores by length of pretraining, a panel a quantity: a line and a 95 % band over seeds an arm.
+    """A line and a 95 % band over seeds an arm, by length; bands may leave the panel.
 
-    shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]; bands may leave the panel
+    shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]
     """
     drawn, axes = panels([title for title, *_ in shown], rows=1 if len(shown) <= 3 else 2)
     arms = max((lines for _, lines, _ in shown), key=len)
@@ -123,8 +110,8 @@ def ladder(shown):
             ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
             ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
                         color=INK, ha='right', va='bottom')
-        far = [f'{name} {floors[name]:.1f} {"↑" if floors[name] > means[0] else "↓"}'
-               for name in floors if name not in near]
+        far = [f'{name} {y:.1f} {"↑" if y > means[0] else "↓"}' for name, y in floors.items()
+               if name not in near]
         ax.set_title('\n'.join(far), loc='right', fontsize=8, color=INK)
         low, high = ax.get_ylim()
         ax.set_ylim(max(low, min(means) - 0.7 * size), min(high, max(means) + 0.7 * size))

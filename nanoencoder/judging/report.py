@@ -134,8 +134,6 @@ class Judged(NamedTuple):
         return verdict(self.line.rule, seen.low, seen.high, self.margin)
 
 
-# ------------------------------------------------------------------------------------------------------- page
-
 def markdown(heading, rows):
     lines = [heading, '|'.join('---' for _ in heading.split('|')), *map(' | '.join, rows)]
     return '\n'.join(f'| {line} |' for line in lines)
@@ -160,12 +158,11 @@ def verdict_table(judged, evidence):
     rows, published = [], paper.numbers()
     for one, among_all in zip(judged, adjusted):
         line, whole = one.line, one.whole
-        claim = paper.claims().get(line.name, {'words': f'{line.name} (not a claim of the paper)',
-                                               'differences': []})
+        claim = paper.claims().get(line.name, {'words': f'{line.name} (not a claim of the paper)'})
         numbers = []
         for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets):
             differences = [published[first, task, 'Average'][0] - published[second, task, 'Average'][0]
-                           for first, second, tasks in claim['differences'] if task in tasks]
+                           for first, second, tasks in claim.get('differences', ()) if task in tasks]
             if differences:
                 numbers.append(f'{task} {statistics.fmean(differences):+.1f}')
         alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
@@ -221,11 +218,9 @@ def all_rows_table(evidence):
         more = '+' if row and row.begins == 'weights_from' else ''     # than the row it continues
         rows.append([model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss])
         for dataset in evidence.datasets:
-            try:
-                score = points(*evidence.estimate({(model, None): 1}, [dataset])[:3], sign='')
-            except Missing:
-                score = ''
-            rows[-1].append(score)
+            rows[-1].append('')
+            with contextlib.suppress(Missing):
+                rows[-1][-1] = points(*evidence.estimate({(model, None): 1}, [dataset])[:3], sign='')
     heads = [f'{name}, {evidence.about[name].metric}' for name in evidence.datasets]
     return markdown(' | '.join(['row', 'M tokens', MLM_LOSS, *heads]), rows)
 
