@@ -35,8 +35,6 @@ def main():
         print(__doc__.strip())
         sys.exit(0 if '--help' in sys.argv else 2)
     *names, text = sys.argv[1:]
-    if options := [word for word in sys.argv[1:] if word.startswith('--')]:
-        raise ValueError(f'{options[0]}: there are no options, only folders or hub ids, then a text')
     if os.path.exists(text):
         raise ValueError(f'{text} is a folder or a file; the text comes last, after the folders or hub ids')
     print(text)

@@ -27,11 +27,12 @@ from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
+from nanoencoder.files import locked
 from nanoencoder.processes import World, duration, pick_device
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL
-from nanoencoder.tasks.runs import (about_model, about_run, alone, is_done, model_name, run_folder,
-                                    run_folders, save_encoder, saved_folder, write_run)
+from nanoencoder.tasks.runs import (about_model, about_run, is_done, model_name, run_folder, run_folders,
+                                    save_encoder, saved_folder, write_run)
 from nanoencoder.tasks.task import are_different
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -337,10 +338,7 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
 
 
 def run_grid(cfg, base, sets):
-    """Every run of learning rates x seeds that is not done; the exit code, 1 if one failed.
-
-    A run belongs to the process that gets its lock: each passes over what others do or have done.
-    """
+    """Every run of lrs x seeds that is not done, nor another process's by its lock; 1 if one failed, or 0."""
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs]
     todo = [run for run in runs if not is_done(run, base, sets)]
     title = f'{cfg.name} {cfg.dataset}'
@@ -348,19 +346,17 @@ def run_grid(cfg, base, sets):
     began, code = time.monotonic(), 0
     for k, run in enumerate(todo, 1):
         folder = run_folder(run, cfg.dataset)
-        error_file = folder.with_name(f'{folder.name}.error.txt')
         try:
-            with alone(run_folders(run, sets)):
+            with locked(*run_folders(run, sets)):
                 if is_done(run, base, sets):
                     continue
                 words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
-                error_file.unlink(missing_ok=True)
         except BlockingIOError:
             print(f'{folder}: is left to another process', file=sys.stderr)
             continue
         except Exception as error:
             words, code = f'failed: {error}', 1
-            error_file.write_text(traceback.format_exc())
+            traceback.print_exc()
         left = duration((time.monotonic() - began) / k * (len(todo) - k))
         print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n', end='', flush=True)
     return code
@@ -371,20 +367,17 @@ def ridge(features, targets, num_labels):
 
     features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0 is no label
     """
-    def labelled(split):
-        x, y = np.concatenate([*map(np.atleast_2d, features[split])]), np.concatenate(targets[split])
-        return x[y >= 0], y[y >= 0]
-
     def standardised(x):
         x = (np.atleast_2d(x) - mean) / deviation
         return np.append(x, np.ones((len(x), 1)), 1).astype(np.float64)
 
-    (x, y), (unseen, wanted) = map(labelled, tasks.SPLITS[:2])
-    mean, deviation = x.mean(0), x.std(0) + 1e-6
-    X = standardised(x)
-    gram, onto = X.T @ X, X.T @ np.eye(num_labels)[y]
+    (x, y), (unseen, wanted) = ((np.concatenate([*map(np.atleast_2d, features[split])]),
+                                 np.concatenate(targets[split])) for split in tasks.SPLITS[:2])
+    mean, deviation = x[y >= 0].mean(0), x[y >= 0].std(0) + 1e-6
+    X = standardised(x[y >= 0])
+    gram, onto = X.T @ X, X.T @ np.eye(num_labels)[y[y >= 0]]
     weights = [np.linalg.solve(gram + penalty * len(X) * np.eye(len(gram)), onto) for penalty in PENALTIES]
-    best = max(weights, key=lambda W: np.mean((standardised(unseen) @ W).argmax(1) == wanted))
+    best = max(weights, key=lambda W: np.sum((standardised(unseen) @ W).argmax(1) == wanted))
     return {split: [standardised(array) @ best for array in arrays] for split, arrays in features.items()}
 
 
@@ -405,41 +398,35 @@ def probe(cfg, base, sets):
         print(f'{folder}: validation {scores["validation"]} ({time.monotonic() - began:.0f} s)')
 
 
-def write_baseline(cfg):
-    """The predictions of the simple method that is best on validation."""
-    rows, _ = tasks.kind_of(cfg).load()
-    name, predictions = tasks.baseline(cfg, rows)
-    folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
-    about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
-    with alone([folder]):
-        print(f'{folder}: test {write_run(folder, cfg, about, predictions)["test"]}')
-
-
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     kind = tasks.kind_of(cfg)
     for wrong, words in (
-            (actions.grid + actions.probe + actions.look + actions.baseline > 1,
-             '--grid, --probe, --look and --baseline stand alone'),
+            (sum(vars(actions).values()) > 1, '--grid, --probe, --look and --baseline stand alone'),
             (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),
              'model is empty: --model=out/<run> or a checkpoint folder'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
-            (actions.probe and not kind.has_probe, f'kind {cfg.kind} has no probe: a frozen model has not '
-             'read the question into the context')):
+            (actions.probe and not kind.has_probe,
+             f'kind {cfg.kind} has no probe: a frozen model has not read the question into the context')):
         if wrong:
             raise ValueError(words)
     if actions.look:
         return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
     if actions.baseline:
-        return write_baseline(cfg)
+        rows, _ = kind.load()
+        name, predictions = tasks.baseline(cfg, rows)
+        folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
+        about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
+        with locked(folder):
+            return print(f'{folder}: test {write_run(folder, cfg, about, predictions)["test"]}')
     cfg, base, sets = prepare(cfg, training=not actions.probe)
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     if actions.probe:
         cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
-    with alone(run_folders(cfg, sets)):
+    with locked(*run_folders(cfg, sets)):
         if actions.probe:
             return probe(cfg, base, sets)
         words = 'already done' if is_done(cfg, base, sets) else do_run(cfg, base, sets, say=print)

@@ -197,14 +197,6 @@ def forward(wrapped, batch, causal, world):
         return wrapped(tokens, batch.lengths, targets, causal, at, weights)[0]
 
 
-def synchronise(wrapped, now):
-    """Share gradients in a step's last backward pass alone; until then FSDP keeps them whole."""
-    if isinstance(wrapped, DistributedDataParallel):
-        wrapped.require_backward_grad_sync = now  # what no_sync() sets
-    elif isinstance(wrapped, FSDPModule):
-        wrapped.set_requires_gradient_sync(now)
-
-
 def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     """One update. (This process's sum of losses, the gradient's norm before clipping), both on the device.
 
@@ -214,7 +206,11 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     causal = OBJECTIVES[objective_at(step, cfg)].causal
     loss_sum = torch.zeros((), device=world.device)
     for k, batch in enumerate(batches):
-        synchronise(wrapped, k == len(batches) - 1)
+        is_last = k == len(batches) - 1     # which alone shares gradients; until then FSDP keeps them whole
+        if isinstance(wrapped, DistributedDataParallel):
+            wrapped.require_backward_grad_sync = is_last    # what no_sync() sets
+        elif isinstance(wrapped, FSDPModule):
+            wrapped.set_requires_gradient_sync(is_last)
         loss = forward(wrapped, batch, causal, world)
         (loss * (world.size / max(1, count))).backward()  # DDP and FSDP average: times size is the sum
         loss_sum += loss.detach()

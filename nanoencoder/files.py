@@ -75,15 +75,18 @@ def remove_temporaries(folder):
 
 
 @contextlib.contextmanager
-def locked(path, wait=False):
-    """Hold the lock of a file or folder, on `.<name>.lock` beside it; it goes with its process.
+def locked(*paths, wait=False):
+    """Hold the locks of files or folders, each on `.<name>.lock` beside it; they go with their process.
 
-    wait  for another process that holds it; else BlockingIOError
+    wait  for another process that holds one; else BlockingIOError
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with filelock.FileLock(path.with_name(f'.{path.name}.lock'), blocking=wait):
-            yield
-    except filelock.Timeout:
-        raise BlockingIOError(f'{path}: another process is writing there') from None
+    with contextlib.ExitStack() as stack:
+        for path in map(Path, paths):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.with_name(f'.{path.name}.lock')
+            try:
+                stack.enter_context(filelock.FileLock(lock, blocking=wait))
+            except filelock.Timeout:
+                raise BlockingIOError(f'{path}: another process is writing there') from None
+            stack.callback(lock.unlink, missing_ok=True)    # while it is held; who waits makes another
+        yield

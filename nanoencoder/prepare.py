@@ -160,9 +160,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
         raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
     folder, settings = Path(cfg.out), flat(cfg, fixes=('numbers',))
     numbers = [part] if part >= 0 else range(parts)
-    with ExitStack() as stack:
-        for number in numbers:
-            stack.enter_context(locked(folder / f'part_{number:03d}'))
+    with locked(*(folder / f'part_{number:03d}' for number in numbers)):
         if (folder / 'meta.json').exists():
             recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
             if other := [name for name in settings if settings[name] != recorded[name]]:

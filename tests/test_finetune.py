@@ -16,6 +16,7 @@ import finetune
 from conftest import ROOT, Script, one_line_error, run_script, torchrun
 from model import Model, Sizes, initial_weight
 from nanoencoder import huggingface, peers, settings as configs, tasks
+from nanoencoder.files import locked
 from nanoencoder.judging import metrics
 from nanoencoder.judging.metrics import standard_scores
 from nanoencoder.tasks import questions, retrieval, runs
@@ -391,8 +392,7 @@ def test_a_grid_with_a_failure_ends_with_1_after_all_its_runs(toy, checkpoint, t
     result = torchrun(2, 'finetune.py', *words)
     assert result.returncode == 1 and 'lr1e+30_sd0 (1 of 4): failed: step' in result.stdout
     assert len(list(tmp_path.rglob('lr1e-03_sd*/run.json'))) == 2
-    errors = list(tmp_path.rglob('lr1e+30_sd*.error.txt'))
-    assert len(errors) == 2 and 'FloatingPointError' in errors[0].read_text()
+    assert result.stderr.count('FloatingPointError: step') >= 2     # both may try one
     result = run_script('finetune.py', *merge(toy['SC'], f'--model={checkpoint}', '--lr=1e300', '--steps=1',
                                               f'--predictions={tmp_path}/p', '--name=one'))
     assert result.returncode == 1 and 'not finite' in result.stderr
@@ -431,7 +431,7 @@ def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, checkpoi
 def test_other_settings_or_data_are_refused(toy, checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # fine-tuned/
     options = [*toy['SC'], f'--model={ROOT / checkpoint}', f'--predictions={tmp_path}/p']
-    with runs.alone([tmp_path / 'p/random/SC/toy/lr3e-03_sd0']):
+    with locked(tmp_path / 'p/random/SC/toy/lr3e-03_sd0'):
         one_line_error(run_script('finetune.py', *options), 'another process is writing there')
     assert run_script('finetune.py', *options, '--save_model').returncode == 0
     assert 'already done' in run_script('finetune.py', *options, '--save_model').stdout

@@ -65,15 +65,6 @@ def read_moments(model, optimizer, folder, step):
         copy_into(tensors[name], tensor)
 
 
-def check_finite(model, optimizer, step, world):
-    """FloatingPointError, in every process, if a weight or a moment in any of them is not finite."""
-    tensors = [*model.parameters(), *moments(model, optimizer).values()]
-    shards = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
-    largest = torch.nn.utils.get_total_norm([shard for shard in shards if shard.numel()], math.inf)
-    if world.sum([int(not largest.isfinite())])[0]:
-        raise FloatingPointError(f'step {step}: its update made weights or moments that are not finite')
-
-
 class Saver(contextlib.AbstractContextManager):
     """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on."""
 
@@ -101,9 +92,14 @@ class Saver(contextlib.AbstractContextManager):
             except BaseException as error:
                 self.error = error
         self.wait()
-        check_finite(model, optimizer, state['step'], self.world)
-        weights = gather(dict(model.named_parameters()), self.world.rank)
-        remembered = gather(moments(model, optimizer), self.world.rank)
+        weights, remembered = dict(model.named_parameters()), moments(model, optimizer)
+        shards = [tensor.to_local() if isinstance(tensor, DTensor) else tensor
+                  for tensor in (*weights.values(), *remembered.values())]
+        largest = torch.nn.utils.get_total_norm([shard for shard in shards if shard.numel()], math.inf)
+        if self.world.sum([int(not largest.isfinite())])[0]:    # in any process
+            raise FloatingPointError(f'step {state["step"]}: its update made weights or moments that are not '
+                                     'finite')
+        weights, remembered = (gather(tensors, self.world.rank) for tensors in (weights, remembered))
         if self.world.rank == 0:
             state = {name: state[name] for name in FRESH} | {
                 'settings': flat(cfg), 'fixed': fixed(cfg, corpus, self.world),

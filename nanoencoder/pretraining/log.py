@@ -57,10 +57,7 @@ class Log:
         self.waiting.append((line, count, loss_sum, norm))
 
     def write(self, validate):
-        """Have the lines of the steps that wait on the disk, and what validate() gives in the last.
-
-        It waits for the device. FloatingPointError at the first line that is not finite.
-        """
+        """Have the waiting lines on the disk, validate() in the last; FloatingPointError at a nan."""
         lines, counts, sums, norms = zip(*self.waiting)
         sums, norms = self.world.sum_tensor(torch.stack(sums)).tolist(), torch.stack(norms).tolist()
         tokens = len(lines) * self.cfg.rows_per_step * self.cfg.context
@@ -80,18 +77,15 @@ class Log:
             os.fsync(self.file.fileno())
             for line in lines:
                 self.send(line)
-            print(self.readable(lines), flush=True)
+            last, total = lines[-1], self.cfg.total_steps
+            per_step = (time.monotonic() - self.began) / (last['step'] - self.first)
+            loss = statistics.fmean(line['loss'] for line in lines if line['phase'] == last['phase'])
+            held_out = ''.join(f'  {name.removesuffix("_loss").replace("_", " ")} {value:.4f}'
+                               for name, value in last.items() if name.startswith('val_'))
+            print(f'{last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  lr {last["lr"]:.2e}  '
+                  f'grad {last["grad_norm"]:.2f}  {speed:,.0f} tokens/s  '
+                  f'{duration(per_step * (total - last["step"]))} left{held_out}', flush=True)
         self.restart_clock()
-
-    def readable(self, lines):
-        last, total = lines[-1], self.cfg.total_steps
-        per_step = (time.monotonic() - self.began) / (last['step'] - self.first)
-        loss = statistics.fmean(line['loss'] for line in lines if line['phase'] == last['phase'])
-        validation = ''.join(f'  {name.removesuffix("_loss").replace("_", " ")} {value:.4f}'
-                             for name, value in last.items() if name.startswith('val_'))
-        return (f'{last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  lr {last["lr"]:.2e}  '
-                f'grad {last["grad_norm"]:.2f}  {last["tokens_per_second"]:,.0f} tokens/s  '
-                f'{duration(per_step * (total - last["step"]))} left{validation}')
 
     def restart_clock(self):  # speed is measured from here on: validation and saving do not count
         self.marked = time.monotonic()

@@ -1,13 +1,11 @@
 """What fine-tuning leaves on disk: a run's predictions and their scores, and a model."""
-import contextlib
 import gzip
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
 from nanoencoder import huggingface, tasks
-from nanoencoder.files import locked, read_json, sha256, whole, write_json
+from nanoencoder.files import read_json, sha256, whole, write_json
 from nanoencoder.judging.metrics import both_scores
 from nanoencoder.settings import flat
 from nanoencoder.tasks.files import json_lines
@@ -27,15 +25,6 @@ def run_folders(cfg, sets):
     """{folder: the Data it is of} of all that a run writes."""
     folders = {run_folder(cfg, data.task.dataset): data for data in sets}
     return folders | ({saved_folder(cfg): sets[0]} if cfg.save_model else {})
-
-
-@contextlib.contextmanager
-def alone(folders):
-    """Hold a run's folders; BlockingIOError where another process does."""
-    with contextlib.ExitStack() as stack:
-        for folder in folders:
-            stack.enter_context(locked(folder))
-        yield
 
 
 def is_done(cfg, base, sets):
@@ -92,12 +81,11 @@ def write_run(folder, task, about, predictions, log=()):
 
 def model_name(cfg, checkpoint, past):
     """The run's name, with -<step> for a checkpoint before its end and +<variant> where there is one."""
-    folder = Path(os.path.abspath(checkpoint.folder))  # for . has no name
-    run = huggingface.run_of(folder).name
+    run = huggingface.run_of(checkpoint.folder).name
     if huggingface.is_hub_id(cfg.model):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
     if past and past['step'] < sum(steps for _, steps in past['phases']) * past.get('repeat', 1):
-        run = f'{run}-{folder.name}'
+        run = f'{run}-{past["step"]}'
     name = cfg.name or ('untrained' if cfg.untrained else run)
     return name + (cfg.variant and f'+{cfg.variant}')
 
@@ -126,8 +114,7 @@ def save_encoder(cfg, base, data, encoder, folder):
         if is_bare:
             huggingface.write_sentence_transformers(temporary, sizes.hidden_size, cfg.max_length,
                                                     kind.prompts())
-        huggingface.write_card(temporary, f'{cfg.name} on {cfg.dataset}, {folder.name}', lines,
-                               kind.use, kind.pipeline,
-                               '' if cfg.untrained else checkpoint.base_model(),
+        huggingface.write_card(temporary, f'{cfg.name} on {cfg.dataset}, {folder.name}', lines, kind.use,
+                               kind.pipeline, '' if cfg.untrained else checkpoint.base_model(),
                                'sentence-transformers' if is_bare else 'transformers')
         write_json(temporary / 'run.json', about_run(cfg, base, [data], data))

@@ -147,21 +147,17 @@ class Labels:
         if named and task.labels and named != task.labels:
             raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(named)}; '
                              f'the task says {", ".join(task.labels)}')
-        self.names = task.labels or named or column and self.inferred(tables['train'][0], column,
-                                                                      f'{task.dataset} train')
-        self.numbered = order or self.names  # what numbers stand for
-
-    def inferred(self, rows, column, where):
-        """Those that occur, sorted, "O" first."""
-        names = set()
-        for number, row in enumerate(rows):
-            value = get(row, column, f'{where} row {number}', object)
+        occur = set()
+        for number, row in enumerate(tables['train'][0] if column and not (task.labels or named) else ()):
+            where = f'{task.dataset} train row {number}'
+            value = get(row, column, where, object)
             for label in value if isinstance(value, list) else [value]:
                 if not isinstance(label, str):
-                    raise ValueError(f'{where} row {number}: {column!r} holds {label!r:.80}, not a name; '
-                                     'give `labels` in the order of their numbers')
-                names.add(self.meant.get(label, label))
-        return tuple(sorted(names, key=lambda name: (name != 'O', name)))
+                    raise ValueError(f'{where}: {column!r} holds {label!r:.80}, not a name; give `labels` in '
+                                     'the order of their numbers')
+                occur.add(self.meant.get(label, label))
+        self.names = task.labels or named or tuple(sorted(occur, key=lambda name: (name != 'O', name)))
+        self.numbered = order or self.names  # what numbers stand for
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
