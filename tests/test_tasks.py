@@ -406,7 +406,7 @@ def test_bad_rows_are_named(tmp_path, kind, bad, words):
 @pytest.mark.parametrize('name, content, words', [
     ('other.jsonl', b'', 'no train{.jsonl'),
     ('train.jsonl', b'', 'train.jsonl: holds no row'),
-    ('train.jsonl', b'{"text": \n', 'train.jsonl:1: not valid JSON'),
+    ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'[1]\n', r'train.jsonl:1: is no JSON object: \[1\]'),
     ('train.jsonl', b'{"text": "\xff"}\n', 'train.jsonl: cannot be read: .utf-8. codec'),
     ('train.parquet', b'PAR1', 'not a whole parquet'),

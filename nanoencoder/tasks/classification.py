@@ -56,9 +56,9 @@ def word_overlap(train):
     shares, golds = np.array([share(row) for row in train]), np.array([row['label'] for row in train])
     cuts = []
     for cut in np.unique(shares.round(2)):
-        counts = [Counter(golds[side].tolist()) for side in (shares <= cut, shares > cut)]
-        (right, low), (more, high) = (max(((count[label], label) for label in count), default=(0, max(golds)))
-                                      for count in counts)  # of equals the last label
+        sides = (Counter(golds[side].tolist()).items() for side in (shares <= cut, shares > cut))
+        (right, low), (more, high) = (max(((count, label) for label, count in side), default=(0, max(golds)))
+                                      for side in sides)  # of equals the last label
         cuts.append((right + more, cut, low, high))
     _, cut, low, high = max(cuts)
     return lambda row: str(high if share(row) > cut else low)
@@ -74,5 +74,4 @@ def naive_bayes(train):
     def score(label, words):
         return math.log(classes[label]) + sum(math.log((counts[label][word] + 1) / totals[label])
                                               for word in words)
-
     return lambda row: max(sorted(classes), key=lambda label: score(label, terms(row['text'])))

@@ -1,5 +1,4 @@
 """Tables of files, the hub, the embedded texts: (rows as dicts, {column: names of its labels, if any})."""
-import contextlib
 import csv
 import gzip
 import json
@@ -19,10 +18,7 @@ class Field(str):
 
 
 def read_table(task, sources, split, subset='', only=None):
-    """The table of a split: embedded, of a local folder or of the hub; of `only` these ids, if given.
-
-    sources  the dataset's name on the hub; a local copy may also be in the folder of a later name
-    """
+    """The table of a split, of `only` these ids, if given; a local copy may lie in a folder of any source."""
     if task.data:
         return read_files(local_files(Path(task.data), sources, subset, split), only, task.quoting)
     if task.source == 'docs':
@@ -78,11 +74,9 @@ def read_jsonl(path):
                 row = json.loads(line)
                 if '\\ud' in line.lower():
                     row = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', json.dumps(row, ensure_ascii=False)))
-            except ValueError:
-                raise ValueError(f'{path}:{number}: not valid JSON') from None
-            if not isinstance(row, dict):
-                raise ValueError(f'{path}:{number}: is no JSON object: {line.strip():.80}')
-            rows.append(row)
+                rows.append({**row})
+            except (ValueError, TypeError):
+                raise ValueError(f'{path}:{number}: is no JSON object: {line.strip():.80}') from None
     return rows, {}
 
 
@@ -173,7 +167,7 @@ def read_hub(source, subset, split, revision, only=None):
 def embedded_files(cache, dataset):
     """The folder of an embedded task's <split>.jsonl. One process extracts all tasks; the others wait."""
     folder = Path(cache) / f'docs-{docs.key()}'
-    with contextlib.nullcontext() if folder.exists() else locked(folder, wait=True):
+    with locked(*[] if folder.exists() else [folder], wait=True):
         if not folder.exists():
             print(f'{folder}: making the embedded tasks of {", ".join(docs.PACKAGES)}', file=sys.stderr)
             with whole(folder) as temporary:

@@ -37,10 +37,8 @@ class Questions(Kind):
         return encoded
 
     def examples(self, rows, labels, tokenizer, max_length):
-        """A window or more of each context, after the question. Target 1 on the tokens of the (first) answer.
-
-        A window with only a part of the answer has that part tagged, but for qa_head = "span" no answer.
-        """
+        """A window or more of each context, after the question. Target 1 on the tokens of the first answer,
+        also where a window has only a part of it; for qa_head = "span" it then has no answer."""
         examples, lost = [], Counter()
         for k, row in enumerate(rows):
             question = tokenizer.encode(row['question'])
@@ -87,11 +85,9 @@ class Questions(Kind):
 def answers_in(row, column, context, where):
     """[(text, start)] in characters of the context; none where it has no answer."""
     value = row.get(column)
-    try:
-        if isinstance(value, dict):  # SQuAD
-            answers = list(zip(value['text'], value['answer_start'], strict=True))
-        else:                        # ReCoRD
-            answers = [(answer['text'], answer['start']) for answer in value]
+    try:    # SQuAD's form, or ReCoRD's
+        answers = (list(zip(value['text'], value['answer_start'], strict=True)) if isinstance(value, dict)
+                   else [(answer['text'], answer['start']) for answer in value])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f'{where}: column {column!r} has neither text and answer_start, as many of each, '
                          'nor a list of text, start') from None
@@ -127,9 +123,8 @@ def best_span(example, logits, longest=30):
     at = np.flatnonzero(example.words[:, 0] >= 0)
     if not len(at):
         return -math.inf, 0, 0
-    scores = logits[at, 0][:, None] + logits[at, 1][None]
-    near = np.triu(np.ones_like(scores, bool)) & ~np.triu(np.ones_like(scores, bool), longest)
-    scores = np.where(near, scores, -np.inf)
+    more = np.arange(len(at))[None] - np.arange(len(at))[:, None]   # tokens after the first
+    scores = np.where((more >= 0) & (more < longest), logits[at, 0][:, None] + logits[at, 1][None], -np.inf)
     a, b = np.unravel_index(scores.argmax(), scores.shape)
     over = float(scores[a, b] - logits[-1].sum())
     return over, int(example.words[at[a], 0]), int(example.words[at[b], 1])

@@ -81,12 +81,11 @@ def scored_texts(rows):
 
 def training_pairs(task):
     """[{query, positive}]; none where a local copy has no such file, for a probe and BM25 need none."""
+    table, pairs = (), []
     try:
         table, _ = read_table(task, (task.pairs or task.source,), task.train)
     except FileNotFoundError as error:
         print(f'{error}: there is nothing to train on', file=sys.stderr)
-        return []
-    pairs = []
     for number, row in enumerate(table):
         where = f'{task.pairs or task.dataset} {task.train} row {number}'
         row |= {side: get(row, side, where) for side in SIDES}
@@ -113,8 +112,8 @@ def judged_sets(task):
         order, every = sorted(grades['test']), grades['test']
         random.Random(42).shuffle(order)
         half = set(order[:round(0.5 * len(order))])
-        grades['validation'] = {query: graded for query, graded in every.items() if query in half}
-        grades['test'] = {query: graded for query, graded in every.items() if query not in half}
+        grades = {split: {query: graded for query, graded in every.items() if (query in half) == is_first}
+                  for split, is_first in zip(SCORED, (True, False))}
     judged = {document for split in grades.values() for graded in split.values() for document in graded}
     return queries, grades, texts_by_id(task, 'corpus', task.document, judged if task.judged_only else None)
 
@@ -168,9 +167,9 @@ def judged_queries(where, queries, grades, corpus):
             if max(graded.values(), default=0) >= 1]
     if not rows:
         raise ValueError(f'{where}: no query has a relevant document')
-    if len(rows) < len(grades):
-        print(f'{where}: {len(grades) - len(rows)} of {len(grades)} queries have no relevant document '
-              'and are left out', file=sys.stderr)
+    if left := len(grades) - len(rows):
+        print(f'{where}: {left} of {len(grades)} queries have no relevant document, and are left out',
+              file=sys.stderr)
     return rows
 
 

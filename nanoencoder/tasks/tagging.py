@@ -45,9 +45,8 @@ class Tagging(Kind):
             read = word_of[:room(tokenizer, max_length)]
             if len(read) < len(word_of):
                 reached = max(read, default=-1) + 1
-                lost['texts'] += 1
-                lost['words'] += len(row['words']) - reached
-                lost['entities'] += sum(stop > reached for _, _, stop in entities(row['tags']))
+                lost.update(texts=1, words=len(row['words']) - reached,
+                            entities=sum(stop > reached for _, _, stop in entities(row['tags'])))
             targets = [labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read]
             examples.append(Example(framed(tokens, tokenizer, max_length),
                                     framed(targets, tokenizer, max_length, NO_LABEL), k,
@@ -92,7 +91,7 @@ def word_lookup(train):
             words[word][tag] += 1
             shapes[shape(word)][tag] += 1
 
-    def predict(row):
-        counts = [words.get(word) or shapes.get(shape(word)) or {'O': 1} for word in row['words']]
-        return [max(sorted(count), key=count.get) for count in counts]
-    return predict
+    def tag(word):
+        counts = words.get(word) or shapes.get(shape(word)) or {'O': 1}
+        return max(sorted(counts), key=counts.get)
+    return lambda row: [*map(tag, row['words'])]
