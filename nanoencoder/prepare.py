@@ -55,17 +55,15 @@ class Settings:
 
 
 ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
-           'parts': (1, 'how many parts share the input; without --part, do what is missing and join them',
-                     1, 500),
+           'parts': (1, 'that share the input; without --part, do what is missing and join them', 1, 500),
            'verify': (False, 'compare each shard with its sha256 in meta.json'),
-           'train_tokenizer': (0, 'learn a vocabulary of this many ids and write it to --tokenizer',
-                               260, 10 ** 7)}
+           'train_tokenizer': (0, 'learn this many ids and write them to --tokenizer', 260, 10 ** 7)}
 
 
 def open_source(cfg):
     """(functions that yield (text, whether it is held out), a shard each; characters, about; their files)"""
     def unit(read, part):
-        return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(cfg, part))
+        return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(part, cfg))
 
     if cfg.source == 'docs':
         texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
@@ -84,6 +82,8 @@ def open_source(cfg):
         dataset = dataset.select_columns([cfg.column])
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
+    def hub_texts(file, cfg):
+        return (clean(text, cfg) for batch in file.iter(CHUNK) for text in batch[cfg.column])
     files = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
     split = (dataset.info.splits or {}).get(cfg.split)
     return [unit(hub_texts, file) for file in files], split and split.num_bytes or 0, []
@@ -106,7 +106,7 @@ def folder_files(path):
     return files
 
 
-def folder_texts(cfg, files):
+def folder_texts(files, cfg):
     for file in files:
         try:
             yield from READERS[file.suffix](file, cfg)
@@ -115,7 +115,6 @@ def folder_texts(cfg, files):
 
 
 def clean(text, cfg):
-    """A text without byte order mark and carriage returns; ValueError if it is none."""
     if not isinstance(text, str):
         raise ValueError(f'column {cfg.column!r} of {cfg.path} holds {text!r:.50}, which is no text')
     return text.removeprefix('\ufeff').replace('\r\n', '\n')
@@ -146,11 +145,6 @@ def read_parquet(path, cfg):
         yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
 
 
-def hub_texts(cfg, dataset):
-    for batch in dataset.iter(CHUNK):
-        yield from (clean(text, cfg) for text in batch[cfg.column])
-
-
 READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 
@@ -171,7 +165,9 @@ def prepare(cfg, in_order, part=-1, parts=1):
         if parts > len(units):
             raise ValueError(f'{cfg.path or cfg.source} gives {len(units)} shards: too few for {parts} parts')
         tokenizer = load_tokenizer(cfg.tokenizer)
-        identity = {'settings': settings} | tokenizer.identity()
+        identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint(),
+                    'vocab_size': tokenizer.vocab_size, 'special_ids': sorted(tokenizer.specials.values())}
+        identity |= {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
         begun = hashlib.sha256(json.dumps([identity, files, parts]).encode()).hexdigest()[:12]
         done = [folder / f'.{begun}_{number:05d}.unit' for number in range(len(units))]
         if {*folder.glob('.*.unit')} - {*done}:

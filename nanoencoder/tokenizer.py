@@ -35,7 +35,7 @@ BYTES = {character: byte for byte, character in ALPHABET.items()}
 class Tokenizer:
     """A `tokenizers.Tokenizer`, the backend, to which nothing in a text is special.
 
-    roles     {'bos' | 'eos' | 'pad' | 'mask': its token, or None}; `ids` holds their ids
+    roles     {'bos' | 'eos' | 'pad' | 'mask': its token, or None}; `ids` has their ids
     specials  {token: id}
     unknown   an id for words that a vocabulary writes as a special token, as BERT's may [MASK]; or None
     prefix, suffix  the ids that the backend's post-processor puts around a text
@@ -61,10 +61,8 @@ class Tokenizer:
         return self.encoded(text)[0]
 
     def encode_with_offsets(self, text):
-        """(ids (n,), offsets (n, 2)): the characters of each token, without the white space around them.
-
-        A token that is white space alone has none: first == last, after it.
-        """
+        """(ids (n,), offsets (n, 2)): each token's characters without white space; first == last where it has
+        no others."""
         ids, offsets = self.encoded(text)
         offsets = [(last - len(text[first:last].lstrip()), text[first:last]) for first, last in offsets]
         offsets = np.array([(first, first + len(piece.strip())) for first, piece in offsets]).reshape(-1, 2)
@@ -92,22 +90,19 @@ class Tokenizer:
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def bulk(self, sample):
-        """A function from a text to its ids, for a whole corpus: by tiktoken, which is three times as fast.
-
-        If a nasty text or one of the sample would get other ids, the tokenizers library encodes them all.
-        """
+        """A function from a text to its ids, for a whole corpus: by tiktoken, which is three times as fast,
+        unless a nasty text or one of the sample would get other ids."""
         def slow(text):
-            texts = [without_surrogates(text)]  # a batch, or other threads would wait
-            with one_line('a text'):
+            with one_line('a text'):    # a batch, or other threads would wait
+                texts = [without_surrogates(text)]
                 return self.backend.encode_batch_fast(texts, add_special_tokens=False)[0].ids
 
         def fast(text):
-            text = without_surrogates(text)
-            text = self.backend.normalizer.normalize_str(text) if self.composes else text
             try:
-                return encoding.encode_to_numpy(text, disallowed_special=())
+                return encoding.encode_to_numpy(normal(without_surrogates(text)), disallowed_special=())
             except ValueError:  # a million spaces in a row are too much for its regular expressions
                 return slow(text)
+        normal = self.backend.normalizer.normalize_str if self.composes else str
         with contextlib.suppress(ValueError):  # a regular expression that is none for tiktoken
             pattern, ranks = self.in_tiktoken or ('', {})
             encoding = tiktoken.Encoding('corpus', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
@@ -144,17 +139,8 @@ class Tokenizer:
                        sorted(self.ids.items()), *['NFC'] * self.composes]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    def identity(self):
-        """What a corpus's meta.json says of its tokenizer."""
-        return {'tokenizer': self.fingerprint(), 'vocab_size': self.vocab_size,
-                'special_ids': sorted(self.specials.values())} | {
-                    f'{role}_token_id': i for role, i in self.ids.items()}
-
     def save(self, folder, append_eos=False, model_max_length=None):
-        """tokenizer.json and tokenizer_config.json, as transformers.AutoTokenizer opens them.
-
-        append_eos: a text ends with eos, as in fine-tuning. Llama 3's bos before it goes, as in training.
-        """
+        """tokenizer.json and tokenizer_config.json, for transformers; append_eos: a text ends with eos."""
         spec = json.loads(self.backend.to_str())
         spec['post_processor']['processors'][0]['trim_offsets'] = True  # as in `encode_with_offsets`
         if not append_eos:
@@ -206,8 +192,7 @@ def load_tokenizer(name):
             hf_hub_download(name, 'tokenizer_config.json')
             path = Path(hf_hub_download(name, 'tokenizer.json'))
         except (OSError, ValueError) as error:
-            raise ValueError(f"{name}: no tokenizer's file or folder, and none that tiktoken or the hub "
-                             f'gave: {error}') from None
+            raise ValueError(f'{name}: no file or folder, nor of tiktoken or the hub: {error}') from None
     if not path.is_file():
         raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
     if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials

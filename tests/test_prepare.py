@@ -145,7 +145,7 @@ def test_one_long_txt_trains_and_validates(tmp_path):
     paragraphs = [f'Paragraph {k}. ' + 'It goes on. ' * (k % 30) + '\n' * (2 + k % 3) for k in range(2_000)]
     (tmp_path / 'book.txt').write_bytes(('\ufeff' + ''.join(paragraphs).replace('\n', '\r\n')).encode())
     cfg = small(tmp_path / 'book.txt', tmp_path / 'cut', cut_txt_above=100_000)
-    cut = list(prepare.folder_texts(cfg, [tmp_path / 'book.txt']))
+    cut = list(prepare.folder_texts([tmp_path / 'book.txt'], cfg))
     assert ''.join(cut) == ''.join(paragraphs) and len(cut) > 10
     assert all(text.endswith('\n\n') and prepare.CUT_CHARACTERS <= len(text) < 17_000 for text in cut[:-1])
     corpus = prepared(cfg)
