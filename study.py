@@ -86,7 +86,6 @@ class Done:
 
 
 def refuse_others(path, made, settings):
-    """Refuse a run that lies there and was made with other settings, of those that fix its numbers."""
     for name, value in json.loads(json.dumps(settings)).items():
         if made.get(name, value) != value:
             raise ValueError(f'{path}: was made with {name} = {made[name]}, and the study has {value}: take '
@@ -101,14 +100,14 @@ def chosen(study, actions):
         raise ValueError(f'--row: no row {row!r}, nor number of 1 to {len(names)}{nearest(row, names)}')
     if actions.seed not in (-1, *study.seeds):
         raise ValueError(f'--seed is one of {study.seeds}')
-    return {seed: [name for name in names if row in ('', name)]
-            + ['untrained'] * (row == '' and seed == min(study.seeds))
+    wanted = [name for name in names if row in ('', name)]
+    return {seed: wanted + ['untrained'] * (row == '' and seed == min(study.seeds))
             for seed in study.seeds if actions.seed in (-1, seed)}
 
 
 def plan(study, actions):
     """{seed: jobs that are missing}; a row is fine-tuned before the next begins."""
-    done, blocks, meta = Done(study), {}, corpus_meta(study)
+    done, blocks, meta = Done(study), {}, study.corpus_meta()
     for seed, names in chosen(study, actions).items():
         tunings, trainings = {name: finetunings(study, done, seed, name) for name in names}, {}
         needs = {path for jobs in tunings.values() for job in jobs for path in job.needs}
@@ -127,12 +126,6 @@ def plan(study, actions):
     return blocks
 
 
-def corpus_meta(study):
-    """meta.json of the corpus that data.py writes; None without one."""
-    out = studies.with_config(study.corpus).get('out', 'corpora/docs')
-    return Path(out, 'meta.json') if study.corpus else None
-
-
 def pretraining(study, done, row, seed):
     """The job of a row, which needs the checkpoint that it begins with."""
     run, needs = done.run(row.name, seed), []
@@ -141,7 +134,7 @@ def pretraining(study, done, row, seed):
     if row.parent:
         options |= {row.begins: done.run(row.parent, seed, row.parent_step)}
         needs += [] if done.begun[row.name, seed] else [options[row.begins]]
-    if meta := corpus_meta(study):
+    if meta := study.corpus_meta():
         options['corpus'] = meta.parent
         needs.append(meta)
     command = ['pretrain.py', *studies.arguments(row.options, **options)]
@@ -179,13 +172,6 @@ def baselines(study, done):
     return jobs
 
 
-def environment(slot, processes):
-    """A process's own GPU; or one thread where several share a CPU, which sleeps while it waits."""
-    usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}  # seconds to save
-    one = {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}
-    return usual | os.environ | one | {'LOCAL_RANK': str(slot)}
-
-
 def start(name, *arguments, torchrun='', **options):
     """A process of a script of ours. Linux ends it with this one; torchrun's has time to save."""
     def die_with_parent():
@@ -197,7 +183,6 @@ def start(name, *arguments, torchrun='', **options):
 
 
 def last_words(log):
-    """The last line that the newest process of a log wrote, or its last error."""
     lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
     line = next((line for line in reversed(lines) if line.startswith('error: ')), lines[-1])
     return re.sub(r'.*\r|; \S+ left$', '', line)
@@ -205,9 +190,10 @@ def last_words(log):
 
 def run_jobs(jobs, study, processes, torchrun, tell):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
-    waiting, running, failed = list(jobs), {}, 0
-    logs = Path(study.folder, 'logs')
+    waiting, running, failed, logs = list(jobs), {}, 0, Path(study.folder, 'logs')
     logs.mkdir(parents=True, exist_ok=True)
+    usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'} | os.environ
+    usual |= {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}    # who waits for others sleeps
     try:
         while waiting or running:
             for slot, (job, log, process) in list(running.items()):
@@ -225,7 +211,7 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                 with open(log, 'a') as file:
                     print(f'\n$ {shlex.join(map(str, job.command))}', file=file, flush=True)
                     running[slot] = job, log, start(
-                        *job.command, torchrun=torchrun * several, env=environment(slot, processes),
+                        *job.command, torchrun=torchrun * several, env=usual | {'LOCAL_RANK': str(slot)},
                         stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
             if waiting and not running:
                 for job in waiting:

@@ -67,8 +67,7 @@ class Checkpoint:
 
     @property
     def new_ids(self):  # which its tokenizer was given when it was opened: the mask's, or none
-        is_new = self.has_tokenizer and self.tokenizer().mask_is_new
-        return (self.tokenizer().ids['mask'],) if is_new else ()
+        return (self.tokenizer().ids['mask'],) if self.has_tokenizer and self.tokenizer().mask_is_new else ()
 
     def fetch(self):
         """Have the weights: a hub id's are downloaded, a run's compared with the sha256 in its state.json."""
@@ -96,9 +95,8 @@ class Checkpoint:
         if not head:
             model.lm_head = None
         shapes = {name: p.shape for name, p in model.named_parameters()}
-        weights = read_weights(self.folder, shapes, self.new_ids)
-        weights = {name: tensor.to(device, dtype, copy=True) for name, tensor in weights}
-        model.load_state_dict(weights, assign=True)
+        model.load_state_dict({name: tensor.to(device, dtype, copy=True) for name, tensor
+                               in read_weights(self.folder, shapes, self.new_ids)}, assign=True)
         return model if head else model.model
 
     def base_model(self):  # the hub id that the weights come from in the end, if known
@@ -112,10 +110,8 @@ class Checkpoint:
 
 
 def open_checkpoint(name, weights=True):
-    """The Checkpoint of a folder, of a run's newest checkpoint, or of a hub id, which is downloaded.
-
-    weights=False leaves the weights to `fetch`, so that the rest can be looked at first.
-    """
+    """The Checkpoint of a folder, of a run's newest checkpoint, or of a hub id, which is downloaded;
+    weights=False leaves its weights to `fetch`."""
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))
     checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
@@ -218,10 +214,8 @@ def read_rope(config):
 
 
 def check_supported(config):
-    """ValueError if the architecture differs from ours, or a layer sees only a window of its text.
-
-    All layers of Mistral have sliding_window, and some of Qwen's with use_sliding_window and no layer_types.
-    """
+    """ValueError if the architecture differs from ours, or a layer sees only a window of its text, as all of
+    Mistral's with sliding_window, and some of Qwen's with use_sliding_window and no layer_types."""
     for name, supported in SUPPORTED.items():
         if config.get(name) is not None and config[name] not in supported:
             only = ' or '.join(map(repr, supported)) or 'null'
@@ -254,10 +248,10 @@ def open_tensors(path):
 def read_exactly(path, shapes, tensors=None):
     """(name, tensor) pairs of a safetensors file, or of `tensors`: just those of `shapes`, all finite."""
     tensors = open_tensors(path) if tensors is None else tensors
-    missing, unexpected = shapes.keys() - tensors.keys(), tensors.keys() - shapes.keys()
-    if missing or unexpected:
-        which = 'missing' if missing else 'unexpected'
-        raise ValueError(f'{path}: {which} weight ' + ascii(min(missing or unexpected))[1:-1])
+    for which, names in (('missing', shapes.keys() - tensors.keys()),
+                         ('unexpected', tensors.keys() - shapes.keys())):
+        if names:
+            raise ValueError(f'{path}: {which} weight ' + ascii(min(names))[1:-1])
     for name, tensor in tensors.items():
         if tensor.shape != shapes[name]:
             raise ValueError(f'{path}: {name} has shape {*tensor.shape,}, and should have {*shapes[name],}')
@@ -343,10 +337,10 @@ def write_card(folder, title, lines, use, pipeline, base_model='', library='tran
 
 def write_sentence_transformers(folder, width, max_length, prompts):
     """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine."""
-    paths = {'Transformer': '', 'Pooling': '1_Pooling', 'Normalize': '2_Normalize'}
+    paths = (('Transformer', ''), ('Pooling', '1_Pooling'), ('Normalize', '2_Normalize'))
     files = {
-        'modules.json': [{'idx': k, 'name': str(k), 'path': paths[name],
-                          'type': f'sentence_transformers.models.{name}'} for k, name in enumerate(paths)],
+        'modules.json': [{'idx': k, 'name': str(k), 'path': path,
+                          'type': f'sentence_transformers.models.{name}'} for k, (name, path) in enumerate(paths)],
         '1_Pooling/config.json': {'word_embedding_dimension': width, 'pooling_mode_mean_tokens': True},
         'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
         'config_sentence_transformers.json': {'prompts': prompts, 'similarity_fn_name': 'cosine'}}

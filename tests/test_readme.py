@@ -119,7 +119,7 @@ def reads_and_writes(command):
     if script == 'study.py':
         asked, actions = studies.load(rest, study.ACTIONS)
         runs = {f'{asked.out}/{name}-s{seed}' for seed in asked.seeds for name in asked.rows}
-        corpus = {str(study.corpus_meta(asked).parent)} if asked.corpus else set()
+        corpus = {str(asked.corpus_meta().parent)} if asked.corpus else set()
         return set(), set() if actions.dry_run else runs | corpus
     if script == 'data.py' and '--help' not in rest:
         return set(), {parsed(script, rest)[0].out}

@@ -36,8 +36,7 @@ class Row(NamedTuple):
         return len(self.phases)
 
 
-class Finetuning(NamedTuple):
-    """An entry of the table of tasks."""
+class Finetuning(NamedTuple):   # an entry of the table of tasks
     models: list     # names: rows, row-<step>, untrained
     options: dict    # of finetune.py, as the study has them, without models and lrs
     settings: dict   # and with those of its config
@@ -116,8 +115,7 @@ class Study:
     def add_task(self, number, entry):
         settings, models = with_config(options := self.every_task | entry), {}
         for pattern in settings['models']:
-            chosen = fnmatch.filter(self.models, pattern)
-            if not chosen:
+            if not (chosen := fnmatch.filter(self.models, pattern)):
                 self.check_model(pattern)
             models |= dict.fromkeys(chosen or [pattern])
         datasets = [settings['dataset'], *(read(path)['dataset'][0] for path in settings.get('score_on', ()))]
@@ -154,6 +152,10 @@ class Study:
         if row in self.rows and step.isdecimal() and 0 < int(step) < self.rows[row].steps:
             return row, int(step)
         raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
+
+    def corpus_meta(self):
+        out = with_config(self.corpus).get('out', 'corpora/docs')
+        return Path(out, 'meta.json') if self.corpus else None
 
     def save_at(self, name):
         """Steps of a row whose checkpoints something asks for: itself, branches, fine-tunings."""
