@@ -49,11 +49,10 @@ def extracted():
     with multiprocessing.Pool() as pool:
         read = pool.imap(docstrings, files.values(), chunksize=32)
         texts = dict(zip(files, tqdm(read, 'reading docstrings', len(files), leave=False, disable=None)))
-    splits = {}  # by file, as near-copies share one: a tenth each is held out for test and for validation
+    rows, splits = {}, {}   # by file, as near-copies share one: a tenth is held out for test, and validation
     for name in files:
         tenth = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
         splits[name] = {0: 'test', 1: 'validation'}.get(tenth, 'train')
-    rows = {}
     for name in sorted(files, key=lambda name: (-SPLITS.index(splits[name]), name)):
         for text in texts[name]:
             rows.setdefault(text, (splits[name], name, text))
@@ -80,8 +79,6 @@ def docstrings(path):
     texts = [re.sub(r'(?m)^[ \t]*>>>.*(\n.*\S.*)*\n?', '', text) for text in texts]
     return [text for text in (re.sub(r'\n{3,}', '\n\n', text).strip() for text in texts) if text]
 
-
-# ------------------------------------------------------------------------------------------------------ tasks
 
 def tasks(documents):
     """{'docs_pairs', 'docs_ir', 'docs_tc', 'docs_qa': {split: rows}} of documents()."""
@@ -150,8 +147,8 @@ def summary_and_detail(prose):
 def docs_pairs(pairs):
     """Does this detail belong to this summary, or to one in another file of the split?
 
-    A hash of the summary orders a split's pairs, and each meets the next one of another file; of two such
-    couples one swaps its details. So each text occurs once, and no detail alone tells the label.
+    In the order of the summaries' hashes each pair meets the next one of another file; of two such couples
+    one swaps its details. So each text occurs once, and no detail alone tells the label.
     """
     rows, waiting, couples = [], collections.defaultdict(list), collections.Counter()
     for pair in sorted(pairs, key=lambda pair: hashlib.md5(pair[2].encode()).digest()):
@@ -211,10 +208,9 @@ def docs_qa(blocks):
 
     A quarter of the questions asks for a parameter of another docstring in the file, and has no answer.
     """
-    names = collections.defaultdict(list)
+    names, rows = collections.defaultdict(list), []
     for _, file, block in blocks:
         names[file] += [name for name, _, _ in block]
-    rows = []
     for split, file, block in blocks:
         context, starts = '', []
         for name, type_, about in block:

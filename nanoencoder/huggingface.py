@@ -337,10 +337,10 @@ def write_card(folder, title, lines, use, pipeline, base_model='', library='tran
 
 def write_sentence_transformers(folder, width, max_length, prompts):
     """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine."""
-    paths = (('Transformer', ''), ('Pooling', '1_Pooling'), ('Normalize', '2_Normalize'))
+    paths = {'Transformer': '', 'Pooling': '1_Pooling', 'Normalize': '2_Normalize'}
     files = {
-        'modules.json': [{'idx': k, 'name': str(k), 'path': path,
-                          'type': f'sentence_transformers.models.{name}'} for k, (name, path) in enumerate(paths)],
+        'modules.json': [{'idx': k, 'name': str(k), 'path': paths[name],
+                          'type': f'sentence_transformers.models.{name}'} for k, name in enumerate(paths)],
         '1_Pooling/config.json': {'word_embedding_dimension': width, 'pooling_mode_mean_tokens': True},
         'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
         'config_sentence_transformers.json': {'prompts': prompts, 'similarity_fn_name': 'cosine'}}

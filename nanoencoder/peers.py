@@ -149,7 +149,7 @@ def check_states(transformer, tokenizer):
 
 def context_limit(model):
     """How many positions its config.json has; RoBERTa's kind counts them from the pad's id on."""
-    tables = [module for name, module in model.named_modules() if name.endswith('position_embeddings')]
-    unused = [table.padding_idx + 1 for table in tables if getattr(table, 'padding_idx', None) is not None]
+    unused = [table.padding_idx + 1 for name, table in model.named_modules()
+              if name.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None]
     limit = getattr(model.config, 'max_position_embeddings', None) or 0
     return (limit if limit > 0 else math.inf) - max(unused, default=0)     # XLNet's is -1: there is none

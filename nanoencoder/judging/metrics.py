@@ -10,7 +10,6 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 
-
 def entities(tags, scheme='conlleval'):
     """{(type, start, end)} of a sentence's tags; end is exclusive.
 
@@ -109,8 +108,6 @@ def ndcg_of_ties(grades, docs, scores, tied=None):
         rank += size
     return gained / ideal(grades)
 
-
-# --------------------------------------------------------------------------------------------- kinds of tasks
 
 def score_labels(rows, scheme):
     golds, preds = ([row[name] for row in rows] for name in ('gold', 'pred'))
