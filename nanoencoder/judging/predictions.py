@@ -1,4 +1,5 @@
 """Runs on disk and their scores: of finetune.py, of the paper's authors, and packed. Needs no torch."""
+import contextlib
 import functools
 import gzip
 import itertools
@@ -16,20 +17,16 @@ PACKED = 'kind', 'method', *FACTS, 'scheme', 'trained_on'       # kind: the meth
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
 
-def read_scores(folder, about):
-    if sha256(path := folder / 'scores.json') != about['sha256'][path.name]:
+def read_scores(folder, about=None):
+    """scores.json of a run's folder, or where it has no run.json, results.json in the authors' format."""
+    content = read_json(path := folder / ('scores.json' if about else 'results.json'))
+    if about and sha256(path) != about['sha256'][path.name]:
         raise ValueError(f'{path}: changed since it was written; remove its folder, and fine-tune again')
-    return read_json(path)
-
-
-def read_results(folder, _):
-    """Scores in the authors' format, which has no instances for the standard protocol."""
-    content = read_json(path := folder / 'results.json')
-    try:
+    if about:
+        return content
+    with contextlib.suppress(TypeError, LookupError):
         if all(0 <= content[split]['score'] < 1.001 and len(content[split]['scores_i']) for split in SPLITS):
-            return {split: {'paper': content[split]} for split in SPLITS}
-    except (TypeError, LookupError):
-        pass
+            return {split: {'paper': content[split]} for split in SPLITS}   # without instances
     raise ValueError(f'{path}: is not {{"validation": {{"score": 1, "scores_i": [1, ..]}}, "test": ..}} '
                      'with scores from 0 to 1')
 
@@ -44,18 +41,14 @@ def check_packed(root):
             raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')
 
 
-def in_folders(root, is_results):
-    """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>."""
+def find_runs(root, is_results):
+    """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>, then of packed."""
     for folder in sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir()):
         about = {} if is_results else read_json(folder / 'run.json')
-        yield folder, about, functools.partial(read_results if is_results else read_scores, folder, about)
-
-
-def in_packs(root):
-    """The same of <root>/*.jsonl.gz, whose lines wait compressed in memory."""
+        yield folder, about, functools.partial(read_scores, folder, about)
     for path in sorted(Path(root).glob('*.jsonl.gz')):
         for line in gzip.open(path, 'rb'):
-            content, short = json.loads(line), zlib.compress(line, 1)
+            content, short = json.loads(line), zlib.compress(line, 1)   # lines wait compressed in memory
             yield (Path(root, content['run']), content['about'],
                    lambda short=short: json.loads(zlib.decompress(short))['scores'])
 
@@ -63,7 +56,7 @@ def in_packs(root):
 def read_tree(cfg, root):
     """(Run, folder, run.json, scores) of each run beneath root, in a folder or packed."""
     done = set()
-    for folder, about, load in itertools.chain(in_folders(root, root == cfg.results), in_packs(root)):
+    for folder, about, load in find_runs(root, root == cfg.results):
         match = re.fullmatch(r'(?:.+_)?lr(\d+(?:\.\d+)?(?:e[-+]?\d+)?)_sd(\d{1,18})', folder.name)
         model, task, dataset, _ = folder.parts[-4:]
         if not match or task not in KINDS:      # the authors have a training set before the learning rate
@@ -78,8 +71,8 @@ def read_tree(cfg, root):
         run = Run(model=row, task=task, dataset=dataset, lr=float(match[1]), seed=int(match[2]),
                   **{split: scores[split][cfg.protocol]['score'] for split in SPLITS},
                   metric=KINDS[task].metric if cfg.protocol == 'paper' else scores['name'],
-                  n=sum(len(split['standard']['numerators'] if 'standard' in split
-                            else split['paper']['scores_i']) for split in scored),
+                  n=sum(len(split['standard']['numerators'] if 'standard' in split else
+                            split['paper']['scores_i']) for split in scored),
                   instances=lambda split, load=load: load()[split]['standard'],
                   method=about.get('method') or about.get('kind', ''),
                   origin=past.get('seed') if past.get('row') else None, folder=model,

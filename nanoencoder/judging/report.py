@@ -145,13 +145,6 @@ def points(mean, low, high, sign='+'):
     return f'{100 * mean:{sign}.1f}{interval}'
 
 
-def in_words(line, margin):
-    terms = [(f'{weight:+g} ' if abs(weight) != 1 else '+ ' if weight > 0 else '- ') + model
-             + (f' at {lr_text(lr)}' if lr else '') for (model, lr), weight in line.weights.items()]
-    rule = line.rule.replace('_', ' ') + (f' within {100 * margin:.1f}' if margin else '')
-    return f'{" ".join(terms).removeprefix("+ ")}; {", ".join(line.datasets)}; {rule}'
-
-
 def verdict_table(judged, evidence):
     values = [1.0 if claim.p is None else claim.p for claim in judged]     # what is not there yet has 1
     adjusted = holm(values + [1.0] * (len(evidence.study.comparisons) - len(judged)))
@@ -165,13 +158,16 @@ def verdict_table(judged, evidence):
                            for first, second, tasks in claim.get('differences', ()) if task in tasks]
             if differences:
                 numbers.append(f'{task} {statistics.fmean(differences):+.1f}')
+        terms = [(f'{weight:+g} ' if abs(weight) != 1 else '+ ' if weight > 0 else '- ') + model
+                 + (f' at {lr_text(lr)}' if lr else '') for (model, lr), weight in line.weights.items()]
+        rule = line.rule.replace('_', ' ') + (f' within {100 * one.margin:.1f}' if one.margin else '')
         alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
-        rows.append([claim['words'], in_words(line, one.margin), points(*whole[:3]),
-                     alone if whole.unit == 'pretraining' else 'one model',
+        rows.append([claim['words'],
+                     f'{" ".join(terms).removeprefix("+ ")}; {", ".join(line.datasets)}; {rule}',
+                     points(*whole[:3]), alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
-                     ', '.join(numbers) or 'no number',
-                     *(('', '') if one.p is None else (f'{one.p:.4f}', f'{among_all:.4f}')),
-                     f'**{one.verdict(whole)}**'])
+                     ', '.join(numbers) or 'no number', '' if one.p is None else f'{one.p:.4f}',
+                     '' if one.p is None else f'{among_all:.4f}', f'**{one.verdict(whole)}**'])
     return markdown('claim | contrast | points | over seeds alone | seeds above 0 | the paper | p | Holm | '
                     'verdict', rows)
 

@@ -259,14 +259,6 @@ def with_shared_units(cells, without):
 
 # ----------------------------------------------------------------------------------------------------- cells
 
-def best_learning_rate(runs, split):
-    """The runs of the best rate by a split, of those that have most runs; of equals the smaller."""
-    by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr')
-    most = max(map(len, by_lr.values()))
-    return max((group for group in by_lr.values() if len(group) == most),
-               key=lambda group: statistics.fmean(getattr(run, split) for run in group))
-
-
 def paper_cell(scores, **more):
     """The Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""
     mean, n = statistics.fmean(scores.values()), len(scores)
@@ -303,8 +295,10 @@ def make_cell(runs, cfg):
         scores = {seed: statistics.fmean(run.test for run in group)
                   for seed, group in grouped(best, name).items()}
         return paper_cell(scores, runs=best, unit=unit)
-    chosen = {split: best_learning_rate(runs, other) for split, other in zip(SPLITS, SPLITS[::-1])
-              if cfg.split in (split, 'both')}
+    by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr').values()  # of equal rates the smaller
+    most = [group for group in by_lr if len(group) == max(map(len, by_lr))]
+    chosen = {split: max(most, key=lambda group: statistics.fmean(getattr(run, other) for run in group))
+              for split, other in zip(SPLITS, SPLITS[::-1]) if cfg.split in (split, 'both')}
     tables = [{(run.origin, run.seed): (run, run.instances(split)) for run in of_split}
               for split, of_split in chosen.items()]
     seeds = sorted(set.intersection(*map(set, tables)))
