@@ -26,15 +26,13 @@ from nanoencoder.judging.statistics import (PROTOCOLS, SPLITS, Cell, average, es
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
-    'standard':
-        'Mean over seeds at the learning rate of the best mean validation score; 95 % interval over test '
-        'instances (bootstrap) and seeds (t).\nSeeds 6 x 3: six pretrainings, each the mean of three '
-        'fine-tunings. Seeds 3: three fine-tunings of one pretrained model, of which alone it speaks.\n'
-        'Intervals are of each model alone: `compare` tests differences.',
-    'paper':
-        'Protocol "paper": the learning rate of each seed by its own validation score; mean of the seeds '
-        'and, in parentheses, 1.96 s / sqrt(seeds).\nTC is the mean over sentences of a macro F1 over word '
-        'labels, "O" included: not comparable with entity F1. Instances do not enter the interval.'}
+    'standard': """\
+Mean over seeds at the learning rate of the best mean validation score; 95 % interval over test instances and
+seeds. Seeds 6 x 3: six pretrainings, each the mean of three fine-tunings. Seeds 3: three fine-tunings of one
+pretrained model, of which alone it speaks. Intervals are of one model: `compare` tests differences.""",
+    'paper': """\
+Protocol "paper": the learning rate of each seed by its own validation score; 1.96 s / sqrt(seeds). TC is the
+mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
 USUAL = {'', 'fine-tuned', 'fp32'}     # methods and weights that a table need not mention
 
 
@@ -190,24 +188,19 @@ def points_of_models(cfg, problems):
     return points
 
 
-def points_of_rates(cfg, problems):
-    """[(task, model, learning rate, mean, least, most)] of the seeds, in percent: the paper's figure 5."""
-    points, runs = [], [run for run in read_runs(cfg, problems) if run.lr]
-    runs.sort(key=lambda run: list(KINDS).index(run.task))
-    for key, group in grouped(runs, 'task', 'model', 'lr').items():
-        scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in of_seed)
-                  for of_seed in grouped(group, unit_of(group)[0]).values()]
-        points.append((*key, statistics.fmean(scores), min(scores), max(scores)))
-    return points
-
-
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST, 'lr'))
     if name == 'lr':
         if cfg.published or cfg.split == 'both':
             raise ValueError('figure lr is of your runs on one split: no --published, no --split=both')
-        drawn = figures.curves(points_of_rates(cfg, problems), 'learning rate', 'log')
+        points, runs = [], [run for run in read_runs(cfg, problems) if run.lr]
+        runs.sort(key=lambda run: list(KINDS).index(run.task))
+        for key, group in grouped(runs, 'task', 'model', 'lr').items():
+            scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in of_seed)
+                      for of_seed in grouped(group, unit_of(group)[0]).values()]
+            points.append((*key, statistics.fmean(scores), min(scores), max(scores)))     # over seeds
+        drawn = figures.curves(points, 'learning rate', 'log')
     else:
         drawn = figures.against(name, points_of_models(cfg, problems))
     print(figures.save(drawn, Path(cfg.out, f'{name}.png')))

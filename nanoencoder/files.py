@@ -33,9 +33,7 @@ def write_json(path, content, indent=1):
 @contextlib.contextmanager
 def whole(path):
     """A path beside `path` to write a file or make a folder at; on leaving it is synced and takes its name.
-
-    One process at a time: where several may write `path`, hold a lock. What a killed one left there goes.
-    """
+    One process at a time: where several may write `path`, hold a lock. What a killed one left there goes."""
     path = Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +55,6 @@ def whole(path):
 
 
 def sync(path):
-    """Have a file or folder on the disk, not only on its way there."""
     descriptor = os.open(path, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
@@ -68,18 +65,10 @@ def remove(path):
     shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def remove_temporaries(folder):
-    """Remove what killed processes left half-written in a folder, which is to be locked."""
-    for path in Path(folder).glob('.*.tmp'):
-        remove(path)
-
-
 @contextlib.contextmanager
 def locked(*paths, wait=False):
     """Hold the locks of files or folders, each on `.<name>.lock` beside it; they go with their process.
-
-    wait  for another process that holds one; else BlockingIOError
-    """
+    BlockingIOError if another one holds one, unless it is to wait."""
     with contextlib.ExitStack() as stack:
         for path in map(Path, paths):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,13 @@ def open_source(cfg):
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
-        files, groups, before = folder_files(cfg.path), {}, 0
+        everything = sorted(path for path in (Path(cfg.path), *Path(cfg.path).rglob('*')) if path.is_file())
+        files = [(str(path), path.stat().st_size) for path in everything if path.suffix in READERS]
+        if not files:
+            raise ValueError(f'path {cfg.path!r}: no .txt, .jsonl or .parquet file; --path names the texts')
+        if left := len(everything) - len(files):
+            print(f'{cfg.path}: {left} files of other kinds are left out', file=sys.stderr)
+        groups, before = {}, 0
         for file, size in files:
             groups.setdefault(before // cfg.shard_bytes, []).append(Path(file))
             before += size
@@ -93,17 +99,6 @@ def held_out(text, val_permille):
     """Whether a text is validation: decided by the text alone, so copies of it share their fate."""
     digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
     return int.from_bytes(digest, 'little') % 1000 < val_permille
-
-
-def folder_files(path):
-    """[(path, bytes)] of the texts in a folder, or of one file."""
-    everything = sorted(file for file in (Path(path), *Path(path).rglob('*')) if file.is_file())
-    files = [(str(file), file.stat().st_size) for file in everything if file.suffix in READERS]
-    if not files:
-        raise ValueError(f'path {path!r}: no .txt, .jsonl or .parquet file there; --path names the texts')
-    if len(files) < len(everything):
-        print(f'{path}: {len(everything) - len(files)} files of other kinds are left out', file=sys.stderr)
-    return files
 
 
 def folder_texts(files, cfg):

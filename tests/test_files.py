@@ -22,14 +22,6 @@ def test_what_is_written_appears_whole_or_not_at_all(tmp_path, make):
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_what_a_killed_process_left_goes(tmp_path):
-    for name in ('.12.tmp', '.part.json.tmp', 'kept.tmp', '.lock'):
-        (tmp_path / name).mkdir()
-    (tmp_path / '.log.jsonl.tmp').write_text('half')
-    files.remove_temporaries(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {'kept.tmp', '.lock'}
-
-
 def test_an_error_of_the_disk_names_the_file(tmp_path):
     for error, name in ((OSError(28, 'full'), str(tmp_path / 'a')), (OSError(28, 'full', 'b'), 'b')):
         with pytest.raises(OSError) as caught, files.whole(tmp_path / 'a'):

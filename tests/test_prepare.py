@@ -306,7 +306,7 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
     ('a.jsonl', b'{"body": "x"}\n', "line 1 is not JSON with a column 'text'"),
     ('a.jsonl', b'{"text": null}\n', "a.jsonl: column 'text' of .* holds None, which is no text"),
     ('a.parquet', b'PAR1 cut short', 'a.parquet: Parquet magic bytes not found'),
-    ('notes.md', b'x', 'no .txt, .jsonl or .parquet file there'),
+    ('notes.md', b'x', 'no .txt, .jsonl or .parquet file'),
     ('a.txt', b'', 'no training text'),
 ])
 def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message):

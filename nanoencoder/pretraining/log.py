@@ -13,18 +13,18 @@ from pathlib import Path
 
 import torch
 
-from nanoencoder.files import locked, read_json, remove_temporaries, whole, write_json
+from nanoencoder.files import locked, read_json, remove, whole, write_json
 from nanoencoder.processes import duration
 from nanoencoder.settings import flat
 
 
 @contextlib.contextmanager
 def locked_run(cfg, world):
-    """The run's folder, locked by rank 0 before anything in it is read."""
+    """The run's folder, locked by rank 0 before anything in it is read; what kills left half-written goes."""
     run = Path(cfg.out) / cfg.name
-    with contextlib.nullcontext() if world.rank else locked(run):
-        if world.rank == 0:
-            remove_temporaries(run)
+    with locked(*[run] * (world.rank == 0)):
+        for path in run.glob('.*.tmp') if world.rank == 0 else ():
+            remove(path)
         world.sum([0])  # the others wait
         yield run
 

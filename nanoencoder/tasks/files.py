@@ -41,7 +41,6 @@ def local_files(folder, sources, subset, split):
 
 
 def read_files(paths, only=None, quoting='auto'):
-    """The table of a split's files."""
     rows, names = [], {}
     for path in paths:
         reader = next(READERS[suffix] for suffix in READERS if path.name.endswith(suffix))
@@ -58,8 +57,7 @@ def read_files(paths, only=None, quoting='auto'):
     return rows, names
 
 
-def id_of(row):
-    """The id of BEIR's and MLDR's queries and documents."""
+def id_of(row):     # of BEIR's and MLDR's queries and documents
     return next((str(row[column]) for column in ('_id', 'docid') if column in row), None)
 
 

@@ -25,9 +25,20 @@ class Questions(Kind):
         return super().load(training)[0], ('start', 'end') if self.is_span else ('O', 'ANSWER')
 
     def make_row(self, row, labels, where):
-        context = get(row, 'context', where)
+        context, value = get(row, 'context', where), row.get(column := self.task.answers)
+        try:    # SQuAD's form, or ReCoRD's
+            answers = (list(zip(value['text'], value['answer_start'], strict=True)) if isinstance(value, dict)
+                       else [(answer['text'], answer['start']) for answer in value])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f'{where}: column {column!r} has neither text and answer_start, as many of '
+                             'each, nor a list of text, start') from None
+        for text, start in answers:     # in characters of the context
+            good = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
+            if not good or context[start:start + len(text)] != text:
+                raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20} of its '
+                                 'context')
         return {'question': fill(self.task.template.removesuffix('{context}'), row, where),
-                'context': context, 'answers': answers_in(row, self.task.answers, context, where)}
+                'context': context, 'answers': answers}
 
     def encode(self, rows, labels, tokenizer, max_length):
         encoded = super().encode(rows, labels, tokenizer, max_length)
@@ -79,34 +90,15 @@ class Questions(Kind):
         return {'id': row['id'], 'golds': [text for text, _ in row['answers']], 'pred': pred}
 
     def baselines(self, rows):
-        return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest_sentence}
-
-
-def answers_in(row, column, context, where):
-    """[(text, start)] in characters of the context; none where it has no answer."""
-    value = row.get(column)
-    try:    # SQuAD's form, or ReCoRD's
-        answers = (list(zip(value['text'], value['answer_start'], strict=True)) if isinstance(value, dict)
-                   else [(answer['text'], answer['start']) for answer in value])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f'{where}: column {column!r} has neither text and answer_start, as many of each, '
-                         'nor a list of text, start') from None
-    for text, start in answers:
-        good = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
-        if not good or context[start:start + len(text)] != text:
-            raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20} of its context')
-    return answers
+        def likeliest(row):     # the sentence that has most of the question's words; of equals the first
+            asked, sentences = {*terms(row['question'])}, re.split(r'(?<=[.!?])\s+', row['context'])
+            return max(sentences, key=lambda text: len(asked & {*terms(text)}))
+        return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest}
 
 
 def always_answered(rows):
     """Whether every question of train has an answer, as in SQuAD v1.1; then "span" predicts none empty."""
     return all(row['answers'] for row in rows['train'])
-
-
-def likeliest_sentence(row):
-    """The context's sentence that has most of the question's words; of equals the first."""
-    asked = set(terms(row['question']))
-    return max(re.split(r'(?<=[.!?])\s+', row['context']), key=lambda text: len(asked & {*terms(text)}))
 
 
 def best_run(example, logits):

@@ -28,8 +28,7 @@ class Retrieval(Kind):
     def load(self, training=True):
         task = self.task
         pairs = training_pairs(task) if training else []
-        sets = embedded_sets if task.source == 'docs' and not task.data else judged_sets
-        queries, grades, corpus = sets(task)
+        queries, grades, corpus = judged_sets(task)
         rows = {split: judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
                 for split in SCORED}
         return {'train': pairs, **rows, 'corpus': corpus}, ()
@@ -93,17 +92,14 @@ def training_pairs(task):
     return pairs
 
 
-def embedded_sets(task):
-    """({query: text}, {split: {query: {document: grade}}}, {document: text}); ids are their queries'."""
-    tables = {split: read_table(task, (task.source,), getattr(task, split))[0] for split in SCORED}
-    rows = [row for table in tables.values() for row in table]
-    return ({row['id']: task.query.format(text=row['query']) for row in rows},
-            {split: {row['id']: {row['id']: 1} for row in table} for split, table in tables.items()},
-            {row['id']: task.document.format(text=row['positive'], title='') for row in rows})
-
-
 def judged_sets(task):
-    """The same of BEIR's and MLDR's files."""
+    """({query: text}, {split: {query: {document: grade}}}, {document: text}) of BEIR's and MLDR's files."""
+    if task.source == 'docs' and not task.data:     # pairs: a document has its query's id
+        tables = {split: read_table(task, (task.source,), getattr(task, split))[0] for split in SCORED}
+        rows = [row for table in tables.values() for row in table]
+        return ({row['id']: task.query.format(text=row['query']) for row in rows},
+                {split: {row['id']: {row['id']: 1} for row in table} for split, table in tables.items()},
+                {row['id']: task.document.format(text=row['positive'], title='') for row in rows})
     queries = {}
     grades = {split: judgements(task, name, queries) for split in SCORED if (name := getattr(task, split))}
     if not queries:  # BEIR has a file of them; in MLDR's rows they stand beside their passages

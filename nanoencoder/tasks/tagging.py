@@ -62,7 +62,20 @@ class Tagging(Kind):
         return [labels[int(count.argmax())] if count.any() else 'O' for count in votes]
 
     def baselines(self, rows):
-        return {'word-lookup': word_lookup(rows['train'])}
+        """The most frequent tag of a word in train, or of its shape if train does not have the word."""
+        def shape(word):
+            word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
+            return re.sub(r'(.)\1+', r'\1', word)
+
+        def tag(word):
+            counts = words.get(word) or shapes.get(shape(word)) or {'O': 1}
+            return max(sorted(counts), key=counts.get)
+        words, shapes = defaultdict(Counter), defaultdict(Counter)
+        for row in rows['train']:
+            for word, meant in zip(row['words'], row['tags']):
+                words[word][meant] += 1
+                shapes[shape(word)][meant] += 1
+        return {'word-lookup': lambda row: [*map(tag, row['words'])]}
 
 
 def words_of_tokens(words, tokenizer):
@@ -77,21 +90,3 @@ def words_of_tokens(words, tokenizer):
     blank = np.array([*blank, len(owner) - 1])
     inside = blank[np.searchsorted(blank, np.minimum(np.append(0, last[:-1]), last - 1))]
     return tokens, np.where(first < last, owner[first], np.where(inside < last, owner[inside], -1)).tolist()
-
-
-def word_lookup(train):
-    """The most frequent tag of a word in train, or of its shape if train does not have the word."""
-    def shape(word):
-        word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
-        return re.sub(r'(.)\1+', r'\1', word)
-
-    words, shapes = defaultdict(Counter), defaultdict(Counter)
-    for row in train:
-        for word, tag in zip(row['words'], row['tags']):
-            words[word][tag] += 1
-            shapes[shape(word)][tag] += 1
-
-    def tag(word):
-        counts = words.get(word) or shapes.get(shape(word)) or {'O': 1}
-        return max(sorted(counts), key=counts.get)
-    return lambda row: [*map(tag, row['words'])]
