@@ -174,7 +174,16 @@ def read_config(folder):
         family = config.get('model_type')
         if family not in FAMILIES:
             raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
-        config |= read_rope(config)
+        rope = {}
+        for stated in filter(None, (config.get('rope_scaling'), config.get('rope_parameters'))):
+            if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
+                raise ValueError(f'rope_parameters must be one rotation for all layers, not {stated!r}')
+            stated = {'rope_type': stated.get('type') or 'default'} | {
+                name: value for name, value in stated.items() if value is not None}
+            if any(rope.get(name, value) != value for name, value in stated.items()):
+                raise ValueError('rope_scaling and rope_parameters contradict each other; leave one out')
+            rope |= stated
+        config |= {'rope_type': 'default'} | rope
         check_supported(config)
         values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
                   'attention_bias': False, 'head_dim': 0} | FAMILIES[family]
@@ -197,20 +206,6 @@ def read_config(folder):
     except (TypeError, AttributeError, LookupError) as error:
         raise ValueError(f'{path}: not as transformers writes it: {error!r}') from None
     return sizes, config[CONTEXT], ids
-
-
-def read_rope(config):
-    """The rotation: `rope_scaling` as transformers 4 writes it, `rope_parameters` as transformers 5 does."""
-    rope = {}
-    for stated in (config.get('rope_scaling') or {}, config.get('rope_parameters') or {}):
-        if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
-            raise ValueError(f'rope_parameters must be one rotation for all layers, not {stated!r}')
-        stated = {name: value for name, value in stated.items() if value is not None}
-        stated = {'rope_type': stated.get('type', 'default')} | stated if stated else {}
-        if any(rope.get(name, value) != value for name, value in stated.items()):
-            raise ValueError('rope_scaling and rope_parameters contradict each other; leave one of them out')
-        rope |= stated
-    return {'rope_type': 'default'} | rope
 
 
 def check_supported(config):

@@ -58,21 +58,17 @@ class Kind:
             parts = train_test_split(len(rows), task.hold_out)
             tables['train'], tables['validation'] = (([rows[i] for i in part], names) for part in parts)
         labels = Labels(task, tables, getattr(task, self.labelled_by, ''))
-        rows = {split: self.checked(tables[split][0], labels, f'{task.dataset} {split}') for split in SPLITS}
+        rows = {split: [] for split in SPLITS}
+        for split, seen in zip(SPLITS, (set(), set(), set())):      # no two rows have one id
+            for number, row in enumerate(tables[split][0]):
+                columns = self.make_row(row, labels, f'{task.dataset} {split} row {number}')
+                name = str(row.get('id', row.get('idx', number)))
+                rows[split].append(columns | {'id': f'{name}#{number}' if name in seen else name})
+                seen.add(name)
         for name, count in labels.mapped.items():
             meant = labels.meant[name]
             print(f'{task.dataset}: {count:,} labels {name!r} read as {meant!r}', file=sys.stderr)
         return rows, labels.names
-
-    def checked(self, table, labels, where):
-        """The rows of a table, each with an id that no other has."""
-        rows, seen = [], set()
-        for number, row in enumerate(table):
-            columns = self.make_row(row, labels, f'{where} row {number}')
-            name = str(row.get('id', row.get('idx', number)))
-            rows.append(columns | {'id': f'{name}#{number}' if name in seen else name})
-            seen.add(name)
-        return rows
 
     def encode(self, rows, labels, tokenizer, max_length):
         """{split: ([Example], Counter of what truncation lost)}"""
