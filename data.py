@@ -109,7 +109,6 @@ class Corpus:
     """A prepared folder, memory-mapped. Stretch k is tokens [k * context, (k + 1) * context) of its stream;
     it may hold several documents, and attention does not stop between them. ValueError if it is no corpus.
     """
-
     def __init__(self, folder):
         self.folder = Path(folder)
         if not (self.folder / 'meta.json').exists():

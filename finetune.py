@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from torch import nn
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
-from nanoencoder.processes import World, duration, pick_device
+from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL
 from nanoencoder.tasks.runs import (about_model, about_run, is_done, model_name, run_folder, run_folders,
@@ -99,7 +100,6 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared
 
 class Classifier(nn.Module):
     """Logits of each token as transformers' ForTokenClassification; pooled, of a text, as its EuroBert's."""
-
     def __init__(self, hidden_size, num_labels, pooled):
         super().__init__()
         self.dense = nn.Linear(hidden_size, hidden_size) if pooled else None
@@ -166,7 +166,6 @@ class Pretrained(NamedTuple):
 
 class Encoder(nn.Module):
     """The transformer and a head: a module or a function."""
-
     def __init__(self, transformer, head, causal=False):
         super().__init__()
         self.model, self.head, self.causal = transformer, head, causal
@@ -294,7 +293,7 @@ def fit(cfg, base, data, say=lambda text: None):
                                              'lower --lr'.format(**line))
             mean = statistics.fmean(line['loss'] for line in recent)
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
-            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {duration(left)} left')
+            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {timedelta(seconds=round(left))} left')
     return encoder, log
 
 
@@ -357,7 +356,7 @@ def run_grid(cfg, base, sets):
         except Exception as error:
             words, code = f'failed: {error}', 1
             traceback.print_exc()
-        left = duration((time.monotonic() - began) / k * (len(todo) - k))
+        left = timedelta(seconds=round((time.monotonic() - began) / k * (len(todo) - k)))
         print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n', end='', flush=True)
     return code
 

@@ -66,7 +66,6 @@ class Sizes:
 
 class Attention(nn.Module):
     """The projections, under Hugging Face's names; `attend` attends, and Layer.after applies o_proj."""
-
     def __init__(self, sizes):
         super().__init__()
         d, h, bias = sizes.hidden_size, sizes.head_size, sizes.attention_bias

@@ -46,7 +46,6 @@ class Job(NamedTuple):
 
 class Done:
     """What is done, as the tables of a study and its folders say. Runs of other settings are refused."""
-
     def __init__(self, study):
         self.study, self.runs = study, Path(study.folder, 'runs')
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one

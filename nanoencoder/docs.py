@@ -134,9 +134,7 @@ def plain(lines):
 
 def summary_and_detail(prose):
     """The first paragraph, of 5 to 30 words, and the second, of at least 12, cut at 60; or None.
-
-    A pair that shares a name (torch.add, n_samples, DataFrame) would be found by that alone: None.
-    """
+    A pair that shares a name (torch.add, n_samples, DataFrame) would be found by that alone: None."""
     summary, detail = (plain(part).split() for part in prose[:2])
     names = [{word.strip('.,:;()\'"') for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)}
              for words in (summary, detail)]
@@ -146,10 +144,8 @@ def summary_and_detail(prose):
 
 def docs_pairs(pairs):
     """Does this detail belong to this summary, or to one in another file of the split?
-
     In the order of the summaries' hashes each pair meets the next one of another file; of two such couples
-    one swaps its details. So each text occurs once, and no detail alone tells the label.
-    """
+    one swaps its details. So each text occurs once, and no detail alone tells the label."""
     rows, waiting, couples = [], collections.defaultdict(list), collections.Counter()
     for pair in sorted(pairs, key=lambda pair: hashlib.md5(pair[2].encode()).digest()):
         split, file, summary, detail = pair
@@ -158,8 +154,7 @@ def docs_pairs(pairs):
             continue
         _, _, *other = waiting[split].pop(0)
         swapped, couples[split] = couples[split] % 2, couples[split] + 1
-        details = [detail, other[1]][::-1 if swapped else 1]
-        for text, drawn in zip((summary, other[0]), details):
+        for text, drawn in zip((summary, other[0]), (detail, other[1])[::-1 if swapped else 1]):
             row = {'summary': text, 'detail': drawn, 'label': ('same', 'other')[swapped]}
             rows.append((split, row, f'{text} {drawn}'))
     return rows
@@ -205,9 +200,7 @@ def parameter_block(text):
 
 def docs_qa(blocks):
     """What is the type of NAME? The context names each parameter, its type and its description, in prose.
-
-    A quarter of the questions asks for a parameter of another docstring in the file, and has no answer.
-    """
+    A quarter of the questions asks for a parameter of another docstring in the file, and has no answer."""
     names, rows = collections.defaultdict(list), []
     for _, file, block in blocks:
         names[file] += [name for name, _, _ in block]

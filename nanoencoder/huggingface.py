@@ -240,9 +240,8 @@ def open_tensors(path):
         raise ValueError(f'{path}: missing, damaged or cut short: {error}') from None
 
 
-def read_exactly(path, shapes, tensors=None):
-    """(name, tensor) pairs of a safetensors file, or of `tensors`: just those of `shapes`, all finite."""
-    tensors = open_tensors(path) if tensors is None else tensors
+def check_tensors(path, tensors, shapes):
+    """ValueError unless {name: tensor} has just those of {name: shape}, of floats and all finite."""
     for which, names in (('missing', shapes.keys() - tensors.keys()),
                          ('unexpected', tensors.keys() - shapes.keys())):
         if names:
@@ -254,15 +253,12 @@ def read_exactly(path, shapes, tensors=None):
             raise ValueError(f'{path}: {name} is of type {tensor.dtype}, not float32 or half')
         if not tensor.isfinite().all():
             raise ValueError(f'{path}: {name} holds values that are not finite')
-    return tensors.items()
 
 
 def read_weights(folder, shapes, new_ids=()):
     """(name, tensor) pairs for the parameters {name: shape} of a Model, from a checkpoint folder.
-
     A missing o_proj.bias is zeros (Qwen2 has none). Rows of new_ids, and rows that `shapes` has more, are the
-    mean of those before the first of them: a padded vocabulary has untrained ones behind it.
-    """
+    mean of those before the first of them: a padded vocabulary has untrained ones behind it."""
     folder, sizes, weights = Path(folder), read_config(folder)[0], {}
     for path in weight_files(folder):
         tensors = open_tensors(path)
@@ -282,7 +278,7 @@ def read_weights(folder, shapes, new_ids=()):
         raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to '
                          'go on with pretraining, set new_head = True')
     tables = [name for name in (EMBEDDING, HEAD) if name in shapes]
-    read_exactly(folder, shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size)), weights)
+    check_tensors(folder, weights, shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size)))
     if spare_head is not None and sizes.tie_word_embeddings and not torch.equal(
             spare_head.float(), weights[EMBEDDING].float()):
         raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
@@ -296,9 +292,7 @@ def read_weights(folder, shapes, new_ids=()):
 
 def save(folder, sizes, context, ids, tensors, **more):
     """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder.
-
-    EuroBERT has no norms of q and k: with them it is a Qwen3 with `is_causal` False.
-    """
+    EuroBERT has no norms of q and k: with them it is a Qwen3 with `is_causal` False."""
     scaling = sizes.rope_scaling and {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
     config = {name: getattr(sizes, name) for name in NAMES} | {IDS[role]: i for role, i in ids.items()}
     config |= (QWEN3 if sizes.qk_norm else EUROBERT) | {

@@ -108,10 +108,3 @@ def stop_signals():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def duration(seconds):
-    """2h05m or 3m12s, for people."""
-    if seconds >= 3600:
-        return f'{seconds // 3600:.0f}h{seconds // 60 % 60:02.0f}m'
-    return f'{seconds // 60:.0f}m{seconds % 60 // 1:02.0f}s'

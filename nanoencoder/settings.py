@@ -21,19 +21,15 @@ from types import SimpleNamespace
 
 
 def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
-    """A dataclass field with its range, ends included, or its choices.
-
-    fixes  what it decides: the 'numbers' of a run, the 'rows' it reads (compared by sha256), or 'nothing'
-    """
+    """A dataclass field with its range, ends included, or its choices. It fixes the 'numbers' of a run, the
+    'rows' that it reads (which are compared by sha256), or 'nothing'."""
     kept = {'default_factory': default.copy} if isinstance(default, dict) else {'default': default}
     return field(**kept, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes})
 
 
 def check(cfg):
     """Every settings class calls this when it is constructed; an int will do for a float.
-
-    Messages begin with the field's name: `parse` adds where it was set.
-    """
+    Messages begin with the field's name: `parse` adds where it was set."""
     for entry in fields(cfg):
         value = getattr(cfg, entry.name)
         if entry.type is float and type(value) is int:
@@ -66,8 +62,7 @@ def flat(cfg, fixes=('numbers', 'rows', 'nothing')):
     """{name: value} of settings and of those within them; only of fields that fix one of these."""
     values = {}
     for entry in fields(cfg):
-        value = getattr(cfg, entry.name)
-        if is_dataclass(value):
+        if is_dataclass(value := getattr(cfg, entry.name)):
             values |= flat(value, fixes)
         elif entry.metadata.get('fixes', 'numbers') in fixes:
             values[entry.name] = value
@@ -76,13 +71,9 @@ def flat(cfg, fixes=('numbers', 'rows', 'nothing')):
 
 def build(cls, values):
     """A settings class of flat {name: value}; a list becomes a tuple, as JSON has no others."""
-    chosen = {}
-    for entry in fields(cls):
-        if is_dataclass(entry.type):
-            chosen[entry.name] = build(entry.type, values)
-        elif entry.name in values:
-            chosen[entry.name] = as_tuple(values[entry.name])
-    return cls(**chosen)
+    inner = {entry.name: build(entry.type, values) for entry in fields(cls) if is_dataclass(entry.type)}
+    own = {entry.name: as_tuple(values[entry.name]) for entry in fields(cls) if entry.name in values}
+    return cls(**inner | own)
 
 
 def as_tuple(value):
@@ -144,10 +135,10 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     given |= read_options(arguments, types | {name: type(default) for name, (default, *_) in actions.items()})
     values = {name: value for name, (value, _) in given.items()}
     try:
-        for name, (default, _, *limits) in actions.items():
-            if values.get(name, default) != default:
-                check_value(name, type(default), values[name], *limits)
         chosen = {name: values.pop(name, default) for name, (default, *_) in actions.items()}
+        for name, (default, _, *limits) in actions.items():
+            if chosen[name] != default:
+                check_value(name, type(default), chosen[name], *limits)
         for name in values:
             if types[name] in (str, tuple, dict):  # `inherit` reads them
                 check_value(name, types[name], values[name])
@@ -228,7 +219,7 @@ def told(error):
     """What the user is told of an error that files, settings or the machine can cause; '' of any other."""
     if isinstance(error, OSError) and error.errno:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = ': make room, then run the same command again' if full else ''
+        advice = ': make room, then run the same command again' * full
         return (f'{error.filename}: ' if error.filename else '') + error.strerror + advice
     if isinstance(error, (ValueError, OSError, FloatingPointError)):
         return str(error)

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from nanoencoder.files import read_json                          # noqa: E402
 from nanoencoder.judging.losses import read_log                  # noqa: E402
-from nanoencoder.processes import duration, pick_device          # noqa: E402
+from nanoencoder.processes import pick_device                    # noqa: E402
 from nanoencoder.settings import parse, run_main, setting        # noqa: E402
 from steps import Step, do_all, run as run_script                # noqa: E402
 
@@ -121,7 +121,7 @@ def report(path, steps):
     for title in [title for title in steps if title in done]:
         entry = done[title]
         command = f'`{shlex.join(entry["command"])}`\n\n' if entry['command'] else ''
-        lines.append(f'## {title}: {"done" if entry["done"] else "failed"}, {duration(entry["seconds"])}\n\n'
+        lines.append(f'## {title}: {"done" if entry["done"] else "failed"}, {entry["seconds"]:,.0f} s\n\n'
                      f'{command}```\n' + '\n'.join(entry['said']) + '\n```')
     path.with_name('report.md').write_text('\n\n'.join(lines) + '\n', encoding='utf-8')
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoencoder.files import read_json, write_json
-from nanoencoder.processes import duration
 
 ENVIRONMENT = dict(os.environ)    # before tests change it
 
@@ -95,6 +94,7 @@ def do_all(steps, path, settings, go_on=False):
             print(f'failed: {error!r}', flush=True)
             entry['said'].append(f'failed: {error!r}')
             write_json(path, done)
-        print(f'({duration(entry["seconds"])})')
-    print(f'\n{duration(sum(done[title]["seconds"] for title in steps))} in all; {path} holds what was said')
+        print(f'({entry["seconds"]:,.0f} s)')
+    minutes = sum(done[title]['seconds'] for title in steps) / 60
+    print(f'\n{minutes:.0f} minutes in all; {path} holds what was said')
     return failed

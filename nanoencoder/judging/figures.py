@@ -65,7 +65,7 @@ def against(name, points):
     placed = []
     for model, about, task, *interval in points:
         if about and bool(about.get('continues')) == (name == 'cpt') and (point := place(name, about)):
-            line = point[0].strip() + (', probe' if model.endswith(' (probe)') else '')
+            line = point[0].strip() + ', probe' * model.endswith(' (probe)')
             placed.append((task, line, point[1], *interval))
     return curves(placed, AGAINST[name], 'log' if name in ('steps', 'flops') else 'linear')
 

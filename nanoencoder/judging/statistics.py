@@ -165,10 +165,8 @@ def seed_noise(values):
 
 def with_seeds(draws, arms, cfg):
     """(resamples,): draws over instances, and what seeds of arms [(scores, `seed_noise`)] add: Student's t.
-
     Draws and scores both contain the instances' noise: (S - 1) / (S + 1) of it is taken off the scores'
-    variance, or what that lacks, off the draws' (docs/protocols.md). One seed does not say anything.
-    """
+    variance, or what that lacks, off the draws' (docs/protocols.md). One seed does not say anything."""
     arms = [(scores, noise, len(scores)) for scores, noise in arms if len(scores) > 1]
     shares = [(statistics.variance(scores) - noise * (S - 1) / (S + 1)) / S for scores, noise, S in arms]
     missing, mean = sum(min(0.0, share) for share in shares), draws.mean()
@@ -210,7 +208,6 @@ def estimate(parts, cfg, without=()):
 
     parts    [[(weight, Cell), ...], ...]: the arms on each dataset; their mean counts
     without  pretraining seeds to leave out
-
     Runs of one seed go up and down together: it fixes the order of the data and the first weights. So arms
     of the same units are paired, unit by unit; arms of other units add a share of theirs.
     """

@@ -59,15 +59,14 @@ def read_moments(model, optimizer, folder, step):
         count = torch.tensor(float(step), device=p.device if optimizer.defaults['fused'] else 'cpu')
         zeros = {key: torch.zeros_like(p) for key in ('exp_avg', 'exp_avg_sq')}
         optimizer.state[p] = {'step': count, **zeros}
-    tensors = moments(model, optimizer)
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    for name, tensor in huggingface.read_exactly(folder / 'optimizer.safetensors', shapes):
+    tensors, read = moments(model, optimizer), huggingface.open_tensors(folder / 'optimizer.safetensors')
+    huggingface.check_tensors(folder, read, {name: tensor.shape for name, tensor in tensors.items()})
+    for name, tensor in read.items():
         copy_into(tensors[name], tensor)
 
 
 class Saver(contextlib.AbstractContextManager):
     """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on."""
-
     def __init__(self, world):
         self.world, self.thread, self.error = world, None, None
 
@@ -154,10 +153,8 @@ class Origin(NamedTuple):
 
 
 def find_origin(cfg, corpus, world, schedule):
-    """The Origin of a run, after what it says has been compared with the settings.
-
-    schedule  (step, cfg) -> (objective, learning rate), by which a branch is compared with its parent
-    """
+    """The Origin of a run, after what it says has been compared with the settings, and a branch with its
+    parent by schedule(step, cfg) -> (objective, learning rate)."""
     def find():
         if last := last_checkpoint(cfg.out, cfg.name):
             advice = f'remove {last} to go on from the checkpoint before it'
@@ -179,8 +176,8 @@ def find_origin(cfg, corpus, world, schedule):
         origin = take_weights(cfg, corpus)
     else:
         origin = Origin(None, FRESH, 'from scratch')
-    alike = {name: value for name, value in flat(cfg).items() if name not in FOLDERS}
-    alike |= numbers | {'checkpoint': origin.folder and origin.folder.name}
+    alike = {name: value for name, value in flat(cfg).items() if name not in FOLDERS} | numbers
+    alike['checkpoint'] = origin.folder and origin.folder.name
     for name, value in world.of_first(lambda: alike).items():  # else exchanges may not meet
         if alike[name] != value:
             raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {alike[name]!r:.80} in '
@@ -204,8 +201,8 @@ def resume(folder, state, cfg, numbers):
                              'take another --name')
     changes = [f'{name} {before[name]} -> {now[name]}' for name in flat(cfg, fixes=('nothing',))
                if before[name] != now[name]]
-    how = f'resumed from {folder}' + (f' (changed: {"; ".join(changes)})' if changes else '')
-    return Origin(folder, state, how)
+    changes = f' (changed: {"; ".join(changes)})' if changes else ''
+    return Origin(folder, state, f'resumed from {folder}{changes}')
 
 
 def refuse_differences(what, state, numbers, names, advice):
@@ -250,10 +247,10 @@ def take_weights(cfg, corpus):
     changes += [f'a row for the mask token {i}' for i in checkpoint.new_ids]
     changes += ['a new output head'] * cfg.new_head
     checkpoint.fetch()
-    state = FRESH | {'base_model': checkpoint.base_model(),
-                     'origin': f'with the weights of {checkpoint.described()}'}
+    origin = f'with the weights of {checkpoint.described()}'
     how = f'{", ".join([f"weights from {checkpoint.folder}", *changes])}; fresh optimizer, data from row '
-    return Origin(checkpoint.folder, state, f'{how}{cfg.first_row:,}', checkpoint.new_ids)
+    return Origin(checkpoint.folder, FRESH | {'base_model': checkpoint.base_model(), 'origin': origin},
+                  f'{how}{cfg.first_row:,}', checkpoint.new_ids)
 
 
 def open_corpus(cfg):
@@ -267,8 +264,8 @@ def open_corpus(cfg):
     if (tokenizer.fingerprint(), tokenizer.vocab_size) != (corpus.meta['tokenizer'], size):
         raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare the corpus '
                          'again')
-    for split, name, advice in (('train', 'tokens', ''), ('validation', 'val_tokens', ': prepare it with a '
-                                'larger val_permille, or take --val_rows=0')):
+    advice = ': prepare it with a larger val_permille, or take --val_rows=0'
+    for split, name, advice in (('train', 'tokens', ''), ('validation', 'val_tokens', advice)):
         if not corpus.num_stretches(split, cfg.context) and (split == 'train' or cfg.val_rows):
             raise ValueError(f'corpus {cfg.corpus} has {corpus.meta[name]:,} {name}, less than one row of '
                              f'{cfg.context}{advice}')

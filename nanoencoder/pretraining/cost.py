@@ -14,12 +14,8 @@ NODE = 8             # GPUs, among which FSDP shards
 
 
 def count_flops(sizes, tokens, targets, pairs):
-    """Floating-point operations of forward and backward: 3 (2 P tokens + 2 V d targets + 4 L H h pairs).
-
-    P        weights of the layers' matrices
-    targets  positions of which the head computes logits
-    pairs    of a position and one that it attends to, summed over segments
-    """
+    """Operations of forward and backward: 3 (2 P tokens + 2 V d targets + 4 L H h pairs). P are weights of the
+    layers' matrices, targets have logits, pairs are of a position and one that it attends to."""
     d, f, L, V = sizes.hidden_size, sizes.intermediate_size, sizes.num_hidden_layers, sizes.vocab_size
     H, K, h = sizes.num_attention_heads, sizes.num_key_value_heads, sizes.head_size
     matrices = L * (2 * d * (H + K) * h + 3 * d * f)
@@ -38,8 +34,7 @@ def flops_per_token(cfg, objective):
 
 
 def flops_until(cfg, step):
-    passes, rest = divmod(step, sum(steps for _, steps in cfg.phases))
-    flops = 0.0
+    (passes, rest), flops = divmod(step, sum(steps for _, steps in cfg.phases)), 0.0
     for objective, steps in cfg.phases:
         done = passes * steps + min(steps, rest)
         rest -= min(steps, rest)

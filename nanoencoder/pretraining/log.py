@@ -9,12 +9,12 @@ import statistics
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 
 from nanoencoder.files import locked, read_json, remove, whole, write_json
-from nanoencoder.processes import duration
 from nanoencoder.settings import flat
 
 
@@ -31,7 +31,6 @@ def locked_run(cfg, world):
 
 class Log:
     """A line for every step, written in blocks: until then its loss stays on the device."""
-
     def __init__(self, run, cfg, corpus, world, state, how, tracker):
         self.run, self.cfg, self.world = run, cfg, world
         self.first, self.seconds_before = state['step'], state['seconds']
@@ -84,7 +83,7 @@ class Log:
                                for name, value in last.items() if name.startswith('val_'))
             print(f'{last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  lr {last["lr"]:.2e}  '
                   f'grad {last["grad_norm"]:.2f}  {speed:,.0f} tokens/s  '
-                  f'{duration(per_step * (total - last["step"]))} left{held_out}', flush=True)
+                  f'{timedelta(seconds=round(per_step * (total - last["step"])))} left{held_out}', flush=True)
         self.restart_clock()
 
     def restart_clock(self):  # speed is measured from here on: validation and saving do not count

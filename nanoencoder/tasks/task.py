@@ -136,7 +136,6 @@ def fingerprint(rows, parts=(*SCORED, 'corpus')):
 
 class Labels:
     """A task's labels: what names and numbers of its files mean. Counts what label_map changes."""
-
     def __init__(self, task, tables, column):
         self.meant, self.mapped = dict(task.label_map), Counter()
         orders = {tuple(names[column]) for _, names in tables.values() if column in names}
