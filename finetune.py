@@ -289,8 +289,7 @@ def fit(cfg, base, data, say=lambda text: None):
             for line in (recent := log[step // 20 * 20:]):
                 line |= {name: float(line[name]) for name in ('loss', 'grad_norm')}
                 if not math.isfinite(line['loss'] + line['grad_norm']):
-                    raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}: '
-                                             'lower --lr'.format(**line))
+                    raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}'.format(**line))
             mean = statistics.fmean(line['loss'] for line in recent)
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
             say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {timedelta(seconds=round(left))} left')

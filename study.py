@@ -87,8 +87,7 @@ class Done:
 def refuse_others(path, made, settings):
     for name, value in json.loads(json.dumps(settings)).items():
         if made.get(name, value) != value:
-            raise ValueError(f'{path}: was made with {name} = {made[name]}, and the study has {value}: take '
-                             'that back, or use another name')
+            raise ValueError(f'{path}: was made with {name} = {made[name]}, and the study has {value}')
 
 
 def chosen(study, actions):
@@ -263,8 +262,8 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
     processes, failed = actions.processes or (1 if actions.torchrun else GPUS or 2), 0
     for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed
-        print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; what they say is in '
-              f'{study.folder}/logs' if jobs else f'{study.folder}: nothing to do')
+        print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; see {study.folder}/logs'
+              if jobs else f'{study.folder}: nothing to do')
         failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
         runs = [Path(study.out, f'{name}-s{number}') for number in study.seeds for name in study.rows]
         logs = [run for run in runs if (run / 'log.jsonl').exists()]

@@ -61,8 +61,8 @@ class Checkpoint:
     def tokenizer(self):
         tokenizer = load_tokenizer(str(self.folder))
         if tokenizer.largest >= self.sizes.vocab_size:  # special tokens get a row
-            raise ValueError(f'{self.folder}: its tokenizer has tokens up to {tokenizer.largest}, but its '
-                             f'config.json has vocab_size {self.sizes.vocab_size}: is it another model\'s?')
+            raise ValueError(f'{self.folder}: its tokenizer has tokens up to {tokenizer.largest}, its '
+                             f'config.json vocab_size {self.sizes.vocab_size}: is it another model\'s?')
         return tokenizer
 
     @property
@@ -275,8 +275,7 @@ def read_weights(folder, shapes, new_ids=()):
     weights = {name: torch.zeros(shape) for name, shape in shapes.items()
                if name.endswith('o_proj.bias')} | weights
     if shapes.keys() - weights.keys() == {HEAD}:
-        raise ValueError(f'{folder}: has no output head (lm_head.weight): it can be fine-tuned as it is; to '
-                         'go on with pretraining, set new_head = True')
+        raise ValueError(f'{folder}: has no output head (lm_head.weight): to pretrain it, take --new_head')
     tables = [name for name in (EMBEDDING, HEAD) if name in shapes]
     check_tensors(folder, weights, shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size)))
     if spare_head is not None and sizes.tie_word_embeddings and not torch.equal(

@@ -122,8 +122,8 @@ def check_weights(model, info):
     parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
     unexpected = [name for name in info['unexpected_keys'] if name.split('.')[0] in parts]
     if missing or unexpected:
-        raise ValueError(f'{"missing" if missing else "unexpected"} weight {min(missing or unexpected)}: not '
-                         'what its config.json describes, or a fine-tuned classifier')
+        which = 'missing' if missing else 'unexpected'
+        raise ValueError(f'{which} weight {min(missing or unexpected)}: of another model, or a classifier')
     if bad := next((name for name, p in model.named_parameters() if not p.isfinite().all()), None):
         raise ValueError(f'{bad} holds values that are not finite')
 

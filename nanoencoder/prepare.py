@@ -240,8 +240,7 @@ def join(folder, tokenizer, identity, counts):
     if meta['val_tokens']:
         meta['unigram_loss'] = unigram_loss(folder, meta)
     else:
-        print(f'{folder}: nothing is held out: try a larger --val_permille or a smaller --cut_txt_above',
-              file=sys.stderr)
+        print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '

@@ -138,7 +138,7 @@ def test_shards_bf16_base_models_and_old_buffers(family, tmp_path):
     base = load(tmp_path / 'base', head=False)
     assert all(torch.equal(p, ours.model.get_parameter(name)) for name, p in base.named_parameters())
     if 'tied' not in family:
-        with pytest.raises(ValueError, match='has no output head.*new_head = True'):
+        with pytest.raises(ValueError, match='has no output head.*take --new_head'):
             load(tmp_path / 'base')
         return
     path, embedding = tmp_path / 'base/model.safetensors', tensors['embed_tokens.weight']
@@ -314,7 +314,7 @@ def test_fill_mask(tmp_path):
     make('llama', tmp_path / 'few', vocab_size=(last := tokenizer.largest))
     tokenizer.save(tmp_path / 'few')
     # only special tokens may lack a row
-    with pytest.raises(ValueError, match=f'tokens up to {last}, but its config.json has vocab_size {last}:'):
+    with pytest.raises(ValueError, match=f'tokens up to {last}, its config.json vocab_size {last}:'):
         load(tmp_path / 'few')
     model = load(tmp_path)
     found = fill_mask.fill_mask(model, tokenizer, text)
@@ -554,7 +554,7 @@ def test_the_papers_models_open_for_fine_tuning_and_with_a_new_head_for_mlm(sett
     cfg = settings(name='on', phases=(('mlm', 2),), warmup_steps=0, decay_steps=0, weights_from=str(folder),
                    hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
                    num_key_value_heads=2, lr=0.0, context=128)
-    with pytest.raises(ValueError, match='has no output head.*new_head = True'):
+    with pytest.raises(ValueError, match='has no output head.*take --new_head'):
         pretrain.train(cfg)
     pretrain.train(dataclasses.replace(cfg, new_head=True))
     saved = load_file(tmp_path / 'out/on/2/model.safetensors')

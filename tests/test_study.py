@@ -185,7 +185,7 @@ def test_the_graph_by_hand(place):
 
 @pytest.mark.parametrize('old, new, line, words', [
     ('clm/3', 'clmm/3', 3, "runs 'clm-mlm': branch_from: no row 'clmm' above this one; the nearest is 'clm'"),
-    ('clm/3', 'clm/4', 3, 'branch_from clm/4: one of the two ends there, or they have another objective'),
+    ('clm/3', 'clm/4', 3, 'branch_from clm/4: one ends there, or they differ before'),
     ("'again'", "'mlm'", 3, "runs has 'mlm' twice"),
     ("'again'", "'a/b'", 3, "runs 'a/b': cannot be the name of a row"),
     ("(('mlm', 6),)", "('mlm', 6)", 3, "runs 'again': phases are pairs, such as"),

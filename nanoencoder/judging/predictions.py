@@ -27,8 +27,7 @@ def read_scores(folder, about=None):
     with contextlib.suppress(TypeError, LookupError):
         if all(0 <= content[split]['score'] < 1.001 and len(content[split]['scores_i']) for split in SPLITS):
             return {split: {'paper': content[split]} for split in SPLITS}   # without instances
-    raise ValueError(f'{path}: is not {{"validation": {{"score": 1, "scores_i": [1, ..]}}, "test": ..}} '
-                     'with scores from 0 to 1')
+    raise ValueError(f'{path}: is not {{"validation": {{"score": 0.5, "scores_i": [0, 1, ..]}}, "test": ..}}')
 
 
 def check_packed(root):

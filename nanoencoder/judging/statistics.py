@@ -278,8 +278,7 @@ def check_one_experiment(runs):
                     for run in runs]
     if differing := {name for facts in more for name in facts.keys() | first if name not in ('lr', 'seed')
                      and (facts.get(name) or None) != (first.get(name) or None)}:
-        raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; remove some, or give them '
-                         'another --name, --row or --predictions')
+        raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 
 
 def make_cell(runs, cfg):

@@ -106,8 +106,7 @@ class Study:
             step = int(match[2] or len(above))
             shared = step < len(phases) and above[:step] == phases[:step]
             if step > len(above) or begins == 'branch_from' and not shared:
-                raise ValueError(f'{begins} {parent}/{step}: one of the two ends there, or they have another '
-                                 'objective before that step')
+                raise ValueError(f'{begins} {parent}/{step}: one ends there, or they differ before that step')
         self.rows[name] = Row(name, self.every_run | entry, settings, phases, begins, parent, step)
         self.models |= {f'{name}-{saved}': (name, saved) for saved in settings.get('save_at', ())
                         if saved < len(phases)} | {name: (name, len(phases))}

@@ -96,8 +96,7 @@ class Saver(contextlib.AbstractContextManager):
                   for tensor in (*weights.values(), *remembered.values())]
         largest = torch.nn.utils.get_total_norm([shard for shard in shards if shard.numel()], math.inf)
         if self.world.sum([int(not largest.isfinite())])[0]:    # in any process
-            raise FloatingPointError(f'step {state["step"]}: its update made weights or moments that are not '
-                                     'finite')
+            raise FloatingPointError(f'step {state["step"]}: its update made weights that are not finite')
         weights, remembered = (gather(tensors, self.world.rank) for tensors in (weights, remembered))
         if self.world.rank == 0:
             state = {name: state[name] for name in FRESH} | {
@@ -197,8 +196,7 @@ def resume(folder, state, cfg, numbers):
                        'go on with its setting, or take another --name')
     for name in ('branch_from', 'weights_from'):
         if now[name] not in ('', before[name]):
-            raise ValueError(f'{name} {now[name]}: {folder.parent} was begun with {before[name] or "none"}; '
-                             'take another --name')
+            raise ValueError(f'{name}: {folder.parent} was begun with {before[name] or "none"}: see --name')
     changes = [f'{name} {before[name]} -> {now[name]}' for name in flat(cfg, fixes=('nothing',))
                if before[name] != now[name]]
     changes = f' (changed: {"; ".join(changes)})' if changes else ''
@@ -208,8 +206,8 @@ def resume(folder, state, cfg, numbers):
 def refuse_differences(what, state, numbers, names, advice):
     for name in names:
         if state['fixed'][name] != numbers[name]:
-            raise ValueError(f'{what} has {name} = {state["fixed"][name]!r}, this run {numbers[name]!r}; '
-                             f'{advice}')
+            was = state['fixed'][name]
+            raise ValueError(f'{what} has {name} = {was!r}, this run {numbers[name]!r}; {advice}')
 
 
 def check_branch(folder, state, cfg, numbers, schedule):
@@ -221,8 +219,8 @@ def check_branch(folder, state, cfg, numbers, schedule):
         did, would = schedule(s, parent), schedule(s, cfg)
         masked |= OBJECTIVES[would[0]].uses_ratio
         if did != would:
-            raise ValueError(f'branch_from {folder}: step {s} was {did[0]} at lr {did[1]}, and would have '
-                             f'been {would[0]} at lr {would[1]} in this run; branch before they differ')
+            raise ValueError(f'branch_from {folder}: step {s} was {did[0]} at lr {did[1]}, and would be '
+                             f'{would[0]} at lr {would[1]} in this run; branch before they differ')
     free = SCHEDULED if masked else (*SCHEDULED, 'mask_ratio', 'mask_replace')
     refuse_differences(f'branch_from {folder}', state, numbers,
                        [name for name in numbers if name not in free], 'a branch keeps the numbers')
@@ -259,11 +257,9 @@ def open_corpus(cfg):
     size, tokenizer = corpus.meta['vocab_size'], load_tokenizer(str(corpus.folder))
     has_parent = cfg.branch_from or cfg.weights_from or last_checkpoint(cfg.out, cfg.name)
     if size != wanted and not (has_parent and size < wanted):  # some decoders have rows that no token uses
-        raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: it was written with '
-                         'another tokenizer')
+        raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: another tokenizer')
     if (tokenizer.fingerprint(), tokenizer.vocab_size) != (corpus.meta['tokenizer'], size):
-        raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare the corpus '
-                         'again')
+        raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare it again')
     advice = ': prepare it with a larger val_permille, or take --val_rows=0'
     for split, name, advice in (('train', 'tokens', ''), ('validation', 'val_tokens', advice)):
         if not corpus.num_stretches(split, cfg.context) and (split == 'train' or cfg.val_rows):

@@ -14,8 +14,8 @@ NODE = 8             # GPUs, among which FSDP shards
 
 
 def count_flops(sizes, tokens, targets, pairs):
-    """Operations of forward and backward: 3 (2 P tokens + 2 V d targets + 4 L H h pairs). P are weights of the
-    layers' matrices, targets have logits, pairs are of a position and one that it attends to."""
+    """Operations of forward and backward: 3 (2 P tokens + 2 V d targets + 4 L H h pairs). P: weights of the
+    layers' matrices; targets have logits; pairs are of a position and one that it attends to."""
     d, f, L, V = sizes.hidden_size, sizes.intermediate_size, sizes.num_hidden_layers, sizes.vocab_size
     H, K, h = sizes.num_attention_heads, sizes.num_key_value_heads, sizes.head_size
     matrices = L * (2 * d * (H + K) * h + 3 * d * f)

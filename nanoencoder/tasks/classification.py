@@ -43,8 +43,7 @@ class Classification(Kind):
 
     def check_export(self, sizes):
         if sizes.qk_norm:
-            raise ValueError('save_model: transformers has no classifier of mean-pooled tokens with norms of '
-                             'q and k (Qwen3); leave it out')
+            raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
 
 
 def word_overlap(train):

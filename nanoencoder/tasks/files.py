@@ -154,8 +154,7 @@ def read_hub(source, subset, split, revision, only=None):
     try:
         dataset = datasets.load_dataset(source, split=split, revision=revision or None, **options)
     except (OSError, ValueError, RuntimeError) as error:
-        raise ValueError(f'cannot read {split} of {source} {subset}: {error}; '
-                         '--data=<folder> reads a local copy') from None
+        raise ValueError(f'no {split} of {source} {subset}: {error}; --data takes a local copy') from None
     if only is not None:
         column = '_id' if '_id' in dataset.column_names else 'docid'
         dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only])

@@ -30,13 +30,11 @@ class Questions(Kind):
             answers = (list(zip(value['text'], value['answer_start'], strict=True)) if isinstance(value, dict)
                        else [(answer['text'], answer['start']) for answer in value])
         except (KeyError, TypeError, ValueError):
-            raise ValueError(f'{where}: column {column!r} has neither text and answer_start, as many of '
-                             'each, nor a list of text, start') from None
+            raise ValueError(f'{where}: column {column!r} is no {{"text": [], "answer_start": []}}') from None
         for text, start in answers:     # in characters of the context
             good = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
             if not good or context[start:start + len(text)] != text:
-                raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20} of its '
-                                 'context')
+                raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20}')
         return {'question': fill(self.task.template.removesuffix('{context}'), row, where),
                 'context': context, 'answers': answers}
 

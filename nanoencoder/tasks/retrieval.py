@@ -70,8 +70,7 @@ class Retrieval(Kind):
     def check_export(self, sizes):
         for name in self.prompts():
             if not (template := getattr(self.task, name)).endswith('}'):
-                raise ValueError(f'{name} {template!r}: with save_model it must end with a column, for '
-                                 'sentence-transformers puts a prompt before a text and nothing after it')
+                raise ValueError(f'{name} {template!r} must end with a column to be saved as a prompt')
 
 
 def scored_texts(rows):
@@ -148,8 +147,7 @@ def judgements(task, split, queries):
                     raise ValueError(f'{where}: score {score:.80} is not a whole number')
                 add(grades[query], document, int(whole[1]), where)
         except (TypeError, KeyError) as error:
-            raise ValueError(f'{where}: has no query-id, corpus-id and score '
-                             f'(or query_id and positive_passages): {error!r}') from None
+            raise ValueError(f'{where}: has no query-id, corpus-id, score, as BEIR: {error!r}') from None
     return grades
 
 
@@ -164,8 +162,7 @@ def judged_queries(where, queries, grades, corpus):
     if not rows:
         raise ValueError(f'{where}: no query has a relevant document')
     if left := len(grades) - len(rows):
-        print(f'{where}: {left} of {len(grades)} queries have no relevant document, and are left out',
-              file=sys.stderr)
+        print(f'{where}: {left} of {len(grades)} queries have no relevant document', file=sys.stderr)
     return rows
 
 

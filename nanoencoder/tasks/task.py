@@ -97,8 +97,7 @@ def get(row, column, where, kind=str):
     if column not in row:
         raise no_column(row, column, where)
     if not isinstance(row[column], kind):
-        raise ValueError(f'{where}: column {column!r} holds {str(row[column])[:40]!r} '
-                         f'where {kind.__name__} was expected')
+        raise ValueError(f'{where}: {column!r} holds {str(row[column])[:40]!r}, and not {kind.__name__}')
     return row[column]
 
 
@@ -144,16 +143,14 @@ class Labels:
         order = min(orders, default=())
         named = tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
         if named and task.labels and named != task.labels:
-            raise ValueError(f'{task.dataset}: the file orders its labels {", ".join(named)}; '
-                             f'the task says {", ".join(task.labels)}')
+            raise ValueError(f'{task.dataset}: the file has the labels {named}, the task {task.labels}')
         occur = set()
         for number, row in enumerate(tables['train'][0] if column and not (task.labels or named) else ()):
             where = f'{task.dataset} train row {number}'
             value = get(row, column, where, object)
             for label in value if isinstance(value, list) else [value]:
                 if not isinstance(label, str):
-                    raise ValueError(f'{where}: {column!r} holds {label!r:.80}, not a name; give `labels` in '
-                                     'the order of their numbers')
+                    raise ValueError(f'{where}: {column!r} holds {label!r:.80}, not a name; list `labels`')
                 occur.add(self.meant.get(label, label))
         self.names = task.labels or named or tuple(sorted(occur, key=lambda name: (name != 'O', name)))
         self.numbered = order or self.names  # what numbers stand for
