@@ -19,8 +19,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from data import (OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step,
-                  validation_batches)
+from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
 from model import Model, Sizes, initial_weight, parameter_groups
 from nanoencoder import huggingface
 from nanoencoder.pretraining import cost

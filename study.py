@@ -51,8 +51,7 @@ class Done:
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
         tables = [Path(study.folder, name) for name in ('scores.csv', 'losses.csv')]
-        scores, losses = (csv.DictReader(path.read_text().splitlines() if path.exists() else [])
-                          for path in tables)
+        scores, losses = (csv.DictReader(open(path) if path.exists() else ()) for path in tables)
         self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of tables too}
         self.tuned = {(row['folder'], row['dataset'], float(row['lr']), int(row['seed'])) for row in scores}
         losses = sorted(losses, key=lambda row: int(row['step']))
@@ -127,8 +126,7 @@ def plan(study, actions):
 def pretraining(study, done, row, seed):
     """The job of a row, which needs the checkpoint that it begins with."""
     run, needs = done.run(row.name, seed), []
-    options = {'name': run.name, 'row': row.name, 'seed': seed, 'out': study.out,
-               'save_at': study.save_at(row.name)}
+    options = dict(name=run.name, row=row.name, seed=seed, out=study.out, save_at=study.save_at(row.name))
     if row.parent:
         options |= {row.begins: done.run(row.parent, seed, row.parent_step)}
         needs += [] if done.begun[row.name, seed] else [options[row.begins]]

@@ -242,10 +242,9 @@ def open_tensors(path):
 
 def check_tensors(path, tensors, shapes):
     """ValueError unless {name: tensor} has just those of {name: shape}, of floats and all finite."""
-    for which, names in (('missing', shapes.keys() - tensors.keys()),
-                         ('unexpected', tensors.keys() - shapes.keys())):
-        if names:
-            raise ValueError(f'{path}: {which} weight ' + ascii(min(names))[1:-1])
+    if names := shapes.keys() ^ tensors.keys():
+        which = 'missing' if (name := min(names)) in shapes else 'unexpected'
+        raise ValueError(f'{path}: {which} weight ' + ascii(name)[1:-1])
     for name, tensor in tensors.items():
         if tensor.shape != shapes[name]:
             raise ValueError(f'{path}: {name} has shape {*tensor.shape,}, and should have {*shapes[name],}')
@@ -272,8 +271,7 @@ def read_weights(folder, shapes, new_ids=()):
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
                 weights[name] = tensor
     spare_head = weights.pop(HEAD, None) if HEAD not in shapes else None
-    weights = {name: torch.zeros(shape) for name, shape in shapes.items()
-               if name.endswith('o_proj.bias')} | weights
+    weights = {name: torch.zeros(shapes[name]) for name in shapes if name.endswith('o_proj.bias')} | weights
     if shapes.keys() - weights.keys() == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): to pretrain it, take --new_head')
     tables = [name for name in (EMBEDDING, HEAD) if name in shapes]
@@ -323,7 +321,7 @@ def write_card(folder, title, lines, use, pipeline, base_model='', library='tran
     Path(folder, 'README.md').write_text('\n'.join(text), encoding='utf-8')
 
 
-def write_sentence_transformers(folder, width, max_length, prompts):
+def write_pooling(folder, width, max_length, prompts):
     """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine."""
     paths = {'Transformer': '', 'Pooling': '1_Pooling', 'Normalize': '2_Normalize'}
     files = {

@@ -162,8 +162,7 @@ def nasty_texts():
                \u0301 \u0323 \u1100\u1161\u11a8 \U0010ffff \U0001f469\u200d\U0001f3fd""".split()
     words += [' ', '\n', '\r\n', '\t', '\xa0', '\u3000', ' the', '   \n\n', ' ' * 99, 'x' * 99]
     codes, draw = [*range(0x3100), *range(0x3100, 0xd800, 89), *range(0xe000, 0x20000, 89)], random.Random(0)
-    return [f"a{one}a {one} {one}1'{one}\n{one}" + ''.join(draw.choices(words, k=9))
-            for one in map(chr, codes)]
+    return [f"a{c}a {c} {c}1'{c}\n{c}" + ''.join(draw.choices(words, k=9)) for c in map(chr, codes)]
 
 
 @contextlib.contextmanager

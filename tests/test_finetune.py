@@ -539,7 +539,7 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--save_model'),
                    'save_model: transformers has no such classifier')    # before it trains
     one_line_error(run_script('finetune.py', *toy['IR'], f'--model={tmp_path}/normed', '--save_model',
-                              '--query=Query: {text} ?'), 'with save_model it must end with a column')
+                              '--query=Query: {text} ?'), 'must end with a column')
 
 
 @pytest.mark.parametrize('more, words', [

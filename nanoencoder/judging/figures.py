@@ -99,22 +99,21 @@ def ladder(shown):
     colours, handles = dict(zip(arms, itertools.cycle(COLOURS))), {}
     for title, lines, floors in shown:
         ax, means = axes[title], [mean for values in lines.values() for _, mean, *_ in values]
-        size = max(means) - min(means) or 1.0
+        least, most, size = min(means), max(means), max(means) - min(means) or 1.0
         for arm, values in lines.items():
             x, mean, low, high = np.array(values).T
             handles[arm], = ax.plot(x / 1e6, mean, 'o-', color=colours[arm], markersize=4, linewidth=1.8)
             ax.fill_between(x / 1e6, low, high, color=colours[arm], alpha=0.16, linewidth=0)
-        near = {name: y for name, y in floors.items()
-                if min(means) - 0.6 * size < y < max(means) + 0.6 * size}
+        near = {name: y for name, y in floors.items() if least - 0.6 * size < y < most + 0.6 * size}
         for name, y in near.items():
             ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
             ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
                         color=INK, ha='right', va='bottom')
-        far = [f'{name} {y:.1f} {"↑" if y > means[0] else "↓"}' for name, y in floors.items()
-               if name not in near]
+        far = {name: y for name, y in floors.items() if name not in near}
+        far = [f'{name} {y:.1f} {"↑" if y > most else "↓"}' for name, y in far.items()]
         ax.set_title('\n'.join(far), loc='right', fontsize=8, color=INK)
         low, high = ax.get_ylim()
-        ax.set_ylim(max(low, min(means) - 0.7 * size), min(high, max(means) + 0.7 * size))
+        ax.set_ylim(max(low, least - 0.7 * size), min(high, most + 0.7 * size))
         ticks = sorted({x / 1e6 for values in lines.values() for x, *_ in values})
         ax.set_xscale('log', base=2)
         ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])

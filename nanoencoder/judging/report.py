@@ -193,8 +193,7 @@ def lengths_table(evidence):
             weights = {(firsts[step], None): 1, (seconds[step], None): -1}
             with contextlib.suppress(Missing):
                 found[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
-    adjusted = holm([1.0 if seen.p is None or seen.unit != 'pretraining' else seen.p
-                     for seen in found.values()])
+    adjusted = holm([1.0 if seen.unit != 'pretraining' else seen.p or 1.0 for seen in found.values()])
     cells = {key: f'{points(*seen[:3])}, {p:.3f}' for (key, seen), p in zip(found.items(), adjusted)}
     steps = sorted({step for *_, step in found})
     rows = [[*key, *(cells.get((*key, step), '') for step in steps)]

@@ -129,8 +129,7 @@ def resampled(times, numerators, denominators=None):
 
 def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
     """(resamples, S) scores, sum / sum or the mean, of (S, N) instances, drawn once for all S."""
-    above, below = (None if x is None else np.atleast_2d(np.asarray(x, float))
-                    for x in (numerators, denominators))
+    above, below = (x if x is None else np.atleast_2d(x).astype(float) for x in (numerators, denominators))
     S, N = above.shape
     random = np.random.default_rng(seed)
     scores, size = np.empty((resamples, S)), max(1, 100_000 // N)   # counts stay in the cache: twice as fast
@@ -244,8 +243,7 @@ def paired(arms):
 
 def with_shared_units(cells, without):
     """The Cells, of the units that count: of cells of the same unit the common ones, if several."""
-    counts = [[unit for unit in cell.scores if cell.unit == 'fine-tuning' or unit not in without]
-              for cell in cells]
+    counts = [[u for u in cell.scores if cell.unit == 'fine-tuning' or u not in without] for cell in cells]
     for name in {cell.unit for cell in cells}:
         at = [k for k, cell in enumerate(cells) if cell.unit == name and len(counts[k]) > 1]
         common = set.intersection(*(set(counts[k]) for k in at)) if at else ()
@@ -288,8 +286,8 @@ def make_cell(runs, cfg):
         groups = grouped(sorted(runs, key=attrgetter('seed', 'lr')), 'seed', 'origin')
         best = [max(group, key=attrgetter('validation')) for group in groups.values()]    # or the smaller
         name, unit = unit_of(best)
-        scores = {seed: statistics.fmean(run.test for run in group)
-                  for seed, group in grouped(best, name).items()}
+        groups = grouped(best, name).items()
+        scores = {seed: statistics.fmean(run.test for run in group) for seed, group in groups}
         return paper_cell(scores, runs=best, unit=unit)
     by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr').values()  # of equal rates the smaller
     most = [group for group in by_lr if len(group) == max(map(len, by_lr))]

@@ -33,9 +33,9 @@ def local_files(folder, sources, subset, split):
     for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text', *names)]:
         for name in (split, 'dev') if split == 'validation' else (split,):
             files = [path for suffix in READERS if (path := place / f'{name}{suffix}').is_file()][:1]
-            if files := (files or sorted(place.glob(f'{name}-*.parquet'))
-                         or sorted(place.glob(f'{name}/*.parquet'))):
-                return files
+            shards = sorted(place.glob(f'{name}-*.parquet')) or sorted(place.glob(f'{name}/*.parquet'))
+            if files or shards:
+                return files or shards
     hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
     raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet there{hint}')
 

@@ -63,8 +63,7 @@ class Retrieval(Kind):
     def baselines(self, rows):
         return {'BM25': bm25(rows['corpus'])}
 
-    def prompts(self):
-        """{name: what sentence-transformers puts before a text}"""
+    def prompts(self):  # which sentence-transformers puts before a text
         return {name: getattr(self.task, name).split('{')[0] for name in ('query', 'document')}
 
     def check_export(self, sizes):

@@ -112,8 +112,7 @@ def save_encoder(cfg, base, data, encoder, folder):
         huggingface.save(temporary, sizes, checkpoint.context, tokenizer.ids, tensors, **more)
         tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if is_bare:
-            huggingface.write_sentence_transformers(temporary, sizes.hidden_size, cfg.max_length,
-                                                    kind.prompts())
+            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, kind.prompts())
         huggingface.write_card(temporary, f'{cfg.name} on {cfg.dataset}, {folder.name}', lines, kind.use,
                                kind.pipeline, '' if cfg.untrained else checkpoint.base_model(),
                                'sentence-transformers' if is_bare else 'transformers')
