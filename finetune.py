@@ -338,8 +338,7 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
 def run_grid(cfg, base, sets):
     """Every run of lrs x seeds that is not done, nor another process's by its lock; 1 if one failed, or 0."""
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs]
-    todo = [run for run in runs if not is_done(run, base, sets)]
-    title = f'{cfg.name} {cfg.dataset}'
+    todo, title = [run for run in runs if not is_done(run, base, sets)], f'{cfg.name} {cfg.dataset}'
     print(f'{title}: {len(runs) - len(todo)} of {len(runs)} runs are done', flush=True)
     began, code = time.monotonic(), 0
     for k, run in enumerate(todo, 1):

@@ -127,7 +127,6 @@ ROLE = r':[\w:]+:`~?([^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredText
 
 
 def plain(lines):
-    """A paragraph as text without markup."""
     text = re.sub(ROLE, r'\1', ' '.join(line.strip() for line in lines))
     return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
 

@@ -61,7 +61,6 @@ def sync(path):
 
 
 def remove(path):
-    """Remove a file or a folder with all in it, if it is there."""
     shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 

@@ -102,12 +102,6 @@ class Checkpoint:
     def base_model(self):  # the hub id that the weights come from in the end, if known
         return self.name if is_hub_id(self.name) else self.state.get('base_model', '')
 
-    def described(self):
-        """In words that also hold on other machines: the hub id, or the run and its step."""
-        run, step = self.folder.parent.name, self.folder.name
-        words = f'{run}, step {int(step):,}' if step.isdigit() else step
-        return self.name if is_hub_id(self.name) else words
-
 
 def open_checkpoint(name, weights=True):
     """The Checkpoint of a folder, of a run's newest checkpoint, or of a hub id, which is downloaded;
@@ -142,7 +136,6 @@ def run_of(folder):
 
 
 def saved_steps(run):
-    """The steps that a run's folder has checkpoints of, rising."""
     return sorted(int(path.name) for path in Path(run).glob('*/') if path.name.isdigit())
 
 
@@ -266,8 +259,6 @@ def read_weights(folder, shapes, new_ids=()):
             if name.startswith(('classifier.', 'dense.', 'score.')):
                 raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
             name = 'model.' * (is_base and not name.startswith('lm_head.')) + name
-            if name in weights:
-                raise ValueError(f'{path}: {name} is there twice, also in another shard')
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
                 weights[name] = tensor
     spare_head = weights.pop(HEAD, None) if HEAD not in shapes else None

@@ -298,7 +298,7 @@ def test_phases_run_through_again_are_those_written_out_and_branch(settings):
     assert '6 times: 1 step of clm, then 1 step of mlm' in (run_of(branch) / '30/README.md').read_text()
 
 
-def test_resuming_with_other_numbers_is_refused_and_other_settings_are_noted(settings, capsys):
+def test_resuming_with_other_numbers_is_refused(settings):
     cfg = settings(phases=(('mlm', 12),))
     pretrain.train(cfg)
     shutil.rmtree(run_of(cfg) / '12')
@@ -307,10 +307,7 @@ def test_resuming_with_other_numbers_is_refused_and_other_settings_are_noted(set
     for name, value in others.items():
         with pytest.raises(ValueError, match=f'{run_of(cfg) / "8"} has {name} = '):
             pretrain.train(replace(cfg, **{name: value}))
-    capsys.readouterr()
     pretrain.train(replace(cfg, micro_rows=1, log_every=2))
-    printed = capsys.readouterr().out
-    assert all(part in printed for part in ('resumed from', 'micro_rows 2 -> 1', 'log_every 1 -> 2')), printed
 
 
 def test_weights_from_takes_only_weights(settings, capsys):

@@ -25,7 +25,7 @@ from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
-FRESH = {'step': 0, 'seconds': 0.0, 'base_model': '', 'origin': 'with random weights'}  # state.json has more
+FRESH = {'step': 0, 'seconds': 0.0, 'base_model': ''}  # state.json has more
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
@@ -134,7 +134,7 @@ def write_card(folder, state, corpus, cfg, objective):
     use = "pipeline('fill-mask', '<this folder>')" if fills else "AutoModel.from_pretrained('<this folder>')"
     about, data = state['pretraining'], corpus.meta['settings']
     path = Path(data['path']).name if data['source'] == 'folder' else data['path']
-    lines = [f'parameters: {about["family"]}, without the output head', f'begun: {state["origin"]}',
+    lines = [f'parameters: {about["family"]}, without the output head',
              f'phases: {describe_phases(cfg)}, mask_ratio {cfg.mask_ratio}',
              f'data: {" ".join(filter(None, (data["source"], path, data["subset"])))}',
              f'tokens: {about["step"] * cfg.rows_per_step * cfg.context:,}, in rows of {cfg.context:,}']
@@ -169,8 +169,7 @@ def find_origin(cfg, corpus, world, schedule):
         origin = resume(last, state, cfg, numbers)
     elif parent:
         check_branch(parent, state, cfg, numbers, schedule)
-        begun = f'at step {state["step"]:,} of {parent.parent.name}'
-        origin = Origin(parent, state | {'seconds': 0.0, 'origin': begun}, f'branched from {parent}')
+        origin = Origin(parent, state | {'seconds': 0.0}, f'branched from {parent}')
     elif cfg.weights_from:
         origin = take_weights(cfg, corpus)
     else:
@@ -197,10 +196,7 @@ def resume(folder, state, cfg, numbers):
     for name in ('branch_from', 'weights_from'):
         if now[name] not in ('', before[name]):
             raise ValueError(f'{name}: {folder.parent} was begun with {before[name] or "none"}: see --name')
-    changes = [f'{name} {before[name]} -> {now[name]}' for name in flat(cfg, fixes=('nothing',))
-               if before[name] != now[name]]
-    changes = f' (changed: {"; ".join(changes)})' if changes else ''
-    return Origin(folder, state, f'resumed from {folder}{changes}')
+    return Origin(folder, state, f'resumed from {folder}')
 
 
 def refuse_differences(what, state, numbers, names, advice):
@@ -245,10 +241,9 @@ def take_weights(cfg, corpus):
     changes += [f'a row for the mask token {i}' for i in checkpoint.new_ids]
     changes += ['a new output head'] * cfg.new_head
     checkpoint.fetch()
-    origin = f'with the weights of {checkpoint.described()}'
     how = f'{", ".join([f"weights from {checkpoint.folder}", *changes])}; fresh optimizer, data from row '
-    return Origin(checkpoint.folder, FRESH | {'base_model': checkpoint.base_model(), 'origin': origin},
-                  f'{how}{cfg.first_row:,}', checkpoint.new_ids)
+    state = FRESH | {'base_model': checkpoint.base_model()}
+    return Origin(checkpoint.folder, state, f'{how}{cfg.first_row:,}', checkpoint.new_ids)
 
 
 def open_corpus(cfg):

@@ -146,7 +146,6 @@ def label_names(features):
 
 
 def read_hub(source, subset, split, revision, only=None):
-    """The table of a dataset of the hub, read with `datasets`."""
     import datasets
     options = {'name': subset or None}
     if revision == 'refs/convert/parquet':  # has no list of its files

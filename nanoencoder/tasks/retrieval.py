@@ -129,8 +129,7 @@ def add(texts, key, value, where):
 
 def judgements(task, split, queries):
     """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
-    sources = [name for name in (task.qrels, task.source) if name] or ['']
-    grades = defaultdict(dict)
+    grades, sources = defaultdict(dict), [name for name in (task.qrels, task.source) if name] or ['']
     for number, row in enumerate(read_table(task, sources, split, 'qrels' if task.data else '')[0]):
         where = f'{task.dataset} {split} judgement {number}'
         try:

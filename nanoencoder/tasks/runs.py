@@ -43,7 +43,6 @@ def is_done(cfg, base, sets):
 
 
 def about_model(cfg, checkpoint, transformer):
-    """What run.json says of the model."""
     tokenizer = checkpoint.tokenizer()
     sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
     sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}

@@ -93,7 +93,6 @@ def no_column(row, column, where):
 
 
 def get(row, column, where, kind=str):
-    """What a row has in a column."""
     if column not in row:
         raise no_column(row, column, where)
     if not isinstance(row[column], kind):
@@ -102,15 +101,13 @@ def get(row, column, where, kind=str):
 
 
 def fill(template, row, where):
-    """A template with the row's columns in it."""
     try:
         return template.format_map({name: '' if value is None else value for name, value in row.items()})
     except KeyError as error:
         raise no_column(row, error.args[0], where) from None
 
 
-def terms(text):
-    """The words that a baseline counts."""
+def terms(text):    # the words that a baseline counts
     return re.findall(r'\w+', text.lower())
 
 
