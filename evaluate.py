@@ -58,8 +58,6 @@ class Settings:
             raise ValueError("results of the authors have no instances to resample; take --protocol=paper")
 
 
-# ---------------------------------------------------------------------------------------------------- tables
-
 def table(cfg, problems):
     """Print a table for each kind of task: a row a model, a column a dataset."""
     if cfg.published and not any(map(os.path.exists, (cfg.predictions, cfg.results))):  # alone
@@ -162,8 +160,6 @@ def compare(cfg, first, second, problems):
     if any(result.unit == 'fine-tuning' for result in results):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
 
-
-# ------------------------------------------------------------------------------------------------- figures
 
 def points_of_models(cfg, problems):
     """[(model, pretraining, task, mean, low, high)] in percent: the mean of the datasets that all have."""

@@ -191,8 +191,7 @@ def prepare(cfg, training=True):
         if cfg.layers > len(transformer.layers):
             raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
         del transformer.layers[cfg.layers:]
-    cfg = replace(cfg, name=model_name(cfg, checkpoint, about['pretraining']), max_length=max_length,
-                  dtype=dtype)
+    cfg = replace(cfg, name=model_name(cfg, checkpoint, about), max_length=max_length, dtype=dtype)
     if cfg.save_model:
         tasks.kind_of(cfg).check_export(transformer.sizes)
     sets = tasks.load_sets(cfg, tokenizer, max_length)
@@ -324,9 +323,8 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
     began, words = time.monotonic(), ''
     encoder, log = fit(cfg, base, sets[0], say)
     for data in sets:
-        scores = write_run(run_folder(cfg, data.task.dataset), data.task,
-                           about_run(cfg, base, sets, data, grid=grid),
-                           predict(cfg, base.world, encoder, data), log)
+        about, rows = about_run(cfg, base, sets, data, grid=grid), predict(cfg, base.world, encoder, data)
+        scores = write_run(run_folder(cfg, data.task.dataset), data.task, about, rows, log)
         words += f'{data.task.dataset} validation {scores["validation"]}; '
     if cfg.save_model:
         save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))

@@ -23,8 +23,7 @@ def entities(tags, scheme='conlleval'):
         if tag != 'O' and (prefix not in ('B', 'I') or not name):
             raise ValueError(f'tag {tag!r:.80} is neither O nor B-TYPE nor I-TYPE')
         continues = prefix == 'I' and name == inside
-        begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues,
-                  'IOB2': prefix == 'B',
+        begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues, 'IOB2': prefix == 'B',
                   'IOB1': prefix == 'B' and before[2:] == name or prefix == 'I' and not continues}[scheme]
         if inside is not None and not continues:
             if not (scheme == 'IOB1' and before[0] == prefix == 'B' and name != inside):  # to seqeval no end

@@ -85,8 +85,7 @@ class Evidence:
             name, step = self.study.check_model(model.partition('+')[0])
             row = self.study.rows.get(name)      # none of `untrained`
             if row and {*row.phases[:step]} == {'mlm'} and row.begins != 'weights_from':
-                gains += [self.cell(model, dataset, lr).mean - self.cell('untrained', dataset).mean
-                          for dataset in datasets]
+                gains += [self.cell(model, d, lr).mean - self.cell('untrained', d).mean for d in datasets]
         if not gains:
             raise Missing('a row of MLM alone, of whose gain the margin is a tenth')
         return MARGIN * max(0.0, statistics.fmean(gains))

@@ -118,8 +118,6 @@ def key_of(names):
     return names if type(names) is int else zlib.crc32('\n'.join(names).encode())
 
 
-# ------------------------------------------------------------------------------------------------- instances
-
 def resampled(times, numerators, denominators=None):
     """(R, S) scores, where `times` (R, N) says how often each instance was drawn; see `bootstrap`."""
     below = times.sum(1, keepdims=True) if denominators is None else times @ denominators.T
@@ -150,8 +148,6 @@ def instance_values(numerators, denominators):
     return score + numerators.shape[1] * (numerators - score * denominators) / total
 
 
-# ----------------------------------------------------------------------------------------------------- seeds
-
 def seed_noise(values):
     """The instances' share of the variance of seeds: MS_R / N of the two-way analysis of (S, N) values."""
     S, N = values.shape
@@ -180,8 +176,7 @@ def with_seeds(draws, arms, cfg):
 def seeds_half(shares):
     """Half of the 95 % interval over units alone: Student's t; of several shares with Welch's freedom."""
     from scipy.special import stdtrit
-    parts = [(statistics.variance(scores) / len(scores), len(scores) - 1)
-             for scores, _ in shares if len(scores) > 1]
+    parts = [(statistics.variance(of) / len(of), len(of) - 1) for of, _ in shares if len(of) > 1]
     total = sum(variance for variance, _ in parts)
     if total == 0:
         return 0.0 if parts else math.nan
@@ -199,8 +194,6 @@ def interval(draws):
     """95 %, by percentiles."""
     return tuple(np.percentile(draws, [2.5, 97.5]).tolist())
 
-
-# ------------------------------------------------------------------------------------------------- estimates
 
 def estimate(parts, cfg, without=()):
     """The Estimate of weighted Cells, by the standard protocol.
@@ -251,8 +244,6 @@ def with_shared_units(cells, without):
             counts[k] = [unit for unit in counts[k] if unit in common]
     return [cell.of(units) for cell, units in zip(cells, counts)]
 
-
-# ----------------------------------------------------------------------------------------------------- cells
 
 def paper_cell(scores, **more):
     """The Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""

@@ -71,6 +71,5 @@ def naive_bayes(train):
     totals = {label: words.total() + size for label, words in counts.items()}
 
     def score(label, words):
-        return math.log(classes[label]) + sum(math.log((counts[label][word] + 1) / totals[label])
-                                              for word in words)
+        return math.log(classes[label]) + sum(math.log((counts[label][w] + 1) / totals[label]) for w in words)
     return lambda row: max(sorted(classes), key=lambda label: score(label, terms(row['text'])))

@@ -78,9 +78,9 @@ def write_run(folder, task, about, predictions, log=()):
     return words
 
 
-def model_name(cfg, checkpoint, past):
+def model_name(cfg, checkpoint, about):
     """The run's name, with -<step> for a checkpoint before its end and +<variant> where there is one."""
-    run = huggingface.run_of(checkpoint.folder).name
+    run, past = huggingface.run_of(checkpoint.folder).name, about['pretraining']
     if huggingface.is_hub_id(cfg.model):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
     if past and past['step'] < sum(steps for _, steps in past['phases']) * past.get('repeat', 1):
@@ -99,9 +99,8 @@ def save_encoder(cfg, base, data, encoder, folder):
     elif sizes.qk_norm:
         tensors = {name.replace('classifier.', 'score.'): p for name, p in tensors.items()}
     more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + kind.architecture]}
-    if data.labels:
-        more |= {'id2label': dict(enumerate(data.labels)),
-                 'label2id': {label: k for k, label in enumerate(data.labels)}}
+    if labels := data.labels:
+        more |= {'id2label': dict(enumerate(labels)), 'label2id': {name: k for k, name in enumerate(labels)}}
     lines = [f'A bidirectional encoder, {cfg.name}, fine-tuned on {cfg.dataset} with nanoEncoder.',
              f'texts: {kind.reads.format_map(vars(cfg))}; then eos, which the tokenizer adds; at most '
              f'{cfg.max_length:,} tokens',
