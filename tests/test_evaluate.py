@@ -236,10 +236,7 @@ def two_way(values):
 
 
 def test_variances_are_those_of_the_closed_form():
-    """V of a two-way analysis of variance by hand: MS_I / SN is the draws'.
-
-    (MS_S - 2/3 MS_R) / SN is the rest.
-    """
+    """By hand, a two-way analysis of variance: MS_I / SN is the draws', (MS_S - 2/3 MS_R) / SN the rest."""
     random_, cfg = np.random.default_rng(13), evaluate.Settings(resamples=20_000)
     S, N = 5, 80
     values = (random_.normal(0, 0.1, N) + random_.normal(0, 0.05, (S, 1)) + random_.normal(0.6, 0.2, (S, N)))

@@ -52,8 +52,6 @@ def words(*paths):
     return sum(len((ROOT / path).read_text().split()) for path in paths)
 
 
-# ----------------------------------------------------------------------------------------- who imports whom
-
 def test_a_wing_imports_no_other_but_the_metrics():
     for name, path in MODULES.items():
         for wing in WINGS:
@@ -84,8 +82,6 @@ def test_no_import_goes_round_in_a_circle():
     assert graph['finetune'] and graph['nanoencoder.tasks.runs']
     list(graphlib.TopologicalSorter(graph).static_order())   # CycleError
 
-
-# ------------------------------------------------------------------------------------------------- how much
 
 @pytest.mark.parametrize('name', MODULES)
 def test_lines_and_functions_are_short(name):

@@ -149,8 +149,6 @@ def test_shards_bf16_base_models_and_old_buffers(family, tmp_path):
             load(tmp_path / 'base')
 
 
-# --------------------------------------------------------------------------------------------- broken folders
-
 def rewrite(**changes):
     def damage(folder):
         config = json.loads((folder / 'config.json').read_text())
@@ -327,8 +325,6 @@ def test_fill_mask(tmp_path):
         fill_mask.fill_mask(model, tokenizer, '<|mask|> first', objective='mntp')
 
 
-# ---------------------------------------------------------------------------------------------------- the hub
-
 class Hub(http.server.BaseHTTPRequestHandler):
     """A server that answers as the hub does, of the folders under `root`."""
 
@@ -416,8 +412,6 @@ def test_a_hub_id_is_downloaded_once_and_refused_early(hub, monkeypatch):
         load('some/closed')  # of which a part is there
     assert asked == []
 
-
-# ------------------------------------------------------------------------------- a decoder becomes an encoder
 
 def trained_tokenizer(folder, vocab_size):
     """A byte-level vocabulary of SmolLM's form, without a mask token."""

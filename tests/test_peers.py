@@ -86,8 +86,6 @@ def judged(folder):
             transformers.AutoTokenizer.from_pretrained(folder))
 
 
-# ------------------------------------------------------------------------------------- tokens, states, scores
-
 @pytest.mark.parametrize('family', FAMILIES)
 def test_tokens_and_states_are_transformers(family, folders):
     """Ids with the special tokens around them; states of a ragged flat row against a padded batch."""
@@ -175,8 +173,6 @@ def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folder
     assert np.abs(ours - expected.numpy()).max() < 1e-5
 
 
-# -------------------------------------------------------------------------------- our own, opened as a peer's
-
 @pytest.mark.parametrize('kind', tasks.KINDS)
 @pytest.mark.parametrize('lr', [1e-3, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_ours_and_its_export_as_a_peer_learn_alike(kind, lr, toy, tmp_path, monkeypatch):
@@ -213,8 +209,6 @@ def test_weights_in_bf16_leave_the_rotation_alone(folders, toy, tmp_path):
     assert buffers and all(torch.equal(ours, before) for ours, before in buffers)
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
-
-# -------------------------------------------------------------------------------------------------- bad input
 
 def with_weights(change):
     def damage(folder):
@@ -299,8 +293,7 @@ def test_bad_input_gets_one_line(fault, folders, toy, tmp_path):
     transformers.XLNetConfig(vocab_size=ROWS, d_model=32, n_layer=1, n_head=4, d_inner=48)])
 def test_minus_one_is_no_pad_and_no_limit(config, folders, tmp_path):
     """As some configs say it. XLNet reads what its tokenizer allows, and this one sets no bound. Weights of a
-    head of pretraining are left.
-    """
+    head of pretraining are left."""
     shutil.copytree(folders['bert'], tmp_path / 'minus')
     another(config)(tmp_path / 'minus')
     a_weight_more('cls.predictions.bias')(tmp_path / 'minus')

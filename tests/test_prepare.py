@@ -78,8 +78,6 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith('.lock')}
 
 
-# -------------------------------------------------------------------------------------------------- documents
-
 def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
     in_turn = [text for k in range(4) for text in texts[k::4]]
@@ -165,8 +163,6 @@ def test_making_a_vocabulary(tmp_path):
     with pytest.raises(ValueError, match='holds a tokenizer already'):
         prepare.train_tokenizer(cfg, 300)
 
-
-# ---------------------------------------------------------------------------------------- kills and parts
 
 class Killed(BaseException):
     pass
@@ -297,8 +293,6 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cannot open the dataset owner/name .*'body'"):
         prepared(replace(cfg, out=str(tmp_path / 'other'), column='body'))
 
-
-# --------------------------------------------------------------------------------------------------- mistakes
 
 @pytest.mark.parametrize('name, written, message', [
     ('a.txt', b'good \xff bad', "a.txt: 'utf-8' codec can't decode byte 0xff in position 5"),

@@ -49,8 +49,6 @@ def logged(cfg):
     return path.read_bytes().count(b'\n') if path.exists() else 0
 
 
-# ------------------------------------------------------------------------------------------------ schedule
-
 def test_schedule_by_hand():
     cfg = pretrain.Settings(name='x', phases=(('clm', 10_000), ('mlm', 32_000)))
     by_hand = {0: 5e-4 / 2000, 999: 2.5e-4, 1_999: 5e-4, 2_000: 5e-4, 20_000: 5e-4,
@@ -68,8 +66,6 @@ def test_schedule_by_hand():
             pretrain.Settings(**dict(name='x', warmup_steps=0, decay_steps=0) | {name: value},
                               phases=(('clm', 100),))
 
-
-# ---------------------------------------------------------------------------------------------------- runs
 
 def test_a_run_learns_logs_and_saves(settings):
     cfg = settings(phases=(('clm', 40), ('mlm', 40), ('mntp', 40)),
@@ -157,17 +153,13 @@ def test_the_papers_38_runs(corpus):
     assert len(steps) == 17 and sum(steps) == 130_000
 
 
-# --------------------------------------------------------------------------------------- resume and branch
-
 TURNS = (('clm', 1), ('mlm', 1), ('mdlm', 3))  # run through again and again: objectives alternate
 
 
 @pytest.mark.parametrize('seed', [0, 1])
 def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
     """SIGKILL at random steps, with accumulation, over the end of an epoch and of a phase, or of many.
-
-    Log and weights are as if undisturbed.
-    """
+    Log and weights are as if undisturbed."""
     K = data.Corpus(corpus).num_stretches('train', 64)
     log_every = 1 + 4 * seed  # with 5, checkpoints lie within blocks of the log
     phases = dict(phases=TURNS, repeat=9) if seed else dict(phases=(('clm', 21), ('mlm', 24)))
@@ -361,8 +353,6 @@ def test_a_loss_that_is_not_finite_stops_and_is_not_saved(settings):
     assert not (run_of(cfg) / '12').exists()
 
 
-# ------------------------------------------------------------------------------- what a start must not take
-
 def flip(path, bit):
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
@@ -439,8 +429,6 @@ def test_a_checkpoint_of_an_earlier_program_goes_on(copied):
     assert summary['phases'] == [['clm', 6], ['mlm', 6]] and summary['family'] == '0.1M'
 
 
-# ---------------------------------------------------------------------------------------------- a full disk
-
 SMALL_FILES = """import resource, runpy, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
@@ -462,8 +450,6 @@ def test_a_full_disk_is_one_line_and_stops_all_processes(settings, world_size, l
     assert {path.name for path in run_of(cfg).iterdir()} == {'config.json', 'log.jsonl'}
     assert (run_of(cfg) / 'log.jsonl').read_bytes().count(b'\n') < 100  # it fails in the save of step 4
 
-
-# ----------------------------------------------------------------------------------------------- processes
 
 @pytest.fixture(scope='session')
 def uneven(corpus, tmp_path_factory):
@@ -607,8 +593,6 @@ def test_processes_that_would_compute_different_runs_are_refused(settings):
         with pytest.raises(ValueError, match=f'processes differ in {name}, which is {value!r} in this one'):
             begin(1, **change)
 
-
-# ------------------------------------------------------------------------------------------------ mistakes
 
 @pytest.mark.parametrize('setting, message', [
     ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),

@@ -81,8 +81,6 @@ def span(monkeypatch):
     return data.OBJECTIVES['span']
 
 
-# ------------------------------------------------------------------------------------------------- commands
-
 @pytest.mark.parametrize('page, command', COMMANDS)
 def test_a_command_is_bash_and_passes_its_parser(page, command):
     assert subprocess.run(['bash', '-n', '-c', re.sub('<[a-z ]+>', 'x', command)]).returncode == 0
@@ -146,8 +144,6 @@ def test_what_a_command_reads_comes_from_above(page):
         there |= writes
 
 
-# ------------------------------------------------------------------------------------- links, names, numbers
-
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     assert page == README or f'](docs/{page.name}' in README.read_text()
@@ -186,8 +182,6 @@ def test_what_is_said_of_the_studies_stands_on_their_pages():
     told = re.findall(r'([\d.]+) points(?: \w+)*\s\[(\S+), (\S+)\]', (ROOT / 'docs/paper.md').read_text())
     assert len(told) > 5 and {tuple(map(float, numbers)) for numbers in told} <= {*points}
 
-
-# ------------------------------------------------------------------------------------ the recipes of hacking
 
 def test_the_recipes_have_as_many_lines_as_the_table_says():
     rows = re.findall(r'(?m)^\| ([^|]+) \| [^|]+ \| (\d+) \|$', README.read_text())

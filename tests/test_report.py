@@ -65,8 +65,6 @@ def test_a_margin_is_of_mlm_alone_and_never_negative():
         assert report.Evidence.margin(study, weights, ['docs_tc']) == pytest.approx(margin)
 
 
-# ------------------------------------------------------------------------------------------------- a study
-
 STUDY = '''
 corpus = {'config': 'configs/corpora/docs.py'}
 every_run = {'config': 'configs/tiny.py'}

@@ -164,8 +164,6 @@ def models(place):
     return {model for model, *_ in done(place)}
 
 
-# ------------------------------------------------------------------------------------------- what it asks for
-
 def test_the_graph_by_hand(place):
     study = load(place)
     assert [*study.rows] == ['clm', 'mlm', 'clm-mlm', 'again']
@@ -227,8 +225,6 @@ def test_the_studies_of_the_repository():
     assert demo.rows['clm25-mlm-1800'].phases.count('clm') / 1_800 == 0.25
     assert [len(arm) for arm in one_gpu.arms.values()] == [4, 4, 4] and len(one_gpu.rows) == 12
 
-
-# --------------------------------------------------------------------------------------------- doing it
 
 def names_of(starts):
     """The pretrainings that were started."""
@@ -368,8 +364,6 @@ def test_killed_at_random_it_goes_on(place):
     assert code == 0, text
     assert (place / 'study/report.md').read_bytes() == expected
 
-
-# ------------------------------------------------------------------------------------------ with real scripts
 
 @pytest.fixture
 def real(corpus, tmp_path):

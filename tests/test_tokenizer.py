@@ -66,8 +66,6 @@ def same_ids(ids_of, theirs, samples):
         assert list(ids_of(text)) == encoding.ids, repr(text[:200])
 
 
-# --------------------------------------------------------------------------------------------------------- in
-
 @pytest.mark.parametrize('style', STYLES)
 def test_a_corpus_has_the_ids_of_hugging_face(style, tmp_path, capsys):
     """By tiktoken, also on very long words, spaces, digits; without it where bytes lack."""
@@ -180,8 +178,6 @@ def test_a_sentencepiece_file_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match='SentencePiece, as of Llama 2, Mistral or TinyLlama'):
         load_tokenizer(str(tmp_path))
 
-
-# -------------------------------------------------------------------------------------------------------- out
 
 def test_saved_tokenizer_gives_the_same_ids_in_transformers(tmp_path):
     from transformers import AutoTokenizer
