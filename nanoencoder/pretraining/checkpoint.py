@@ -39,12 +39,9 @@ def copy_into(tensor, values):
 
 def gather(tensors, rank):
     """{name: copy on the CPU} on rank 0, of tensors that may be sharded; other ranks hold one at a time."""
-    gathered = {}
-    for name, tensor in tensors.items():
-        values = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        if rank == 0:
-            gathered[name] = values.detach().to('cpu', copy=True)
-    return gathered
+    full = ((name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor)
+            for name, tensor in tensors.items())
+    return {name: values.detach().to('cpu', copy=True) for name, values in full if rank == 0}
 
 
 def moments(model, optimizer):
@@ -271,9 +268,8 @@ def inherited(cls, values):
         return {}
     if weights and not name:  # in the paper's style: smollm2-135m-mlm40
         ratio, name = f'{100 * said["mask_ratio"]:.0f}', run_of(weights).name.lower()
-        for objective in re.findall(r'\w+', str(said['phases'])):
-            if objective in OBJECTIVES:
-                name += f'-{objective}{ratio * OBJECTIVES[objective].uses_ratio}'
+        for objective in filter(OBJECTIVES.get, re.findall(r'\w+', str(said['phases']))):
+            name += f'-{objective}{ratio * OBJECTIVES[objective].uses_ratio}'
     if last_checkpoint(said['out'], name):  # which a live run may remove just now, but not its config.json
         settings = read_json(Path(said['out'], name, 'config.json'))
     elif said['branch_from']:
