@@ -13,7 +13,6 @@ import csv
 import dataclasses
 import itertools
 import math
-import os
 import statistics
 import sys
 from pathlib import Path
@@ -21,8 +20,8 @@ from pathlib import Path
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import pack, read_runs
-from nanoencoder.judging.statistics import (PROTOCOLS, SPLITS, Cell, average, estimate, grouped, lr_text,
-                                            make_cells, unit_of)
+from nanoencoder.judging.statistics import (SPLITS, Cell, average, estimate, grouped, lr_text, make_cells,
+                                            unit_of)
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
@@ -40,7 +39,7 @@ USUAL = {'', 'fine-tuned', 'fp32'}     # methods and weights that a table need n
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
     results: str = ''                   # folder of scores in the authors' format; only read
-    protocol: str = setting('standard', choices=PROTOCOLS)   # standard, or paper: the authors'
+    protocol: str = setting('standard', choices=(*NOTES,))   # standard, or paper: the authors'
     models: tuple = ()                  # only these, in this order
     datasets: tuple = ()                # only these
     published: bool = False             # the paper's numbers beside ours
@@ -60,8 +59,8 @@ class Settings:
 
 def table(cfg, problems):
     """Print a table for each kind of task: a row a model, a column a dataset."""
-    if cfg.published and not any(map(os.path.exists, (cfg.predictions, cfg.results))):  # alone
-        cfg = dataclasses.replace(cfg, published=False, protocol='paper')
+    if cfg.published and not any(Path(name).exists() for name in (cfg.predictions, cfg.results) if name):
+        cfg = dataclasses.replace(cfg, published=False, protocol='paper')       # these numbers alone
         cells = {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
                  for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
     else:
@@ -108,14 +107,13 @@ def print_table(cells, cfg):
         runs = [run for cell in of_model for run in cell.runs]
         notes = sorted({word for run in runs for word in (run.method, run.weights)} - USUAL)
         lrs = sorted({run.lr for run in runs if run.lr})
-        row = [f'{model} ({", ".join(notes)})' if notes else model,
-               '/'.join(sorted({cell.seeds for cell in of_model})),
-               '..'.join(map(lr_text, sorted({lrs[0], lrs[-1]}))) if lrs else '-']
+        rows.append([f'{model} ({", ".join(notes)})' if notes else model,
+                     '/'.join(sorted({cell.seeds for cell in of_model})),
+                     '..'.join(map(lr_text, sorted({lrs[0], lrs[-1]}))) if lrs else '-'])
         for key in ((model, kind, dataset) for dataset in datasets):
-            row.append(str(cells.get(key, '-')))
+            rows[-1].append(str(cells.get(key, '-')))
             if cfg.published and (published := paper.published(*key, cells)):
-                row[-1] += ' / {:.2f} ({:.2f})'.format(*published)
-        rows.append(row)
+                rows[-1][-1] += ' / {:.2f} ({:.2f})'.format(*published)
     widths = [max(map(len, column)) for column in zip(*rows)]
     if cfg.format == 'markdown':
         rows.insert(1, ['-' * width for width in widths])
@@ -131,26 +129,24 @@ def compare(cfg, first, second, problems):
         raise ValueError('compare takes two models and standard scores: no --protocol, --published, --models')
     cfg = dataclasses.replace(cfg, models=(first, second))
     cells = make_cells(read_runs(cfg, problems), cfg, problems)
-    shared = [(task, dataset) for model, task, dataset in cells
-              if model == first and (second, task, dataset) in cells and dataset != 'Average']
-    if not shared:
+    if not (shared := [(task, dataset) for model, task, dataset in cells
+                       if model == first and (second, task, dataset) in cells and dataset != 'Average']):
         raise ValueError('; '.join([f'{first} and {second} have no dataset in common', *problems]))
     print(f'{second} - {first}, in points: [over instances and seeds] (over seeds alone); p is two-sided')
     results = []
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
         try:
-            results.append(estimate([[(1, b), (-1, a)]], cfg))
+            results.append(result := estimate([[(1, b), (-1, a)]], cfg))
         except ValueError as error:
             problems.append(f'{dataset}: {error}')
             continue
-        p, n = results[-1].p, results[-1].n
-        sign = '<=' if p == 2 / (cfg.resamples + 1) else '='    # the draws show no less
-        mean, low, high, *of_seeds = (100 * x for x in results[-1][:5])
+        sign = '<=' if result.p == 2 / (cfg.resamples + 1) else '='     # the draws show no less
+        mean, low, high, *of_seeds = (100 * x for x in result[:5])
         alone = '  ' if math.isnan(of_seeds[0]) else '({:+.1f}, {:+.1f})   '.format(*of_seeds)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
-              f'{high:+.1f}] {alone}{"no p value" if p is None else f"p {sign} {p:.4f}"}   n = {n:,}, '
-              f'{a.seeds} and {b.seeds} seeds')
+              f'{high:+.1f}] {alone}{"no p value" if result.p is None else f"p {sign} {result.p:.4f}"}   '
+              f'n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
         before, after = (cell.runs[0].settings or {} for cell in (a, b))
         for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
             if before[name] != after[name]:
@@ -190,9 +186,8 @@ def figure(cfg, name, problems):
     if name == 'lr':
         if cfg.published or cfg.split == 'both':
             raise ValueError('figure lr is of your runs on one split: no --published, no --split=both')
-        points, runs = [], [run for run in read_runs(cfg, problems) if run.lr]
-        runs.sort(key=lambda run: list(KINDS).index(run.task))
-        for key, group in grouped(runs, 'task', 'model', 'lr').items():
+        points, runs = [], sorted(read_runs(cfg, problems), key=lambda run: list(KINDS).index(run.task))
+        for key, group in grouped((run for run in runs if run.lr), 'task', 'model', 'lr').items():
             scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in of_seed)
                       for of_seed in grouped(group, unit_of(group)[0]).values()]
             points.append((*key, statistics.fmean(scores), min(scores), max(scores)))     # over seeds
@@ -204,11 +199,10 @@ def figure(cfg, name, problems):
 
 def main():
     words = list(itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:]))
-    of_study = len(words) == 2 and words[0] == 'report'     # whose settings are the study's
-    cfg, _ = parse(Settings, [] if of_study else sys.argv[1 + len(words):])
+    cfg, _ = parse(Settings, [] if len(words) == 2 and words[0] == 'report' else sys.argv[1 + len(words):])
     problems = []   # in words: what is missing, while the rest goes on
     match words:
-        case ['report', _]:
+        case ['report', _]:     # its settings are the study's
             from nanoencoder.judging import report, studies  # of all commands, this one alone needs them
             study, _ = studies.load(sys.argv[2:])
             cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both')

@@ -32,8 +32,8 @@ ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'seed': (-1, 'only this pretraining seed', 0, 10 ** 9),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
-# settings of pretrain.py and finetune.py that only this gives
 GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
+# settings of pretrain.py and finetune.py that only this gives
 OF_STUDY = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
 
 
@@ -54,20 +54,18 @@ class Done:
         scores, losses = (csv.DictReader(open(path) if path.exists() else ()) for path in tables)
         self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of tables too}
         self.tuned = {(row['folder'], row['dataset'], float(row['lr']), int(row['seed'])) for row in scores}
-        losses = sorted(losses, key=lambda row: int(row['step']))
-        last = {row['folder']: int(row['step']) for row in losses}  # of runs that may be elsewhere now
+        last = {row['folder']: int(row['step']) for row in sorted(losses, key=lambda row: int(row['step']))}
         settings = {(self.model(name, seed) + line.variant, dataset): line.settings for seed in study.seeds
                     for line in study.finetunings for name in line.models for dataset in line.datasets}
-        for path in self.runs.glob('*/*/*/lr*_sd*/run.json'):
+        for path in self.runs.glob('*/*/*/lr*_sd*/run.json'):   # where a baseline has no settings
             model, _, dataset, run, _ = path.parts[-5:]
-            made = read_json(path).get('settings', {})      # a baseline has none
-            refuse_others(path, made, settings.get((model, dataset), {}))
+            refuse_others(path, read_json(path).get('settings', {}), settings.get((model, dataset), {}))
             lr, seed = run.removeprefix('lr').split('_sd')
             self.tuned.add((model, dataset, float(lr), int(seed)))
         for row, seed in itertools.product(study.rows.values(), study.seeds):
             key, run = (row.name, seed), self.run(row.name, seed)
             self.begun[key] = step = max((int(path.name) for path in run.glob('[0-9]*')), default=0)
-            self.reached[key] = max(step, last.get(run.name, 0))
+            self.reached[key] = max(step, last.get(run.name, 0))    # a run may be elsewhere now
             if step:
                 state = read_json(path := run / str(step) / 'state.json')
                 made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
@@ -97,8 +95,7 @@ def chosen(study, actions):
         raise ValueError(f'--row: no row {row!r}, nor number of 1 to {len(names)}{nearest(row, names)}')
     if actions.seed not in (-1, *study.seeds):
         raise ValueError(f'--seed is one of {study.seeds}')
-    wanted = [name for name in names if row in ('', name)]
-    return {seed: wanted + ['untrained'] * (row == '' and seed == min(study.seeds))
+    return {seed: ([row] if row else names) + ['untrained'] * (row == '' and seed == min(study.seeds))
             for seed in study.seeds if actions.seed in (-1, seed)}
 
 
@@ -107,8 +104,7 @@ def plan(study, actions):
     done, blocks, meta = Done(study), {}, study.corpus_meta()
     for seed, names in chosen(study, actions).items():
         tunings, trainings = {name: finetunings(study, done, seed, name) for name in names}, {}
-        needs = {path for jobs in tunings.values() for job in jobs for path in job.needs}
-        lacking = {path for path in needs if not path.exists()}
+        lacking = {path for job in sum(tunings.values(), []) for path in job.needs if not path.exists()}
         for row in reversed(study.rows.values()):    # branches stand after their parents
             unfinished = row.name in names and done.reached[row.name, seed] < row.steps
             if unfinished or done.run(row.name, seed) in {path.parent for path in lacking}:
@@ -140,15 +136,13 @@ def pretraining(study, done, row, seed):
 def finetunings(study, done, seed, row):
     """A job for each of a row's models and tasks: the grid of what is missing, which skips what is done."""
     jobs, seeds = [], [10 * seed + k for k in range(study.finetuning_seeds)]
-    first = next(iter(study.rows.values()))     # whose sizes and tokenizer `untrained` has
     for line in study.finetunings:
         for name in (name for name in line.models if (study.check_model(name)[0] or name) == row):
             model = done.model(name, seed) + line.variant
-            missing = [(lr, number) for lr in line.settings['lrs'] for number in seeds
-                       if any((model, dataset, lr, number) not in done.tuned for dataset in line.datasets)]
-            if missing:
+            if missing := [run for run in itertools.product(line.settings['lrs'], seeds)
+                           if any((model, dataset, *run) not in done.tuned for dataset in line.datasets)]:
                 new = {'untrained': True} if row == 'untrained' else {}
-                of, step = (first.name, first.steps) if new else study.check_model(name)
+                of, step = study.check_model(next(iter(study.rows)) if new else name)   # sizes, tokenizer
                 checkpoint = done.run(of, seed, step)
                 lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
                 command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs, seeds=numbers,
@@ -159,13 +153,12 @@ def finetunings(study, done, seed, row):
 
 def baselines(study, done):
     """A job for each task whose simple method has not been scored yet."""
-    scored, jobs = {dataset for _, dataset, lr, _ in done.tuned if not lr}, []
+    scored, jobs = {dataset for _, dataset, lr, _ in done.tuned if not lr}, {}
     for line in study.finetunings:
         if not line.variant and (dataset := line.datasets[0]) not in scored:
-            scored.add(dataset)
             command = studies.arguments(line.options, baseline=True, predictions=done.runs)
-            jobs.append(Job(f'baseline {dataset}', ['finetune.py', *command]))
-    return jobs
+            jobs.setdefault(dataset, Job(f'baseline {dataset}', ['finetune.py', *command]))
+    return [*jobs.values()]
 
 
 def start(name, *arguments, torchrun='', **options):

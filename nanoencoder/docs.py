@@ -23,6 +23,8 @@ from nanoencoder.files import locked, read_json, write_json
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')
 CACHE = 'corpora/tasks'  # what data.py and the tasks extract, once for both
+ROLE = r':[\w:]+:`~?([^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredText
+MARKED = re.compile(ROLE + r'|``([^`]+)``|`([^`<]+)`_?|(?<![\w*])\*(\w[^*\s]*)\*(?![\w*])')
 
 
 def key():
@@ -49,10 +51,10 @@ def extracted():
     with multiprocessing.Pool() as pool:
         read = pool.imap(docstrings, files.values(), chunksize=32)
         texts = dict(zip(files, tqdm(read, 'reading docstrings', len(files), leave=False, disable=None)))
-    rows, splits = {}, {}   # by file, as near-copies share one: a tenth is held out for test, and validation
-    for name in files:
-        tenth = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
-        splits[name] = {0: 'test', 1: 'validation'}.get(tenth, 'train')
+    # by file, as near-copies share one: a tenth is held out for test, and validation
+    tenths = {name: int(hashlib.md5(name.encode()).hexdigest(), 16) % 10 for name in files}
+    splits = {name: {0: 'test', 1: 'validation'}.get(tenth, 'train') for name, tenth in tenths.items()}
+    rows = {}
     for name in sorted(files, key=lambda name: (-SPLITS.index(splits[name]), name)):
         for text in texts[name]:
             rows.setdefault(text, (splits[name], name, text))
@@ -123,9 +125,6 @@ def is_prose(lines):
             and len(text.split()) > 4)
 
 
-ROLE = r':[\w:]+:`~?([^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredText
-
-
 def plain(lines):
     text = re.sub(ROLE, r'\1', ' '.join(line.strip() for line in lines))
     return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
@@ -146,20 +145,16 @@ def docs_pairs(pairs):
     In the order of the summaries' hashes each pair meets the next one of another file; of two such couples
     one swaps its details. So each text occurs once, and no detail alone tells the label."""
     rows, waiting, couples = [], collections.defaultdict(list), collections.Counter()
-    for pair in sorted(pairs, key=lambda pair: hashlib.md5(pair[2].encode()).digest()):
-        split, file, summary, detail = pair
-        if not waiting[split] or waiting[split][0][1] == file:  # who waits is of one file
-            waiting[split].append(pair)
+    for split, file, summary, detail in sorted(pairs, key=lambda one: hashlib.md5(one[2].encode()).digest()):
+        if not waiting[split] or waiting[split][0][0] == file:  # who waits is of one file
+            waiting[split].append((file, summary, detail))
             continue
-        _, _, *other = waiting[split].pop(0)
+        _, *other = waiting[split].pop(0)
         swapped, couples[split] = couples[split] % 2, couples[split] + 1
         for text, drawn in zip((summary, other[0]), (detail, other[1])[::-1 if swapped else 1]):
             row = {'summary': text, 'detail': drawn, 'label': ('same', 'other')[swapped]}
             rows.append((split, row, f'{text} {drawn}'))
     return rows
-
-
-MARKED = re.compile(ROLE + r'|``([^`]+)``|`([^`<]+)`_?|(?<![\w*])\*(\w[^*\s]*)\*(?![\w*])')
 
 
 def marked_sentences(lines):
@@ -169,12 +164,10 @@ def marked_sentences(lines):
         parts = [part for part in MARKED.split(sentence) if part is not None]  # each second one was marked
         # words are cut after the marks are gone, so that punctuation does not tell where they were
         text, part_of = ''.join(parts), [k for k, part in enumerate(parts) for _ in part]
-        words, tags, before = [], [], None
-        for match in re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text):
-            part = part_of[match.start()]
-            words.append(match[0])
-            tags.append('O' if part % 2 == 0 else 'I-CODE' if part == before else 'B-CODE')
-            before = part
+        matches = [*re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text)]
+        words, inside = [match[0] for match in matches], [part_of[match.start()] for match in matches]
+        tags = ['O' if part % 2 == 0 else 'I-CODE' if part == before else 'B-CODE'
+                for before, part in zip([None, *inside], inside)]
         # what is left of markup would tell the label
         if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', text):
             tagged.append((words, tags))

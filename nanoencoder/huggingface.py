@@ -27,10 +27,9 @@ from nanoencoder.tokenizer import load_tokenizer
 
 WEIGHTS, MOMENTS, INDEX = 'model.safetensors', 'optimizer.safetensors', 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
-FAMILIES = {  # model_type: what it implies where config.json does not say otherwise
+FAMILIES = {  # model_type (sl_model: the paper's own): what it implies where config.json says nothing
     'eurobert': {}, 'llama': {'rope_theta': 10_000}, 'mistral': {'rope_theta': 10_000},
-    'qwen2': {'attention_bias': True}, 'qwen3': {'head_dim': 128, 'qk_norm': True},
-    'sl_model': {}}  # the paper's own
+    'qwen2': {'attention_bias': True}, 'qwen3': {'head_dim': 128, 'qk_norm': True}, 'sl_model': {}}
 SUPPORTED = {'rope_type': ('default', 'llama3'), 'hidden_act': ('silu',), 'mlp_bias': (False,),
              'partial_rotary_factor': (1,), 'quantization_config': ()}
 NAMES = [field.name for field in fields(Sizes) if field.name not in ('qk_norm', 'rope_scaling')]
@@ -87,11 +86,9 @@ class Checkpoint:
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
         """The Model, with a row for an added mask token. head=False: its Transformer, which needs no head."""
-        sizes = self.sizes
-        if self.has_tokenizer:
-            sizes = replace(sizes, vocab_size=max(sizes.vocab_size, self.tokenizer().vocab_size))
+        vocab_size = max(self.sizes.vocab_size, self.tokenizer().vocab_size if self.has_tokenizer else 0)
         with torch.device('meta'):
-            model = Model(sizes).to(dtype)
+            model = Model(replace(self.sizes, vocab_size=vocab_size)).to(dtype)
         if not head:
             model.lm_head = None
         shapes = {name: p.shape for name, p in model.named_parameters()}
@@ -104,8 +101,7 @@ class Checkpoint:
 
 
 def open_checkpoint(name, weights=True):
-    """The Checkpoint of a folder, of a run's newest checkpoint, or of a hub id, which is downloaded;
-    weights=False leaves its weights to `fetch`."""
+    """The Checkpoint of a folder, a run (its newest) or a hub id; weights=False leaves them to `fetch`."""
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))
     checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
@@ -279,8 +275,7 @@ def read_weights(folder, shapes, new_ids=()):
 
 
 def save(folder, sizes, context, ids, tensors, **more):
-    """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder.
-    EuroBERT has no norms of q and k: with them it is a Qwen3 with `is_causal` False."""
+    """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder."""
     scaling = sizes.rope_scaling and {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
     config = {name: getattr(sizes, name) for name in NAMES} | {IDS[role]: i for role, i in ids.items()}
     config |= (QWEN3 if sizes.qk_norm else EUROBERT) | {

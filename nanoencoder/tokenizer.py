@@ -61,8 +61,7 @@ class Tokenizer:
         return self.encoded(text)[0]
 
     def encode_with_offsets(self, text):
-        """(ids (n,), offsets (n, 2)): each token's characters without white space; first == last where it has
-        no others."""
+        """(ids (n,), offsets (n, 2)): each token's characters but white space; first == last if none are."""
         ids, offsets = self.encoded(text)
         offsets = [(last - len(text[first:last].lstrip()), text[first:last]) for first, last in offsets]
         offsets = np.array([(first, first + len(piece.strip())) for first, piece in offsets]).reshape(-1, 2)
@@ -119,13 +118,10 @@ class Tokenizer:
             case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
                   {'type': 'ByteLevel', 'use_regex': False}] if spec['normalizer'] in (None, {'type': 'NFC'}):
                 vocabulary = dict(spec['model']['vocab'].items() - self.specials.items())
-            case _:
-                return None
-        merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
-        added = {token['content'] for token in spec['added_tokens']}
-        if {*''.join(vocabulary)} != {*BYTES} or merged != sorted(merged) or added - {*self.specials}:
-            return None
-        return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
+                merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
+                added = {token['content'] for token in spec['added_tokens']} - {*self.specials}
+                if {*''.join(vocabulary)} == {*BYTES} and merged == sorted(merged) and not added:
+                    return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
 
     def fingerprint(self):
         """sha256 over all that decides which ids a text gets."""
@@ -195,8 +191,7 @@ def load_tokenizer(name):
         raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
     if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
         try:
-            lines = [line.split() for line in path.open('rb')]
-            ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+            ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, path.open('rb'))}
         except ValueError as error:
             raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
         specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]

@@ -1,1 +1,0 @@
-"""What predictions are worth. No torch."""

@@ -11,7 +11,6 @@ import numpy as np
 from data import OBJECTIVES
 from nanoencoder.files import whole
 
-INK, PALE = '#333333', '#999999'
 COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')
 AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, % of the steps', 'steps': 'pretraining steps',
            'flops': 'pretraining FLOPs', 'cpt': 'steps of continued pretraining'}
@@ -106,12 +105,11 @@ def ladder(shown):
             ax.fill_between(x / 1e6, low, high, color=colours[arm], alpha=0.16, linewidth=0)
         near = {name: y for name, y in floors.items() if least - 0.6 * size < y < most + 0.6 * size}
         for name, y in near.items():
-            ax.axhline(y, color=PALE, linewidth=1, linestyle='--')
+            ax.axhline(y, color='0.6', linewidth=1, linestyle='--')
             ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
-                        color=INK, ha='right', va='bottom')
-        far = {name: y for name, y in floors.items() if name not in near}
-        far = [f'{name} {y:.1f} {"↑" if y > most else "↓"}' for name, y in far.items()]
-        ax.set_title('\n'.join(far), loc='right', fontsize=8, color=INK)
+                        color='0.2', ha='right', va='bottom')
+        far = [f'{name} {y:.1f} {"↑" if y > most else "↓"}' for name, y in floors.items() if name not in near]
+        ax.set_title('\n'.join(far), loc='right', fontsize=8, color='0.2')
         low, high = ax.get_ylim()
         ax.set_ylim(max(low, least - 0.7 * size), min(high, most + 0.7 * size))
         ticks = sorted({x / 1e6 for values in lines.values() for x, *_ in values})

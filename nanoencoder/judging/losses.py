@@ -36,8 +36,7 @@ def add_to_table(path, folders):
                 loss = statistics.fmean(past['loss'] for past in since if past['phase'] == line['phase'])
                 rows.append({'folder': Path(folder).name, 'row': config.get('row', ''),
                              'seed': config['seed'], 'step': line['step'], 'tokens': line['tokens'],
-                             'seconds': line['seconds'],
-                             'train_loss': f'{loss:.6f}', **measured})
+                             'seconds': line['seconds'], 'train_loss': f'{loss:.6f}', **measured})
                 since = []
     if rows:
         table = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')

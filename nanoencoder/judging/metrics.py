@@ -25,12 +25,10 @@ def entities(tags, scheme='conlleval'):
         continues = prefix == 'I' and name == inside
         begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues, 'IOB2': prefix == 'B',
                   'IOB1': prefix == 'B' and before[2:] == name or prefix == 'I' and not continues}[scheme]
-        if inside is not None and not continues:
-            if not (scheme == 'IOB1' and before[0] == prefix == 'B' and name != inside):  # to seqeval no end
-                spans.add((inside, start, i))
-            inside = None
-        if begins:
-            inside, start = name, i
+        if not continues:
+            if inside and not (scheme == 'IOB1' and before[0] == prefix == 'B' and name != inside):
+                spans.add((inside, start, i))       # but what IOB1 has there is to seqeval no end
+            inside, start = name if begins else None, i
         before = tag
     return spans
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / 'configs/paper'
-DATASETS = {  # the authors' folder: the paper's word
+DATASETS = {    # the authors' folder: the paper's word
     'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI', 'conll2003_en': 'CoNLL',
     'uner_en': 'UNER', 'ontonotes': 'OntoNotes', 'squad': 'SQuAD', 'squad_v2': 'SQuAD-v2', 'record': 'ReCoRD',
     'msmarco': 'MS MARCO', 'nq': 'NQ', 'mldr_en': 'MLDR'}
@@ -24,18 +24,16 @@ def claims():
 @functools.cache
 def models():
     """{name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
-    with open(FOLDER / 'models.csv', newline='', encoding='utf-8') as file:
-        return {row['model']: row | {'phases': json.loads(row['phases']), 'step': int(row['step']),
-                                     'mask_ratio': float(row['mask_ratio']), 'flops': float(row['flops'])}
-                for row in csv.DictReader(file)}
+    return {row['model']: row | {'phases': json.loads(row['phases']), 'step': int(row['step']),
+                                 'mask_ratio': float(row['mask_ratio']), 'flops': float(row['flops'])}
+            for row in csv.DictReader((FOLDER / 'models.csv').read_text(encoding='utf-8').splitlines())}
 
 
 @functools.cache
 def numbers():
     """{(model, task, the paper's dataset): (mean, half of the interval)} in percent; its appendix C."""
-    with open(FOLDER / 'tables.csv', newline='', encoding='utf-8') as file:
-        return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
-                for row in csv.DictReader(file)}
+    return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
+            for row in csv.DictReader((FOLDER / 'tables.csv').read_text(encoding='utf-8').splitlines())}
 
 
 def published(model, task, dataset, keys):

@@ -1,6 +1,5 @@
 """Runs on disk and their scores: of finetune.py, of the paper's authors, and packed. Needs no torch."""
 import contextlib
-import functools
 import gzip
 import itertools
 import json
@@ -17,7 +16,7 @@ PACKED = 'kind', 'method', *FACTS, 'scheme', 'trained_on'       # kind: the meth
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
 
-def read_scores(folder, about=None):
+def read_scores(folder, about):
     """scores.json of a run's folder, or where it has no run.json, results.json in the authors' format."""
     content = read_json(path := folder / ('scores.json' if about else 'results.json'))
     if about and sha256(path) != about['sha256'][path.name]:
@@ -44,7 +43,7 @@ def find_runs(root, is_results):
     """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>, then of packed."""
     for folder in sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir()):
         about = {} if is_results else read_json(folder / 'run.json')
-        yield folder, about, functools.partial(read_scores, folder, about)
+        yield folder, about, lambda folder=folder, about=about: read_scores(folder, about)
     for path in sorted(Path(root).glob('*.jsonl.gz')):
         for line in gzip.open(path, 'rb'):
             content, short = json.loads(line), zlib.compress(line, 1)   # lines wait compressed in memory

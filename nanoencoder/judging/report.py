@@ -11,13 +11,11 @@ from typing import NamedTuple
 from data import OBJECTIVES
 from nanoencoder.files import whole
 from nanoencoder.judging import figures, paper
-from nanoencoder.judging.statistics import (Estimate, estimate, grouped, lr_text, make_cell, p_value,
-                                            seeds_half)
+from nanoencoder.judging.statistics import estimate, grouped, lr_text, make_cell, p_value, seeds_half
 
 REGIONS = {'better': lambda margin: (0.0, math.inf),    # in which the interval agrees with the claim
            'at_least': lambda margin: (-margin, math.inf),
            'no_difference': lambda margin: (-margin, margin)}
-MARGIN = 0.1        # of what MLM gains over no pretraining
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 
 
@@ -45,7 +43,7 @@ class Evidence:
     def __init__(self, study, runs, cfg, problems):
         import pandas
         self.study, self.cfg, self.problems = study, cfg, problems
-        runs = [run for run in runs if run.origin is None or run.origin in study.seeds]
+        runs = [run for run in runs if run.origin in (None, *study.seeds)]
         self.runs = grouped(runs, 'model', 'dataset')
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         if absent := sorted({*study.seeds} - self.seeds):
@@ -60,8 +58,7 @@ class Evidence:
 
     @functools.cache
     def cell(self, model, dataset, lr=None, split='both'):
-        runs = [run for run in self.runs.get((model, dataset), ()) if lr in (None, run.lr)]
-        if not runs:
+        if not (runs := [run for run in self.runs.get((model, dataset), ()) if lr in (None, run.lr)]):
             raise Missing(f'{model}{f"@{lr}" if lr else ""} on {dataset}')
         seeds = {run.origin for run in runs}
         if absent := sorted(self.seeds - seeds if seeds != {None} else ()):
@@ -88,7 +85,7 @@ class Evidence:
                 gains += [self.cell(model, d, lr).mean - self.cell('untrained', d).mean for d in datasets]
         if not gains:
             raise Missing('a row of MLM alone, of whose gain the margin is a tenth')
-        return MARGIN * max(0.0, statistics.fmean(gains))
+        return 0.1 * max(0.0, statistics.fmean(gains))
 
     def last(self, model, name):
         """[a number of a model's last validation] of each seed that has come that far."""
@@ -122,7 +119,7 @@ class Evidence:
 class Judged(NamedTuple):
     line: tuple         # studies.Contrast
     margin: float
-    whole: Estimate
+    whole: tuple        # its Estimate, by statistics.py
     p: float            # None where a trained arm has one seed
     without: list       # the Estimates with each pretraining seed left out
     splits: list        # on the test split, and on the validation split
@@ -133,8 +130,8 @@ class Judged(NamedTuple):
         return verdict(self.line.rule, seen.low, seen.high, self.margin)
 
 
-def markdown(heading, rows):
-    lines = [heading, '|'.join('---' for _ in heading.split('|')), *map(' | '.join, rows)]
+def markdown(heads, rows):
+    lines = [' | '.join(heads), '|'.join(['---'] * len(heads)), *map(' | '.join, rows)]
     return '\n'.join(f'| {line} |' for line in lines)
 
 
@@ -153,9 +150,8 @@ def verdict_table(judged, evidence):
         claim = paper.claims().get(line.name, {'words': f'{line.name} (not a claim of the paper)'})
         numbers = []
         for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets):
-            differences = [published[first, task, 'Average'][0] - published[second, task, 'Average'][0]
-                           for first, second, tasks in claim.get('differences', ()) if task in tasks]
-            if differences:
+            if differences := [published[first, task, 'Average'][0] - published[second, task, 'Average'][0]
+                               for first, second, tasks in claim.get('differences', ()) if task in tasks]:
                 numbers.append(f'{task} {statistics.fmean(differences):+.1f}')
         terms = [(f'{weight:+g} ' if abs(weight) != 1 else '+ ' if weight > 0 else '- ') + model
                  + (f' at {lr_text(lr)}' if lr else '') for (model, lr), weight in line.weights.items()]
@@ -167,8 +163,8 @@ def verdict_table(judged, evidence):
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
                      ', '.join(numbers) or 'no number', '' if one.p is None else f'{one.p:.4f}',
                      '' if one.p is None else f'{among_all:.4f}', f'**{one.verdict(whole)}**'])
-    return markdown('claim | contrast | points | over seeds alone | seeds above 0 | the paper | p | Holm | '
-                    'verdict', rows)
+    return markdown(['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p',
+                     'Holm', 'verdict'], rows)
 
 
 def moves_table(judged):
@@ -179,7 +175,7 @@ def moves_table(judged):
         counts = ', '.join(f'{words.count(word)} {word}' for word in dict.fromkeys(words))
         rows.append([one.line.name, f'{min(means):+.1f} to {max(means):+.1f}: {counts}' if means else '',
                      *(f'{points(*split[:3])} {one.verdict(split)}' for split in one.splits)])
-    return markdown('claim | each seed left out | test split | validation split', rows)
+    return markdown(['claim', 'each seed left out', 'test split', 'validation split'], rows)
 
 
 def lengths_table(evidence):
@@ -197,8 +193,7 @@ def lengths_table(evidence):
     steps = sorted({step for *_, step in found})
     rows = [[*key, *(cells.get((*key, step), '') for step in steps)]
             for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in found)]
-    heads = [f'{step:,} steps' for step in steps]
-    return markdown(' | '.join(['arms', 'task', *heads]), rows) if rows else ''
+    return markdown(['arms', 'task', *(f'{step:,} steps' for step in steps)], rows) if rows else ''
 
 
 def all_rows_table(evidence):
@@ -216,7 +211,7 @@ def all_rows_table(evidence):
             with contextlib.suppress(Missing):
                 rows[-1][-1] = points(*evidence.estimate({(model, None): 1}, [dataset])[:3], sign='')
     heads = [f'{name}, {evidence.about[name].metric}' for name in evidence.datasets]
-    return markdown(' | '.join(['row', 'M tokens', MLM_LOSS, *heads]), rows)
+    return markdown(['row', 'M tokens', MLM_LOSS, *heads], rows)
 
 
 def page(evidence):

@@ -1,7 +1,6 @@
 """Runs -> the learning rate that validation chose -> scores, intervals, tests. Two protocols: the field's and
 that of the paper's authors. Test instances count by bootstrap, seeds by Student's t, what both share once.
 """
-import itertools
 import math
 import statistics
 import zlib
@@ -13,7 +12,6 @@ import numpy as np
 
 from nanoencoder.judging.metrics import KINDS
 
-PROTOCOLS = 'standard', 'paper'
 SPLITS = 'validation', 'test'
 
 
@@ -58,25 +56,14 @@ class Cell:
         return self.runs[0].method in ('baseline', 'probe')
 
     @property
-    def floor(self):    # it has seen no pretraining
-        return self.seedless or self.runs[0].model.partition('+')[0] == 'untrained'
-
-    @property
     def seeds(self):
         """5; or 6 x 3, of each of six pretrainings three fine-tunings; of an average only how many count."""
         tuned = len({(run.origin, run.seed) for run in self.runs}) / max(1, len(self.scores))
-        more = f' x {tuned:.3g}' if self.runs and self.unit == 'pretraining' else ''
-        return f'{len(self.scores) or ""}{more}'
+        return f'{len(self.scores) or ""}' + f' x {tuned:.3g}' * (tuned > 0 and self.unit == 'pretraining')
 
     @property
     def percent(self):
         return 100 * self.mean, 100 * self.low, 100 * self.high
-
-    def of(self, units):
-        """The same of these units alone, whose mean and interval it has not."""
-        at = [list(self.scores).index(unit) for unit in units]
-        return replace(self, draws=self.draws[at], values=self.values[at],
-                       scores={unit: self.scores[unit] for unit in units})
 
     def __str__(self):
         mean, low, high = self.percent
@@ -177,8 +164,7 @@ def seeds_half(shares):
     """Half of the 95 % interval over units alone: Student's t; of several shares with Welch's freedom."""
     from scipy.special import stdtrit
     parts = [(statistics.variance(of) / len(of), len(of) - 1) for of, _ in shares if len(of) > 1]
-    total = sum(variance for variance, _ in parts)
-    if total == 0:
+    if not (total := sum(variance for variance, _ in parts)):
         return 0.0 if parts else math.nan
     freedom = total ** 2 / sum(variance ** 2 / S for variance, S in parts)
     return float(stdtrit(freedom, 0.975)) * math.sqrt(total)
@@ -188,11 +174,6 @@ def p_value(draws, bounds=(0.0,)):
     """Two-sided, against the bound that is nearest to being crossed; at least what so many draws can show."""
     shares = [min((draws <= bound).mean(), (draws >= bound).mean()) for bound in bounds]
     return float(min(1.0, max(2 * max(shares), 2 / (len(draws) + 1))))
-
-
-def interval(draws):
-    """95 %, by percentiles."""
-    return tuple(np.percentile(draws, [2.5, 97.5]).tolist())
 
 
 def estimate(parts, cfg, without=()):
@@ -215,14 +196,16 @@ def estimate(parts, cfg, without=()):
     draws = sum(weight * cell.draws.mean(0, dtype=float) for (_, weight), cell in zip(weights, cells))
     draws = with_seeds(draws, shares.values(), cfg)
     p = p_value(draws) if all(len(cell.scores) > 1 or cell.seedless for cell in cells) else None
-    trained = [key for key, group in groups.items() if not all(cell.floor for *_, cell in group)]
+    trained = [key for key, group in groups.items() if not all(
+        cell.seedless or cell.runs[0].model.partition('+')[0] == 'untrained' for *_, cell in group)]
     unit = 'pretraining' if {key[0] for key in trained} == {'pretraining'} else 'fine-tuning'
     key, *more = trained or groups
     scores, _ = shares[key]     # to which the arms of other units add the same
     by_unit = {} if more else {seed: score + mean - statistics.fmean(scores)
                                for seed, score in zip(key[1:], scores)}
     n = sum(arms[0][1].values.shape[1] for arms in parts)
-    return Estimate(mean, *interval(draws), mean - half, mean + half, p, draws, by_unit, unit, n)
+    low, high = np.percentile(draws, [2.5, 97.5]).tolist()
+    return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_unit, unit, n)
 
 
 def paired(arms):
@@ -236,13 +219,15 @@ def paired(arms):
 
 def with_shared_units(cells, without):
     """The Cells, of the units that count: of cells of the same unit the common ones, if several."""
-    counts = [[u for u in cell.scores if cell.unit == 'fine-tuning' or u not in without] for cell in cells]
-    for name in {cell.unit for cell in cells}:
-        at = [k for k, cell in enumerate(cells) if cell.unit == name and len(counts[k]) > 1]
-        common = set.intersection(*(set(counts[k]) for k in at)) if at else ()
-        for k in at if len(common) > 1 else ():
-            counts[k] = [unit for unit in counts[k] if unit in common]
-    return [cell.of(units) for cell, units in zip(cells, counts)]
+    own = [{u for u in cell.scores if cell.unit == 'fine-tuning' or u not in without} for cell in cells]
+    shared = []
+    for cell, units in zip(cells, own):
+        others = (of for other, of in zip(cells, own) if other.unit == cell.unit and len(of) > 1)
+        common = units.intersection(*others)
+        at = [unit in (common if len(common) > 1 else units) for unit in cell.scores]
+        scores = {unit: score for (unit, score), counts in zip(cell.scores.items(), at) if counts}
+        shared.append(replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores))
+    return shared
 
 
 def paper_cell(scores, **more):
@@ -277,8 +262,7 @@ def make_cell(runs, cfg):
         groups = grouped(sorted(runs, key=attrgetter('seed', 'lr')), 'seed', 'origin')
         best = [max(group, key=attrgetter('validation')) for group in groups.values()]    # or the smaller
         name, unit = unit_of(best)
-        groups = grouped(best, name).items()
-        scores = {seed: statistics.fmean(run.test for run in group) for seed, group in groups}
+        scores = {seed: statistics.fmean(run.test for run in of) for seed, of in grouped(best, name).items()}
         return paper_cell(scores, runs=best, unit=unit)
     by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr').values()  # of equal rates the smaller
     most = [group for group in by_lr if len(group) == max(map(len, by_lr))]
@@ -286,8 +270,7 @@ def make_cell(runs, cfg):
               for split, other in zip(SPLITS, SPLITS[::-1]) if cfg.split in (split, 'both')}
     tables = [{(run.origin, run.seed): (run, run.instances(split)) for run in of_split}
               for split, of_split in chosen.items()]
-    seeds = sorted(set.intersection(*map(set, tables)))
-    if not seeds:
+    if not (seeds := sorted(set.intersection(*map(set, tables)))):
         raise ValueError('the runs that validation and test choose have no seed in common')
     above, below = (np.array([np.concatenate([table[seed][1][name] for table in tables]) for seed in seeds],
                              float) for name in ('numerators', 'denominators'))     # splits joined, by seed
@@ -296,15 +279,14 @@ def make_cell(runs, cfg):
     first = [tables[0][seed][0] for seed in seeds]
     data = first[0].data, *(key_of(table[seeds[0]][1]['ids']) for table in tables)
     cell = standard_cell(first, draws, instance_values(above, below), data, cfg)
-    return replace(cell, runs=tuple(itertools.chain.from_iterable(chosen.values())))
+    return replace(cell, runs=tuple(run for of_split in chosen.values() for run in of_split))
 
 
 def standard_cell(runs, draws, values, data, cfg):
     """The Cell of S runs: a pretraining's are averaged. draws (resamples, S); values (S, N), of instances."""
     name, unit = unit_of(runs)
-    at = {}     # {unit: places of its runs}
-    for k, run in enumerate(runs):
-        at.setdefault(getattr(run, name), []).append(k)
+    seeds = [getattr(run, name) for run in runs]
+    at = {seed: [k for k, own in enumerate(seeds) if own == seed] for seed in seeds}    # places of its runs
     draws, values = (np.array([rows[places].mean(0) for places in at.values()]) for rows in (draws.T, values))
     cell = Cell(0, 0, 0, draws.astype(np.float32), dict(zip(at, values.mean(1).tolist())), tuple(runs),
                 values.astype(np.float32), data, unit)
@@ -328,9 +310,8 @@ def average(cells, cfg):
 def make_cells(runs, cfg, problems):
     """{(model, task, dataset): Cell}; a task's 'Average' is that of the models with all its datasets."""
     cells, averages = {}, {}
-    runs = sorted(runs, key=lambda run: (cfg.models.index(run.model) if cfg.models else 0,
-                                         run.method == 'baseline', run.model != 'untrained',
-                                         list(KINDS).index(run.task)))
+    runs = sorted(runs, key=lambda run: (cfg.models and cfg.models.index(run.model), run.method == 'baseline',
+                                         run.model != 'untrained', list(KINDS).index(run.task)))
     for key, group in grouped(runs, 'model', 'task', 'dataset').items():
         try:
             cells[key] = make_cell(group, cfg)

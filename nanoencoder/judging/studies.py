@@ -17,12 +17,10 @@ from typing import NamedTuple
 
 from nanoencoder.settings import check, check_value, nearest, parse, read, setting
 
-RULES = 'better', 'at_least', 'no_difference'
 TUPLES = 'phases', 'save_at', 'models', 'lrs', 'score_on'
 
 
-class Row(NamedTuple):
-    """Runs of pretrain.py that differ in their seed alone."""
+class Row(NamedTuple):      # runs of pretrain.py that differ in their seed alone
     name: str
     options: dict    # of pretrain.py, as the study has them
     settings: dict   # and with those of its config
@@ -73,10 +71,9 @@ class Study:
         self.rows, self.finetunings, self.comparisons, self.arms = {}, [], [], self.ladder
         self.models = {'untrained': ('', 0)}    # {name: (row, step)} of what * can match
         self.tried = {}     # {(model, dataset): learning rates} of the table of tasks
-        for table, entries, add in (('runs', self.runs, self.add_row),
-                                    ('tasks', dict(enumerate(self.tasks, 1)), self.add_task),
-                                    ('contrasts', self.contrasts, self.add_contrast),
-                                    ('ladder', self.ladder, self.check_arm)):
+        for table, entries, add in (
+                ('runs', self.runs, self.add_row), ('tasks', dict(enumerate(self.tasks, 1)), self.add_task),
+                ('contrasts', self.contrasts, self.add_contrast), ('ladder', self.ladder, self.check_arm)):
             for name, entry in entries.items():
                 try:
                     check_value('it', tuple if table == 'ladder' else dict, entry)
@@ -127,7 +124,7 @@ class Study:
         self.finetunings.append(Finetuning([*models], options, settings, datasets, variant))
 
     def add_contrast(self, name, entry):
-        check_value('rule', str, entry['rule'], choices=RULES)
+        check_value('rule', str, entry['rule'], choices=('better', 'at_least', 'no_difference'))
         check_value('weights', dict, entry['weights'])
         weights = {}
         for text, weight in entry['weights'].items():
@@ -153,8 +150,7 @@ class Study:
         raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
 
     def corpus_meta(self):
-        out = with_config(self.corpus).get('out', 'corpora/docs')
-        return Path(out, 'meta.json') if self.corpus else None
+        return Path(with_config(self.corpus).get('out', 'corpora/docs'), 'meta.json') if self.corpus else None
 
     def save_at(self, name):
         """Steps of a row whose checkpoints something asks for: itself, branches, fine-tunings."""

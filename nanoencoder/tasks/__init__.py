@@ -32,10 +32,9 @@ def load_data(task, tokenizer, max_length, training=True):
     kind = kind_of(task)
     rows, labels = kind.load(training)
     encoded = kind.encode(rows, labels, tokenizer, max_length)
-    examples, lost = ({split: parts[k] for split, parts in encoded.items()} for k in (0, 1))
-    for part, counts in lost.items():
-        if counts:
-            words = ', '.join(f'{count:,} {what}' for what, count in counts.items())
+    examples = {part: made for part, (made, _) in encoded.items()}
+    for part, (_, lost) in encoded.items():
+        if words := ', '.join(f'{count:,} {what}' for what, count in lost.items()):
             print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}', file=sys.stderr)
     return Data(task, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 

@@ -23,13 +23,10 @@ class Classification(Kind):
                 'fields': [str(row[name]) for name in columns]}
 
     def examples(self, rows, labels, tokenizer, max_length):
-        examples, lost = [], Counter()
-        for k, row in enumerate(rows):
-            tokens = tokenizer.encode(row['text'])
-            lost['texts'] += len(tokens) > room(tokenizer, max_length)
-            target = np.array([labels.index(row['label'])])
-            examples.append(Example(framed(tokens, tokenizer, max_length), target, k))
-        return examples, +lost
+        texts = [tokenizer.encode(row['text']) for row in rows]
+        lost = Counter(texts=sum(len(tokens) > room(tokenizer, max_length) for tokens in texts))
+        return [Example(framed(tokens, tokenizer, max_length), np.array([labels.index(row['label'])]), k)
+                for k, (row, tokens) in enumerate(zip(rows, texts))], +lost
 
     def answer(self, row, read, labels):
         (_, logits), = read
@@ -53,12 +50,11 @@ def word_overlap(train):
         return len(first & second) / max(1, len(first))
 
     shares, golds = np.array([share(row) for row in train]), np.array([row['label'] for row in train])
-    cuts = []
+    cuts = []  # of labels that are equally frequent on a side the last
     for cut in np.unique(shares.round(2)):
-        sides = (Counter(golds[side].tolist()).items() for side in (shares <= cut, shares > cut))
-        (right, low), (more, high) = (max(((count, label) for label, count in side), default=(0, max(golds)))
-                                      for side in sides)  # of equals the last label
-        cuts.append((right + more, cut, low, high))
+        parts = (Counter(golds[side].tolist()) for side in (shares <= cut, shares > cut))
+        (hits, low), (more, high) = (max(zip(part.values(), part), default=(0, max(golds))) for part in parts)
+        cuts.append((hits + more, cut, low, high))
     _, cut, low, high = max(cuts)
     return lambda row: str(high if share(row) > cut else low)
 

@@ -110,9 +110,9 @@ def read_parquet(path):
 
 def read_iob(path):
     """CoNLL's columns, a word and last its tag; Universal NER's: a number, a word, its tag, two more."""
-    rows, words, is_universal = [], [], None
+    sentences, is_universal = [[]], None
     with path.open(encoding='utf-8-sig') as file:
-        for number, line in enumerate([*file, '\n'], 1):
+        for number, line in enumerate(file, 1):
             fields = re.findall('[^ \t\r\n]+', line)
             if re.match(r'# \w+ = ', line):
                 continue
@@ -120,14 +120,12 @@ def read_iob(path):
                 is_universal = len(fields) == 5 and fields[0] == '1'
             fields = fields[1:3] if is_universal else fields
             if not fields or fields[0] == '-DOCSTART-':
-                if words:
-                    rows.append(dict(zip(('tokens', 'tags'), map(list, zip(*words)))))
-                words = []
+                sentences.append([])
             elif len(fields) < 2:
                 raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r:.80}')
             else:
-                words.append((fields[0], fields[-1]))
-    return rows, {}
+                sentences[-1].append((fields[0], fields[-1]))
+    return [dict(zip(('tokens', 'tags'), map(list, zip(*words)))) for words in sentences if words], {}
 
 
 READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.tsv': read_csv,

@@ -65,9 +65,8 @@ class Kind:
                 name = str(row.get('id', row.get('idx', number)))
                 rows[split].append(columns | {'id': f'{name}#{number}' if name in seen else name})
                 seen.add(name)
-        for name, count in labels.mapped.items():
-            meant = labels.meant[name]
-            print(f'{task.dataset}: {count:,} labels {name!r} read as {meant!r}', file=sys.stderr)
+        for old, count in labels.mapped.items():
+            print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
         return rows, labels.names
 
     def encode(self, rows, labels, tokenizer, max_length):
@@ -97,11 +96,10 @@ def room(tokenizer, max_length):
     return max_length - len(tokenizer.prefix) - len(tokenizer.suffix)
 
 
-def framed(values, tokenizer, max_length, fill=None):
-    """A text's tokens, cut to the room there is, special ones around them; other values have `fill` there."""
-    prefix, suffix = tokenizer.prefix, tokenizer.suffix
+def framed(values, tokenizer, max_length, fill=None, before=0):
+    """A text's tokens, cut, within special ones; other values have `fill` there and at `before` tokens."""
     values = np.asarray(values, np.int64)[:room(tokenizer, max_length)]
     if fill is None:
-        return np.array([*prefix, *values, *suffix], np.int64)
-    widths = [(len(prefix), len(suffix))] + [(0, 0)] * (values.ndim - 1)
+        return np.array([*tokenizer.prefix, *values, *tokenizer.suffix], np.int64)
+    widths = [(len(tokenizer.prefix) + before, len(tokenizer.suffix))] + [(0, 0)] * (values.ndim - 1)
     return np.pad(values, widths, constant_values=fill)

@@ -58,19 +58,15 @@ class Questions(Kind):
             inside = (characters[:, 0] < start + len(text)) & (characters[:, 1] > start)
             size = room(tokenizer, max_length) - len(question)
             step = max(1, size - min(self.task.overlap, size // 2))
-            starts = range(0, max(0, len(tokens) - size) + step, step)
-            windows = [slice(start, start + size) for start in starts]
+            windows = [slice(at, at + size) for at in range(0, max(0, len(tokens) - size) + step, step)]
             complete = [bool(inside.any() and inside[window].sum() == inside.sum()) for window in windows]
             for window, is_complete in zip(windows, complete):
                 targets = inside[window] & (is_complete or not self.is_span)
-                targets = np.append(np.full(len(question), NO_LABEL), targets)
-                places = np.append(np.full((len(question), 2), -1), characters[window], axis=0)
                 examples.append(Example(framed([*question, *tokens[window]], tokenizer, max_length),
-                                        framed(targets, tokenizer, max_length, NO_LABEL), k,
-                                        framed(places, tokenizer, max_length, -1)))
-            lost['texts'] += len(windows) > 1
-            lost['windows'] += len(windows) - 1
-            lost['answers'] += bool(row['answers']) and not any(complete)
+                                        framed(targets, tokenizer, max_length, NO_LABEL, len(question)), k,
+                                        framed(characters[window], tokenizer, max_length, -1, len(question))))
+            lost.update(texts=len(windows) > 1, windows=len(windows) - 1,
+                        answers=bool(row['answers']) and not any(complete))
         return examples, +lost
 
     def predict(self, data, outputs):
@@ -80,8 +76,7 @@ class Questions(Kind):
     def answer(self, row, read, labels):
         """The text of the best span of any window, empty if there is none; of equal spans the later one."""
         spans = [(best_span if self.is_span else best_run)(example, logits) for example, logits in read]
-        spans = [span for span in spans if span[0] > 0 or self.never_empty]
-        _, first, last = max(spans, default=(0.0, 0, 0))
+        _, first, last = max((span for span in spans if span[0] > 0 or self.never_empty), default=(0.0, 0, 0))
         return row['context'][first:last].strip()
 
     def prediction(self, row, pred):
@@ -116,5 +111,4 @@ def best_span(example, logits, longest=30):
     more = np.arange(len(at))[None] - np.arange(len(at))[:, None]   # tokens after the first
     scores = np.where((more >= 0) & (more < longest), logits[at, 0][:, None] + logits[at, 1][None], -np.inf)
     a, b = np.unravel_index(scores.argmax(), scores.shape)
-    over = float(scores[a, b] - logits[-1].sum())
-    return over, int(example.words[at[a], 0]), int(example.words[at[b], 1])
+    return float(scores[a, b] - logits[-1].sum()), int(example.words[at[a], 0]), int(example.words[at[b], 1])

@@ -12,8 +12,6 @@ from nanoencoder.tasks.kind import Example, Kind, framed, room
 from nanoencoder.tasks.task import SCORED, fill, get, terms
 
 SIDES = ('query', 'positive')   # of a training pair
-
-
 # a query's tokens, its document's, that document, and every document that train has for the query
 Pair = namedtuple('Pair', 'tokens positive document positives')
 
@@ -49,7 +47,6 @@ class Retrieval(Kind):
                 for part in parts}
 
     def predict(self, data, outputs):
-        """Each query's best documents by cosine."""
         rows = data.rows
         ids = sorted(rows['corpus'], reverse=True)
         vectors = dict(zip(scored_texts(rows), outputs['texts']))
@@ -61,7 +58,26 @@ class Retrieval(Kind):
         return pred
 
     def baselines(self, rows):
-        return {'BM25': bm25(rows['corpus'])}
+        """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
+        k1, b = 0.9, 0.4
+        ids = sorted(rows['corpus'], reverse=True)
+        postings, lengths = defaultdict(list), np.empty(len(ids))
+        for k, document in enumerate(ids):
+            counts = Counter(terms(rows['corpus'][document]))
+            lengths[k] = counts.total()
+            for term, count in counts.items():
+                postings[term].append((k, count))
+        norm = k1 * (1 - b + b * lengths / max(1e-9, lengths.mean()))
+
+        def predict(row):
+            scores = np.zeros(len(ids))
+            for term in terms(row['query']):
+                if term in postings:
+                    at, counts = map(np.array, zip(*postings[term]))
+                    idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
+                    scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
+            return ranking(row, ids, scores)
+        return {'BM25': predict}
 
     def prompts(self):  # which sentence-transformers puts before a text
         return {name: getattr(self.task, name).split('{')[0] for name in ('query', 'document')}
@@ -167,8 +183,7 @@ def judged_queries(where, queries, grades, corpus):
 def ranking(row, ids, scores):
     """A query's ten best documents, of equals the greater id first, and how many share the tenth's score."""
     scores = np.asarray(scores, np.float64).round(6)
-    k = min(10, len(ids))
-    tenth = np.partition(scores, -k)[-k]
+    tenth = np.partition(scores, -min(10, len(ids)))[-10:].min()
     at = np.flatnonzero(scores >= tenth)
     best = at[np.argsort(-scores[at], kind='stable')][:10]
     ranked = {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in best],
@@ -178,25 +193,3 @@ def ranking(row, ids, scores):
         grades = [grade for i in tied if (grade := row['grades'].get(ids[i], 0)) >= 1]
         ranked['tied'] = {'size': len(tied), 'grades': sorted(grades, reverse=True)}
     return ranked
-
-
-def bm25(corpus, k1=0.9, b=0.4):
-    """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
-    ids = sorted(corpus, reverse=True)
-    postings, lengths = defaultdict(list), np.empty(len(ids))
-    for k, document in enumerate(ids):
-        counts = Counter(terms(corpus[document]))
-        lengths[k] = counts.total()
-        for term, count in counts.items():
-            postings[term].append((k, count))
-    norm = k1 * (1 - b + b * lengths / max(1e-9, lengths.mean()))
-
-    def predict(row):
-        scores = np.zeros(len(ids))
-        for term in terms(row['query']):
-            if term in postings:
-                at, counts = map(np.array, zip(*postings[term]))
-                idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
-                scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
-        return ranking(row, ids, scores)
-    return predict

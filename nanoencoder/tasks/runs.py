@@ -43,13 +43,12 @@ def is_done(cfg, base, sets):
 
 
 def about_model(cfg, checkpoint, transformer):
-    tokenizer = checkpoint.tokenizer()
     sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
-    sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
+    sizes |= {f'{role}_token_id': number for role, number in checkpoint.tokenizer().ids.items()}
     past = None if cfg.untrained else checkpoint.state.get('pretraining')
     if past and past.get('row'):
         past = past | {'row': past['row'] + (cfg.variant and f'+{cfg.variant}')}
-    return {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes, 'pretraining': past,
+    return {'tokenizer': checkpoint.tokenizer().fingerprint(), 'sizes': sizes, 'pretraining': past,
             'checkpoint': 'none' if cfg.untrained else checkpoint.digest()}
 
 
@@ -63,19 +62,18 @@ def about_run(cfg, base, sets, data, method='fine-tuned', grid=()):
 
 def write_run(folder, task, about, predictions, log=()):
     """A run's folder: {split: rows} as .jsonl.gz, their scores, run.json, log. {split: score in words}."""
-    scores, words = {}, {}
+    scores = {}
     with whole(folder) as temporary:
         temporary.mkdir()
         for split, rows in predictions.items():
             packed = gzip.compress(json_lines(rows).encode(), mtime=0)  # the same bytes each time
             (temporary / f'{split}.jsonl.gz').write_bytes(packed)
             scores['name'], scores[split] = both_scores(task.kind, rows, task.scheme)
-            words[split] = f'{scores["name"]} {100 * scores[split]["standard"]["score"]:.1f}'
         write_json(temporary / 'scores.json', scores, indent=None)
         digests = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / 'run.json', about | {'sha256': digests})
         (temporary / 'log.jsonl').write_text(json_lines(log))
-    return words
+    return {part: f'{scores["name"]} {100 * scores[part]["standard"]["score"]:.1f}' for part in predictions}
 
 
 def model_name(cfg, checkpoint, about):
@@ -85,8 +83,7 @@ def model_name(cfg, checkpoint, about):
         run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
     if past and past['step'] < sum(steps for _, steps in past['phases']) * past.get('repeat', 1):
         run = f'{run}-{past["step"]}'
-    name = cfg.name or ('untrained' if cfg.untrained else run)
-    return name + (cfg.variant and f'+{cfg.variant}')
+    return (cfg.name or ('untrained' if cfg.untrained else run)) + (cfg.variant and f'+{cfg.variant}')
 
 
 def save_encoder(cfg, base, data, encoder, folder):
@@ -94,10 +91,9 @@ def save_encoder(cfg, base, data, encoder, folder):
     sizes, checkpoint, kind = base.transformer.sizes, base.checkpoint, tasks.kind_of(cfg)
     tokenizer, is_bare = checkpoint.tokenizer(), kind.architecture == 'Model'  # for sentence-transformers
     tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
-    if is_bare:
-        tensors = {name.removeprefix('model.'): p for name, p in tensors.items()}
-    elif sizes.qk_norm:
-        tensors = {name.replace('classifier.', 'score.'): p for name, p in tensors.items()}
+    if is_bare or sizes.qk_norm:
+        old, new = ('model.', '') if is_bare else ('classifier.', 'score.')
+        tensors = {name.replace(old, new, 1): p for name, p in tensors.items()}
     more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + kind.architecture]}
     if labels := data.labels:
         more |= {'id2label': dict(enumerate(labels)), 'label2id': {name: k for k, name in enumerate(labels)}}

@@ -21,9 +21,8 @@ class Tagging(Kind):
         rows, labels = super().load(training)
         if not any(set(row['tags']) - {'O'} for row in rows['train']):
             raise ValueError(f'{self.task.dataset} train: every tag is O: there is no entity to learn')
-        for split in rows if self.task.scheme == 'IOB2' else ():
-            both = ((entities(row['tags']), entities(row['tags'], 'IOB2')) for row in rows[split])
-            if count := sum(len(found - strict) for found, strict in both):
+        for split, part in rows.items() if self.task.scheme == 'IOB2' else ():
+            if count := sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in part):
                 print(f'{self.task.dataset} {split}: {count:,} entities begin with I-; '
                       'if that is how the file marks them, say --scheme=IOB1', file=sys.stderr)
         return rows, labels
@@ -42,15 +41,13 @@ class Tagging(Kind):
         examples, lost = [], Counter()
         for k, row in enumerate(rows):
             tokens, word_of = words_of_tokens(row['words'], tokenizer)
-            read = word_of[:room(tokenizer, max_length)]
-            if len(read) < len(word_of):
-                reached = max(read, default=-1) + 1
+            read = framed(word_of, tokenizer, max_length, -1)
+            if len(word_of) > room(tokenizer, max_length):
+                reached = int(read.max()) + 1
                 lost.update(texts=1, words=len(row['words']) - reached,
                             entities=sum(stop > reached for _, _, stop in entities(row['tags'])))
-            targets = [labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read]
-            examples.append(Example(framed(tokens, tokenizer, max_length),
-                                    framed(targets, tokenizer, max_length, NO_LABEL), k,
-                                    framed(read, tokenizer, max_length, -1)))
+            targets = np.array([labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read], np.int64)
+            examples.append(Example(framed(tokens, tokenizer, max_length), targets, k, read))
         return examples, +lost
 
     def answer(self, row, read, labels):

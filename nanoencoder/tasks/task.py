@@ -65,8 +65,7 @@ class Task:
         for name, good, wanted in (
                 ('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder'),
                 ('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given'),
-                ('train', self.train, 'the name of a split or file'),
-                ('test', self.test, 'the name of a split or file'),
+                *((name, getattr(self, name), 'the name of a split or file') for name in ('train', 'test')),
                 *((name, is_template(getattr(self, name)), template)
                   for name in ('template', 'query', 'document')),
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
@@ -88,13 +87,9 @@ def is_template(text):
     return bool(match and match[1])
 
 
-def no_column(row, column, where):
-    return ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row)):.200}')
-
-
 def get(row, column, where, kind=str):
     if column not in row:
-        raise no_column(row, column, where)
+        raise ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row)):.200}')
     if not isinstance(row[column], kind):
         raise ValueError(f'{where}: {column!r} holds {str(row[column])[:40]!r}, and not {kind.__name__}')
     return row[column]
@@ -104,7 +99,7 @@ def fill(template, row, where):
     try:
         return template.format_map({name: '' if value is None else value for name, value in row.items()})
     except KeyError as error:
-        raise no_column(row, error.args[0], where) from None
+        return get(row, error.args[0], where)  # which is not there: a ValueError
 
 
 def terms(text):    # the words that a baseline counts
