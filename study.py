@@ -45,7 +45,7 @@ class Job(NamedTuple):
 
 
 class Done:
-    """What is done, as the tables of a study and its folders say. Runs of other settings are refused."""
+    """What is done, as a study's tables and its folders say; folders of other settings are refused."""
     def __init__(self, study):
         self.study, self.runs = study, Path(study.folder, 'runs')
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
@@ -64,7 +64,8 @@ class Done:
             self.tuned.add((model, dataset, float(lr), int(seed)))
         for row, seed in itertools.product(study.rows.values(), study.seeds):
             key, run = (row.name, seed), self.run(row.name, seed)
-            self.begun[key] = step = max((int(path.name) for path in run.glob('[0-9]*')), default=0)
+            steps = (int(path.name) for path in run.glob('[0-9]*') if path.name.isdigit())
+            self.begun[key] = step = max(steps, default=0)
             self.reached[key] = max(step, last.get(run.name, 0))    # a run may be elsewhere now
             if step:
                 state = read_json(path := run / str(step) / 'state.json')

@@ -69,7 +69,7 @@ def locked(*paths, wait=False):
     """Hold the locks of files or folders, each on `.<name>.lock` beside it; they go with their process.
     BlockingIOError if another one holds one, unless it is to wait."""
     with contextlib.ExitStack() as stack:
-        for path in map(Path, paths):
+        for path in map(Path.absolute, map(Path, paths)):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.with_name(f'.{path.name}.lock')
             try:

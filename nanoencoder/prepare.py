@@ -27,7 +27,8 @@ from tqdm import tqdm
 from nanoencoder import docs
 from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json
 from nanoencoder.settings import check, flat, setting
-from nanoencoder.tokenizer import BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits
+from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits,
+                                   without_surrogates)
 
 CHUNK = 256             # documents that are tokenised at once
 CUT_CHARACTERS = 16_000  # and up to the next empty line: a document cut from a long .txt
@@ -183,7 +184,8 @@ def prepare_part(cfg, units, encoded, size, limit, dtype):
     """Write the units that are missing, of `size` characters together, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
     with tqdm(desc=cfg.out, total=limit or size or None, unit=' tokens' if limit else ' characters',
-              unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30) as bar:
+              unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30,
+              disable=False) as bar:    # in any environment: it counts what --max_tokens limits
         for done, unit in units:
             if done.exists():
                 counts = read_json(done)
@@ -273,7 +275,8 @@ def train_tokenizer(cfg, vocab_size):
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     units, _, _ = open_source(cfg)
-    trained.train_from_iterator((text for unit in units for text, held in unit() if not held), trainer)
+    texts = (without_surrogates(text) for unit in units for text, held in unit() if not held)
+    trained.train_from_iterator(texts, trainer)
     ranks = {bytes(map(BYTES.get, token)): i for token, i in trained.get_vocab().items()}
     specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
     from_ranks(ranks, specials).save(cfg.tokenizer)

@@ -38,7 +38,7 @@ def check(cfg):
 
 
 def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
-    """ValueError unless a value has a type and is in its range; a text has one line."""
+    """ValueError unless a value has a type and is in its range; a text has one line, or is a template."""
     if type(value) is not wanted:
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
@@ -94,7 +94,7 @@ def read(path, is_base=False):
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
         source = repr(ast.get_source_segment(text, statement).splitlines()[0][:80])
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        if not isinstance(statement, ast.Assign) or [*map(type, statement.targets)] != [ast.Name]:
             raise ValueError(f'{where}: only `name = value` lines are allowed, not {source}')
         name, expression = statement.targets[0].id, statement.value
         try:

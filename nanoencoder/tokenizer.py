@@ -102,7 +102,7 @@ class Tokenizer:
             except ValueError:  # a million spaces in a row are too much for its regular expressions
                 return slow(text)
         normal = self.backend.normalizer.normalize_str if self.composes else str
-        with contextlib.suppress(ValueError):  # a regular expression that is none for tiktoken
+        with contextlib.suppress(ValueError):  # no form for tiktoken, or a regular expression that is none
             pattern, ranks = self.in_tiktoken or ('', {})
             encoding = tiktoken.Encoding('corpus', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
             if ranks and all(np.array_equal(fast(text), slow(text)) for text in (*nasty_texts(), *sample)):
@@ -195,13 +195,14 @@ def load_tokenizer(name):
         except ValueError as error:
             raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
         specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
-        return from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate(specials)})
+        with one_line(path):
+            return from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate(specials)})
     with one_line(path):
         backend = Backend.from_file(str(path))
     beside = path.with_name('tokenizer_config.json')
     try:
         return from_backend(backend, read_json(beside) if beside.exists() else {})
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:
         raise ValueError(f'{path}: {error}') from None
 
 

@@ -350,9 +350,7 @@ CASES = {   # the work, the peer, () -> Pair
 
 def mfu(size, repeats, with_peer):
     """Lines of a size at the paper's batch on one GPU, 6 rows of 2,048 tokens cut in two; update included.
-
-    Useful operations are those of the segments as they are, and of the logits that have a target.
-    """
+    Useful operations are those of the segments as they are, and of the logits that have a target."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU'
     if name not in PEAKS:
         raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of tests/bench.py, not {name}')

@@ -51,6 +51,7 @@ def test_order_of_precedence(tmp_path):
     ('name = open("executed", "w")\n', ('run.py:1', 'is not a literal: nothing is computed')),
     ('steps: int = 3\n', ('run.py:1', 'steps: int = 3')),
     ('steps = = 3\n', ('run.py:1', 'steps = = 3')),
+    ('steps = depth = 3\n', ('run.py:1', 'only `name = value` lines')),
     ('steps = 1\nbase = "x.py"\n', ('run.py:2', 'first line')),
     ('share = 1.5\n', ('run.py:1', 'share must be from 0 to 1, not 1.5')),
     ('mode = "c"\n', ('run.py:1', "mode is one of a, b, not 'c'")),

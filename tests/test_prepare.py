@@ -224,7 +224,8 @@ def test_kill_9_leaves_no_trace(tmp_path):
     assert content(prepared(cfg).folder) == content(tmp_path / 'whole')
 
 
-def test_a_limit_of_tokens_stays_where_it_is(tmp_path, killed_at):
+def test_a_limit_of_tokens_stays_where_it_is(tmp_path, killed_at, monkeypatch):
+    monkeypatch.setattr(prepare, 'tqdm', functools.partial(prepare.tqdm, disable=True))     # TQDM_DISABLE=1
     texts = [f'text number {k} ' * 9 for k in range(2000)]
     folder = several(tmp_path / 'texts', texts, count=8)
     cfg = small(folder, tmp_path / 'whole', max_tokens=30_000, threads=1)

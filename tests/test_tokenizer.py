@@ -177,6 +177,9 @@ def test_a_sentencepiece_file_is_refused_by_name(tmp_path):
     (tmp_path / 'tokenizer.model').write_bytes(b'\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02\n\x0c')
     with pytest.raises(ValueError, match='SentencePiece, as of Llama 2, Mistral or TinyLlama'):
         load_tokenizer(str(tmp_path))
+    (tmp_path / 'tokenizer.model').write_bytes(b'')
+    with pytest.raises(ValueError, match=f'^{tmp_path}/tokenizer.model: '):
+        load_tokenizer(str(tmp_path))
 
 
 def test_saved_tokenizer_gives_the_same_ids_in_transformers(tmp_path):

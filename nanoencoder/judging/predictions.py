@@ -17,7 +17,7 @@ COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'va
 
 
 def read_scores(folder, about):
-    """scores.json of a run's folder, or where it has no run.json, results.json in the authors' format."""
+    """scores.json of a run with this run.json; without, results.json in the authors' format."""
     content = read_json(path := folder / ('scores.json' if about else 'results.json'))
     if about and sha256(path) != about['sha256'][path.name]:
         raise ValueError(f'{path}: changed since it was written; remove its folder, and fine-tune again')

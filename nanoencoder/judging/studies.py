@@ -180,5 +180,7 @@ def load(arguments, actions=()):
     if not arguments:
         raise ValueError('a study is a config, as configs/studies/demo.py')
     study, actions = parse(Study, arguments, actions)
+    if not study.rows:
+        raise ValueError(f'{arguments[0]}: runs is empty; a study has a row or more')
     study.folder = study.folder or f'studies/{Path(arguments[0]).stem}'
     return study, actions
