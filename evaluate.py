@@ -51,6 +51,8 @@ class Settings:
 
     def __post_init__(self):
         check(self)
+        if not all(type(name) is str for name in self.models + self.datasets):
+            raise ValueError("models and datasets are names: --models=('610',)")
         if self.protocol == 'paper' and self.split != 'test':
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
         if self.protocol != 'paper' and self.results:

@@ -64,7 +64,8 @@ class Tokenizer:
         """(ids (n,), offsets (n, 2)): each token's characters but white space; first == last if none are."""
         ids, offsets = self.encoded(text)
         offsets = [(last - len(text[first:last].lstrip()), text[first:last]) for first, last in offsets]
-        offsets = np.array([(first, first + len(piece.strip())) for first, piece in offsets]).reshape(-1, 2)
+        offsets = np.array([(first, first + len(piece.strip())) for first, piece in offsets], np.int64)
+        offsets = offsets.reshape(-1, 2)    # also of no token
         starts = {*offsets[:, 0].tolist()}
         for place in offsets if self.composes else ():  # a mark in no token was joined to what is before it
             while place[0] < place[1] < len(text) and not (place[1] in starts or text[place[1]].isspace()):

@@ -270,7 +270,6 @@ def loss(selected=False):
 
 class GPT(nn.Module):
     """A plain decoder: learned positions, LayerNorm, GELU, SDPA with is_causal, tied head, all logits."""
-
     def __init__(self, V, d, L, H, context):
         super().__init__()
         self.H, self.embed, self.positions = H, nn.Embedding(V, d), nn.Embedding(context, d)

@@ -72,7 +72,6 @@ folder_of_prints = functools.cache(tempfile.TemporaryDirectory)    # while this 
 
 class Script(FORKS.Process):
     """Almost `python <script> <words>` here: a process forked from one that has torch imported."""
-
     def __init__(self, script, *words, **environment):
         super().__init__()
         self.words, self.environment = [script, *map(str, words)], os.environ | environment

@@ -726,7 +726,7 @@ def test_compare_says_what_else_differs_and_tests_baselines(predictions):
     (['table', '--predictions=nowhere'], 'nowhere: no runs there'),
     (['figure', 'lr', '--published'], 'figure lr is of your runs'), (['figure', 'pie'], 'figure is one of'),
     (['compare', 'a', 'b', '--predictions=nowhere'], 'no runs there'),
-    (['losses', 'nowhere'], 'no pretraining run'),
+    (['losses', 'nowhere'], 'no pretraining run'), (['table', '--models=610'], 'are names'),
     (['table', '--resamples=1000000000000'], 'resamples must be from 100 to 1000000')])
 def test_bad_commands_get_one_line(words, part):
     one_line_error(run_script('evaluate.py', *words), part)

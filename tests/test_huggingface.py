@@ -327,7 +327,6 @@ def test_fill_mask(tmp_path):
 
 class Hub(http.server.BaseHTTPRequestHandler):
     """A server that answers as the hub does, of the folders under `root`."""
-
     def answer(self):
         files = []
         if self.path.startswith('/api/models/'):  # /revision/main says the commit, /tree/<commit> the files

@@ -408,6 +408,7 @@ def test_bad_rows_are_named(tmp_path, kind, bad, words):
     ('train.jsonl', b'', 'train.jsonl: holds no row'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'[1]\n', r'train.jsonl:1: is no JSON object: \[1\]'),
+    ('train.jsonl', b'{"x":' + b'[' * 9_999, 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'{"text": "\xff"}\n', 'train.jsonl: cannot be read: .utf-8. codec'),
     ('train.parquet', b'PAR1', 'not a whole parquet'),
     ('train.jsonl.gz', b'{}', 'train.jsonl.gz: cannot be read: Not a gzipped'),

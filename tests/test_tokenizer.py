@@ -213,6 +213,7 @@ def test_offsets_are_of_the_words_without_spaces(style, tmp_path):
         assert covered >= {k for k, one in enumerate(text) if one.strip()}
     docs = load_tokenizer(DOCS_TOKENIZER)
     assert docs.encode_with_offsets('the array \xa0of')[1].tolist()[:2] == [[0, 3], [4, 9]]
+    assert docs.encode_with_offsets('')[1].dtype == 'int64'
     assert docs.encode_with_offsets('the  of\n')[1].tolist() == [[0, 3], [4, 4], [5, 7], [8, 8]]
 
 

@@ -63,7 +63,7 @@ def naive_bayes(train):
     counts, classes = defaultdict(Counter), Counter(row['label'] for row in train)
     for row in train:
         counts[row['label']].update(terms(row['text']))
-    size = len(set().union(*counts.values()))
+    size = len(set().union(*counts.values())) or 1      # there may be no words
     totals = {label: words.total() + size for label, words in counts.items()}
 
     def score(label, words):

@@ -73,7 +73,7 @@ def read_jsonl(path):
                 if '\\ud' in line.lower():
                     row = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', json.dumps(row, ensure_ascii=False)))
                 rows.append({**row})
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 raise ValueError(f'{path}:{number}: is no JSON object: {line.strip():.80}') from None
     return rows, {}
 
