@@ -481,11 +481,10 @@ def write_run(folder, rows, **about):
     rows = rows if isinstance(rows, dict) else dict.fromkeys(statistics.SPLITS, rows)
     scores = {split: metrics.both_scores(folder.parts[-3], own, 'IOB2') for split, own in rows.items()}
     folder.mkdir(parents=True)
-    (folder / 'scores.json').write_text(json.dumps(
-        {'name': scores['test'][0]} | {split: content for split, (_, content) in scores.items()}))
-    digests = {'scores.json': sha256(folder / 'scores.json')}
-    (folder / 'run.json').write_text(json.dumps(
-        {'method': 'fine-tuned', 'weights': 'fp32', 'sha256': digests} | about))
+    content = {'name': scores['test'][0]} | {split: content for split, (_, content) in scores.items()}
+    (folder / 'scores.json').write_text(json.dumps(content))
+    facts = {'method': 'fine-tuned', 'sha256': {'scores.json': sha256(folder / 'scores.json')}}
+    (folder / 'run.json').write_text(json.dumps(facts | {'weights': 'fp32'} | about))
 
 
 def change(folder, **about):
@@ -547,8 +546,10 @@ def rows_of_a_study(tmp_path):
 
 
 def test_rows_are_models_and_folders_are_complete(rows_of_a_study):
+    write_run(rows_of_a_study / 'predictions/clm-s0-probe/SC/toy/lr0e+00_sd0', answers(90), method='probe',
+              data='d' * 64, pretraining=PAST | {'row': 'clm', 'seed': 0})     # no run of the row clm
     shown = run_script('evaluate.py', 'table', *options(rows_of_a_study))
-    assert shown.returncode == 0, shown.stderr
+    assert shown.returncode == 0 and 'clm-probe (probe)' in shown.stdout, shown.stderr
     lines = {line.split()[0]: line for line in shown.stdout.splitlines() if line}
     assert '  3 x 2  ' in lines['clm'] and '  3 x 2  ' in lines['mlm'] and '  2  ' in lines['untrained']
     assert 'clm-s0' not in shown.stdout

@@ -60,7 +60,7 @@ def read_tree(cfg, root):
         if not match or task not in KINDS:      # the authors have a training set before the learning rate
             raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
         past = about.get('pretraining') or {}
-        row = past.get('row') or model
+        row = past['row'] + '-probe' * (about.get('method') == 'probe') if past.get('row') else model
         if folder in done or row not in (cfg.models or [row]) or dataset not in (cfg.datasets or [dataset]):
             continue
         done.add(folder)
