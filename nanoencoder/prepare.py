@@ -89,8 +89,10 @@ def open_source(cfg):
         dataset = dataset.select_columns([cfg.column])
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
+
     def hub_texts(file, cfg):
         return (clean(text, cfg) for batch in file.iter(CHUNK) for text in batch[cfg.column])
+
     files = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
     split = (dataset.info.splits or {}).get(cfg.split)
     return [unit(hub_texts, file) for file in files], split and split.num_bytes or 0, []

@@ -1,4 +1,4 @@
-# Embedded: does this detail belong to this summary? First and second paragraph of a docstring; the wrong detail
+# Embedded: does this detail belong to this summary? The two first paragraphs of a docstring; the wrong detail
 # is that of a docstring in another file. Floor 50 %; `--baseline` is word overlap.
 kind = "SC"
 dataset = "docs_pairs"

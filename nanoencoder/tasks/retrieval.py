@@ -101,7 +101,8 @@ def training_pairs(task):
         print(f'{error}: there is nothing to train on', file=sys.stderr)
     for number, row in enumerate(table):
         where = f'{task.pairs or task.dataset} {task.train} row {number}'
-        row |= {side: get(row, side, where) for side in SIDES}
+        for side in SIDES:
+            get(row, side, where)
         pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
     return pairs
 
