@@ -288,7 +288,7 @@ def fit(cfg, base, data, say=lambda text: None):
             for line in (recent := log[step // 20 * 20:]):
                 line |= {name: float(line[name]) for name in ('loss', 'grad_norm')}
                 if not math.isfinite(line['loss'] + line['grad_norm']):
-                    raise FloatingPointError('step {step}: loss {loss}, norm {grad_norm}'.format(**line))
+                    raise FloatingPointError(f'step {line["step"]}: loss or norm is not finite: lower --lr')
             mean = statistics.fmean(line['loss'] for line in recent)
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
             say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {timedelta(seconds=round(left))} left')
@@ -368,9 +368,10 @@ def ridge(features, targets, num_labels):
 
     (x, y), (unseen, wanted) = ((np.concatenate([*map(np.atleast_2d, features[split])]),
                                  np.concatenate(targets[split])) for split in tasks.SPLITS[:2])
-    mean, deviation = x[y >= 0].mean(0), x[y >= 0].std(0) + 1e-6
-    X = standardised(x[y >= 0])
-    gram, onto = X.T @ X, X.T @ np.eye(num_labels)[y[y >= 0]]
+    x, y = x[y >= 0], y[y >= 0]
+    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    X = standardised(x)
+    gram, onto = X.T @ X, X.T @ np.eye(num_labels)[y]
     weights = [np.linalg.solve(gram + penalty * len(X) * np.eye(len(gram)), onto) for penalty in PENALTIES]
     best = max(weights, key=lambda W: np.sum((standardised(unseen) @ W).argmax(1) == wanted))
     return {split: [standardised(array) @ best for array in arrays] for split, arrays in features.items()}

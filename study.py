@@ -85,7 +85,7 @@ class Done:
 def refuse_others(path, made, settings):
     for name, value in json.loads(json.dumps(settings)).items():
         if made.get(name, value) != value:
-            raise ValueError(f'{path}: was made with {name} = {made[name]}, and the study has {value}')
+            raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename the row')
 
 
 def chosen(study, actions):

@@ -301,12 +301,12 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
     write(place, **again)
     code, text, starts = run(place)
     assert (code, starts) == (2, [])
-    assert 'out/again-s0/6/state.json: was made with lr = 1.0, and the study has 0.5' in text
+    assert 'out/again-s0/6/state.json: was made with lr = 1.0, not 0.5' in text
     write(place, **{"'weights_from': 'clm'": "'weights_from': 'mlm'"})
     assert f'again-s0/6/state.json: was made with weights_from = {place}/out/clm-s0/12' in run(place)[1]
     write(place, **{"'lrs': (1e-3": "'steps': 3, 'lrs': (1e-3"})
     code, text, starts = run(place)
-    assert (code, starts) == (2, []) and 'run.json: was made with steps = 9, and the study has 3' in text
+    assert (code, starts) == (2, []) and 'run.json: was made with steps = 9, not 3' in text
     write(place, **again | {"'again'": "'third'"})
     assert run(place)[0] == 0 and 'third-s1' in models(place)
 
