@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from nanoencoder.files import read_json
 from nanoencoder.judging import studies
-from nanoencoder.judging.predictions import check_packed
+from nanoencoder.judging.predictions import check_packed, find_runs
 from nanoencoder.settings import nearest, run_main
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
@@ -45,23 +45,28 @@ class Job(NamedTuple):
 
 
 class Done:
-    """What is done, as a study's tables and its folders say; folders of other settings are refused."""
+    """What is done, as a study's runs and losses.csv say. Runs of other settings than a row's are refused."""
     def __init__(self, study):
-        self.study, self.runs = study, Path(study.folder, 'runs')
+        self.study, self.runs, rows, lines = study, Path(study.folder, 'runs'), *ask(study)
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
-        tables = [Path(study.folder, name) for name in ('scores.csv', 'losses.csv')]
-        scores, losses = (csv.DictReader(open(path) if path.exists() else ()) for path in tables)
-        self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of tables too}
-        self.tuned = {(row['folder'], row['dataset'], float(row['lr']), int(row['seed'])) for row in scores}
-        last = {row['folder']: int(row['step']) for row in sorted(losses, key=lambda row: int(row['step']))}
-        settings = {(self.model(name, seed) + line.variant, dataset): line.settings for seed in study.seeds
-                    for line in study.finetunings for name in line.models for dataset in line.datasets}
-        for path in self.runs.glob('*/*/*/lr*_sd*/run.json'):   # where a baseline has no settings
-            model, _, dataset, run, _ = path.parts[-5:]
-            refuse_others(path, read_json(path).get('settings', {}), settings.get((model, dataset), {}))
+        asked = {(self.model(name, seed) + line.variant, dataset):
+                 (settings, rows.get(study.check_model(name)[0], {}))
+                 for seed in study.seeds for line, settings in zip(study.finetunings, lines)
+                 for name in line.models for dataset in line.datasets}
+        self.tuned = set()      # {(model, dataset, learning rate, seed)}
+        for folder, about, _ in find_runs(self.runs, False):
+            model, _, dataset, run = folder.parts[-4:]
+            settings, row = asked.get((model, dataset), ({}, {}))
+            past = about.get('pretraining') or {}
+            refuse_others(folder, about.get('settings', {}) | about.get('rows', {}), settings)
+            refuse_others(folder, past | past.get('fixed', {}), row)
             lr, seed = run.removeprefix('lr').split('_sd')
             self.tuned.add((model, dataset, float(lr), int(seed)))
+        losses = Path(study.folder, 'losses.csv')
+        table = csv.DictReader(open(losses) if losses.exists() else ())
+        last = {row['folder']: int(row['step']) for row in sorted(table, key=lambda row: int(row['step']))}
+        self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of losses.csv too}
         for row, seed in itertools.product(study.rows.values(), study.seeds):
             key, run = (row.name, seed), self.run(row.name, seed)
             steps = (int(path.name) for path in run.glob('[0-9]*') if path.name.isdigit())
@@ -71,7 +76,7 @@ class Done:
                 state = read_json(path := run / str(step) / 'state.json')
                 made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
                 parent = {row.begins: str(self.run(row.parent, seed, row.parent_step))} if row.parent else {}
-                refuse_others(path, made, {'weights_from': ''} | row.settings | parent)
+                refuse_others(path, made, rows[row.name] | parent)
 
     def model(self, name, seed):
         """What a model is called in runs/."""
@@ -82,8 +87,41 @@ class Done:
         return Path(self.study.out, f'{row}-s{seed}', *map(str, step))
 
 
+def ask(study):
+    """({row: its settings}, [settings of an entry of tasks]), with defaults, as the scripts read them.
+    ValueError for what one of them refuses, before anything starts."""
+    for entry in (*study.rows.values(), *study.finetunings):
+        if taken := {*entry.options} & OF_STUDY:
+            raise ValueError(f'{min(taken)} is what a study gives each run; leave it out of runs and tasks')
+    commands = {'pretrain.py': {f'row {row.name}': studies.arguments({'name': row.name} | row.options)
+                                for row in study.rows.values()},
+                'finetune.py': {f'tasks {k}': studies.arguments(line.options)
+                                for k, line in enumerate(study.finetunings, 1)},
+                'data.py': {'corpus': studies.arguments(study.corpus)} if study.corpus else {}}
+    processes = [start(script, '--each', stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, text=True) for script in commands]
+    answers = {}    # {script: [settings]}
+    for process, (script, lines) in zip(processes, commands.items()):
+        texts, errors = process.communicate(json.dumps([*lines.values()]))
+        answers[script] = [*map(json.loads, texts.splitlines())]
+        if errors:
+            raise ValueError(f'{[*lines][len(answers[script])]}: {errors.strip().removeprefix("error: ")}')
+    rows = {}
+    for row, settings in zip(study.rows.values(), answers['pretrain.py']):
+        sizes = settings.pop('model', {})   # those of what it begins with, where it does not say them
+        rows[row.name] = without(settings | {name: sizes[name] for name in sizes
+                                             if not row.begins or name in row.settings}, 'seed', 'row')
+    return rows, [without(settings, 'lr', 'seed') for settings in answers['finetune.py']]
+
+
+def without(settings, *names):
+    """Settings but these, which vary in a row, and those that a run finds out."""
+    return {name: value for name, value in settings.items() if name not in names
+            and (name, value) not in (('dtype', 'auto'), ('max_length', 0))}
+
+
 def refuse_others(path, made, settings):
-    for name, value in json.loads(json.dumps(settings)).items():
+    for name, value in settings.items():
         if made.get(name, value) != value:
             raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename the row')
 
@@ -216,15 +254,6 @@ def run_jobs(jobs, study, processes, torchrun, tell):
     return failed
 
 
-def check_names(study):
-    """Refuse a misspelt setting now, not when its run's turn comes."""
-    for name, entries in (('pretrain.py', study.rows.values()), ('finetune.py', study.finetunings)):
-        text = start(name, '--help', stdout=subprocess.PIPE, text=True).communicate()[0]
-        names = {*re.findall(r'(?m)^  --(\w+)', text), 'config'} - OF_STUDY
-        for setting in {*itertools.chain(*(entry.options for entry in entries))} - names:
-            raise ValueError(f'{name} takes no {setting!r} of a study{nearest(setting, names)}')
-
-
 def dry_run(study, left):
     """Print the rows: those that branch compute what their parents have not."""
     width, seeds, total = max(map(len, study.rows)), len(study.seeds), 0
@@ -242,8 +271,6 @@ def main():
     study, actions = studies.load(sys.argv[1:], ACTIONS)
     blocks = {seed: jobs for seed, jobs in plan(study, actions).items() if jobs}
     total, count, began = sum(map(len, blocks.values())), itertools.count(1), time.monotonic()
-    if blocks:
-        check_names(study)
     if actions.dry_run:
         return dry_run(study, total)
 

@@ -11,11 +11,12 @@ import ast
 import difflib
 import errno
 import inspect
+import json
 import math
 import os
 import re
 import sys
-from dataclasses import MISSING, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, field, fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -126,6 +127,10 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     arguments, actions = list(arguments), dict(actions)
     if '--help' in arguments or '-h' in arguments:
         print(describe(cls, actions))
+        sys.exit(0)
+    if arguments == ['--each']:     # a study asks for the settings of several command lines, which stdin has
+        for words in json.load(sys.stdin):
+            print(json.dumps(asdict(parse(cls, words)[0])))
         sys.exit(0)
     types = {name: entry.type for name, entry in leaves(cls).items()}
     given = read(arguments.pop(0)) if arguments and not arguments[0].startswith('-') else {}

@@ -526,7 +526,8 @@ def test_a_flipped_bit_in_scores_is_named(predictions, command):
                    f'{path}: changed since it was written; remove its folder, and fine-tune again')
 
 
-PAST = {'phases': [['mlm', 6]], 'mask_ratio': 0.4, 'step': 6, 'flops': 1.0, 'continues': ''}
+PAST = {'phases': [['mlm', 6]], 'mask_ratio': 0.4, 'step': 6, 'flops': 1.0, 'continues': '',
+        'fixed': {'lr': 1}}
 
 
 @pytest.fixture
@@ -566,6 +567,8 @@ def test_rows_are_models_and_folders_are_complete(rows_of_a_study):
 
 @pytest.mark.parametrize('about, words', [
     ({'pretraining': PAST | {'phases': [['clm', 9]], 'row': 'clm', 'seed': 1}}, 'differ in phases'),
+    ({'pretraining': PAST | {'phases': [['clm', 6]], 'row': 'clm', 'seed': 1, 'fixed': {'lr': 2}}},
+     'differ in lr of pretraining'),
     ({'settings': {'steps': 7}}, 'differ in steps'), ({'data': 'other'}, 'differ in data'),
     ({'pretraining': PAST | {'phases': [['clm', 6]], 'row': 'clm', 'seed': 0}}, None)])
 def test_runs_of_a_row_differ_in_seeds_alone(rows_of_a_study, about, words):

@@ -1,6 +1,8 @@
 """Studies: tables and their errors; what is missing, in which order, behind failures, kills, lost folders."""
 import contextlib
 import csv
+import gzip
+import json
 import os
 import random
 import re
@@ -43,11 +45,18 @@ folder = "{folder}/study"
 THIRD = "    'third': {'phases': (('clm', 6), ('mlm', 6)), 'branch_from': 'clm/6'},\n}\nseeds"
 # In place of all scripts: folders and files as theirs, without torch. Each start is noted.
 FAKE = '''
-import ast, json, re, sys, time
+import ast, gzip, json, re, sys, time
 from pathlib import Path
-if '--help' in sys.argv:
-    names = 'lr phases save_at seed branch_from weights_from variant causal steps'
-    sys.exit(print(*(f'  --{name}' for name in names.split()), sep='\\n'))
+if '--each' in sys.argv:
+    names = 'name lr phases save_at branch_from weights_from variant causal steps template'
+    for words in json.load(sys.stdin):
+        settings = {'lr': 1, 'steps': 9, 'weights_from': '', 'template': 'x'}
+        for name, value in (word[2:].split('=') for word in words if word.startswith('--')):
+            if name not in names.split():
+                sys.exit(f'error: --{name}: unknown setting')
+            settings[name] = ast.literal_eval(value) if name in ('lr', 'steps', 'phases') else value
+        print(json.dumps(settings))
+    sys.exit()
 words = [word for word in sys.argv[1:] if not word.startswith('--')]
 options = dict((word[2:] + '=').split('=')[:2] for word in sys.argv[1:] if word.startswith('--'))
 here, script = Path(__file__).parent, Path(__file__).name
@@ -73,9 +82,9 @@ elif script == 'pretrain.py':
     for k, step in enumerate(steps, 1):
         work()
         dump(run / 'log.jsonl', ' '.join(map(str, steps[:k])))
+        fixed = {'lr': float(options.get('lr', 1)), 'phases': phases, 'seed': int(options['seed'])}
         dump(run / '.new/state.json', json.dumps({
-            'fixed': {'lr': float(options.get('lr', 1))},
-            'settings': {'weights_from': options.get('weights_from', '')}}))
+            'fixed': fixed, 'settings': {'weights_from': options.get('weights_from', '')}}))
         if not (run / str(step)).exists():
             (run / '.new').rename(run / str(step))
 elif script == 'finetune.py':
@@ -93,23 +102,30 @@ elif script == 'finetune.py':
             work()
             folder = name + ('+' + options['variant'] if 'variant' in options else '')
             path = Path(options['predictions'], folder, kind, dataset, f'lr{lr:.0e}_sd{seed}')
-            settings = {'settings': {'steps': int(options.get('steps', 9))}}
-            dump(path / 'run.json', json.dumps({} if 'baseline' in options else settings))
+            about = {'settings': {'steps': int(options.get('steps', 9)), 'lr': lr, 'seed': seed},
+                     'rows': {'template': options.get('template', 'x')}}
+            if name[-3:-1] == '-s':
+                fixed = json.loads((model / 'state.json').read_text())['fixed']
+                about['pretraining'] = {'row': name[:-3], 'seed': fixed['seed'], 'fixed': fixed}
+            dump(path / 'run.json', json.dumps({} if 'baseline' in options else about))
 elif words[0] == 'pack':
-    for table, names, rows in (
-            ('scores', ['folder', 'dataset', 'lr', 'seed'],
-             [[*path.parts[-5:-4], path.parts[-3], *re.fullmatch('lr(.*)_sd(.*)', path.parts[-2]).groups()]
-              for path in Path(words[1], 'runs').glob('*/*/*/*/run.json')]),
-            ('losses', ['folder', 'step'],
-             [[Path(run).name, step] for run in words[2:]
-              for step in Path(run, 'log.jsonl').read_text().split()])):
-        path = Path(words[1], table + '.csv')
-        old = path.read_text().splitlines()[1:] if path.exists() else []
-        lines = sorted({*old, *(','.join(row) for row in rows)})
-        dump(path, '\\n'.join([','.join(names), *lines]) + '\\n')
+    def add(path, lines):
+        old = gzip.open(path, 'rt').read().splitlines() if path.exists() else []
+        path.parent.mkdir(exist_ok=True)
+        with gzip.open(path.with_suffix('.tmp'), 'wt') as file:
+            file.writelines(line + '\\n' for line in sorted({*old, *lines}))
+        path.with_suffix('.tmp').rename(path)
+    root = Path(words[1], 'runs')
+    add(root / 'all.jsonl.gz', [
+        json.dumps({'run': str(path.parent.relative_to(root)), 'about': json.loads(path.read_text())})
+        for path in root.glob('*/*/*/*/run.json')])
+    add(Path(words[1], 'losses.gz'), [f'{Path(run).name},{step}' for run in words[2:]
+                                      for step in Path(run, 'log.jsonl').read_text().split()])
+    dump(Path(words[1], 'losses.csv'), 'folder,step\\n' + gzip.open(Path(words[1], 'losses.gz'), 'rt').read())
 else:
     folder = Path(re.search('(?m)^folder = "(.*)"', Path(words[1]).read_text())[1])
-    dump(folder / 'report.md', (folder / 'scores.csv').read_text() + (folder / 'losses.csv').read_text())
+    runs = gzip.open(folder / 'runs/all.jsonl.gz', 'rt').read()
+    dump(folder / 'report.md', runs + (folder / 'losses.csv').read_text())
 '''
 
 
@@ -155,9 +171,9 @@ def run(place, *options):
 
 
 def done(place):
-    """{(model, rate, seed)} of scores.csv."""
-    with open(place / 'study/scores.csv') as file:
-        return {(row['folder'], row['lr'], row['seed']) for row in csv.DictReader(file)}
+    """{(model, rate, seed)} of the packed runs."""
+    runs = [json.loads(line)['run'] for line in gzip.open(place / 'study/runs/all.jsonl.gz')]
+    return {(run.split('/')[0], *re.search('lr(.*)_sd(.*)', run).groups()) for run in runs}
 
 
 def models(place):
@@ -203,12 +219,15 @@ def test_an_error_names_the_table_and_the_nearest_name(place, old, new, line, wo
     assert str(error.value).startswith(f'{place}/test.py:{line}: ') and words in str(error.value)
 
 
-def test_a_misspelt_setting_is_refused_before_anything_starts(place):
-    for name, right, wrong in (('pretrain.py', 'save_at', 'save_att'), ('pretrain.py', 'save_at', 'seed'),
-                               ('finetune.py', 'causal', 'causl')):
-        write(place, **{f"'{right}': ": f"'{wrong}': "})
-        code, text, starts = run(place)
-        assert (code, starts) == (2, []) and f'error: {name} takes no {wrong!r} of a study' in text
+@pytest.mark.parametrize('old, new, words', [
+    ("'save_at': ", "'save_att': ", 'row mlm: --save_att: unknown setting'),
+    ("'causal': ", "'causl': ", 'tasks 2: --causl: unknown setting'),
+    ("/corpus.py'", "/corpus.py', 'pth': 'x'", 'corpus: --pth: unknown setting'),
+    ("'save_at': ", "'seed': ", 'seed is what a study gives each run')])
+def test_a_misspelt_setting_is_refused_before_anything_starts(place, old, new, words):
+    write(place, **{old: new})
+    code, text, starts = run(place)
+    assert (code, starts) == (2, []) and text.startswith(f'error: {words}')
 
 
 def test_the_studies_of_the_repository():
@@ -266,7 +285,8 @@ def test_a_dry_run_counts_and_starts_nothing(place):
 def test_an_arm_is_one_line_and_lost_folders_cost_little(place):
     run(place)
     shutil.rmtree(place / 'out')
-    shutil.rmtree(place / 'study/runs')
+    for folder in place.glob('study/runs/*/'):
+        shutil.rmtree(folder)
     assert 'nothing to do' in run(place)[1]
     write(place, **{'}\nseeds': THIRD})
     code, text, starts = run(place, '--seed=1')
@@ -292,23 +312,30 @@ def test_a_failure_is_told_and_the_others_go_on(place):
 
 
 def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
-    """Another learning rate of fine-tuning is more to do; one of pretraining would be another row."""
+    """Another learning rate of fine-tuning is more to do; one of pretraining would be another row. Packed runs
+    are compared, too, and settings that a row no longer has."""
     again = {"'weights_from': 'clm'": "'weights_from': 'clm', 'lr': 0.5"}
+
+    def refused(words, **changes):
+        write(place, **changes)
+        code, text, starts = run(place)
+        assert (code, starts) == (2, []) and words in text
     run(place)
     write(place, **{'(1e-3, 2e-3)': '(1e-3, 2e-3, 4e-3)'})
     starts = run(place)[2]
     assert len(starts) == 11 + 3 and not any('0.001' in line for line in starts)   # the new rate alone
-    write(place, **again)
-    code, text, starts = run(place)
-    assert (code, starts) == (2, [])
-    assert 'out/again-s0/6/state.json: was made with lr = 1.0, not 0.5' in text
-    write(place, **{"'weights_from': 'clm'": "'weights_from': 'mlm'"})
-    assert f'again-s0/6/state.json: was made with weights_from = {place}/out/clm-s0/12' in run(place)[1]
-    write(place, **{"'lrs': (1e-3": "'steps': 3, 'lrs': (1e-3"})
-    code, text, starts = run(place)
-    assert (code, starts) == (2, []) and 'run.json: was made with steps = 9, not 3' in text
+    refused(f'again-s0/6/state.json: was made with weights_from = {place}/out/clm-s0/12',
+            **{"'weights_from': 'clm'": "'weights_from': 'mlm'"})
+    for folder in place.glob('study/runs/*/'):
+        shutil.rmtree(folder)
+    for name, old, new in (('steps', 9, 3), ('template', 'x', 'y')):
+        refused(f'/SC/words/lr1e-03_sd0: was made with {name} = {old}, not {new}',
+                **{"'lrs': (1e-3": f"'{name}': {new!r}, 'lrs': (1e-3"})
+    refused('runs/again-s0/SC/words/lr1e-03_sd0: was made with lr = 1.0, not 0.5', **again)
     write(place, **again | {"'again'": "'third'"})
     assert run(place)[0] == 0 and 'third-s1' in models(place)
+    shutil.rmtree(place / 'study/runs')
+    refused('out/third-s0/6/state.json: was made with lr = 0.5, not 1: ', **{"'again'": "'third'"})
 
 
 def test_rows_and_seeds(place):

@@ -12,7 +12,7 @@ from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of, lr_text
 
 FACTS = 'weights', 'data', 'settings', 'grid', 'pretraining'    # of run.json, which a Run has
-PACKED = 'kind', 'method', *FACTS, 'scheme', 'trained_on'       # kind: the method in the first packs
+PACKED = 'kind', 'method', *FACTS, 'rows', 'scheme', 'trained_on'       # kind: the method in the first packs
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
 

@@ -250,8 +250,12 @@ def check_one_experiment(runs):
             raise ValueError(f'two runs{whose} are lr{lr_text(lr)}_sd{seed}')
     first, *more = [(run.pretraining or {}) | (run.settings or {}) | {'data': run.data, 'method': run.method}
                     for run in runs]
-    if differing := {name for facts in more for name in facts.keys() | first if name not in ('lr', 'seed')
-                     and (facts.get(name) or None) != (first.get(name) or None)}:
+    fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in (run.pretraining or {})]
+    differing = {f'{name} of pretraining' for past in fixed for name in past.keys() | fixed[0]
+                 if past.get(name) != fixed[0].get(name)}
+    if differing := differing | {name for facts in more for name in facts.keys() | first
+                                 if name not in ('lr', 'seed', 'fixed')
+                                 and (facts.get(name) or None) != (first.get(name) or None)}:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 
 

@@ -35,8 +35,8 @@ def is_done(cfg, base, sets):
             found, wanted = read_json(path), about_run(cfg, base, sets, data)
             for name, value in (wanted['settings'] | wanted).items():
                 there = (found | found['settings']).get(name)
-                # of pretraining, the checkpoint's digest says all
-                if name not in ('settings', 'grid', 'pretraining') and there != value:
+                # of pretraining the checkpoint's digest says all, and of rows their own
+                if name not in ('settings', 'rows', 'grid', 'pretraining') and there != value:
                     raise ValueError(f'{path}: was made with {name} = {str(there)[:60]}, this run has '
                                      f'{str(value)[:60]}; remove the folder, or take another --name')
     return all(path.exists() for path in paths)
@@ -46,8 +46,10 @@ def about_model(cfg, checkpoint, transformer):
     sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
     sizes |= {f'{role}_token_id': number for role, number in checkpoint.tokenizer().ids.items()}
     past = None if cfg.untrained else checkpoint.state.get('pretraining')
-    if past and past.get('row'):
-        past = past | {'row': past['row'] + (cfg.variant and f'+{cfg.variant}')}
+    if past:
+        fixed = {name: value for name, value in checkpoint.state['fixed'].items() if name != 'seed'}
+        row = past['row'] + f'+{cfg.variant}' * bool(past['row'] and cfg.variant)
+        past = past | {'fixed': fixed, 'row': row}
     return {'tokenizer': checkpoint.tokenizer().fingerprint(), 'sizes': sizes, 'pretraining': past,
             'checkpoint': 'none' if cfg.untrained else checkpoint.digest()}
 
@@ -55,7 +57,8 @@ def about_model(cfg, checkpoint, transformer):
 def about_run(cfg, base, sets, data, method='fine-tuned', grid=()):
     """run.json: what fixes the numbers, so that a run is not taken for another."""
     return json.loads(json.dumps({
-        'settings': flat(cfg, ('numbers',)), 'method': method, 'weights': cfg.weights,
+        'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'method': method,
+        'weights': cfg.weights,
         'labels': sets[0].labels, 'scheme': cfg.scheme, 'trained_on': cfg.trained_on, 'grid': grid,
         **base.about, 'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
 
