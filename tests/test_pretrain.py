@@ -27,7 +27,7 @@ from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error,
 from nanoencoder import files, huggingface
 from nanoencoder.files import read_json, sha256, write_json
 from nanoencoder.huggingface import open_checkpoint, save
-from nanoencoder.judging import studies
+from nanoencoder.judging import losses, studies
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.checkpoint import check_branch, find_origin, fixed
 from nanoencoder.processes import World, processes
@@ -83,8 +83,13 @@ def test_a_run_learns_logs_and_saves(settings):
     assert lines[-1]['tokens'] == 120 * 4 * 64
     assert sorted(int(path.name) for path in run.glob('[0-9]*')) == [20, 100, 120]  # 50 was pruned
     assert {*FLIPS, 'README.md', 'state.json'} == {path.name for path in (run / '120').iterdir()}
-    config = json.loads((run / 'config.json').read_text())
-    assert config['hidden_size'] == 32 and config['starts'][0]['versions']['torch'] == torch.__version__
+    config, rows = losses.read_log(run)
+    assert rows == lines and config['starts'][0]['versions']['torch'] == torch.__version__
+    log = (run / 'log.jsonl').read_text().splitlines(keepends=True)
+    for damaged in (log[:60] + log[61:], log[:-1], [*log[:60], log[60].replace('5', '6'), *log[61:]]):
+        (run / 'log.jsonl').write_text(''.join(damaged))
+        with pytest.raises(ValueError, match=f'^{run}/log.jsonl: changed since it was written'):
+            losses.read_log(run)
 
     from transformers import AutoModelForMaskedLM
     theirs, info = AutoModelForMaskedLM.from_pretrained(run / '120', output_loading_info=True)
@@ -247,11 +252,16 @@ def test_a_branch_equals_the_run_from_scratch(settings):
                       save_every=0, save_at=(15, 27), val_every=10)
     scratch = settings(name='scratch', phases=(('clm', 15), ('mlm', 15)), decay_steps=6,
                        save_every=0, save_at=(15,), val_every=10)
-    branch = replace(scratch, name='branch', branch_from=str(run_of(parent) / '15'))
+    branch = replace(scratch, name='branch', branch_from=str(run_of(parent) / '15'), save_at=(20,))
     for cfg in (parent, scratch, branch):
         pretrain.train(cfg)
     assert weights(run_of(scratch) / '30') == weights(run_of(branch) / '30')
     assert log_lines(run_of(branch)) == [line for line in log_lines(run_of(scratch)) if line['step'] > 15]
+    shutil.rmtree(run_of(branch) / '30')    # as if killed: it stays a branch, said or not
+    words = [word for word in arguments(branch) if not word.startswith('--branch_from')]
+    assert 'resumed' in run_script('pretrain.py', *words).stdout
+    config, lines = losses.read_log(run_of(branch), with_parent=True)
+    assert config['branch_from'] == branch.branch_from and [line['step'] for line in lines] == [*range(1, 31)]
 
     def refused(text, **changes):
         with pytest.raises(ValueError, match=text):
@@ -425,7 +435,8 @@ def test_a_checkpoint_of_an_earlier_program_goes_on(copied):
     pretrain.train(cfg)
     state = read_json(run / '12/state.json')
     assert weights(run / '12') == before and not more.keys() & state.keys()
-    assert state['pretraining'] == summary | {'step': 12, 'flops': state['pretraining']['flops']}
+    assert state['pretraining'] == summary | {
+        'step': 12, 'flops': state['pretraining']['flops'], 'tokens': 12 * 4 * 64}
     assert summary['phases'] == [['clm', 6], ['mlm', 6]] and summary['family'] == '0.1M'
 
 

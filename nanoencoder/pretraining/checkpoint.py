@@ -25,7 +25,7 @@ from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
-FRESH = {'step': 0, 'seconds': 0.0, 'base_model': ''}  # state.json has more
+FRESH = {'step': 0, 'seconds': 0.0, 'base_model': ''}  # state.json has more, as the log's sha256
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
@@ -97,6 +97,7 @@ class Saver(contextlib.AbstractContextManager):
         weights, remembered = (gather(tensors, self.world.rank) for tensors in (weights, remembered))
         if self.world.rank == 0:
             state = {name: state[name] for name in FRESH} | {
+                'log': sha256(run / 'log.jsonl'),       # until this step
                 'settings': flat(cfg), 'fixed': fixed(cfg, corpus, self.world),
                 'pretraining': summary(cfg, state['step'], weights)}
             self.thread = threading.Thread(target=work)
@@ -263,20 +264,23 @@ def open_corpus(cfg):
 def inherited(cls, values):
     """Settings of a run with branch_from or weights_from: the sizes of what it begins with, and a name."""
     said = {name: field.default for name, field in leaves(cls).items()} | values
-    name, weights = said['name'], said['weights_from']
-    if not said['branch_from'] and not weights:
-        return {}
+    name, weights, begun = said['name'], said['weights_from'], {}
     if weights and not name:  # in the paper's style: smollm2-135m-mlm40
         ratio, name = f'{100 * said["mask_ratio"]:.0f}', run_of(weights).name.lower()
         for objective in filter(OBJECTIVES.get, re.findall(r'\w+', str(said['phases']))):
             name += f'-{objective}{ratio * OBJECTIVES[objective].uses_ratio}'
-    if last_checkpoint(said['out'], name):  # which a live run may remove just now, but not its config.json
+    if name and last_checkpoint(said['out'], name):  # which a live run may remove, but not its config.json
         settings = read_json(Path(said['out'], name, 'config.json'))
+        begun = {key: settings[key] for key in ('branch_from', 'weights_from')}     # it stays a branch
+        if not any(begun.values()):
+            return {}
     elif said['branch_from']:
         settings = read_json(newest_checkpoint(said['branch_from']) / 'state.json')['settings']
-    else:
+    elif weights:
         settings = flat(open_checkpoint(weights, weights=False).sizes)
         meta = Path(said['corpus'], 'meta.json')
         if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
             settings['vocab_size'] = max(settings['vocab_size'], read_json(meta)['vocab_size'])
-    return {'name': name} | {size: settings[size] for size in leaves(Sizes)}
+    else:
+        return {}
+    return {'name': name} | begun | {size: settings[size] for size in leaves(Sizes)}

@@ -53,7 +53,8 @@ def summary(cfg, step, weights):
     family = f'{count / 1e9:.1f}B' if count >= 1e9 else f'{count / 1e6:.{0 if count >= 1e7 else 1}f}M'
     parent = run_of(cfg.weights_from).name if cfg.weights_from else ''
     facts = {'family': family, 'phases': cfg.phases, 'mask_ratio': cfg.mask_ratio, 'step': step,
-             'flops': flops_until(cfg, step), 'seed': cfg.seed,
+             'tokens': step * cfg.rows_per_step * cfg.context, 'flops': flops_until(cfg, step),
+             'seed': cfg.seed,
              'continues': parent.removesuffix(f'-s{cfg.seed}') if cfg.row else parent,
              'row': f'{cfg.row}-{step}' if cfg.row and step < cfg.total_steps else cfg.row}
     return facts | ({'repeat': cfg.repeat} if cfg.repeat > 1 else {})
