@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +14,10 @@ from nanoencoder.files import whole
 from nanoencoder.judging import figures, paper
 from nanoencoder.judging.statistics import estimate, grouped, lr_text, make_cell, p_value, seeds_half
 
-REGIONS = {'better': lambda margin: (0.0, math.inf),    # in which the interval agrees with the claim
+REGIONS = {'better': lambda margin: (0.0, math.inf),    # in which the points agree with the claim
            'at_least': lambda margin: (-margin, math.inf),
            'no_difference': lambda margin: (-margin, margin)}
+LEAST_SEEDS = 3     # of pretraining, for a verdict: two may agree by chance
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 
 
@@ -23,11 +25,15 @@ class Missing(Exception):
     """What of a study is not there."""
 
 
-def verdict(rule, low, high, margin):
+def verdict(rule, mean, p, margin):
+    """p is against the bounds of the rule's region."""
     least, most = REGIONS[rule](margin)
-    if least < low and high < most:
-        return 'agrees'
-    return 'disagrees' if high < least or most < low else 'cannot tell'
+    return 'cannot tell' if p >= 0.05 else 'agrees' if least < mean < most else 'disagrees'
+
+
+def few(seen):
+    """Whether an Estimate is of so few pretrainings that one more may turn its sign."""
+    return seen.unit != 'pretraining' or len(seen.units) < LEAST_SEEDS
 
 
 def holm(values):
@@ -97,37 +103,41 @@ class Evidence:
         return []
 
     def over_seeds(self, model, name):
-        """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone."""
-        if name != MLM_LOSS:
-            mean, _, _, low, high, *_ = self.estimate({(model, None): 1}, [name])
-            return 100 * mean, 100 * low, 100 * high
-        values = self.last(model, 'val_mlm_loss')
+        """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone: 95 %; of two seeds
+        their range, for Student's t of those says next to nothing."""
+        if name == MLM_LOSS:
+            values = self.last(model, 'val_mlm_loss')
+        else:
+            units = self.estimate({(model, None): 1}, [name]).units
+            values = [100 * score for score in units.values()]
         mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # nan for one
-        return mean, mean - half, mean + half
+        return (mean, mean - half, mean + half) if len(values) > 2 else (mean, min(values), max(values))
 
     def judge(self, line):
-        asked = line.weights, line.datasets
-        margin = 0.0 if line.rule == 'better' else self.margin(*asked)
-        whole = self.estimate(*asked)
-        p = None if whole.p is None else p_value(whole.draws, REGIONS[line.rule](margin))
-        seeds = whole.units if whole.unit == 'pretraining' and len(whole.units) > 2 else ()
-        without = [self.estimate(*asked, without=(seed,)) for seed in seeds]
-        splits = [self.estimate(*asked, split) for split in ('test', 'validation')]
-        return Judged(line, margin, whole, p, without, splits)
+        margin = 0.0 if line.rule == 'better' else self.margin(line.weights, line.datasets)
+        views = {'all': {}, 'test': {'split': 'test'}, 'validation': {'split': 'validation'}}
+        units = self.estimate(line.weights, line.datasets).units
+        views |= {seed: {'without': (seed,)} for seed in units if len(units) > LEAST_SEEDS}
+        seen = {view: self.estimate(line.weights, line.datasets, **how) for view, how in views.items()}
+        return Judged(line, margin, seen, {view: 1.0 if one.p is None else p_value(
+            one.draws, REGIONS[line.rule](margin)) for view, one in seen.items()})
 
 
 class Judged(NamedTuple):
     line: tuple         # studies.Contrast
     margin: float
-    whole: tuple        # its Estimate, by statistics.py
-    p: float            # None where a trained arm has one seed
-    without: list       # the Estimates with each pretraining seed left out
-    splits: list        # on the test split, and on the validation split
+    seen: dict          # {view: Estimate}: 'all', 'test', 'validation', or the pretraining seed left out
+    p: dict             # {view: its p}, 1 where a trained arm has one seed
 
-    def verdict(self, seen):
-        if seen.p is None or seen.unit != 'pretraining':    # another pretraining may turn the sign
-            return 'cannot tell'
-        return verdict(self.line.rule, seen.low, seen.high, self.margin)
+    def verdict(self, view, p):     # Holm's
+        return verdict(self.line.rule, self.seen[view].mean, 1.0 if few(self.seen[view]) else p, self.margin)
+
+
+def adjusted(judged, count):
+    """{view: [p of each of these claims, by Holm's rule among all `count`]}; what is not there yet has 1."""
+    views = dict.fromkeys(itertools.chain(*(one.seen for one in judged)))
+    return {view: holm([one.p.get(view, 1.0) for one in judged] + [1.0] * (count - len(judged)))
+            for view in views}
 
 
 def markdown(heads, rows):
@@ -141,12 +151,10 @@ def points(mean, low, high, sign='+'):
     return f'{100 * mean:{sign}.1f}{interval}'
 
 
-def verdict_table(judged, evidence):
-    values = [1.0 if claim.p is None else claim.p for claim in judged]     # what is not there yet has 1
-    adjusted = holm(values + [1.0] * (len(evidence.study.comparisons) - len(judged)))
+def verdict_table(judged, among_all, evidence):
     rows, published = [], paper.numbers()
-    for one, among_all in zip(judged, adjusted):
-        line, whole = one.line, one.whole
+    for one, p in zip(judged, among_all):
+        line, whole = one.line, one.seen['all']
         claim = paper.claims().get(line.name, {'words': f'{line.name} (not a claim of the paper)'})
         numbers = []
         for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets):
@@ -161,20 +169,22 @@ def verdict_table(judged, evidence):
                      f'{" ".join(terms).removeprefix("+ ")}; {", ".join(line.datasets)}; {rule}',
                      points(*whole[:3]), alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
-                     ', '.join(numbers) or 'no number', '' if one.p is None else f'{one.p:.4f}',
-                     '' if one.p is None else f'{among_all:.4f}', f'**{one.verdict(whole)}**'])
+                     ', '.join(numbers) or 'no number', *(['', ''] if whole.p is None else
+                                                          [f'{one.p["all"]:.4f}', f'{p:.4f}']),
+                     f'**{one.verdict("all", p)}**'])
     return markdown(['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p',
                      'Holm', 'verdict'], rows)
 
 
-def moves_table(judged):
+def moves_table(judged, p):
     rows = []
-    for one in judged:
-        words = [one.verdict(left) for left in one.without]
-        means = [100 * left.mean for left in one.without]
-        counts = ', '.join(f'{words.count(word)} {word}' for word in dict.fromkeys(words))
+    for k, one in enumerate(judged):
+        words = {view: one.verdict(view, p[view][k]) for view in one.seen}
+        left = [view for view in one.seen if type(view) is int]
+        means, counts = [100 * one.seen[seed].mean for seed in left], Counter(words[seed] for seed in left)
+        counts = ', '.join(f'{count} {word}' for word, count in counts.items())
         rows.append([one.line.name, f'{min(means):+.1f} to {max(means):+.1f}: {counts}' if means else '',
-                     *(f'{points(*split[:3])} {one.verdict(split)}' for split in one.splits)])
+                     *(f'{points(*one.seen[split][:3])} {words[split]}' for split in ('test', 'validation'))])
     return markdown(['claim', 'each seed left out', 'test split', 'validation split'], rows)
 
 
@@ -188,8 +198,9 @@ def lengths_table(evidence):
             weights = {(firsts[step], None): 1, (seconds[step], None): -1}
             with contextlib.suppress(Missing):
                 found[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
-    adjusted = holm([1.0 if seen.unit != 'pretraining' else seen.p or 1.0 for seen in found.values()])
-    cells = {key: f'{points(*seen[:3])}, {p:.3f}' for (key, seen), p in zip(found.items(), adjusted)}
+    among_all = holm([1.0 if few(seen) else seen.p for seen in found.values()])
+    cells = {key: points(*seen[:3]) + f', {p:.3f}' * (not few(seen))
+             for (key, seen), p in zip(found.items(), among_all)}
     steps = sorted({step for *_, step in found})
     rows = [[*key, *(cells.get((*key, step), '') for step in steps)]
             for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in found)]
@@ -202,14 +213,15 @@ def all_rows_table(evidence):
         tokens, loss = max(evidence.last(model, 'tokens'), default=0), ''
         if evidence.last(model, 'val_mlm_loss'):
             mean, low, high = evidence.over_seeds(model, MLM_LOSS)
-            loss = f'{mean:.2f}' + ('' if math.isnan(low) else f' [{low:.2f}, {high:.2f}]')
+            loss = f'{mean:.2f}' + (f' [{low:.2f}, {high:.2f}]' if low < high else '')
         row = evidence.study.rows.get(model.partition('+')[0])
         more = '+' if row and row.begins == 'weights_from' else ''     # than the row it continues
         rows.append([model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss])
         for dataset in evidence.datasets:
             rows[-1].append('')
             with contextlib.suppress(Missing):
-                rows[-1][-1] = points(*evidence.estimate({(model, None): 1}, [dataset])[:3], sign='')
+                cell = evidence.cell(model, dataset)
+                rows[-1][-1] = points(cell.mean, cell.low, cell.high, sign='')
     heads = [f'{name}, {evidence.about[name].metric}' for name in evidence.datasets]
     return markdown(['row', 'M tokens', MLM_LOSS, *heads], rows)
 
@@ -222,6 +234,7 @@ def page(evidence):
             judged.append(evidence.judge(line))
         except Missing as error:
             evidence.problems.append(f'{line.name} is not judged: there is no {error}')
+    p = adjusted(judged, len(study.comparisons))
     lengths, seeds = lengths_table(evidence), str(sorted(evidence.seeds))[1:-1]
     instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
                           for name in evidence.datasets)
@@ -230,23 +243,24 @@ def page(evidence):
 Pretraining seeds: {seeds}, each fine-tuned with {study.finetuning_seeds} seeds.
 Test instances, of both held-out splits: {instances}.
 Points are percent, with 95 % intervals over pretraining seeds and test instances; "over seeds alone" keeps
-these test sets. A claim agrees where the interval lies in its rule's region, disagrees where it lies outside:
-above 0 for "better", above minus the margin for "at least", within it for "no difference". The margin is a
-tenth of what MLM gains over no pretraining. p is two-sided, against the region's bound; Holm's counts all
-claims tested.
+these test sets. p is two-sided, against the bound of the claim's region: above 0 for "better", above minus
+the margin for "at least", within it for "no difference". The margin is a tenth of what MLM gains over no
+pretraining. Holm's p counts all claims of the page. Where it is below 0.05, and three pretrainings or more
+were seen, the claim agrees if the points lie in its region, and else disagrees. Held-out losses and the bands
+of the figure are over seeds alone: 95 %, or of two seeds their range.
 
 ## Verdicts
 
-{verdict_table(judged, evidence)}
+{verdict_table(judged, p['all'], evidence) if judged else ''}
 
 ## How the verdicts move
 
-{moves_table(judged)}
+{moves_table(judged, p)}
 {lengths and f"""
 ## Differences by length
 
 Not frozen: unlike the claims above, these were not written down before the runs. Points with their interval,
-then p with Holm's correction over this table.
+then, of three pretrainings or more, p with Holm's correction over this table.
 
 {lengths}
 """}
