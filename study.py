@@ -5,7 +5,7 @@
     python study.py configs/studies/paper.py --row=23 --torchrun=--nproc_per_node=8     # job 23 of an array
 
 Each run is a process of pretrain.py or finetune.py. Pretrainings go to the study's `out`, all else to its
-folder: runs/, logs/, scores.csv, losses.csv, report.md. What stands there starts no process.
+folder: runs/, logs/, scores.csv, losses.csv, report.md, machine.jsonl. What stands there starts no process.
 """
 import csv
 import ctypes
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import read_json
+from nanoencoder.files import commit, read_json
 from nanoencoder.judging import studies
 from nanoencoder.judging.predictions import check_packed, find_runs
 from nanoencoder.settings import nearest, run_main
@@ -32,9 +32,9 @@ ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'seed': (-1, 'only this pretraining seed', 0, 10 ** 9),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
+SCRIPTS = Path(__file__).parent
+EVERY = 60      # seconds: what runs are doing, with the time they have left
 GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
-# settings of pretrain.py and finetune.py that only this gives
-OF_STUDY = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
 
 
 class Job(NamedTuple):
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 class Done:
     """What is done, as a study's runs and losses.csv say. Runs of other settings than a row's are refused."""
     def __init__(self, study):
-        self.study, self.runs, rows, lines = study, Path(study.folder, 'runs'), *ask(study)
+        self.study, self.runs, rows, lines = study, Path(study.folder, 'runs'), *study.ask(SCRIPTS)
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
         asked = {(self.model(name, seed) + line.variant, dataset):
@@ -85,39 +85,6 @@ class Done:
 
     def run(self, row, seed, *step):
         return Path(self.study.out, f'{row}-s{seed}', *map(str, step))
-
-
-def ask(study):
-    """({row: its settings}, [settings of an entry of tasks]), with defaults, as the scripts read them.
-    ValueError for what one of them refuses, before anything starts."""
-    for entry in (*study.rows.values(), *study.finetunings):
-        if taken := {*entry.options} & OF_STUDY:
-            raise ValueError(f'{min(taken)} is what a study gives each run; leave it out of runs and tasks')
-    commands = {'pretrain.py': {f'row {row.name}': studies.arguments({'name': row.name} | row.options)
-                                for row in study.rows.values()},
-                'finetune.py': {f'tasks {k}': studies.arguments(line.options)
-                                for k, line in enumerate(study.finetunings, 1)},
-                'data.py': {'corpus': studies.arguments(study.corpus)} if study.corpus else {}}
-    processes = [start(script, '--each', stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                       stderr=subprocess.PIPE, text=True) for script in commands]
-    answers = {}    # {script: [settings]}
-    for process, (script, lines) in zip(processes, commands.items()):
-        texts, errors = process.communicate(json.dumps([*lines.values()]))
-        answers[script] = [*map(json.loads, texts.splitlines())]
-        if errors:
-            raise ValueError(f'{[*lines][len(answers[script])]}: {errors.strip().removeprefix("error: ")}')
-    rows = {}
-    for row, settings in zip(study.rows.values(), answers['pretrain.py']):
-        sizes = settings.pop('model', {})   # those of what it begins with, where it does not say them
-        rows[row.name] = without(settings | {name: sizes[name] for name in sizes
-                                             if not row.begins or name in row.settings}, 'seed', 'row')
-    return rows, [without(settings, 'lr', 'seed') for settings in answers['finetune.py']]
-
-
-def without(settings, *names):
-    """Settings but these, which vary in a row, and those that a run finds out."""
-    return {name: value for name, value in settings.items() if name not in names
-            and (name, value) not in (('dtype', 'auto'), ('max_length', 0))}
 
 
 def refuse_others(path, made, settings):
@@ -206,19 +173,19 @@ def start(name, *arguments, torchrun='', **options):
         if sys.platform == 'linux':     # PR_SET_PDEATHSIG
             ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
-    command = [sys.executable, *launcher, Path(__file__).with_name(name), *arguments]
+    command = [sys.executable, *launcher, SCRIPTS / name, *arguments]
     return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
 
 
 def last_words(log):
-    lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
-    line = next((line for line in reversed(lines) if line.startswith('error: ')), lines[-1])
-    return re.sub(r'.*\r|; \S+ left$', '', line)
+    _, *lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
+    lines = ['it has said nothing', *lines]
+    return next((line for line in reversed(lines) if line.startswith('error: ')), lines[-1]).split('\r')[-1]
 
 
 def run_jobs(jobs, study, processes, torchrun, tell):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
-    waiting, running, failed, logs = list(jobs), {}, 0, Path(study.folder, 'logs')
+    waiting, running, failed, logs, told = list(jobs), {}, 0, Path(study.folder, 'logs'), time.monotonic()
     logs.mkdir(parents=True, exist_ok=True)
     usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'} | os.environ
     usual |= {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}    # who waits for others sleeps
@@ -229,7 +196,8 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                     del running[slot]
                     good = process.returncode == 0 and all(path.exists() for path in job.makes)
                     failed += not good
-                    tell(job, last_words(log) if good else f'FAILED: {last_words(log)} ({log})')
+                    tell(job, re.sub(r'; \S+ left$', '', last_words(log)) if good else
+                         f'FAILED: {last_words(log)} ({log})')
             ready = [job for job in waiting if all(path.exists() for path in job.needs)]
             free = [slot for slot in range(processes) if slot not in running]
             for slot, job in zip(free, ready):
@@ -245,6 +213,10 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                 for job in waiting:
                     tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
                 return failed + len(waiting)
+            if time.monotonic() > told + EVERY:
+                told = time.monotonic()
+                for job, log, _ in running.values():
+                    print(f'    {job.name}: {last_words(log).strip()}')
             time.sleep(0.1)
     finally:
         for *_, process in running.values():
@@ -252,6 +224,16 @@ def run_jobs(jobs, study, processes, torchrun, tell):
         for *_, process in running.values():
             process.wait()
     return failed
+
+
+def note_start(study):
+    """A line of machine.jsonl: when, with which program and where something began."""
+    info = (line for path in Path('/proc').glob('cpuinfo') for line in open(path))
+    cpu = next((line for line in info if 'model name' in line), '')
+    line = {'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'), 'commit': commit(),
+            'cpu': cpu.partition(': ')[2].strip(), 'cores': os.cpu_count(), 'gpus': GPUS}
+    with open(Path(study.folder, 'machine.jsonl'), 'a') as file:
+        file.write(json.dumps(line) + '\n')
 
 
 def dry_run(study, left):
@@ -280,6 +262,9 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
     processes, failed = actions.processes or (1 if actions.torchrun else GPUS or 2), 0
+    Path(study.folder).mkdir(parents=True, exist_ok=True)
+    if blocks:
+        note_start(study)
     for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed
         print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; see {study.folder}/logs'
               if jobs else f'{study.folder}: nothing to do')

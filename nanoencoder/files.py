@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import filelock
@@ -28,6 +29,13 @@ def write_json(path, content, indent=1):
     """Write it whole or not at all."""
     with whole(path) as temporary:
         temporary.write_text(json.dumps(content, indent=indent, ensure_ascii=False) + '\n', encoding='utf-8')
+
+
+def commit():
+    """Of the program's files, with -dirty where they have changed since; '' without git."""
+    describe = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
+    return shutil.which('git') and subprocess.run(describe, cwd=Path(__file__).parent, text=True,
+                                                  capture_output=True).stdout.strip()
 
 
 @contextlib.contextmanager

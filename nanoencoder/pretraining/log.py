@@ -4,9 +4,7 @@ import importlib.metadata
 import json
 import math
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from nanoencoder.files import locked, read_json, remove, whole, write_json
+from nanoencoder.files import commit, locked, read_json, remove, whole, write_json
 from nanoencoder.settings import flat
 
 
@@ -109,12 +107,9 @@ def write_config(run, cfg, corpus, world, state, how):
     """config.json: the settings, what the corpus was, and how, where and with what each start began."""
     path = run / 'config.json'
     starts = read_json(path)['starts'] if path.exists() else []
-    describe = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
-    git = shutil.which('git') and subprocess.run(describe, cwd=Path(__file__).parent, text=True,
-                                                 capture_output=True).stdout.strip()
     versions = {name: importlib.metadata.version(name) for name in ('torch', 'numpy', 'safetensors')}
     starts.append({'step': state['step'], 'how': how, 'processes': world.size,
                    'threads': torch.get_num_threads(), 'device': world.device.type, 'dtype': world.dtype,
-                   'git': git, 'python': sys.version.split()[0], 'versions': versions})
+                   'git': commit(), 'python': sys.version.split()[0], 'versions': versions})
     about = {name: corpus.meta[name] for name in ('fingerprint', 'tokenizer', 'tokens', 'unigram_loss')}
     write_json(path, flat(cfg) | {'corpus_meta': about, 'starts': starts})
