@@ -4,8 +4,8 @@
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py table --protocol=paper --results=folder  # with runs of its authors, in their format
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
-    python evaluate.py figure share             # figures/share.png; also ratio, steps, flops, cpt, lr
-    python evaluate.py losses out/clm-1800-s0 out/mlm-1800-s0   # held-out losses of pretraining
+    python evaluate.py figure share             # figures/share.png; also ratio, steps, tokens, flops, cpt, lr
+    python evaluate.py losses out/clm-1800-s0 out/mlm-1800-s0   # of pretraining; and figures/losses.png
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
     python evaluate.py report configs/studies/demo.py           # the paper's claims, judged by a study's runs
 """
@@ -82,13 +82,13 @@ def table(cfg, problems):
 
 def print_csv(cells, cfg):
     writer = csv.writer(sys.stdout, lineterminator='\n')
-    names = 'model task dataset metric mean low high n seeds lr weights data protocol'
+    names = 'model task dataset metric mean low high n seeds lr method weights data protocol'
     writer.writerow((names + ' published published_ci95' * cfg.published).split())
     for key, cell in cells.items():
         metric, n = (cell.runs[0].metric, cell.runs[0].n or '') if cell.runs else ('', '')
         words = (map(lr_text, sorted({run.lr for run in cell.runs})),
-                 sorted({run.weights for run in cell.runs} - {''}),
-                 sorted({run.data[:12] for run in cell.runs}))
+                 *(sorted({getattr(run, name)[:12] for run in cell.runs} - {''})
+                   for name in ('method', 'weights', 'data')))
         published = (paper.published(*key, cells) or ('', '')) if cfg.published else ()
         writer.writerow((*key, metric, *(f'{x:.4f}' for x in cell.percent), n, cell.seeds,
                          *map('|'.join, words), cfg.protocol, *published))
@@ -149,6 +149,8 @@ def compare(cfg, first, second, problems):
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
               f'{high:+.1f}] {alone}{"no p value" if result.p is None else f"p {sign} {result.p:.4f}"}   '
               f'n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
+        if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
+            print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
         before, after = (cell.runs[0].settings or {} for cell in (a, b))
         for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
             if before[name] != after[name]:
@@ -167,7 +169,6 @@ def points_of_models(cfg, problems):
                 if dataset == 'Average' and model in (cfg.models or [model])]
     runs = read_runs(cfg, problems)
     pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
-    probes = {run.model for run in runs if run.method == 'probe'}
     cells, points = make_cells(runs, cfg, problems), []
     for kind in KINDS:
         keys = [key for key in cells if key[1] == kind and key[2] != 'Average']
@@ -177,8 +178,7 @@ def points_of_models(cfg, problems):
             problems.append(f'{kind}: {", ".join(left)} left out, which not all models have')
         for model in models if shared else ():
             if mean := average([cells[model, kind, dataset] for dataset in shared], cfg):
-                name = f'{model} (probe)' if model in probes else model
-                points.append((name, pretraining.get(model), kind, *mean.percent))
+                points.append((model, pretraining.get(model), kind, *mean.percent))
     return points
 
 
@@ -216,7 +216,7 @@ def main():
         case ['figure', name]:
             figure(cfg, name, problems)
         case ['losses', *folders]:
-            losses.show(folders)
+            losses.show(folders, cfg.out)
         case ['pack', folder, *logs] if cfg == Settings():
             pack(folder, logs, cfg)
         case _:

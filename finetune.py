@@ -73,7 +73,8 @@ class Settings(tasks.Task):
         for wrong, words in (
                 (self.model and self.tokenizer != tasks.Task.tokenizer,
                  "tokenizer is the model's; leave it out"),
-                (self.name and not re.fullmatch(r'[^./][^/]*', self.name), 'name must be that of a folder'),
+                (self.name and not re.fullmatch(r'[^./][^/]*(?<!-probe)', self.name),
+                 'name must be that of a folder, and -probe ends those of probes'),
                 (not re.fullmatch(r'[\w.-]*', self.variant), 'variant must be letters, digits, _, . and -'),
                 (not are_different(self.lrs, float) or min(self.lrs, default=-1) < 0,
                  'lrs is a tuple of different floats from 0 on'),

@@ -1,7 +1,7 @@
 """Figures. Each function draws its points and returns a matplotlib Figure.
 
 points  [(model, pretraining, task, mean, low, high)], in percent
-        a pretraining is {'phases', 'mask_ratio', 'step', 'flops'}, 'family' and 'continues' where known
+        a pretraining is {'phases', 'mask_ratio', 'step', 'flops'}, maybe 'tokens', 'family', 'continues'
 """
 import itertools
 import math
@@ -13,7 +13,8 @@ from nanoencoder.files import whole
 
 COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')
 AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, % of the steps', 'steps': 'pretraining steps',
-           'flops': 'pretraining FLOPs', 'cpt': 'steps of continued pretraining'}
+           'tokens': 'tokens of pretraining', 'flops': 'pretraining FLOPs',
+           'cpt': 'steps of continued pretraining'}
 
 
 def panels(titles, rows=1):
@@ -51,6 +52,8 @@ def place(name, about):
         return f'{about["continues"]}, then {objectives[-1].upper()}', step
     if name in ('steps', 'flops'):
         return f'{family} {words(objectives)}, of {total:,} steps', about['step' if name == 'steps' else name]
+    if name == 'tokens' and step == total and name in about:    # a line of runs, by their length
+        return f'{family} {words(objectives)}', about[name]
     if name == 'share' and step == total:
         causal = repeat * sum(steps for objective, steps in phases if OBJECTIVES[objective].causal)
         masked = dict.fromkeys(objective for objective in objectives if not OBJECTIVES[objective].causal)
@@ -64,12 +67,12 @@ def against(name, points):
     placed = []
     for model, about, task, *interval in points:
         if about and bool(about.get('continues')) == (name == 'cpt') and (point := place(name, about)):
-            line = point[0].strip() + ', probe' * model.endswith(' (probe)')
+            line = point[0].strip() + ', probe' * model.endswith('-probe')
             placed.append((task, line, point[1], *interval))
-    return curves(placed, AGAINST[name], 'log' if name in ('steps', 'flops') else 'linear')
+    return curves(placed, AGAINST[name], 'log' if name in ('steps', 'tokens', 'flops') else 'linear')
 
 
-def curves(points, label, scale):
+def curves(points, label, scale, score='score, %'):
     """A panel a task. points: [(task, line, x, mean, low, high)]; single ones only where there is no line."""
     groups = {}
     for task, line, *values in points:
@@ -80,16 +83,17 @@ def curves(points, label, scale):
     for (task, line), values in groups.items():
         x, mean, low, high = np.array(sorted(values)).T
         handles[line] = axes[task].errorbar(x, mean, [mean - low, high - mean], color=colours[line],
-                                            fmt='o-' if len(x) > 1 else 'o', markersize=3, capsize=2)
+                                            fmt='o' if len(x) == 1 else 'o-' if len(x) < 40 else '-',
+                                            markersize=3, capsize=2)
     for k, ax in enumerate(axes.values()):
-        ax.set(xlabel=label, xscale=scale, ylabel='' if k else 'score, %')
+        ax.set(xlabel=label, xscale=scale, ylabel='' if k else score)
         ax.xaxis.set_minor_formatter('')
     drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
     return drawn
 
 
 def ladder(shown):
-    """A line and a 95 % band over seeds an arm, by length; bands may leave the panel.
+    """A line and its band over seeds an arm, by length; bands may leave the panel.
 
     shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]
     """
@@ -106,8 +110,10 @@ def ladder(shown):
         near = {name: y for name, y in floors.items() if least - 0.6 * size < y < most + 0.6 * size}
         for name, y in near.items():
             ax.axhline(y, color='0.6', linewidth=1, linestyle='--')
-            ax.annotate(f'{name} {y:.1f}', (0.995, y), xycoords=ax.get_yaxis_transform(), fontsize=8,
-                        color='0.2', ha='right', va='bottom')
+            start, end = (min(abs(values[k][1] - y) for values in lines.values()) for k in (0, -1))
+            x, side = (0.995, 'right') if end > start else (0.005, 'left')     # where no line is near
+            ax.annotate(f'{name} {y:.1f}', (x, y), xycoords=ax.get_yaxis_transform(), fontsize=8, color='0.2',
+                        ha=side, va='bottom')
         far = [f'{name} {y:.1f} {"↑" if y > most else "↓"}' for name, y in floors.items() if name not in near]
         ax.set_title('\n'.join(far), loc='right', fontsize=8, color='0.2')
         low, high = ax.get_ylim()

@@ -60,7 +60,9 @@ def read_tree(cfg, root):
         if not match or task not in KINDS:      # the authors have a training set before the learning rate
             raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
         past = about.get('pretraining') or {}
-        row = past['row'] + '-probe' * (about.get('method') == 'probe') if past.get('row') else model
+        row = past.get('row') or model
+        if about.get('method') == 'probe':      # a model of its own, whatever its folder is called
+            row = row.removesuffix('-probe') + '-probe'
         if folder in done or row not in (cfg.models or [row]) or dataset not in (cfg.datasets or [dataset]):
             continue
         done.add(folder)
@@ -82,7 +84,7 @@ def read_runs(cfg, problems):
     """The Runs of --predictions and --results. Whatever a grid lacks is a problem."""
     check_packed(cfg.predictions)
     runs = [run for root in (cfg.predictions, cfg.results) if root for run, *_ in read_tree(cfg, root)]
-    for key, group in grouped(runs, 'folder', 'task', 'dataset').items():
+    for (*key, _), group in grouped(runs, 'folder', 'task', 'dataset', 'method').items():
         pairs = {(run.lr, run.seed) for run in group}
         axes = zip(zip(*pairs), *(run.grid for run in group if run.grid))    # learning rates, seeds
         grid = itertools.product(*(sorted(set().union(*axis)) for axis in axes))

@@ -254,7 +254,7 @@ def check_one_experiment(runs):
     differing = {f'{name} of pretraining' for past in fixed for name in past.keys() | fixed[0]
                  if past.get(name) != fixed[0].get(name)}
     if differing := differing | {name for facts in more for name in facts.keys() | first
-                                 if name not in ('lr', 'seed', 'fixed')
+                                 if name not in ('lr', 'seed', 'fixed', 'tokens')
                                  and (facts.get(name) or None) != (first.get(name) or None)}:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 
