@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import random
+import re
 
 import datasets
 import numpy as np
@@ -15,10 +16,10 @@ from conftest import LLAMA3, ROOT, one_line_error, run_script
 from nanoencoder import docs, tasks
 from nanoencoder import settings as configs
 from nanoencoder.judging import paper
-from nanoencoder.judging.metrics import entities
+from nanoencoder.judging.metrics import entities, standard_scores
 from nanoencoder.tasks import classification, retrieval
 from nanoencoder.tasks.files import embedded_files, read_files, read_hub
-from nanoencoder.tasks.task import Labels, train_test_split
+from nanoencoder.tasks.task import Labels, terms, train_test_split
 from nanoencoder.tokenizer import load_tokenizer
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
@@ -570,9 +571,9 @@ def test_the_labels_of_pairs_are_in_neither_half_and_in_no_name(embedded):
         assert 0.48 < np.mean([row['label'] == 'same' for row in rows]) < 0.52
         assert sum(bool(shared_names(row['summary'], row['detail'])) for row in rows) < 0.01 * len(rows)
     for side in ('summary', 'detail'):
-        train = [{'text': row[side], 'label': row['label']} for row in splits['train']]
+        train = [{'fields': [row[side]], 'label': row['label']} for row in splits['train']]
         predict = classification.naive_bayes(train)
-        right = [predict({'text': row[side]}) == row['label']
+        right = [predict({'fields': [row[side]]}) == row['label']
                  for split in tasks.SCORED for row in splits[split]]
         assert abs(np.mean(right) - 0.5) < 3 * 0.5 / len(right) ** 0.5, (side, np.mean(right))
 
@@ -600,7 +601,7 @@ def test_the_best_simple_method_on_validation_is_the_row(name):
              'likeliest-sentence': ('It is two. The high one.', [('The high one.', 11)])}
     if name in texts:
         kind = 'SC'
-        train = [{'text': f'{a} {b}', 'fields': [a, b], 'label': label} for a, b, label in texts[name]]
+        train = [{'fields': [a, b], 'label': label} for a, b, label in texts[name]]
         wanted = train[:1] if name == 'majority-class' else train
     elif name in asked:
         kind, train, (context, answers) = 'QA', [{'answers': [('two', 0)]}], asked[name]
@@ -610,5 +611,68 @@ def test_the_best_simple_method_on_validation_is_the_row(name):
             {'words': ['Paris'], 'tags': ['B-LOC']}] * 2
         wanted = [{'words': ['Rome', 'Oslo'], 'tags': ['B-LOC', 'B-LOC']}]
     rows = dict.fromkeys(tasks.SCORED, [{'id': str(k)} | row for k, row in enumerate(wanted)])
-    chosen = tasks.Task(kind=kind, dataset='d', source='x', template='{question} {context}')
+    chosen = tasks.Task(kind=kind, dataset='d', source='x', template='{question}{context}')
     assert tasks.baseline(chosen, {'train': train, **rows})[0] == name
+
+
+def test_naive_bayes_is_scikit_learns():
+    """Words that train does not have count for nothing."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.naive_bayes import MultinomialNB
+    draw = random.Random(3)
+    rows = [{'fields': [' '.join(draw.choices([f'w{k}' for k in range(first, 60)], k=draw.randint(0, 9)))],
+             'label': draw.choice('aaab')} for first in (0, 40, 0) for _ in range(50)]
+    train, unseen = rows[:100], [{'fields': [row['fields'][0] + ' new' * draw.randint(0, 9)]} for row in rows]
+    texts = [[row['fields'][0] for row in part] for part in (train, unseen)]
+    counter = CountVectorizer(analyzer=terms)
+    judge = MultinomialNB(alpha=1).fit(counter.fit_transform(texts[0]), [row['label'] for row in train])
+    predict = classification.naive_bayes(train)
+    assert [*map(predict, unseen)] == judge.predict(counter.transform(texts[1])).tolist()
+
+
+@pytest.mark.parametrize('name, own', [
+    ('example_ir', {'query': 'Sort {text}', 'document': 'Sort of {{x}}: {title} or {text}'}),
+    ('example_sc', {'template': 'Sort of\n{title} or (a {{x}})? {text}'}),
+    ('example_qa', {'template': 'Sort or {question} of?\n{context}'})])
+def test_a_baseline_does_not_read_its_templates_own_words(tmp_path, name, own):
+    draw, predictions = random.Random(1), []
+
+    def text(least=1):
+        return ' '.join(draw.choices('sort of x or a b c d. e. f.'.split(), k=draw.randint(least, 12)))
+    for split in tasks.SPLITS:
+        jsonl(tmp_path / f'{split}.jsonl', [
+            dict(text=text(), title=text(0), label=draw.choice('aab'), question=text(), context=text(),
+                 answers=[], query='', positive='') for _ in range(30)])
+        jsonl(tmp_path / f'qrels/{split}.jsonl', judged(*((k, k, 1) for k in range(40)))[1])
+    for name_of_file in ('corpus', 'queries'):
+        jsonl(tmp_path / f'{name_of_file}.jsonl', [{'_id': f'{k}', 'title': text(0), 'text': text()}
+                                                   for k in range(40)])
+    bare = {column: ' '.join(re.findall(r'(?<!{){\w+}', template)) for column, template in own.items()}
+    for changes in (own, bare):
+        kind = tasks.kind_of(task(name, data=str(tmp_path), labels=(), **changes))
+        rows, _ = kind.load()
+        predictions.append({method: [*map(answer, rows['test'])]
+                            for method, answer in kind.baselines(rows).items()})
+    assert predictions[0] == predictions[1]
+
+
+def test_word_lookup_finds_the_same_in_both_schemes():
+    """It looks up a word's type; neighbours of one type are one entity."""
+    draw, results = random.Random(2), []
+    rows = {split: [{'id': k, 'words': draw.choices('ABcdef', k=9)} for k in range(30)]
+            for split in tasks.SPLITS}
+    every = [row for part in rows.values() for row in part]
+    spans = [[(draw.choice(('PER', 'LOC')) if word.isupper() else '', draw.random() < 0.3)
+              for word in row['words']] for row in every]
+    for scheme in ('IOB1', 'IOB2'):
+        for row, types in zip(every, spans):
+            begins = [is_new if name == before else scheme == 'IOB2'
+                      for (before, _), (name, is_new) in zip([('', False), *types], types)]
+            row['tags'] = [f'{"IB"[is_first]}-{name}' if name else 'O'
+                           for is_first, (name, _) in zip(begins, types)]
+        _, predictions = tasks.baseline(tasks.Task(kind='TC', dataset='d', source='x', scheme=scheme), rows)
+        *scores, others = standard_scores('TC', predictions['test'], scheme)
+        assert others[f'strict {scheme} F1'] > 0.1
+        results.append((scores, [[entities(row[side], rules) for rules in ('conlleval', scheme)]
+                                 for row in predictions['test'] for side in ('gold', 'pred')]))
+    assert results[0] == results[1]

@@ -83,8 +83,10 @@ class Questions(Kind):
         return {'id': row['id'], 'golds': [text for text, _ in row['answers']], 'pred': pred}
 
     def baselines(self, rows):
+        own = self.task.template.removesuffix('{context}')
+
         def likeliest(row):     # the sentence that has most of the question's words; of equals the first
-            asked, sentences = {*terms(row['question'])}, re.split(r'(?<=[.!?])\s+', row['context'])
+            asked, sentences = {*terms(row['question'], own)}, re.split(r'(?<=[.!?])\s+', row['context'])
             return max(sentences, key=lambda text: len(asked & {*terms(text)}))
         return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest}
 

@@ -63,7 +63,7 @@ class Retrieval(Kind):
         ids = sorted(rows['corpus'], reverse=True)
         postings, lengths = defaultdict(list), np.empty(len(ids))
         for k, document in enumerate(ids):
-            counts = Counter(terms(rows['corpus'][document]))
+            counts = Counter(terms(rows['corpus'][document], self.task.document))
             lengths[k] = counts.total()
             for term, count in counts.items():
                 postings[term].append((k, count))
@@ -71,7 +71,7 @@ class Retrieval(Kind):
 
         def predict(row):
             scores = np.zeros(len(ids))
-            for term in terms(row['query']):
+            for term in terms(row['query'], self.task.query):
                 if term in postings:
                     at, counts = map(np.array, zip(*postings[term]))
                     idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))

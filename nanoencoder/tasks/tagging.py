@@ -59,20 +59,26 @@ class Tagging(Kind):
         return [labels[int(count.argmax())] if count.any() else 'O' for count in votes]
 
     def baselines(self, rows):
-        """The most frequent tag of a word in train, or of its shape if train does not have the word."""
+        """The most frequent type of a word in train, of equals O, or of its shape if train does not have the
+        word; neighbours of one type are one entity."""
         def shape(word):
             word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
             return re.sub(r'(.)\1+', r'\1', word)
 
-        def tag(word):
-            counts = words.get(word) or shapes.get(shape(word)) or {'O': 1}
+        def type_of(word):      # '' of "O"
+            counts = words.get(word) or shapes.get(shape(word)) or {'': 1}
             return max(sorted(counts), key=counts.get)
+
+        def tags(row):
+            types, first = [*map(type_of, row['words'])], 'I' if self.task.scheme == 'IOB1' else 'B'
+            return [f'{"I" if name == before else first}-{name}' if name else 'O'
+                    for before, name in zip(['', *types], types)]
         words, shapes = defaultdict(Counter), defaultdict(Counter)
         for row in rows['train']:
-            for word, meant in zip(row['words'], row['tags']):
-                words[word][meant] += 1
-                shapes[shape(word)][meant] += 1
-        return {'word-lookup': lambda row: [*map(tag, row['words'])]}
+            for word, tag in zip(row['words'], row['tags']):
+                words[word][tag[2:]] += 1
+                shapes[shape(word)][tag[2:]] += 1
+        return {'word-lookup': tags}
 
 
 def words_of_tokens(words, tokenizer):

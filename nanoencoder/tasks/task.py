@@ -3,6 +3,7 @@ import hashlib
 import json
 import math
 import re
+import string
 from collections import Counter
 from dataclasses import dataclass
 
@@ -102,8 +103,10 @@ def fill(template, row, where):
         return get(row, error.args[0], where)  # which is not there: a ValueError
 
 
-def terms(text):    # the words that a baseline counts
-    return re.findall(r'\w+', text.lower())
+def terms(text, template='{text}'):
+    """The words that a baseline counts: those that a template was filled with, and not its own."""
+    pieces = [re.escape(own) + '(.*)' * bool(name) for own, name, *_ in string.Formatter().parse(template)]
+    return re.findall(r'\w+', ' '.join(re.fullmatch(''.join(pieces), text, re.DOTALL).groups()).lower())
 
 
 def train_test_split(n, share, seed=42):
