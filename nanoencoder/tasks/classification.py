@@ -20,7 +20,7 @@ class Classification(Kind):
         label = labels.name(get(row, self.task.label, where, object), where)
         columns = [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
         return {'text': fill(self.task.template, row, where), 'label': label,
-                'fields': [str(row[name]) for name in columns]}
+                'fields': [fill(f'{{{name}}}', row, where) for name in columns]}
 
     def examples(self, rows, labels, tokenizer, max_length):
         texts = [tokenizer.encode(row['text']) for row in rows]
@@ -67,8 +67,7 @@ def naive_bayes(train):
     vocabulary = set().union(*counts.values())
     totals = {label: words.total() + len(vocabulary) for label, words in counts.items()}
 
-    def predict(row):
-        words = [word for word in terms(' '.join(row['fields'])) if word in vocabulary]
-        return max(sorted(classes), key=lambda label: math.log(classes[label]) + sum(
-            math.log((counts[label][word] + 1) / totals[label]) for word in words))
-    return predict
+    def score(label, words):
+        return math.log(classes[label]) + sum(math.log((counts[label][word] + 1) / totals[label])
+                                              for word in words if word in vocabulary)
+    return lambda row: max(sorted(classes), key=lambda label: score(label, terms(' '.join(row['fields']))))

@@ -53,21 +53,20 @@ class Kind:
         task = self.task
         tables = {split: read_table(task, (task.source,), name, task.subset)
                   for split in SPLITS if (name := getattr(task, split))}
-        if not task.validation:
-            rows, names = tables['train']
-            parts = train_test_split(len(rows), task.hold_out)
-            tables['train'], tables['validation'] = (([rows[i] for i in part], names) for part in parts)
         labels = Labels(task, tables, getattr(task, self.labelled_by, ''))
-        rows = {split: [] for split in SPLITS}
+        rows = {split: [(row, self.make_row(row, labels, f'{task.dataset} {split} row {number}'))
+                        for number, row in enumerate(table)] for split, (table, _) in tables.items()}
+        if not task.validation:
+            parts = train_test_split(len(rows['train']), task.hold_out)
+            rows['train'], rows['validation'] = ([rows['train'][i] for i in part] for part in parts)
         for split, seen in zip(SPLITS, (set(), set(), set())):      # no two rows have one id
-            for number, row in enumerate(tables[split][0]):
-                columns = self.make_row(row, labels, f'{task.dataset} {split} row {number}')
+            for number, (row, columns) in enumerate(rows[split]):
                 name = str(row.get('id', row.get('idx', number)))
-                rows[split].append(columns | {'id': f'{name}#{number}' if name in seen else name})
+                columns['id'] = f'{name}#{number}' if name in seen else name
                 seen.add(name)
         for old, count in labels.mapped.items():
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
-        return rows, labels.names
+        return {split: [columns for _, columns in rows[split]] for split in SPLITS}, labels.names
 
     def encode(self, rows, labels, tokenizer, max_length):
         """{split: ([Example], Counter of what truncation lost)}"""

@@ -59,13 +59,12 @@ class Tagging(Kind):
         return [labels[int(count.argmax())] if count.any() else 'O' for count in votes]
 
     def baselines(self, rows):
-        """The most frequent type of a word in train, of equals O, or of its shape if train does not have the
-        word; neighbours of one type are one entity."""
+        """The most frequent type of a word in train, else of its shape; neighbours of one are one entity."""
         def shape(word):
             word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
             return re.sub(r'(.)\1+', r'\1', word)
 
-        def type_of(word):      # '' of "O"
+        def type_of(word):      # of "O", the first of equals, ''
             counts = words.get(word) or shapes.get(shape(word)) or {'': 1}
             return max(sorted(counts), key=counts.get)
 
