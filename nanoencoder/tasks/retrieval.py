@@ -4,6 +4,7 @@ import random
 import re
 import sys
 from collections import Counter, defaultdict, namedtuple
+from contextlib import suppress
 
 import numpy as np
 
@@ -25,8 +26,8 @@ class Retrieval(Kind):
 
     def load(self, training=True):
         task = self.task
-        pairs = training_pairs(task) if training else []
         queries, grades, corpus = judged_sets(task)
+        pairs = training_pairs(task, queries, corpus) if training else []
         rows = {split: judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
                 for split in SCORED}
         return {'train': pairs, **rows, 'corpus': corpus}, ()
@@ -92,19 +93,31 @@ def scored_texts(rows):
     return sorted({*rows['corpus'].values(), *(row['query'] for split in SCORED for row in rows[split])})
 
 
-def training_pairs(task):
+def training_pairs(task, queries, corpus):
     """[{query, positive}]; none where a local copy has no such file, for a probe and BM25 need none."""
-    table, pairs = (), []
     try:
-        table, _ = read_table(task, (task.pairs or task.source,), task.train)
+        table, pairs = read_table(task, (task.pairs or task.source,), task.train)[0], []
     except FileNotFoundError as error:
+        if not task.pairs:
+            with suppress(FileNotFoundError):
+                return judged_pairs(task, judgements(task, task.train, {}), queries, corpus)
         print(f'{error}: there is nothing to train on', file=sys.stderr)
+        return []
     for number, row in enumerate(table):
         where = f'{task.pairs or task.dataset} {task.train} row {number}'
         for side in SIDES:
             get(row, side, where)
         pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
     return pairs
+
+
+def judged_pairs(task, grades, queries, corpus):
+    """BEIR's: each query that train judges, with each document that is relevant to it."""
+    if task.judged_only:    # in the splits that are scored
+        corpus = texts_by_id(task, 'corpus', task.document, set().union(*grades.values()))
+    rows = judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus)
+    return [{'query': row['query'], 'positive': corpus[document]}
+            for row in rows for document, grade in row['grades'].items() if grade >= 1]
 
 
 def judged_sets(task):
@@ -125,7 +138,7 @@ def judged_sets(task):
         half = set(order[:round(0.5 * len(order))])
         grades = {split: {query: graded for query, graded in every.items() if (query in half) == is_first}
                   for split, is_first in zip(SCORED, (True, False))}
-    judged = {document for split in grades.values() for graded in split.values() for document in graded}
+    judged = set().union(*(graded for split in grades.values() for graded in split.values()))
     return queries, grades, texts_by_id(task, 'corpus', task.document, judged if task.judged_only else None)
 
 
