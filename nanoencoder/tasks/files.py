@@ -20,32 +20,38 @@ class Field(str):
 def read_table(task, sources, split, subset='', only=None):
     """The table of a split, of `only` these ids, if given; a local copy may lie in a folder of any source."""
     if task.data:
-        return read_files(local_files(Path(task.data), sources, subset, split), only, task.quoting)
+        files = local_files(Path(task.data), sources, subset, split)
+        return read_files(files, only, task.quoting, task.columns, (task.words, task.tags))
     if task.source == 'docs':
         return read_files([embedded_files(task.cache, task.dataset) / f'{split}.jsonl'], only)
     return read_hub(sources[0], subset, split, task.revision, only)
 
 
 def local_files(folder, sources, subset, split):
-    """<split>.<suffix>, or parquet shards, in the dataset's folder, or one of several named as on the hub."""
+    """<split>.<suffix>, or a path, or parquet shards, in the dataset's folder or one named as on the hub."""
     names = [source.split('/')[-1] for source in sources if source]
     root = next((folder / name for name in names if (folder / name).is_dir()), folder)
     for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text', *names)]:
         for name in (split, 'dev') if split == 'validation' else (split,):
-            files = [path for suffix in READERS if (path := place / f'{name}{suffix}').is_file()][:1]
-            shards = sorted(place.glob(f'{name}-*.parquet')) or sorted(place.glob(f'{name}/*.parquet'))
+            path = place / name     # a path that is absolute is itself
+            files = [file for suffix in (*READERS, '') if (file := Path(f'{path}{suffix}')).is_file()][:1]
+            shards = sorted(path.parent.glob(f'{path.name}-*.parquet')) or sorted(path.glob('*.parquet'))
             if files or shards:
                 return files or shards
     hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
-    raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet there{hint}')
+    there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
+    raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet; '
+                            f'what is there: {there:.200}{hint}')
 
 
-def read_files(paths, only=None, quoting='auto'):
+def read_files(paths, only=None, quoting='auto', columns=(), called=('tokens', 'tags')):
     rows, names = [], {}
     for path in paths:
-        reader = next(READERS[suffix] for suffix in READERS if path.name.endswith(suffix))
+        reader = next((READERS[suffix] for suffix in READERS if path.name.endswith(suffix)), None)
+        if not (reader := read_iob if columns else reader):
+            raise ValueError(f'{path}: is none of {", ".join(READERS)}; `columns` reads others for TC')
         try:
-            read, labels = reader(path, quoting) if reader == read_csv else reader(path)
+            read, labels = reader(path, *{read_csv: [quoting], read_iob: [columns, called]}.get(reader, []))
         except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f'{path}: cannot be read: {error}') from None
         rows += read if only is None else [row for row in read if id_of(row) in only]
@@ -108,24 +114,23 @@ def read_parquet(path):
         raise ValueError(f'{path}: not a whole parquet file: {error}') from None
 
 
-def read_iob(path):
-    """CoNLL's columns, a word and last its tag; Universal NER's: a number, a word, its tag, two more."""
-    sentences, is_universal = [[]], None
+def read_iob(path, columns, called):
+    """A word and its tag a line, in these columns, or CoNLL's, first and last, or Universal NER's five."""
+    sentences = [[]]
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate(file, 1):
             fields = re.findall('[^ \t\r\n]+', line)
             if re.match(r'# \w+ = ', line):
                 continue
-            if is_universal is None and fields:  # CoNLL's may have five columns, too
-                is_universal = len(fields) == 5 and fields[0] == '1'
-            fields = fields[1:3] if is_universal else fields
+            if not columns and fields:  # CoNLL's may be five, too
+                columns = (1, 2) if len(fields) == 5 and fields[0] == '1' else (0, -1)
             if not fields or fields[0] == '-DOCSTART-':
                 sentences.append([])
-            elif len(fields) < 2:
+            elif len(fields) <= max(1, *columns):
                 raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r:.80}')
             else:
-                sentences[-1].append((fields[0], fields[-1]))
-    return [dict(zip(('tokens', 'tags'), map(list, zip(*words)))) for words in sentences if words], {}
+                sentences[-1].append([fields[column] for column in columns])
+    return [dict(zip(called, map(list, zip(*words)))) for words in sentences if words], {}
 
 
 READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.tsv': read_csv,

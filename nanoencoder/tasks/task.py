@@ -36,6 +36,7 @@ class Task:
     label: str = setting('label', fixes='rows')        # column of SC
     words: str = setting('tokens', fixes='rows')       # columns of TC
     tags: str = setting('tags', fixes='rows')
+    columns: tuple = setting((), fixes='rows')         # of word and tag, from 0, in files of a word a line
     labels: tuple = setting((), fixes='rows')          # in the order of their numbers; empty: train's, sorted
     label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
     scheme: str = setting('IOB2', choices=('IOB1', 'IOB2'), fixes='rows')  # of TC's tags: which strict F1
@@ -72,6 +73,8 @@ class Task:
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
                 ('labels', are_different(self.labels, str), names),
                 ('score_on', are_different(self.score_on, str), names),
+                ('columns', len(self.columns) in (0, 2) and are_different(self.columns, int)
+                 and min(self.columns, default=0) >= 0, "a word's and its tag's, counted from 0, as (1, 3)"),
                 ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
                                   for pair in self.label_map), '((in the file, meant), ...)')):
             if not good:
@@ -141,26 +144,33 @@ class Labels:
             raise ValueError(f'{task.dataset}: the file has the labels {named}, the task {task.labels}')
         occur = set()
         for number, row in enumerate(tables['train'][0] if column and not (task.labels or named) else ()):
-            where = f'{task.dataset} train row {number}'
-            value = get(row, column, where, object)
+            value = get(row, column, f'{task.dataset} train row {number}', object)
             for label in value if isinstance(value, list) else [value]:
-                if not isinstance(label, str):
-                    raise ValueError(f'{where}: {column!r} holds {label!r:.80}, not a name; list `labels`')
-                occur.add(self.meant.get(label, label))
+                if isinstance(label, str) and not is_score(label := self.meant.get(label, label)):
+                    occur.add(label)
         self.names = task.labels or named or tuple(sorted(occur, key=lambda name: (name != 'O', name)))
-        self.numbered = order or self.names  # what numbers stand for
+        self.numbered = order or task.labels    # what numbers stand for
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
         name = value
         if isinstance(name, Field) and name.isascii() and name.isdecimal() and name not in self.names:
             name = int(name)
-        if type(name) is int and 0 <= name < len(self.numbered):
+        if isinstance(name, int) and 0 <= name < len(self.numbered):    # false is 0, true 1
             name = self.numbered[name]
         if isinstance(name, str) and name in self.meant:
             self.mapped[name] += 1
             name = self.meant[name]
         if name not in self.names:
-            raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200} (0 to '
-                             f'{len(self.numbered) - 1}); list it in `labels` or in `label_map`')
+            wrong = (f'none of {", ".join(self.names):.200}; list it in `labels`, or say what it means: '
+                     f'label_map = (({value!r:.80}, "its name"),)')
+            if is_score(value):
+                wrong = 'a score, and there is no regression here: write names, or whole numbers'
+            elif isinstance(name, int):
+                wrong = f'a number, and {len(self.numbered)} have names: labels = ("name of 0", "name of 1")'
+            raise ValueError(f'{where}: label {value!r:.80} is {wrong}')
         return name
+
+
+def is_score(label):    # a .csv has it as text
+    return isinstance(label, float) or isinstance(label, Field) and re.fullmatch(r'-?\d+\.\d+', label)
