@@ -18,8 +18,8 @@ from nanoencoder import settings as configs
 from nanoencoder.judging import paper
 from nanoencoder.judging.metrics import entities, standard_scores
 from nanoencoder.tasks import classification, retrieval
-from nanoencoder.tasks.files import embedded_files, read_files, read_hub
-from nanoencoder.tasks.task import Labels, terms, train_test_split
+from nanoencoder.tasks.files import embedded_files, json_lines, read_files, read_hub
+from nanoencoder.tasks.task import Labels, fill, terms, train_test_split
 from nanoencoder.tokenizer import load_tokenizer
 
 TOKENIZER = load_tokenizer(str(ROOT / 'configs/corpora/docs'))
@@ -50,161 +50,130 @@ def names(*labels):
 
 
 TEXT, NUMBER = datasets.Value('string'), datasets.Value('int32')
+CONLL = ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG', 'B-LOC', 'I-LOC', 'B-MISC', 'I-MISC')
+DATES = ('O', 'B-DATE', 'I-DATE', 'B-GPE')
+SHARD, PUBLIC = '{}-00000-of-00001.parquet', ('train', 'validation')
 SQUAD = {'id': TEXT, 'title': TEXT, 'context': TEXT, 'question': TEXT,
          'answers': {'text': datasets.List(TEXT), 'answer_start': datasets.List(NUMBER)}}
 SQUAD_ROW = {'id': 'x1', 'title': 'T', 'context': 'It is 42 m high.', 'question': 'How high?',
              'answers': {'text': ['42 m'], 'answer_start': [6]}}
-EMPTY_ROW = SQUAD_ROW | {'id': 'x2', 'answers': {'text': [], 'answer_start': []}}
-CONLL = ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG', 'B-LOC', 'I-LOC', 'B-MISC', 'I-MISC')
-SCHEMAS = {  # config: (files below the folder {path: split's rows}, features, a row)
-    'sst2': ('glue/sst2/{}-00000-of-00001.parquet', ('train', 'validation'),
+ANSWERED = {'answers': [('42 m', 6)], 'question': 'How high?\n'}
+SCHEMAS = {  # config: (files below the folder, their splits, features, a row, what is read of it)
+    'sst2': (f'glue/sst2/{SHARD}', PUBLIC,
              {'sentence': TEXT, 'label': names('negative', 'positive'), 'idx': NUMBER},
-             {'sentence': 'a fine film ', 'label': 1, 'idx': 7}),
-    'qqp': ('glue/qqp/{}-00000-of-00001.parquet', ('train', 'validation'),
+             {'sentence': 'a good film', 'label': 1, 'idx': 7}, {'text': 'a good film', 'label': 'positive'}),
+    'qqp': (f'glue/qqp/{SHARD}', PUBLIC,
             {'question1': TEXT, 'question2': TEXT, 'label': names('not_duplicate', 'duplicate'),
-             'idx': NUMBER},
-            {'question1': 'Why?', 'question2': 'Why so?', 'label': 1, 'idx': 7}),
-    'mnli': ('glue/mnli/{}-00000-of-00001.parquet', ('train', 'validation_matched'),
+             'idx': NUMBER}, {'question1': 'Why?', 'question2': 'Why so?', 'label': 1, 'idx': 7},
+            {'text': 'Question 1: Why?\nQuestion 2: Why so?', 'label': 'duplicate'}),
+    'mnli': (f'glue/mnli/{SHARD}', ('train', 'validation_matched'),
              {'premise': TEXT, 'hypothesis': TEXT, 'label': names('entailment', 'neutral', 'contradiction'),
-              'idx': NUMBER},
-             {'premise': 'It rains.', 'hypothesis': 'It is dry.', 'label': 2, 'idx': 7}),
-    'conll2003': ('conll2003-en/data/{}-00000-of-00001.parquet', tasks.SPLITS,
+              'idx': NUMBER}, {'premise': 'It rains.', 'hypothesis': 'It is dry.', 'label': 2, 'idx': 7},
+             {'text': 'Premise: It rains.\nHypothesis: It is dry.', 'label': 'contradiction'}),
+    'conll2003': (f'conll2003-en/data/{SHARD}', tasks.SPLITS,
                   {'words': datasets.List(TEXT), 'ner': datasets.List(names(*CONLL))},
-                  {'words': ['EU', 'rejects', 'German', 'call'], 'ner': [3, 0, 7, 0]}),
+                  {'words': ['EU', 'rejects', 'German', 'call'], 'ner': [3, 0, 7, 0]},
+                  {'tags': ['B-ORG', 'O', 'B-MISC', 'O']}),
     'ontonotes': ('ontonotes5/default/{}/0000.parquet', tasks.SPLITS,
-                  {'tokens': datasets.List(TEXT),
-                   'tags': datasets.List(names('O', 'B-DATE', 'I-DATE', 'B-GPE'))},
-                  {'tokens': ['In', 'May', '1999', ',', 'Rome'], 'tags': [0, 1, 2, 0, 3]}),
+                  {'tokens': datasets.List(TEXT), 'tags': datasets.List(names(*DATES))},
+                  {'tokens': ['In', 'May', '1999', ',', 'Rome'], 'tags': [0, 1, 2, 0, 3]},
+                  {'tags': ['O', 'B-DATE', 'I-DATE', 'O', 'B-GPE']}),
     'uner': ('uner_en/{}.jsonl', tasks.SPLITS, None,
              {'idx': 'a-1', 'text': 'Al Gore', 'tokens': ['Al', 'Gore', 'x', 'y'],
-              'ner_tags': ['B-PER', 'I-PER', 'B-OTH', 'B-O'], 'annotator': ['z']}),
-    'squad': ('squad/plain_text/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, SQUAD_ROW),
-    'squad_v2': ('squad_v2/squad_v2/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, EMPTY_ROW),
-    'record': ('record/data/{}-00000-of-00001.parquet', ('train', 'validation'), SQUAD, SQUAD_ROW),
-}
-
-
-READ = {'sst2': {'text': 'a fine film ', 'label': 'positive'},
-        'qqp': {'text': 'Question 1: Why?\nQuestion 2: Why so?', 'label': 'duplicate'},
-        'mnli': {'text': 'Premise: It rains.\nHypothesis: It is dry.', 'label': 'contradiction'},
-        'conll2003': {'tags': ['B-ORG', 'O', 'B-MISC', 'O']},
-        'ontonotes': {'tags': ['O', 'B-DATE', 'I-DATE', 'O', 'B-GPE']},
-        'uner': {'tags': ['B-PER', 'I-PER', 'O', 'O']},
-        'squad': {'answers': [('42 m', 6)], 'question': 'How high?\n'}, 'squad_v2': {'answers': []},
-        'record': {'answers': [('42 m', 6)], 'question': 'How high?\n'}}
+              'ner_tags': ['B-PER', 'I-PER', 'B-OTH', 'B-O'], 'annotator': ['z']},
+             {'tags': ['B-PER', 'I-PER', 'O', 'O'], 'id': 'a-1'}),
+    'squad': (f'squad/plain_text/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED),
+    'squad_v2': (f'squad_v2/squad_v2/{SHARD}', PUBLIC, SQUAD,
+                 SQUAD_ROW | {'answers': {'text': [], 'answer_start': []}}, {'answers': []}),
+    'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED)}
 
 
 @pytest.mark.parametrize('name', SCHEMAS)
 def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
-    pattern, splits, features, row = SCHEMAS[name]
+    pattern, splits, features, row, read = SCHEMAS[name]
     for split in splits:
         path = tmp_path / pattern.format(split)
         path.parent.mkdir(parents=True, exist_ok=True)
         if features is None:
             jsonl(path, [row] * 40)
         else:
-            table = datasets.Dataset.from_dict({key: [row[key]] * 40 for key in row},
-                                               features=datasets.Features(features))
-            table.to_parquet(path)
+            datasets.Dataset.from_list([row] * 40, features=datasets.Features(features)).to_parquet(path)
     rows, labels = load(name, data=str(tmp_path))
-    folder = tmp_path / pattern.split('/')[0]   # the same files, if --data names the dataset's own folder
-    assert load(name, data=str(folder)) == (rows, labels)
-    assert {split: len(part) for split, part in rows.items()} == (
-        {'train': 38, 'validation': 2, 'test': 40} if task(name).validation == '' else
-        {'train': 40, 'validation': 40, 'test': 40})
-    first = rows['test'][0]
-    assert {key: first.get(key) for key in READ[name]} == READ[name]
-    wanted = {'conll2003': CONLL, 'ontonotes': ('O', 'B-DATE', 'I-DATE', 'B-GPE'),
-              'uner': ('O', 'B-PER', 'I-PER')}
+    folder = str(tmp_path / pattern.split('/')[0])  # the same files, if --data names the dataset's own folder
+    assert load(name, data=folder) == (rows, labels)
+    sizes = [40, 40, 40] if task(name).validation else [38, 2, 40]
+    assert [len(rows[split]) for split in tasks.SPLITS] == sizes
+    assert {key: rows['test'][0].get(key) for key in read} == read
+    wanted = {'conll2003': CONLL, 'ontonotes': DATES, 'uner': ('O', 'B-PER', 'I-PER')}
     assert labels == wanted.get(name, labels)
     if name == 'uner':
-        assert first['id'] == 'a-1'
         assert capsys.readouterr().err.count("120 labels 'B-OTH' read as 'O'") == 2
+    if name == 'ontonotes':     # a folder in the hub's layout stands for the hub
+        assert read_hub(folder, '', 'train', 'refs/convert/parquet') == ([row] * 40, {'tags': [*labels]})
 
 
-def beir(folder, name):
-    """BEIR's two hub repositories, converted to parquet: three documents, one unjudged, and eight queries."""
-    pairs = [{'query': 'why', 'positive': 'because'}] * 3
-    judged = [{'query-id': f'q{k}', 'corpus-id': f'd{k % 2}', 'score': (2, 1, 0, 1, 1, 1, 1, 1)[k]}
-              for k in range(8)]
-    tables = {f'{name}/corpus/corpus/0000': [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'}
-                                             for k in range(3)],
-              f'{name}/queries/queries/0000': [{'_id': f'q{k}', 'title': '', 'text': f'what {k}'}
-                                               for k in range(8)],
-              'msmarco-pairs/data/train-00000-of-00001': pairs}
-    for path, rows in (tables | {f'{name}-qrels/default/{split}/0000': judged
-                                 for split in tasks.SCORED}).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        datasets.Dataset.from_list(rows).to_parquet(folder / f'{path}.parquet')
+def beir(folder, name, form):
+    """A set of three documents, one unjudged, as BEIR's .zip holds it, as the hub does, or as parquet."""
+    scored = [(f'q{k}', f'd{k % 2}', (2, 1, 0, 1, 1, 1, 1, 1)[k]) for k in range(8)]
+    qrels = {'train': [('q2', 'd2', 1), ('q0', 'd0', 0), ('q0', 'd1', 2)], 'dev': scored, 'test': scored}
+    tables = {'corpus': [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)],
+              'queries': [{'_id': f'q{k}', 'text': f'what {k}', 'metadata': {'k': k}} for k in range(8)]}
+    for split, rows in qrels.items():
+        tables[split] = [dict(zip(('query-id', 'corpus-id', 'score'), row)) for row in rows]
+    for part, rows in tables.items():
+        apart = '/qrels' if form == 'zip' else '-qrels'
+        place = folder / f'{name}{apart * (part in qrels)}'
+        place.mkdir(exist_ok=True)
+        if form == 'parquet':
+            path = place / ('default' if part in qrels else part) / part / '0000.parquet'
+            path.parent.mkdir(parents=True)
+            datasets.Dataset.from_list(rows).to_parquet(path)
+        elif part in qrels:
+            (place / f'{part}.tsv').write_text('query-id\tcorpus-id\tscore\n' + ''.join(
+                f'{query}\t{document}\t{score:.1f}\n' for query, document, score in qrels[part]))
+        elif form == 'zip':
+            jsonl(place / f'{part}.jsonl', rows)
+        else:
+            (place / f'{part}.jsonl.gz').write_bytes(gzip.compress(json_lines(rows).encode()))
 
 
-def test_a_local_copy_of_msmarco_and_nq(tmp_path, capsys):
-    beir(tmp_path, 'msmarco')
+@pytest.mark.parametrize('form', ['parquet', 'hub', 'zip'])
+def test_a_local_copy_of_msmarco_and_nq(tmp_path, form, capsys):
+    beir(tmp_path, 'msmarco', form)
+    for is_own in (False, True)[:1 + (form == 'zip')]:     # whether --data names the set's own folder
+        rows, _ = load('msmarco', data=f'{tmp_path}{"/msmarco" * is_own}')
+        assert rows['corpus'] == {'d0': 'Document: text 0', 'd1': 'Document: text 1'}      # judged ones alone
+        assert rows['test'][:2] == [{'id': 'q0', 'query': 'Query: what 0', 'grades': {'d0': 2}},
+                                    {'id': 'q1', 'query': 'Query: what 1', 'grades': {'d1': 1}}]
+        told = capsys.readouterr().err
+        assert '1 of 8 queries have no relevant document' in told and 'nothing to train on' in told
+    jsonl(tmp_path / 'msmarco-pairs/train.jsonl', [{'query': 'why', 'positive': 'because'}] * 3)
     rows, _ = load('msmarco', data=str(tmp_path))
-    assert rows['train'][0] == {'query': 'Query: why', 'positive': 'Document: because'}
-    assert rows['corpus'] == {'d0': 'Document: text 0', 'd1': 'Document: text 1'}          # judged ones alone
-    assert rows['test'][:2] == [{'id': 'q0', 'query': 'Query: what 0', 'grades': {'d0': 2}},
-                                {'id': 'q1', 'query': 'Query: what 1', 'grades': {'d1': 1}}]
-    assert '1 of 8 queries have no relevant document' in capsys.readouterr().err
-    beir(tmp_path, 'nq')
+    assert rows['train'] == [{'query': 'Query: why', 'positive': 'Document: because'}] * 3
+    with pytest.raises(ValueError, match='score_on configs/tasks/nq.py: .*nq is not there'):
+        tasks.load_sets(task('msmarco', data=str(tmp_path)), TOKENIZER, 100)
+    beir(tmp_path, 'nq', form)
     rows, _ = load('nq', data=str(tmp_path))
     assert rows['corpus']['d1'] == 'Document: T1. text 1'
     ids = [{row['id'] for row in rows[split]} for split in tasks.SCORED]
     assert len(ids[0]) + len(ids[1]) == 7 and not ids[0] & ids[1]
-
-
-@pytest.mark.parametrize('form', ['zip', 'hub'])
-def test_beirs_own_files(tmp_path, form):
-    for name in ('msmarco', 'nq'):
-        folder, qrels = tmp_path / name, tmp_path / (f'{name}/qrels' if form == 'zip' else f'{name}-qrels')
-        texts = [{'_id': f'd{k}', 'title': '', 'text': f'{name} {k}', 'metadata': {}} for k in range(3)]
-        jsonl(folder / 'corpus.jsonl', texts)
-        jsonl(folder / 'queries.jsonl', [row | {'_id': 'q' + row['_id']} for row in texts])
-        for path in folder.glob('*.jsonl') if form == 'hub' else ():
-            path.with_name(f'{path.name}.gz').write_bytes(gzip.compress(path.read_bytes()))
-            path.unlink()
-        qrels.mkdir()
-        for split in ('dev', 'test'):
-            (qrels / f'{split}.tsv').write_text('query-id\tcorpus-id\tscore\nqd0\td0\t1.0\nqd1\td1\t2\n')
-    for data in [tmp_path] + [tmp_path / 'msmarco'] * (form == 'zip'):
-        rows, _ = load('msmarco', data=str(data))
-        assert rows['train'] == []
-        assert rows['corpus'] == {k: f'Document: msmarco {k[1]}' for k in ('d0', 'd1')}
-        assert rows['validation'][1] == {'id': 'qd1', 'query': 'Query: msmarco 1', 'grades': {'d1': 2}}
-    rows, _ = load('nq', data=str(tmp_path))
-    assert len(rows['validation']) == len(rows['test']) == 1
-
-
-def test_a_set_that_is_scored_on_as_well_has_a_folder_of_its_own(tmp_path):
-    beir(tmp_path, 'msmarco')
-    with pytest.raises(ValueError, match='score_on configs/tasks/nq.py: .*nq is not there'):
-        tasks.load_sets(task('msmarco', data=str(tmp_path)), TOKENIZER, 100)
+    for judged_only, documents in ((True, 2), (False, 3)):  # without pairs: what train judges relevant
+        rows, _ = load('nq', data=str(tmp_path), pairs='', judged_only=judged_only)
+        assert rows['train'] == [{'query': 'Query: what 2', 'positive': 'Document: T2. text 2'},
+                                 {'query': 'Query: what 0', 'positive': 'Document: T1. text 1'}]
+        assert len(rows['corpus']) == documents
 
 
 def test_a_local_copy_of_mldr(tmp_path):
-    beir(tmp_path, 'msmarco')
-    jsonl(tmp_path / 'mldr-en/corpus.jsonl',
-          [{'docid': 'd0', 'text': 'long ' * 50}, {'docid': 'd1', 'text': 'other'},
-           {'docid': 'd2', 'text': 'never judged'}])
+    documents = [{'docid': f'd{k}', 'text': 'long ' * 50} for k in range(3)]
+    jsonl(tmp_path / 'mldr-en/corpus.jsonl', documents)
     for split in ('dev', 'test'):
-        jsonl(tmp_path / f'mldr-en/{split}.jsonl', [{'query_id': f'q-{split}', 'query': 'what',
-                                                     'positive_passages': [{'docid': 'd0', 'text': 'long'}],
-                                                    'negative_passages': [{'docid': 'd1', 'text': 'other'}]}])
+        jsonl(tmp_path / f'mldr-en/{split}.jsonl', [
+            {'query_id': f'q-{split}', 'query': 'what', 'positive_passages': documents[:1],
+             'negative_passages': documents[1:2]}])
     rows, _ = load('mldr', data=str(tmp_path))
     assert rows['validation'] == [{'id': 'q-dev', 'query': 'Query: what', 'grades': {'d0': 1, 'd1': 0}}]
     assert list(rows['corpus']) == ['d0', 'd1']
-
-
-def test_hub_reading_goes_through_datasets(tmp_path):
-    """A folder in the hub's parquet layout stands for the hub; a missing one is a line that names --data."""
-    table = datasets.Dataset.from_dict({'tokens': [['In', 'May']], 'tags': [[0, 1]]},
-                                       features=datasets.Features(
-        {'tokens': datasets.List(TEXT), 'tags': datasets.List(names('O', 'B-DATE'))}))
-    (tmp_path / 'ontonotes5/default/train').mkdir(parents=True)
-    table.to_parquet(tmp_path / 'ontonotes5/default/train/0000.parquet')
-    rows, labels = read_hub(str(tmp_path / 'ontonotes5'), '', 'train', 'refs/convert/parquet')
-    assert rows == [{'tokens': ['In', 'May'], 'tags': [0, 1]}] and labels == {'tags': ['O', 'B-DATE']}
-    one_line_error(look('sst2'), 'nyu-mll/glue', '--data takes')
 
 
 def test_holding_out_equals_datasets():
@@ -214,17 +183,16 @@ def test_holding_out_equals_datasets():
         assert training == theirs['train']['k'][:] and held == theirs['test']['k'][:]
 
 
-def test_every_config_of_a_task_parses():
+def test_every_config_of_a_task_parses_and_a_missing_hub_is_a_line():
     paths = sorted((ROOT / 'configs/tasks').glob('*.py'))
     assert len(paths) == 20
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
     assert {task(name).dataset for name in (*SCHEMAS, 'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
+    one_line_error(look('sst2'), 'nyu-mll/glue', '--data takes')
 
 
 TOKENIZERS = [TOKENIZER] + ([load_tokenizer(str(LLAMA3))] if LLAMA3.exists() else [])
-
-
 STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567', 'e\u0301',
            '\u00a0x', 'ﬁ', 'Ünïcödé123', '—', '""']
 
@@ -333,12 +301,9 @@ def test_truncation_is_counted():
 
 def test_windows_cover_the_context_and_lost_answers_are_counted():
     words = [f'w{k}' for k in range(200)]
-    context = ' '.join(words)
+    context, answers = ' '.join(words), [*words[:190:7], ' '.join(words[20:120])]
     rows = [{'id': str(k), 'question': 'Which?\n', 'context': context,
-             'answers': [(word, context.index(word + ' '))]}
-            for k, word in enumerate(words[:190:7])]
-    rows.append({'id': 'long', 'question': 'Which?\n', 'context': context,
-                 'answers': [(' '.join(words[20:120]), context.index('w20 '))]})
+             'answers': [(answer, context.index(answer + ' '))]} for k, answer in enumerate(answers)]
     examples, lost = tasks.kind_of(task('docs_qa', overlap=16)).examples(rows, (), TOKENIZER, 64)
     assert lost == dict(answers=1, texts=len(rows), windows=len(examples) - len(rows))
     for head in ('tag', 'span'):    # a part of an answer is no span
@@ -347,9 +312,9 @@ def test_windows_cover_the_context_and_lost_answers_are_counted():
     for k, row in enumerate(rows[:-1]):
         windows = [example for example in examples if example.row == k]
         assert all(len(window.tokens) <= 64 for window in windows)
-        assert {int(c) for window in windows for a, b in window.words[window.words[:, 0] >= 0]
-                for c in range(a, b)} >= set(
-            range(len(context))) - {i for i, c in enumerate(context) if c == ' '}
+        covered = {int(c) for window in windows for a, b in window.words[window.words[:, 0] >= 0]
+                   for c in range(a, b)}
+        assert covered >= {i for i, c in enumerate(context) if c != ' '}
         text, start = row['answers'][0]
         tagged = [window.words[window.targets == 1] for window in windows]
         assert any(len(words) and context[words[0, 0]:words[-1, 1]] == text for words in tagged)
@@ -368,44 +333,40 @@ def test_lone_surrogates_do_not_shift_what_follows(tmp_path):
     check_tagging([columns | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
 
 
-GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'},
-               {'text': 'poor', 'title': 'y', 'label': 'bad'}],
+GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'}, {'text': 'bad', 'title': '', 'label': False}],
         'tc': [{'tokens': ['Rome', 'fell'], 'tags': ['B-LOC', 'O']}],
         'qa': [{'question': 'Who?', 'context': 'It was me.',
                 'answers': {'text': ['me'], 'answer_start': [7]}}]}
 
 
-def asked(context='It was me.', **columns):
-    return 'qa', {'question': 'Who?', 'context': context} | columns
-
-
-@pytest.mark.parametrize('kind, bad, words', [
-    ('sc', {'text': 'x', 'title': 'x', 'label': 'great'}, "train row 2: label 'great' is none of bad, good"),
-    ('sc', {'text': 'x', 'title': 'x', 'label': -1}, 'train row 2: label -1'),
-    ('sc', {'text': 'x', 'title': 'x', 'label': ['good']}, "label \\['good'\\] is none of"),
-    ('sc', {'text': 'x', 'label': 'good'}, "train row 2: has no column 'title', but text, label"),
-    ('tc', {'tokens': ['a'], 'tags': ['B-LOC', 'O']}, '1 words and 2 tags'),
+@pytest.mark.parametrize('kind, changes, words', [
+    ('sc', {'label': 'great'}, "train row 2: label 'great' is none of bad, good; list it in `labels`"),
+    ('sc', {'label': '1'}, r"label '1' is none of bad, good; .*: label_map = \(\('1', \"its name\"\),\)$"),
+    ('sc', {'label': -1}, 'train row 2: label -1 is a number, and 2 have names: labels = '),
+    ('sc', {'label': 3.8}, 'train row 2: label 3.8 is a score, and there is no regression here'),
+    ('sc', {'label': ['good']}, "label \\['good'\\] is none of"),
+    ('sc', {'title': ...}, "train row 2: has no column 'title', but text, label"),
+    ('tc', {'tokens': ['a']}, '1 words and 2 tags'),
     ('tc', {'tokens': [], 'tags': []}, 'has 0 words'),
-    ('tc', {'tokens': [None], 'tags': ['O']}, 'None is not a word'),
-    ('tc', {'tokens': ['a'], 'tags': 'O'}, "'tags' holds 'O', and not list"),
-    ('tc', {'tokens': ['a'], 'tags': ['Location']}, "'Location' not O, B-TYPE, I-TYPE"),
-    (*asked(answers={'text': ['you'], 'answer_start': [7]}), "answer 'you' is not at character 7"),
-    (*asked(answers={'text': ['me'], 'answer_start': [-2]}), "answer 'me' is not at character -2"),
-    (*asked(answers={'text': ['me', 'x'], 'answer_start': [0]}), "column 'answers' is no"),
-    (*asked(answers='me'), "column 'answers' is no"),
-    (*asked(answers={'text': 'm', 'answer_start': [0]}), 'is not at character 0'),
-    (*asked(answers=[{'text': 'm', 'start': 'x', 'end': None}]), "answer 'm' is not at character x"),
-])
-def test_bad_rows_are_named(tmp_path, kind, bad, words):
+    ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
+    ('tc', {'tags': 'O'}, "'tags' holds 'O', and not list"),
+    ('tc', {'tags': ['O', 'Location']}, "'Location' not O, B-TYPE, I-TYPE"),
+    ('qa', {'answers': {'text': ['you'], 'answer_start': [7]}}, "answer 'you' is not at character 7"),
+    ('qa', {'answers': {'text': ['me'], 'answer_start': [-2]}}, "answer 'me' is not at character -2"),
+    ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, "column 'answers' is no"),
+    ('qa', {'answers': 'me'}, "column 'answers' is no"),
+    ('qa', {'answers': {'text': 'm', 'answer_start': [0]}}, 'is not at character 0'),
+    ('qa', {'answers': [{'text': 'm', 'start': 'x', 'end': None}]}, "answer 'm' is not at character x")])
+def test_bad_rows_are_named(tmp_path, kind, changes, words):
+    rows = (GOOD[kind] * 2)[:2]
+    bad = {name: value for name, value in (rows[0] | changes).items() if value is not ...}
     for split in tasks.SPLITS:
-        rows = (GOOD[kind] * 2)[:2]
         jsonl(tmp_path / f'{split}.jsonl', rows + [bad] + rows if split == 'train' else rows)
-    more = ['--validation=validation'] * (kind == 'sc')
-    one_line_error(look(f'example_{kind}', f'--data={tmp_path}', *more), words)
+    one_line_error(look(f'example_{kind}', f'--data={tmp_path}'), words)
 
 
 @pytest.mark.parametrize('name, content, words', [
-    ('other.jsonl', b'', 'no train{.jsonl'),
+    ('train.json', b'[]', 'no train{.jsonl,.jsonl.gz,.*what is there: test.json, train.json'),
     ('train.jsonl', b'', 'train.jsonl: holds no row'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'[1]\n', r'train.jsonl:1: is no JSON object: \[1\]'),
@@ -418,30 +379,19 @@ def test_bad_rows_are_named(tmp_path, kind, bad, words):
     ('train.iob', b'Rome B-LOC\nfell\n', 'train.iob:2: has a word but no tag'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
     ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header'),
-])
+    ('train.csv', b'title,text,label\na,b,3.80\n', "label '3.80' is a score, and there is no "),
+    ('train.jsonl', b'{"label": true}', 'label True is a number, and 0 have names: labels = ')])
 def test_bad_files_are_named(tmp_path, name, content, words):
-    (tmp_path / name).write_bytes(content)
-    one_line_error(look('example_sc', f'--data={tmp_path}'), words)
+    for split in ('train', 'test'):
+        (tmp_path / name.replace('train', split)).write_bytes(content)
+    one_line_error(look('example_sc', f'--data={tmp_path}', '--labels=()'), words)
 
 
 @pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={text.x}', '--train=',
-                                    "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)'])
+                                    "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
+                                    '--columns=1', '--columns=-1,0'])
 def test_bad_task_settings_are_named(tmp_path, option):
     one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
-
-
-def test_numbers_are_no_labels(tmp_path):
-    for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['Rome', 'fell'], 'tags': ['0', '0']}])
-    options = [f'--data={tmp_path}', '--labels=("O", "B-LOC")']
-    one_line_error(look('example_tc', *options), "entities train row 0: label '0' is none of O, B-LOC")
-    for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['Rome', 'fell'], 'tags': [0, 0]}])
-    one_line_error(look('example_tc', *options), 'entities train: every tag is O: there is no entity')
-    for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', [{'text': 'x', 'title': 'y', 'label': 0.5}])
-    options = [f'--data={tmp_path}', '--labels=()', '--validation=validation']
-    one_line_error(look('example_sc', *options), "train row 0: 'label' holds 0.5, not a name; list")
 
 
 def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
@@ -451,51 +401,61 @@ def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
     assert 'entities train: 1 entities begin with I-' in capsys.readouterr().err
     load('example_tc', data=str(tmp_path), scheme='IOB1')
     assert not capsys.readouterr().err
+    with pytest.raises(ValueError, match='entities train: every tag is O: there is no entity'):
+        load('example_tc', data=str(tmp_path), label_map=(('I-LOC', 'O'),))
 
 
-def test_conlls_and_universal_ners_own_files(tmp_path):
-    (tmp_path / 'en-train.iob2').write_text(
-        '# sent_id = a-1\n# text = Rome fell # 2\n1\tRome\tB-LOC\t-\tann\n2\tfell\tO\t-\tann\n'
-        '3\t#\tO\t-\tann\n4\t2\tO\t-\tann\n\n# sent_id = a-2\n# text = 1\n1\t1\tO\t-\tann\n')
-    assert read_files([tmp_path / 'en-train.iob2'])[0] == [
-        {'tokens': ['Rome', 'fell', '#', '2'], 'tags': ['B-LOC', 'O', 'O', 'O']},
-        {'tokens': ['1'], 'tags': ['O']}]
-    (tmp_path / 'train.iob2').write_text('Rome B-LOC\n# O\n')
-    assert read_files([tmp_path / 'train.iob2'])[0] == [{'tokens': ['Rome', '#'], 'tags': ['B-LOC', 'O']}]
-    # five columns of CoNLL are no numbered words
-    (tmp_path / 'train.conll').write_text('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\n'
-                                          'Rom Rom NE I-NC B-LOC\n')
-    assert read_files([tmp_path / 'train.conll'])[0] == [{'tokens': ['1'], 'tags': ['O']},
-                                                         {'tokens': ['Rom'], 'tags': ['B-LOC']}]
-    for split in tasks.SPLITS:
-        (tmp_path / f'{split}.iob').write_text('-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n')
-    (tmp_path / 'train.iob2').unlink()
-    (tmp_path / 'train.conll').unlink()
-    rows, labels = load('example_tc', data=str(tmp_path))
-    assert [row['words'] for row in rows['test']] == [['Rome', 'fell'], ['Yes']] and labels == ('O', 'B-LOC')
+@pytest.mark.parametrize('content, columns, words', [
+    ('# sent_id = a-1\n# text = Rome fell # 2\n1\tRome\tB-LOC\t-\tann\n2\tfell\tO\t-\tann\n3\t#\tO\t-\tann\n'
+     '4\t2\tO\t-\tann\n\n# sent_id = a-2\n# text = 1\n1\t1\tO\t-\tann\n', (),
+     'Rome/B-LOC fell/O #/O 2/O | 1/O'),
+    ('Rome B-LOC\n# O\n', (), 'Rome/B-LOC #/O'),
+    ('-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n', (), 'Rome/B-LOC fell/O | Yes/O'),
+    ('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n', (), '1/O | Rom/B-LOC'),
+    ('1\tRome\tB-LOC\n2\tfell\tO\n', (1, 2), 'Rome/B-LOC fell/O'),
+    ('1 @card@ CARD I-NC O\n2 Rom NE I-NC B-LOC\n', (0, 3), '1/I-NC 2/I-NC'),
+    ('# text = Rome\n1\tRome\tRome\tPROPN\tNNP\t_\t0\troot\t_\tB-LOC\n', (1, 9), 'Rome/B-LOC')])
+def test_files_of_a_word_a_line(tmp_path, content, columns, words):
+    """CoNLL's, where five columns are no numbered words; Universal NER's; those that `columns` describes."""
+    (tmp_path / 'train.conll').write_text(content)
+    rows, _ = read_files([tmp_path / 'train.conll'], columns=columns)
+    assert ' | '.join(' '.join(map('/'.join, zip(row['tokens'], row['tags']))) for row in rows) == words
+
+
+@pytest.mark.parametrize('name, columns', [
+    ('a', ()), ('a.iob', ()), ('../data/a.iob', ()), ('{}/a', ()), ('{}/a.iob', ()), ('b.tsv', (0, 1)),
+    ('{}/b.txt', (0, 1))])
+def test_a_split_is_named_by_its_file_or_a_path(tmp_path, name, columns):
+    folder = tmp_path / 'data'
+    folder.mkdir()
+    for file in ('a.iob', 'b.tsv', 'b.txt'):
+        (folder / file).write_text('Rome\tB-LOC\nfell\tO\n\nYes\tO\n')
+    files = dict.fromkeys(tasks.SPLITS, name.format(folder))
+    rows, _ = load('conll2003', data=str(folder), columns=columns, **files)
+    assert [row['words'] for row in rows['test']] == [['Rome', 'fell'], ['Yes']]
+    for wrong, words in ((f'{folder}/b.txt', 'b.txt: is none of .jsonl, .*`columns` reads'),
+                         ('/nowhere/a.iob', 'no /nowhere/a.iob{')):
+        one_line_error(look('conll2003', f'--data={folder}', f'--train={wrong}'), words)
 
 
 def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path):
     """As in GLUE's files, where a row that begins with a quote has often none that closes it."""
-    for split in tasks.SPLITS:
-        (tmp_path / f'{split}.tsv').write_text('title\ttext\tlabel\n"a\tone\tgood\nb"\ttwo\tbad\n')
+    (tmp_path / 'a.tsv').write_text('title\ttext\tlabel\n"a\tone\tgood\nb"\ttwo\tbad\n')
+    (tmp_path / 'a.csv').write_text('title,text,label\n"a, b",one,1\n"c","two\nlines",bad\n')
 
-    def texts(**changes):
-        rows, _ = load('example_sc', validation='validation', **{'data': str(tmp_path)} | changes)
+    def texts(file, **changes):
+        rows, _ = load('example_sc', data=str(tmp_path), **dict.fromkeys(tasks.SPLITS, file), **changes)
         return [row['text'] for row in rows['test']]
-    assert texts() == texts(quoting='none') == ['"a\none', 'b"\ntwo']
-    assert texts(quoting='standard') == ['a\tone\tgood\nb\ntwo']  # two rows are one
-    (tmp_path / 'csv').mkdir()
-    for split in tasks.SPLITS:  # a number is a label's, in a text file
-        (tmp_path / f'csv/{split}.csv').write_text('title,text,label\n"a, b",one,1\n"c","two\nlines",bad\n')
-    assert texts(data=str(tmp_path / 'csv')) == ['a, b\none', 'c\ntwo\nlines']
+    assert texts('a.tsv') == texts('a.tsv', quoting='none') == ['"a\none', 'b"\ntwo']
+    assert texts('a.tsv', quoting='standard') == ['a\tone\tgood\nb\ntwo']   # two rows are one
+    assert texts('a.csv') == ['a, b\none', 'c\ntwo\nlines']    # a number is a label's, in a text file
 
 
 def test_labels_in_another_order_are_refused(tmp_path):
     def write(split, *labels):
         features = datasets.Features({'sentence': TEXT, 'label': names(*labels)})
-        rows = {'sentence': ['x'] * 40, 'label': [0] * 40}
-        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / f'{split}-0.parquet')
+        table = datasets.Dataset.from_list([{'sentence': 'x', 'label': 0}] * 40, features=features)
+        table.to_parquet(tmp_path / f'{split}-0.parquet')
     for split in ('train', 'validation'):
         write(split, 'positive', 'negative')
     one_line_error(look('sst2', f'--data={tmp_path}'), r"has the labels .'positive', 'negative'.")
@@ -515,9 +475,7 @@ def judged(*rows):
     (*judged(('q', 'd', 0), ('q', 'd', 1)), 'occurs twice'),
     ('qrels/test.jsonl', [{'query': 'q'}], 'has no query-id'),
     ('train.jsonl', [{'query': 'q'}], "no column 'positive'"),
-    ('corpus.jsonl', [{'_id': 'd', 'text': 'x'}, {'_id': 'd', 'text': 'y'}],
-     "corpus row 1: 'd' occurs twice"),
-])
+    ('corpus.jsonl', [{'_id': 'd', 'text': text} for text in 'xy'], "corpus row 1: 'd' occurs twice")])
 def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
     jsonl(tmp_path / 'corpus.jsonl', [{'_id': 'd', 'title': '', 'text': 'x'}])
     jsonl(tmp_path / 'queries.jsonl', [{'_id': 'q', 'text': 'x'}])
@@ -582,35 +540,33 @@ def test_an_embedded_task_by_hand():
     lines = ['Return the ``axis`` of `numpy.array`, see :func:`~torch.add` and *out* now, please.']
     (words, tags), = docs.marked_sentences(lines)
     assert ' '.join(words) == 'Return the axis of numpy.array , see torch.add and out now , please .'
-    assert [word for word, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add',
-                                                                      'out']
+    assert [w for w, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add', 'out']
     text = ('Do it.\n\nParameters\n----------\nx : (N,) array_like, optional\n    The input. More.\n'
             'axis : int\n    Which.\n\nReturns\n-------\ny : int\n')
     assert docs.parameter_block(text) == [('x', '(N,) array_like', 'The input. More.'),
                                           ('axis', 'int', 'Which.')]
 
 
-@pytest.mark.parametrize('name', ['majority-class', 'naive-bayes', 'word-overlap', 'word-lookup', 'no-answer',
-                                  'likeliest-sentence'])
-def test_the_best_simple_method_on_validation_is_the_row(name):
-    texts = {'majority-class': [('x', 'y', 'a'), ('x', 'y', 'a'), ('x', 'y', 'b')],
-             'naive-bayes': [('red', 'x', 'a'), ('blue', 'y', 'b')],
-             'word-overlap': [('x y', 'x y', 'a'), ('x y', 'z w', 'b'), ('z w', 'z w', 'a'),
-                              ('z w', 'x y', 'b')]}
-    asked = {'no-answer': ('one two.', []),
-             'likeliest-sentence': ('It is two. The high one.', [('The high one.', 11)])}
-    if name in texts:
-        kind = 'SC'
-        train = [{'fields': [a, b], 'label': label} for a, b, label in texts[name]]
-        wanted = train[:1] if name == 'majority-class' else train
-    elif name in asked:
-        kind, train, (context, answers) = 'QA', [{'answers': [('two', 0)]}], asked[name]
-        wanted = [{'question': 'How high?', 'context': context, 'answers': answers}] * 4
-    else:
-        kind, train = 'TC', [{'words': ['Rome', 'The'], 'tags': ['B-LOC', 'O']}] + [
-            {'words': ['Paris'], 'tags': ['B-LOC']}] * 2
-        wanted = [{'words': ['Rome', 'Oslo'], 'tags': ['B-LOC', 'B-LOC']}]
-    rows = dict.fromkeys(tasks.SCORED, [{'id': str(k)} | row for k, row in enumerate(wanted)])
+def pairs(*rows):
+    return [{'fields': [one, other], 'label': label} for one, other, label in rows]
+
+
+def tagged(words, *tags):
+    return {'words': words.split(), 'tags': [*tags]}
+
+
+@pytest.mark.parametrize('name, kind, train, scored', [
+    ('majority-class', 'SC', pairs('xya', 'xya', 'xyb'), pairs('xya')),
+    ('naive-bayes', 'SC', pairs('rxa', 'byb'), ()),
+    ('word-overlap', 'SC', pairs('xxa', 'xzb', 'zza', 'zxb'), ()),
+    ('word-lookup', 'TC', [tagged('Rome The', 'B-LOC', 'O'), *[tagged('Paris', 'B-LOC')] * 2],
+     [tagged('Rome Oslo', 'B-LOC', 'I-LOC')]),
+    ('no-answer', 'QA', [{'answers': [('two', 0)]}],
+     [{'question': 'How high?', 'context': 'one two.', 'answers': []}]),
+    ('likeliest-sentence', 'QA', [{'answers': [('two', 0)]}],
+     [{'question': 'How high?', 'context': 'It is two. The high one.', 'answers': [('The high one.', 11)]}])])
+def test_the_best_simple_method_on_validation_is_the_row(name, kind, train, scored):
+    rows = dict.fromkeys(tasks.SCORED, [{'id': str(k)} | row for k, row in enumerate(scored or train)])
     chosen = tasks.Task(kind=kind, dataset='d', source='x', template='{question}{context}')
     assert tasks.baseline(chosen, {'train': train, **rows})[0] == name
 
@@ -619,60 +575,56 @@ def test_naive_bayes_is_scikit_learns():
     """Words that train does not have count for nothing."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.naive_bayes import MultinomialNB
-    draw = random.Random(3)
-    rows = [{'fields': [' '.join(draw.choices([f'w{k}' for k in range(first, 60)], k=draw.randint(0, 9)))],
-             'label': draw.choice('aaab')} for first in (0, 40, 0) for _ in range(50)]
-    train, unseen = rows[:100], [{'fields': [row['fields'][0] + ' new' * draw.randint(0, 9)]} for row in rows]
-    texts = [[row['fields'][0] for row in part] for part in (train, unseen)]
+    draw, words = random.Random(3), [f'w{k}' for k in range(60)]
+    train = [' '.join(draw.choices(words[first:], k=k % 10)) for first in (0, 40) for k in range(50)]
+    labels, unseen = draw.choices('aab', k=100), [text + ' new' * draw.randint(0, 9) for text in train]
     counter = CountVectorizer(analyzer=terms)
-    judge = MultinomialNB(alpha=1).fit(counter.fit_transform(texts[0]), [row['label'] for row in train])
-    predict = classification.naive_bayes(train)
-    assert [*map(predict, unseen)] == judge.predict(counter.transform(texts[1])).tolist()
+    judge = MultinomialNB(alpha=1).fit(counter.fit_transform(train), labels)
+    predict = classification.naive_bayes(pairs(*zip(train, [''] * 100, labels)))
+    assert [predict(row) for row in pairs(*zip(unseen, [''] * 100, labels))] == (
+        judge.predict(counter.transform(unseen)).tolist())
 
 
-@pytest.mark.parametrize('name, own', [
-    ('example_ir', {'query': 'Sort {text}', 'document': 'Sort of {{x}}: {title} or {text}'}),
-    ('example_sc', {'template': 'Sort of\n{title} or (a {{x}})? {text}'}),
-    ('example_qa', {'template': 'Sort or {question} of?\n{context}'})])
-def test_a_baseline_does_not_read_its_templates_own_words(tmp_path, name, own):
+@pytest.mark.parametrize('kind, own', [
+    ('IR', {'query': 'Sort {text}', 'document': 'Sort of {{x}}: {title} or {text}'}),
+    ('SC', {'template': 'Sort of\n{title} or (a {{x}})? {text}'}),
+    ('QA', {'template': 'Sort or {text} of?\n{context}'})])
+def test_a_baseline_does_not_read_its_templates_own_words(kind, own):
     draw, predictions = random.Random(1), []
 
-    def text(least=1):
-        return ' '.join(draw.choices('sort of x or a b c d. e. f.'.split(), k=draw.randint(least, 12)))
-    for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', [
-            dict(text=text(), title=text(0), label=draw.choice('aab'), question=text(), context=text(),
-                 answers=[], query='', positive='') for _ in range(30)])
-        jsonl(tmp_path / f'qrels/{split}.jsonl', judged(*((k, k, 1) for k in range(40)))[1])
-    for name_of_file in ('corpus', 'queries'):
-        jsonl(tmp_path / f'{name_of_file}.jsonl', [{'_id': f'{k}', 'title': text(0), 'text': text()}
-                                                   for k in range(40)])
-    bare = {column: ' '.join(re.findall(r'(?<!{){\w+}', template)) for column, template in own.items()}
-    for changes in (own, bare):
-        kind = tasks.kind_of(task(name, data=str(tmp_path), labels=(), **changes))
-        rows, _ = kind.load()
-        predictions.append({method: [*map(answer, rows['test'])]
-                            for method, answer in kind.baselines(rows).items()})
-    assert predictions[0] == predictions[1]
+    def text():
+        return ' '.join(draw.choices('sort of x or a b c d. e. f.'.split(), k=draw.randint(1, 12)))
+    table = [{'title': draw.choice((text(), None)), 'text': text(), 'context': text(), 'answers': [],
+              'label': draw.choice('aab')} for _ in range(60)]
+    bare = {setting: ' '.join(re.findall(r'(?<!{){\w+}', template)) for setting, template in own.items()}
+    for templates in (own, bare):
+        made = tasks.kind_of(tasks.Task(kind=kind, dataset='d', source='x', labels=('a', 'b'), **templates))
+        if kind == 'IR':
+            rows = [{'id': '0', 'query': fill(templates['query'], row, ''), 'grades': {}} for row in table]
+            corpus = {str(k): fill(templates['document'], row, '') for k, row in enumerate(table)}
+        else:
+            rows, corpus = [made.make_row(row, Labels(made.task, {}, 'label'), '') for row in table], {}
+        methods = made.baselines({'train': rows, 'corpus': corpus})
+        predictions.append({name: [*map(method, rows)] for name, method in methods.items()})
+    assert predictions[0] == predictions[1] and 'None' not in str(rows)
 
 
 def test_word_lookup_finds_the_same_in_both_schemes():
     """It looks up a word's type; neighbours of one type are one entity."""
     draw, results = random.Random(2), []
-    rows = {split: [{'id': k, 'words': draw.choices('ABcdef', k=9)} for k in range(30)]
-            for split in tasks.SPLITS}
-    every = [row for part in rows.values() for row in part]
-    spans = [[(draw.choice(('PER', 'LOC')) if word.isupper() else '', draw.random() < 0.3)
-              for word in row['words']] for row in every]
+    every = [{'id': k, 'words': draw.choices('ABcdef', k=9)} for k in range(60)]
+    types = [['' if word.islower() else draw.choice('XY') for word in row['words']] for row in every]
     for scheme in ('IOB1', 'IOB2'):
-        for row, types in zip(every, spans):
-            begins = [is_new if name == before else scheme == 'IOB2'
-                      for (before, _), (name, is_new) in zip([('', False), *types], types)]
+        draw.seed(3)    # whether an entity begins next to one of its type
+        for row, names_of_words in zip(every, types):
+            begins = [draw.random() < 0.3 if name == before else scheme == 'IOB2'
+                      for before, name in zip(['', *names_of_words], names_of_words)]
             row['tags'] = [f'{"IB"[is_first]}-{name}' if name else 'O'
-                           for is_first, (name, _) in zip(begins, types)]
-        _, predictions = tasks.baseline(tasks.Task(kind='TC', dataset='d', source='x', scheme=scheme), rows)
-        *scores, others = standard_scores('TC', predictions['test'], scheme)
+                           for is_first, name in zip(begins, names_of_words)]
+        chosen = tasks.Task(kind='TC', dataset='d', source='x', scheme=scheme)
+        predictions = tasks.baseline(chosen, dict.fromkeys(tasks.SPLITS, every))[1]['test']
+        *scores, others = standard_scores('TC', predictions, scheme)
         assert others[f'strict {scheme} F1'] > 0.1
         results.append((scores, [[entities(row[side], rules) for rules in ('conlleval', scheme)]
-                                 for row in predictions['test'] for side in ('gold', 'pred')]))
+                                 for row in predictions for side in ('gold', 'pred')]))
     assert results[0] == results[1]
