@@ -73,8 +73,7 @@ class Settings(tasks.Task):
         for wrong, words in (
                 (self.model and self.tokenizer != tasks.Task.tokenizer,
                  "tokenizer is the model's; leave it out"),
-                (self.name and not re.fullmatch(r'[^./][^/]*(?<!-probe)', self.name),
-                 'name must be that of a folder, and -probe ends those of probes'),
+                (self.name and not re.fullmatch(r'[^./][^/]*', self.name), 'name must be that of a folder'),
                 (not re.fullmatch(r'[\w.-]*', self.variant), 'variant must be letters, digits, _, . and -'),
                 (not are_different(self.lrs, float) or min(self.lrs, default=-1) < 0,
                  'lrs is a tuple of different floats from 0 on'),
@@ -404,6 +403,7 @@ def main():
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),
              'model is empty: --model=out/<run> or a checkpoint folder'),
+            (cfg.name.endswith('-probe'), 'name: -probe is added to those of probes; take another end'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
             (actions.probe and not kind.has_probe,
              f'kind {cfg.kind} has no probe: a frozen model has not read the question into the context')):

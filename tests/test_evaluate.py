@@ -547,15 +547,26 @@ def rows_of_a_study(tmp_path):
 
 
 def test_rows_are_models_and_folders_are_complete(rows_of_a_study):
-    write_run(rows_of_a_study / 'predictions/clm-s0-probe/SC/toy/lr0e+00_sd0', answers(90), method='probe',
-              data='d' * 64, pretraining=PAST | {'row': 'clm', 'seed': 0})     # no run of the row clm
+    for folder, row in (('clm-s0-probe', 'clm'), ('clm-s1', 'clm'), ('mine', '')):
+        for method, lr in (('probe', '0e+00'), ('fine-tuned', '1e-04'))[:2 if folder == 'mine' else 1]:
+            write_run(rows_of_a_study / f'predictions/{folder}/SC/toy/lr{lr}_sd0', answers(90), method=method,
+                      data='d' * 64, pretraining=PAST | {'row': row, 'seed': int('s1' in folder)})
     shown = run_script('evaluate.py', 'table', *options(rows_of_a_study))
     assert shown.returncode == 0 and 'clm-probe (probe)' in shown.stdout, shown.stderr
+    assert 'mine-probe (probe)' in shown.stdout and '\nmine ' in shown.stdout
+    table = csv.DictReader(run_script('evaluate.py', 'table', *options(
+        rows_of_a_study, '--format=csv')).stdout.splitlines())
+    methods = {row['model']: row['method'] for row in table}
+    assert (methods['mine'], methods['mine-probe'], methods['clm-probe']) == ('fine-tuned', 'probe', 'probe')
     lines = {line.split()[0]: line for line in shown.stdout.splitlines() if line}
     assert '  3 x 2  ' in lines['clm'] and '  3 x 2  ' in lines['mlm'] and '  2  ' in lines['untrained']
     assert 'clm-s0' not in shown.stdout
     compared = run_script('evaluate.py', 'compare', 'mlm', 'clm', *options(rows_of_a_study))
     assert compared.returncode == 0 and '3 x 2 and 3 x 2 seeds' in compared.stdout
+    assert 'the difference is of' not in compared.stdout
+    (rows_of_a_study / 'predictions/mlm-s1').rename(rows_of_a_study / 'elsewhere')
+    compared = run_script('evaluate.py', 'compare', 'mlm', 'clm', *options(rows_of_a_study))
+    assert 'note: the difference is of seeds 0, 2, which both have' in compared.stdout
     folder = rows_of_a_study / 'predictions/clm-s1/SC/toy'
     for name in ('lr1e-03_sd10', 'lr1e-03_sd11'):
         shutil.rmtree(folder / name)
@@ -707,6 +718,7 @@ def test_tables_compare_and_figures(predictions):
 def test_figures_know_phases_that_are_run_through_again():
     about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
     assert [figures.place(name, about)[1] for name in ('share', 'ratio', 'steps')] == [25, 40, 400]
+    assert figures.place('tokens', about | {'tokens': 800}) == (' CLM and MLM 40% in turn', 800)
     assert figures.place('ratio', about | {'phases': [('clm', 100), ('mdlm', 300)], 'repeat': 1}) is None
     assert figures.place('share', about | {'step': 4}) is None  # not at its end
 
@@ -769,8 +781,8 @@ def runs(tmp_path):
 
 
 def test_losses(runs):
-    result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both')
-    assert result.returncode == 0, result.stderr
+    result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both', f'--out={runs}')
+    assert result.returncode == 0 and (runs / 'losses.png').stat().st_size > 5_000, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].split() == 'run phases step tokens tokens/s val_clm_loss val_mlm_loss'.split()
     assert '4.880' in lines[1] and '3.880' in lines[2] and '6.500' in lines[3]

@@ -225,13 +225,14 @@ def test_a_variant_has_a_name_and_a_row_of_its_own(toy, checkpoint, tmp_path, mo
     past = {'row': 'mlm-900', 'step': 900, 'phases': [['mlm', 900]]}
     opened = huggingface.open_checkpoint
     monkeypatch.setattr(peers, 'open_encoder', lambda cfg: dataclasses.replace(
-        opened(cfg.model), state={'pretraining': past}))
+        opened(cfg.model), state={'pretraining': past, 'fixed': {'seed': 0, 'lr': 1.0}}))
     for change, name, row in (({}, 'random', 'mlm-900'), ({'name': 'x'}, 'x', 'mlm-900'),
                               ({'variant': 'causal'}, 'random+causal', 'mlm-900+causal'),
                               ({'variant': 'v', 'name': 'x'}, 'x+v', 'mlm-900+v'),
                               ({'variant': 'v', 'untrained': True}, 'untrained+v', None)):
         cfg, base, _ = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, **change))
         assert cfg.name == name and (base.about['pretraining'] or {}).get('row') == row
+        assert change.get('untrained') or base.about['pretraining']['fixed'] == {'lr': 1.0}
         assert runs.run_folder(cfg, 'toy').parts[-4] == name
 
 

@@ -181,7 +181,7 @@ def study(tmp_path):
                  if model != 'untrained']
         lines += [packed_line('clm-2', seed, 'docs_tc', '2e-03', 10 * seed + k, 0.5, draw) for k in range(2)]
         write_packed(tmp_path / f'toy/runs/s{seed}.jsonl.gz', lines)
-    lines = [packed_line('untrained', 0, dataset, '1e-03', k, 0.2, draw)
+    lines = [packed_line('untrained', 0, dataset, '1e-03', k, 0.05 + 0.15 * k, draw)     # on average 0.2
              for dataset in ('docs_tc', 'docs_ir') for k in range(3)]
     lines += [packed_line('lookup', 0, 'docs_tc', '0e+00', 0, 0.45, draw, 'baseline'),
               packed_line('bm25', 0, 'docs_ir', '0e+00', 0, 0.95, draw, 'baseline')]
@@ -232,6 +232,7 @@ def test_a_made_up_study_from_end_to_end(study):
     rows = cells_of(text, 'All rows')
     assert rows['mlm-1'][:2] == ['1.0', '7.01 [6.99, 7.03]']   # 4.303 x 0.01 / sqrt(3)
     assert rows['lookup'][0] == '' and rows['bm25'][3].startswith('9')
+    assert ' [0.0, ' in rows['untrained'][2]    # no score is below 0
     assert (study[0].parent / 'toy/ladder.png').stat().st_size > 5_000 and str(ROOT) not in text
     # each of three pairs of arms at three lengths on two tasks, Holm's over all 18: the least p is 18 times
     # the least that 10,000 draws show

@@ -83,25 +83,19 @@ class Study:
             for name, entry in entries.items():
                 try:
                     check_value('it', tuple if table == 'ladder' else dict, entry)
-                    shared = {'runs': self.every_run, 'tasks': self.every_task}.get(table)
-                    if given := GIVEN & {*shared, *entry} if shared is not None else ():
-                        raise ValueError(f'{min(given)} is what a study gives each run; leave it out')
                     add(name, entry)
                 except (KeyError, ValueError) as error:
                     absent = 'has no ' * isinstance(error, KeyError)
                     raise ValueError(f'{table} {name!r}: {absent}{error}') from None
 
     def add_row(self, name, entry):
-        settings, parent, step = with_config(self.every_run | entry), '', 0
+        settings, parent, step = with_config(self.every_run | entry, GIVEN), '', 0
         if not re.fullmatch(r'\w[\w.-]*', name) or name in self.models:
             raise ValueError('cannot be the name of a row')
         if not all(type(pair) is tuple for pair in settings['phases']):
             raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
         phases = [objective for objective, steps in settings['phases'] for _ in range(steps)]
         phases *= settings.get('repeat', 1)
-        for share in ('warmup_steps', 'decay_steps'):
-            if type(settings.get(share)) is float:
-                settings[share] = round(settings[share] * len(phases))
         begins = next((key for key in ('branch_from', 'weights_from') if settings.get(key)), '')
         match = re.fullmatch(r'([^/]+)/?(\d*)', settings.get(begins, ''))
         if match or begins == 'branch_from':    # other weights are a path
@@ -118,7 +112,7 @@ class Study:
                         if saved < len(phases)} | {name: (name, len(phases))}
 
     def add_task(self, number, entry):
-        settings, models = with_config(options := self.every_task | entry), {}
+        settings, models = with_config(options := self.every_task | entry, GIVEN), {}
         for pattern in settings['models']:
             if not (chosen := fnmatch.filter(self.models, pattern)):
                 self.check_model(pattern)
@@ -196,8 +190,10 @@ class Study:
         return tuple(sorted(steps - {self.rows[name].steps}))
 
 
-def with_config(options):
+def with_config(options, given=()):
     """All that settings of a table and their config say."""
+    if own := options.keys() & given:
+        raise ValueError(f'{min(own)} is what a study gives each run; leave it out')
     config = read(str(options['config'])) if 'config' in options else {}
     settings = {name: value for name, (value, _) in config.items()} | options
     for name in settings.keys() & TUPLES:
