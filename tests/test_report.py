@@ -224,7 +224,7 @@ def test_a_made_up_study_from_end_to_end(study):
     assert early[3:5] == ['3/3', 'TC +1.8, IR +10.7'] and early[7] == '**agrees**'
     assert judged[paper.claims()['end']['words']][7] == '**agrees**'
     level = judged[paper.claims()['level']['words']]
-    assert 'no difference within 3.8' in level[0] and level[7] == '**cannot tell**'
+    assert 'no difference within 3.9' in level[0] and level[7] == '**cannot tell**'
     assert judged[paper.claims()['both']['words']][7] == '**agrees**'
     assert judged[paper.claims()['rate']['words']][4] == 'no number'
     views = cells_of(text, 'How the verdicts move')
