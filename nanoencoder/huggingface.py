@@ -292,6 +292,7 @@ def write_tensors(path, tensors, metadata=None):
     """A safetensors file. OSError if the disk is full, for which safetensors has a word of its own."""
     try:
         save_file(tensors, path, metadata)
+        path.chmod(path.parent.stat().st_mode & 0o666)  # as the files beside it, not for its owner alone
     except SafetensorError as error:
         number = re.search(r'os error (\d+)', str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from None

@@ -57,10 +57,6 @@ def count_up(path):
 
 def test_who_waits_for_a_lock_writes_after_the_other(tmp_path):
     (tmp_path / 'count').write_text('0')
-    context = multiprocessing.get_context('fork')
-    others = [context.Process(target=count_up, args=(tmp_path / 'count',)) for _ in range(3)]
-    for process in others:
-        process.start()
-    for process in others:
-        process.join(60)
+    with multiprocessing.get_context('fork').Pool(3) as others:
+        others.map_async(count_up, [tmp_path / 'count'] * 3).get(60)
     assert (tmp_path / 'count').read_text() == '150'

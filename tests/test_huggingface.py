@@ -93,6 +93,7 @@ def test_logits_are_those_of_transformers(family, tmp_path):
             loss, count = ours(ids[0], [1_300], torch.cat([ids[0, 1:], torch.tensor([-100])]), causal=True)
             torch.testing.assert_close(loss / count, theirs(ids, labels=ids).loss, atol=1e-5, rtol=1e-5)
     save(ours, tmp_path / 'ours', checkpoint.context, checkpoint.ids)
+    assert len({path.stat().st_mode for path in (tmp_path / 'ours').iterdir()}) == 1
     again = open_checkpoint(tmp_path / 'ours')
     assert (again.sizes, again.context, again.ids) == (checkpoint.sizes, checkpoint.context, checkpoint.ids)
     save(again.model(), tmp_path / 'again', again.context, again.ids)
