@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from model import Model, Sizes
 from nanoencoder.files import read_json, sha256, write_json
 from nanoencoder.settings import check_value
-from nanoencoder.tokenizer import load_tokenizer
+from nanoencoder.tokenizer import is_hub_id, load_tokenizer
 
 WEIGHTS, MOMENTS, INDEX = 'model.safetensors', 'optimizer.safetensors', 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
@@ -70,8 +70,8 @@ class Checkpoint:
 
     def fetch(self):
         """Have the weights: a hub id's are downloaded, a run's compared with the sha256 in its state.json."""
-        if is_hub_id(self.name):
-            paths = weight_files(self.folder)  # revision is a commit: all files are of one
+        paths = weight_files(self.folder)
+        if is_hub_id(self.name):  # revision is a commit: all files are of one
             download(self.name, [path.name for path in paths], revision=self.folder.name)
             if missing := [path.name for path in paths if not path.exists()]:
                 raise ValueError(f'{self.name}: has no {missing[0]} on the hub; pickles (.bin) are not read')
@@ -108,11 +108,6 @@ def open_checkpoint(name, weights=True):
     if weights:
         checkpoint.fetch()
     return checkpoint
-
-
-def is_hub_id(name):
-    """Whether a name is owner/model on the hub: not out/absent, a missing folder in one that is there."""
-    return re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None and not Path(name).parent.exists()
 
 
 def newest_checkpoint(folder):

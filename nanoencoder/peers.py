@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import read_json
-from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, is_hub_id, newest_checkpoint,
+from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, newest_checkpoint,
                                      open_checkpoint)
-from nanoencoder.tokenizer import Tokenizer, one_line
+from nanoencoder.tokenizer import Tokenizer, is_hub_id, one_line
 
 FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
          'added_tokens.json', INDEX)

@@ -171,7 +171,13 @@ def one_line(name):
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise ValueError(f'{name}: the tokenizers library refuses it: {error}') from None
+        library = '' if isinstance(error, ValueError) else 'the tokenizers library refuses it: '
+        raise ValueError(f'{name}: {library}{error}') from None
+
+
+def is_hub_id(name):
+    """Whether a name is owner/model on the hub: not out/absent, a missing folder in one that is there."""
+    return re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None and not Path(name).parent.exists()
 
 
 def load_tokenizer(name):
@@ -179,7 +185,7 @@ def load_tokenizer(name):
     path = Path(name)
     if path.is_dir():
         path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
-    if path.suffix not in ('.json', '.model'):
+    if path.suffix not in ('.json', '.model') and (is_hub_id(name) or name in tiktoken.list_encoding_names()):
         from huggingface_hub import hf_hub_download
         try:
             if name in tiktoken.list_encoding_names():
@@ -188,9 +194,9 @@ def load_tokenizer(name):
             hf_hub_download(name, 'tokenizer_config.json')
             path = Path(hf_hub_download(name, 'tokenizer.json'))
         except (OSError, ValueError) as error:
-            raise ValueError(f'{name}: no file or folder, nor of tiktoken or the hub: {error}') from None
+            raise ValueError(f'{name}: no such folder, nor could it be downloaded: {error}') from None
     if not path.is_file():
-        raise ValueError(f'{name}: no tokenizer.json or tokenizer.model there')
+        raise ValueError(f'{name}: no such file or folder with a tokenizer.json or .model in it')
     if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
         try:
             ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, path.open('rb'))}

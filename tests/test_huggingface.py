@@ -285,6 +285,9 @@ def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = ['some/model', 'run/absent', 'a/b/c', 'run']
     assert [*filter(huggingface.is_hub_id, names)] == names[:1]
+    monkeypatch.setattr('huggingface_hub.hf_hub_download', None)
+    with pytest.raises(ValueError, match='^run/absent: no such file or folder'):
+        load_tokenizer('run/absent')
 
 
 def five_best(model, tokenizer, text, shift=0):
