@@ -100,13 +100,13 @@ def open_peer(name, folder, config):
     with one_line('tokenizer.json'):
         named = transformers.AutoTokenizer.from_pretrained(folder, **options)
         backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
-    specials = dict(zip(named.all_special_tokens, named.all_special_ids))
-    specials.pop(named.unk_token, None)
-    roles = {role: getattr(named, f'{role}_token') for role in IDS}
-    tokenizer = Tokenizer(backend, roles, specials, named.unk_token_id)
-    if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
-        raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, which the class '
-                         'PreTrainedTokenizerFast heeds: make it tokenizer_class in tokenizer_config.json')
+        specials = dict(zip(named.all_special_tokens, named.all_special_ids))
+        specials.pop(named.unk_token, None)
+        roles = {role: getattr(named, f'{role}_token') for role in IDS}
+        tokenizer = Tokenizer(backend, roles, specials, named.unk_token_id)
+        if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
+            raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, make the '
+                             'tokenizer_class in tokenizer_config.json PreTrainedTokenizerFast')
     pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa finds positions by the first
     pad = next(pad for pad in pads if pad is not None and pad >= 0)     # -1 is none
     transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)

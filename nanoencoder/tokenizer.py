@@ -165,7 +165,7 @@ def nasty_texts():
 
 @contextlib.contextmanager
 def one_line(name):
-    """Errors of the tokenizers library, also its panics, which are no Exception, as ValueError."""
+    """Errors become a named ValueError, the tokenizers library's panics, which are no Exception, too."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -205,13 +205,9 @@ def load_tokenizer(name):
         specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
         with one_line(path):
             return from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate(specials)})
-    with one_line(path):
-        backend = Backend.from_file(str(path))
     beside = path.with_name('tokenizer_config.json')
-    try:
-        return from_backend(backend, read_json(beside) if beside.exists() else {})
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f'{path}: {error}') from None
+    with one_line(path):
+        return from_backend(Backend.from_file(str(path)), read_json(beside) if beside.exists() else {})
 
 
 def splits(pattern):
