@@ -38,8 +38,9 @@ IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 EUROBERT = {'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'mlp_bias': False,
             'classifier_pooling': 'mean'}
-QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'is_causal': False,  # heeded from 5.2
-         'use_sliding_window': False}
+QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'use_sliding_window': False,
+         'is_causal': False, 'partial_rotary_factor': None,  # which stops transformers 4, and the last 5.0 to
+         '_experts_implementation_internal': 'transformers 5.3 or newer'}  # 5.2: they may heed no is_causal
 
 
 @dataclass(frozen=True, eq=False)

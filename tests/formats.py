@@ -5,6 +5,7 @@
 The code on a model's card is run as it stands there.
 """
 import dataclasses
+import os
 import re
 
 import numpy as np
@@ -15,7 +16,7 @@ import transformers
 import fill_mask
 import finetune
 import pretrain
-from conftest import ROOT, texts
+from conftest import ROOT, run_process, texts
 from nanoencoder.tasks import runs
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.tokenizer import load_tokenizer
@@ -59,6 +60,18 @@ def test_a_card_fills_masks_and_its_model_heeds_padding(qk_norm, settings):
             ours, causal = (model.hidden_states(tokens, [len(tokens)], causal=flag) for flag in (False, True))
             torch.testing.assert_close(vectors[:len(tokens)], ours, atol=1e-5, rtol=0)
             assert (ours[0] - causal[0]).abs().max() > 1e-2  # a causal mask would show
+
+
+@pytest.mark.parametrize('version, words', [('4.57.6', "'int' and 'NoneType'"),
+                                            ('5.1.0', 'transformers 5.3 or newer')])
+def test_transformers_that_heed_no_is_causal_do_not_open_qwen3(version, words, tmp_path):
+    """They would take the encoder for a decoder."""
+    folder = random_model(tmp_path / 'random', qk_norm=True)
+    install = '-m', 'pip', 'install', '--quiet', f'--target={tmp_path}/old', f'transformers=={version}'
+    assert run_process(*install, timeout=600).returncode == 0
+    code = f'import transformers as t; print(t.__version__); t.AutoModel.from_pretrained("{folder}")'
+    old = run_process('-c', code, env=os.environ | {'PYTHONPATH': f'{tmp_path}/old'})
+    assert old.stdout.strip() == version and words in old.stderr.splitlines()[-1], old.stderr
 
 
 @pytest.mark.parametrize('objective', ['clm', 'mntp'])
