@@ -159,16 +159,7 @@ def read_config(folder):
         family = config.get('model_type')
         if family not in FAMILIES:
             raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
-        rope = {}
-        for stated in filter(None, (config.get('rope_scaling'), config.get('rope_parameters'))):
-            if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
-                raise ValueError(f'rope_parameters must be one rotation for all layers, not {stated!r}')
-            stated = {'rope_type': stated.get('type') or 'default'} | {
-                name: value for name, value in stated.items() if value is not None}
-            if any(rope.get(name, value) != value for name, value in stated.items()):
-                raise ValueError('rope_scaling and rope_parameters contradict each other; leave one out')
-            rope |= stated
-        config |= {'rope_type': 'default'} | rope
+        config |= read_rotation(config)
         check_supported(config)
         values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
                   'attention_bias': False, 'head_dim': 0} | FAMILIES[family]
@@ -193,6 +184,23 @@ def read_config(folder):
     return sizes, config[CONTEXT], ids
 
 
+def read_rotation(config):
+    """{name: value} of the rotation. transformers 4 reads it in rope_scaling and beside it, 5 in rope_scaling
+    or else rope_parameters, and what is missing there beside them: ValueError unless all give the same."""
+    names, rotation = ('rope_theta', 'partial_rotary_factor', 'original_max_position_embeddings'), {}
+    for stated in filter(None, (config.get('rope_scaling'), config.get('rope_parameters'))):
+        if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
+            raise ValueError(f'rope_parameters must be one rotation for all layers, not {stated!r}')
+        stated = {name: value for name, value in stated.items() if value is not None}
+        beside = {name: config[name] for name in names if config.get(name) is not None}
+        beside |= {'rope_type': stated.get('type') or stated.get('rope_type') or 'default'}
+        if beside | stated != stated | beside or rotation not in ({}, beside | stated):
+            raise ValueError('rope_scaling, rope_parameters and what is beside them contradict each other: '
+                             f'{rotation or beside} and {stated}; leave the wrong one out')
+        rotation = beside | stated
+    return {'rope_type': 'default'} | rotation
+
+
 def check_supported(config):
     """ValueError if the architecture differs from ours, or a layer sees only a window of its text, as all of
     Mistral's with sliding_window, and some of Qwen's with use_sliding_window and no layer_types."""
@@ -200,6 +208,8 @@ def check_supported(config):
         if config.get(name) is not None and config[name] not in supported:
             only = ' or '.join(map(repr, supported)) or 'null'
             raise ValueError(f'{name} = {config[name]!r} is not supported, only {only}')
+    if config['model_type'] in ('eurobert', 'sl_model') and config.get('is_causal'):
+        raise ValueError('is_causal = True is not supported for an encoder, only false')
     layers, window = config.get('layer_types') or [], config.get('sliding_window', 4_096)
     if {*layers} - {'full_attention'}:
         raise ValueError(f'layer_types {layers} are not supported, only full_attention')

@@ -31,22 +31,19 @@ SMALL = dict(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_la
              eos_token_id=2, pad_token_id=2)
 LLAMA31 = {'rope_type': 'llama3', 'rope_theta': 500_000.0, 'factor': 32.0, 'low_freq_factor': 1.0,
            'high_freq_factor': 4.0, 'original_max_position_embeddings': 512}
-
-
-def theta(value):
-    return {'rope_parameters': {'rope_type': 'default', 'rope_theta': value}}
+SCALING = {name: value for name, value in LLAMA31.items() if name != 'rope_theta'}  # all of rope_scaling
 
 
 FAMILIES = {  # name: (class, what differs from SMALL)
     'eurobert': (transformers.EuroBertForMaskedLM, dict(mask_token_id=3)),
     'eurobert, tied': (transformers.EuroBertForMaskedLM,
-                       dict(mask_token_id=3, tie_word_embeddings=True, **theta(250_000.0))),
+                       dict(mask_token_id=3, tie_word_embeddings=True, rope_theta=250_000.0)),
     'llama': (transformers.LlamaForCausalLM, dict()),
     'llama, one wide kv head, biases': (transformers.LlamaForCausalLM,
                                         dict(num_key_value_heads=1, attention_bias=True, head_dim=20)),
     'llama 3.2': (transformers.LlamaForCausalLM, dict(rope_parameters=LLAMA31, tie_word_embeddings=True)),
     'mistral, no window': (transformers.MistralForCausalLM, dict(sliding_window=None)),
-    'qwen2, tied': (transformers.Qwen2ForCausalLM, dict(tie_word_embeddings=True, **theta(1e6))),
+    'qwen2, tied': (transformers.Qwen2ForCausalLM, dict(tie_word_embeddings=True, rope_theta=1e6)),
     'qwen3': (transformers.Qwen3ForCausalLM, dict(head_dim=16)),
 }
 
@@ -209,7 +206,13 @@ CONFIGS = [  # what differs in config.json, and what is said of it
      "rope_type = 'yarn' is not supported, only 'default' or 'llama3'"),
     (dict(rope_parameters='gone', rope_scaling={'type': 'linear', 'factor': 2.0}), "rope_type = 'linear'"),
     (dict(rope_parameters={'full_attention': {'rope_theta': 1e4}}), 'must be one rotation for all layers'),
-    (dict(rope_scaling=LLAMA31), 'contradict each other'),
+    *[(changes, 'contradict each other') for changes in (
+        dict(rope_scaling=LLAMA31), dict(rope_parameters=LLAMA31, rope_theta=1e4),
+        dict(rope_parameters=LLAMA31, rope_scaling=SCALING),  # which transformers 5 then reads alone
+        dict(rope_parameters=LLAMA31 | {'type': 'default'}),
+        dict(rope_parameters=LLAMA31 | {'partial_rotary_factor': 1.0}, partial_rotary_factor=0.5),
+        dict(rope_parameters='gone', rope_scaling=SCALING, original_max_position_embeddings=64))],
+    (dict(model_type='eurobert', is_causal=True), 'is_causal = True is not supported for an encoder'),
     (dict(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4, 'factor': 8.0}), 'rope_scaling .*None'),
     (dict(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
     (dict(model_type='mistral', sliding_window=64, layer_types=['full_attention'] * 3),
@@ -245,6 +248,19 @@ def test_a_config_may_leave_out_or_null_what_its_family_implies(tmp_path):
     assert checkpoint.ids == {'bos': 0, 'eos': 2, 'pad': 0, 'mask': 0}
     rewrite(rope_theta=5e5, rope_parameters={'rope_type': None, 'rope_theta': None})(tmp_path)
     assert open_checkpoint(tmp_path).sizes.rope_theta == 5e5
+
+
+@pytest.mark.parametrize('changes', [
+    dict(rope_theta=5e5, rope_scaling={'type': 'llama3'} | SCALING),
+    dict(rope_theta=5e5, rope_scaling=SCALING, rope_parameters=LLAMA31, original_max_position_embeddings=512),
+    dict(rope_parameters=dict([*LLAMA31.items()][:-1]), original_max_position_embeddings=512)])
+def test_a_rotation_said_in_several_places_is_that_of_transformers(changes, llama, tmp_path):
+    shutil.copytree(llama, tmp_path, dirs_exist_ok=True)
+    rewrite(**{'rope_parameters': 'gone'} | changes)(tmp_path)
+    ours, ids = load(tmp_path), torch.arange(320)
+    found = ours.logits(ours.hidden_states(ids, [320], causal=True))
+    expected = transformers.LlamaForCausalLM.from_pretrained(tmp_path)(ids[None]).logits[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
 def test_a_full_disk_is_an_error_of_the_file(tmp_path):
@@ -450,7 +466,7 @@ def decoder(tmp_path_factory):
     ours = load(folder / 'clm')
     config = transformers.LlamaConfig(**dataclasses.asdict(ours.sizes) | dict(
         vocab_size=1_000, max_position_embeddings=128, bos_token_id=0, eos_token_id=0, pad_token_id=None,
-        mask_token_id=None, rope_scaling=None, attention_bias=False, head_dim=16, **theta(1e5)))
+        mask_token_id=None, rope_scaling=None, attention_bias=False, head_dim=16))
     theirs = transformers.LlamaForCausalLM(config)
     weights = {name: p.detach() for name, p in ours.named_parameters()}
     weights['model.embed_tokens.weight'] = weights['model.embed_tokens.weight'][:1_000]
