@@ -222,7 +222,10 @@ def weight_files(folder):
     """model.safetensors, or the shards that an index puts tensors into; they lie beside it."""
     if (folder / INDEX).is_file() and not (folder / WEIGHTS).is_file():
         try:
-            return [folder / name for name in sorted({*read_json(folder / INDEX)['weight_map'].values()})]
+            names = sorted({*read_json(folder / INDEX)['weight_map'].values()})
+            if others := [name for name in names if not re.fullmatch(r'[\w.-]+\.safetensors', name)]:
+                raise ValueError(f'{folder / INDEX}: {others[0]!a} must be a .safetensors file beside it')
+            return [folder / name for name in names]
         except (TypeError, AttributeError, LookupError) as error:
             raise ValueError(f'{folder / INDEX}: not as transformers writes it: {error!r}') from None
     return [folder / WEIGHTS]

@@ -91,7 +91,9 @@ def open_peer(name, folder, config):
     transformers.logging.disable_progress_bar()
     options = {'local_files_only': True, 'trust_remote_code': False}
     settings = transformers.AutoConfig.from_pretrained(folder, **options)
-    settings._attn_implementation = None        # config.json may name a kernel to download and to run
+    settings._attn_implementation = settings.transformers_weights = None    # code to download, or a pickle
+    if getattr(settings, 'attention_type', None) == 'block_sparse':     # BigBird's, until a text is short
+        raise ValueError('attention_type block_sparse does not last; write "original_full" into config.json')
     opening = options | {'config': settings, 'dtype': torch.float32, 'use_safetensors': True}
     model, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, **opening)
     if settings.is_encoder_decoder or model.main_input_name != 'input_ids':

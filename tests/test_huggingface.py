@@ -158,36 +158,35 @@ def rewrite(**changes):
 def with_tensor(name, change):
     def damage(folder):
         tensors = load_file(folder / 'model.safetensors')
-        save_file(tensors | {name: change(tensors.get(name))}, folder / 'model.safetensors')
+        tensors |= {name: change(tensors.pop(name, None))}
+        save_file({name: tensor for name, tensor in tensors.items() if tensor is not None},
+                  folder / 'model.safetensors', {'format': 'pt'})
     return damage
 
 
 def only_a_pickle(folder):
     (folder / 'model.safetensors').unlink()
-    torch.save({}, folder / 'pytorch_model.bin')
+    (folder / 'pytorch_model.bin').write_bytes(b'cbuiltins\nexec\n(S"raise SystemError(\'opened\')"\ntR.')
 
 
 def index(content):
     def damage(folder):
-        (folder / 'model.safetensors').rename(folder / 'model-00001-of-00001.safetensors')
+        only_a_pickle(folder)
         (folder / 'model.safetensors.index.json').write_text(json.dumps(content))
     return damage
 
 
-def written(name, text):
-    return lambda folder: (folder / name).write_text(text)
-
-
-NORM = 'model.norm.weight'
 BROKEN = [
     (lambda folder: os.truncate(folder / 'model.safetensors', 9_999), 'missing, damaged or cut short'),
     (lambda folder: (folder / 'config.json').unlink(), 'config.json: No such file'),
-    (written('config.json', '{'), 'config.json: not valid JSON'),
+    (lambda folder: (folder / 'config.json').write_text('{'), 'config.json: not valid JSON'),
     (only_a_pickle, 'no model.safetensors.*pickles .* are not opened'),
     (index({'weight_map': {'a': 'absent.safetensors'}}), 'absent.safetensors: missing, damaged or cut'),
-    (with_tensor(NORM, lambda t: t.index_fill(0, torch.tensor([3]), float('nan'))),
+    (index({'weight_map': {'a': 'pytorch_model.bin'}}), "'pytorch_model.bin' must be a .safetensors file"),
+    (index({'weight_map': {'a': '../a.safetensors'}}), "'../a.safetensors' must be .* file beside it"),
+    (with_tensor('model.norm.weight', lambda t: t.index_fill(0, torch.tensor([3]), float('nan'))),
      'model.norm.weight holds values that are not finite'),
-    (with_tensor(NORM, lambda t: t.int()), 'model.norm.weight is of type torch.int32'),
+    (with_tensor('model.norm.weight', lambda t: t.int()), 'model.norm.weight is of type torch.int32'),
     (with_tensor('classifier.weight', lambda _: torch.ones(2)), 'classifier; give the checkpoint')]
 CONFIGS = [  # what differs in config.json, and what is said of it
     (dict(attention_bias=True), 'missing weight model.layers.0.self_attn.k_proj.bias'),
@@ -502,8 +501,7 @@ def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path
     best = transformers.pipeline('fill-mask', model=model, tokenizer=tokenizer)(text)
     found = fill_mask.fill_mask(load(folder), load_tokenizer(str(folder)), text)[0]
     assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
-    card = (folder / 'README.md').read_text()
-    assert str(tmp_path) not in card
+    assert str(tmp_path) not in (folder / 'README.md').read_text()
     (folder / 'README.md').write_text('mine')  # is the user's to edit
     assert 'resumed from' in adapt(decoder, tmp_path, 'adapted', phases=budget)[0]
 

@@ -11,14 +11,13 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 import transformers
-from safetensors.torch import load_file, save_file
 
 import finetune
 from conftest import one_line_error, run_script, texts
 from nanoencoder import peers, tasks
 from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
-from test_huggingface import rewrite
+from test_huggingface import index, rewrite, with_tensor
 from test_finetune import TOKENIZER, checkpoint, merge, new, random_model, settings, toy  # noqa: F401
 
 ROWS = 900     # embeddings, a few more than tokens
@@ -87,10 +86,17 @@ def judged(folder):
 
 
 @pytest.mark.parametrize('family', FAMILIES)
-def test_tokens_and_states_are_transformers(family, folders):
-    """Ids with the special tokens around them; states of a ragged flat row against a padded batch."""
-    peer, (model, tokenizer) = opened(folders[family]), judged(folders[family])
+def test_tokens_and_states_are_transformers(family, folders, tmp_path):
+    """Ids with the special tokens around them; states of a ragged flat row against a padded batch. Nothing in
+    a text is special, and nothing is cut or padded, whatever tokenizer.json says."""
+    shutil.copytree(folders[family], tmp_path, dirs_exist_ok=True)
+    core = tokenizers.Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
+    core.enable_truncation(5)
+    core.enable_padding(length=5)
+    core.save(str(tmp_path / 'tokenizer.json'))
+    peer, (model, tokenizer) = opened(tmp_path), judged(folders[family])
     ours = peer.tokenizer()
+    assert ours.ids['mask'] not in ours.encode(f'a {ours.backend.id_to_token(ours.ids["mask"])} b')
     assert peer.context == (129 - tokenizer.pad_token_id if family == 'roberta' else 130)
     assert len(ours.prefix) == len(ours.suffix) == 1
     arrays = [[*ours.prefix, *ours.encode(text), *ours.suffix] for text in TEXTS]
@@ -106,18 +112,6 @@ def test_tokens_and_states_are_transformers(family, folders):
         places = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)['offset_mapping']
         assert pieces == [text[first:last].strip() for first, last in places]
 
-
-@pytest.mark.parametrize('family', FAMILIES)
-def test_nothing_in_a_text_is_special_and_nothing_is_cut_or_padded(family, folders, tmp_path):
-    plain, folder = opened(folders[family]).tokenizer(), tmp_path / 'padded'
-    assert plain.ids['mask'] not in plain.encode(f'a {plain.backend.id_to_token(plain.ids["mask"])} b')
-    shutil.copytree(folders[family], folder)
-    spec = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
-    spec.enable_truncation(5)
-    spec.enable_padding(length=5)
-    spec.save(str(folder / 'tokenizer.json'))
-    padded = opened(folder).tokenizer()
-    assert all((padded.encode(text) == plain.encode(text)).all() for text in TEXTS)
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -139,12 +133,9 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
         assert kind.answer(row, [(example, logits)], ()) == word
 
 
-PAIRS = pytest.mark.parametrize('kind, family', [
+@pytest.mark.parametrize('kind, family', [
     pytest.param(kind, family, marks=() if i == k else pytest.mark.slow)     # fast: each with another family
     for i, kind in enumerate(tasks.KINDS) for k, family in enumerate(FAMILIES)])
-
-
-@PAIRS
 def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folders, toy, tmp_path):
     """After a few steps of ours: the trained model in transformers, its states and the head by hand."""
     cfg = settings(toy, folders[family], kind, tmp_path, steps=3)
@@ -210,17 +201,6 @@ def test_weights_in_bf16_leave_the_rotation_alone(folders, toy, tmp_path):
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
-def with_weights(change):
-    def damage(folder):
-        tensors = change(load_file(folder / 'model.safetensors'))
-        save_file(tensors, folder / 'model.safetensors', {'format': 'pt'})
-    return damage
-
-
-def a_weight_more(name):
-    return with_weights(lambda tensors: tensors | {name: torch.zeros(2)})
-
-
 QUERY = 'encoder.layer.0.attention.self.query.weight'
 
 
@@ -232,45 +212,47 @@ def a_decoder(folder):
     transformers.PreTrainedTokenizerFast(tokenizer_object=core).save_pretrained(folder)
 
 
-def cased(folder):
-    """BERT's class lower-cases unless tokenizer_config.json says otherwise, whatever tokenizer.json says."""
-    spec, config = read_json(folder / 'tokenizer.json'), read_json(folder / 'tokenizer_config.json')
-    spec['normalizer'] |= {'lowercase': False, 'strip_accents': False}
-    for name in ('do_lower_case', 'strip_accents'):
-        config.pop(name, None)
-    (folder / 'tokenizer.json').write_text(json.dumps(spec))
-    (folder / 'tokenizer_config.json').write_text(json.dumps(config))
+def tokenizer_with(spec, **config):
+    """Its two files with changes; None takes an entry away."""
+    def damage(folder):
+        for name, changes in (('tokenizer.json', spec), ('tokenizer_config.json', config)):
+            entries = read_json(folder / name) | changes
+            (folder / name).write_text(json.dumps({key: value for key, value in entries.items()
+                                                   if value is not None}))
+    return damage
 
 
 def another(config):
     return lambda folder: transformers.AutoModel.from_config(config).save_pretrained(folder)
 
 
-def without_post_processor(folder):
-    plain = {'tokenizer_class': 'PreTrainedTokenizerFast'}     # BERT's class would put them back
-    for name, changes in (('tokenizer.json', {'post_processor': None}),
-                          ('tokenizer_config.json', {'cls_token': None, 'sep_token': None} | plain)):
-        path = folder / name
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+FAST = {'tokenizer_class': 'PreTrainedTokenizerFast'}    # heeds tokenizer.json
+CASED = {'type': 'BertNormalizer', 'clean_text': True, 'handle_chinese_chars': True, 'lowercase': False}
+PANICS = {'type': 'Split', 'pattern': {'Regex': '(?:.|.)*#|.'}, 'behavior': 'Isolated', 'invert': False}
 
 
 BAD = {
     'unknown': (rewrite(model_type='nobert'), [], 'bert: The checkpoint .*nobert'),
     'remote code': (rewrite(auto_map={'AutoModel': 'evil.Model'}), [], 'needs code from its repository'),
     'slow tokenizer': (lambda folder: (folder / 'tokenizer.json').unlink(), [], 'has no tokenizer.json'),
-    'other ids': (cased, [], 'BertTokenizer gives other ids than tokenizer.json, .*PreTrainedTokenizerFast'),
+    # BERT's class lower-cases unless tokenizer_config.json says otherwise, whatever tokenizer.json says
+    'other ids': (tokenizer_with({'normalizer': CASED}, do_lower_case=None, strip_accents=None), [],
+                  'BertTokenizer gives other ids than tokenizer.json, .*PreTrainedTokenizerFast'),
     'context': (lambda folder: None, ['--max_length=131'], 'max_length 131: the model reads 3 to 130'),
-    'nan': (with_weights(lambda tensors: tensors | {QUERY: tensors[QUERY] * float('nan')}), [],
-            f'bert: {QUERY} holds values that are not finite'),
-    'a layer less': (with_weights(lambda tensors: {name: tensor for name, tensor in tensors.items()
-                                                   if '.1.' not in name}), [],
-                     'missing weight encoder.layer.1'),
-    'classifier': (a_weight_more('classifier.bias'), [], 'unexpected weight classifier.bias: .*a classifier'),
+    'nan': (with_tensor(QUERY, lambda t: t * float('nan')), [], f'bert: {QUERY} holds .* not finite'),
+    'a weight less': (with_tensor(QUERY, lambda _: None), [], f'missing weight {QUERY}'),
+    'classifier': (with_tensor('classifier.bias', lambda _: torch.zeros(2)), [],
+                   'unexpected weight classifier.bias: .*a classifier'),
     'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
                'pickles .* are not opened'),
+    'pickle in an index': (index({'weight_map': {QUERY: 'pytorch_model.bin'}}), [],
+                           "index.json: 'pytorch_model.bin' must be a .safetensors file beside it"),
+    'BigBird': (another(transformers.BigBirdConfig(**COMMON)), [], 'block_sparse .* "original_full"'),
     'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [],
                   'tokenizer.json: the tokenizers library refuses it'),
-    'no special tokens': (without_post_processor, [], r'appends no special token such as \[SEP\]'),
+    'panic': (tokenizer_with({'pre_tokenizer': PANICS}, **FAST), [], 'refuses it: .*retry-limit'),
+    'no specials': (tokenizer_with({'post_processor': None}, cls_token=None, sep_token=None, **FAST), [],
+                    r'appends no special token such as \[SEP\]'),
     'a picture': (another(transformers.ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)),
                   [], 'is not an encoder of text alone'),
     'vocabulary': (lambda folder: TOKENIZER.save(folder), [],
@@ -293,10 +275,11 @@ def test_bad_input_gets_one_line(fault, folders, toy, tmp_path):
     transformers.XLNetConfig(vocab_size=ROWS, d_model=32, n_layer=1, n_head=4, d_inner=48)])
 def test_minus_one_is_no_pad_and_no_limit(config, folders, tmp_path):
     """As some configs say it. XLNet reads what its tokenizer allows, and this one sets no bound. Weights of a
-    head of pretraining are left."""
+    head of pretraining are left, and a pickle."""
     shutil.copytree(folders['bert'], tmp_path / 'minus')
     another(config)(tmp_path / 'minus')
-    a_weight_more('cls.predictions.bias')(tmp_path / 'minus')
+    with_tensor('cls.predictions.bias', lambda _: torch.zeros(2))(tmp_path / 'minus')
+    rewrite(transformers_weights='adapter_model.bin')(tmp_path / 'minus')
     peer = opened(tmp_path / 'minus')
     assert peer.context == (130 if config.model_type == 'bert' else 10 ** 9)
 
