@@ -26,9 +26,9 @@ from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
     'standard': """\
-Mean over seeds at the learning rate of the best mean validation score; 95 % interval over test instances and
-seeds. Seeds 6 x 3: six pretrainings, each the mean of three fine-tunings. Seeds 3: three fine-tunings of one
-pretrained model, of which alone it speaks. Intervals are of one model: `compare` tests differences.""",
+Mean over seeds at the learning rate of the best mean validation score; 95 % over test instances and seeds.
+Seeds 6 x 3: six pretrainings, each the mean of three fine-tunings. Seeds 3: three fine-tunings of one model.
+Intervals are of one model: `compare` tests differences.""",
     'paper': """\
 Protocol "paper": the learning rate of each seed by its own validation score; 1.96 s / sqrt(seeds). TC is the
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}

@@ -1,4 +1,4 @@
-"""Do what is missing of a study: prepare its corpus, pretrain, fine-tune, report. Started again, it goes on.
+"""Do whatever a study still lacks: prepare its corpus, pretrain, fine-tune, report. Again, it goes on.
 
     python study.py configs/studies/demo.py                # a pretraining seed is a block, packed at its end
     python study.py configs/studies/demo.py --dry_run      # its rows and their steps
@@ -13,6 +13,7 @@ import datetime
 import itertools
 import json
 import os
+import platform
 import re
 import shlex
 import signal
@@ -32,8 +33,6 @@ ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'seed': (-1, 'only this pretraining seed', 0, 10 ** 9),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
-SCRIPTS = Path(__file__).parent
-EVERY = 60      # seconds: what runs are doing, with the time they have left
 GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
 
 
@@ -45,9 +44,10 @@ class Job(NamedTuple):
 
 
 class Done:
-    """What is done, as a study's runs and losses.csv say. Runs of other settings than a row's are refused."""
+    """What a study has finished, by its runs and losses.csv. A run made with other settings is an error."""
     def __init__(self, study):
-        self.study, self.runs, rows, lines = study, Path(study.folder, 'runs'), *study.ask(SCRIPTS)
+        self.study, self.runs = study, Path(study.folder, 'runs')
+        rows, lines = study.ask(Path(__file__).parent)
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
         asked = {(self.model(name, seed) + line.variant, dataset):
@@ -59,8 +59,8 @@ class Done:
             model, _, dataset, run = folder.parts[-4:]
             settings, row = asked.get((model, dataset), ({}, {}))
             past = about.get('pretraining') or {}
-            refuse_others(folder, about.get('settings', {}) | about.get('rows', {}), settings)
-            refuse_others(folder, past | past.get('fixed', {}), row)
+            check_same_settings(folder, about.get('settings', {}) | about.get('rows', {}), settings)
+            check_same_settings(folder, past | past.get('fixed', {}), row)
             lr, seed = run.removeprefix('lr').split('_sd')
             self.tuned.add((model, dataset, float(lr), int(seed)))
         losses = Path(study.folder, 'losses.csv')
@@ -76,7 +76,7 @@ class Done:
                 state = read_json(path := run / str(step) / 'state.json')
                 made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
                 parent = {row.begins: str(self.run(row.parent, seed, row.parent_step))} if row.parent else {}
-                refuse_others(path, made, rows[row.name] | parent)
+                check_same_settings(path, made, rows[row.name] | parent)
 
     def model(self, name, seed):
         """What a model is called in runs/."""
@@ -87,7 +87,7 @@ class Done:
         return Path(self.study.out, f'{row}-s{seed}', *map(str, step))
 
 
-def refuse_others(path, made, settings):
+def check_same_settings(path, made, settings):
     for name, value in settings.items():
         if made.get(name, value) != value:
             raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename the row')
@@ -173,7 +173,7 @@ def start(name, *arguments, torchrun='', **options):
         if sys.platform == 'linux':     # PR_SET_PDEATHSIG
             ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
-    command = [sys.executable, *launcher, SCRIPTS / name, *arguments]
+    command = [sys.executable, *launcher, Path(__file__).with_name(name), *arguments]
     return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
 
 
@@ -186,7 +186,6 @@ def last_words(log):
 def run_jobs(jobs, study, processes, torchrun, tell):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
     waiting, running, failed, logs, told = list(jobs), {}, 0, Path(study.folder, 'logs'), time.monotonic()
-    logs.mkdir(parents=True, exist_ok=True)
     usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'} | os.environ
     usual |= {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}    # who waits for others sleeps
     try:
@@ -213,7 +212,7 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                 for job in waiting:
                     tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
                 return failed + len(waiting)
-            if time.monotonic() > told + EVERY:
+            if time.monotonic() > told + 60:    # seconds: what runs are doing, and the time they have left
                 told = time.monotonic()
                 for job, log, _ in running.values():
                     print(f'    {job.name}: {last_words(log).strip()}')
@@ -224,16 +223,6 @@ def run_jobs(jobs, study, processes, torchrun, tell):
         for *_, process in running.values():
             process.wait()
     return failed
-
-
-def note_start(study):
-    """A line of machine.jsonl: when, with which program and where something began."""
-    info = (line for path in Path('/proc').glob('cpuinfo') for line in open(path))
-    cpu = next((line for line in info if 'model name' in line), '')
-    line = {'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'), 'commit': commit(),
-            'cpu': cpu.partition(': ')[2].strip(), 'cores': os.cpu_count(), 'gpus': GPUS}
-    with open(Path(study.folder, 'machine.jsonl'), 'a') as file:
-        file.write(json.dumps(line) + '\n')
 
 
 def dry_run(study, left):
@@ -262,9 +251,12 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
     processes, failed = actions.processes or (1 if actions.torchrun else GPUS or 2), 0
-    Path(study.folder).mkdir(parents=True, exist_ok=True)
+    Path(study.folder, 'logs').mkdir(parents=True, exist_ok=True)
     if blocks:
-        note_start(study)
+        about = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(),
+                 'platform': platform.platform(), 'cores': os.cpu_count(), 'gpus': GPUS}
+        with open(Path(study.folder, 'machine.jsonl'), 'a') as file:
+            file.write(json.dumps(about) + '\n')
     for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed
         print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; see {study.folder}/logs'
               if jobs else f'{study.folder}: nothing to do')

@@ -1,6 +1,6 @@
 """The embedded texts: the documentation of numpy, scipy, torch and pandas, which are installed anyway.
 
-`documents` makes a corpus of it and `tasks` four small tasks, whose labels are what the authors wrote.
+`documents` makes a corpus of it and `tasks` three small tasks, whose labels are what the authors wrote.
 Both change with the packages' versions: tables print a fingerprint, and nothing may rely on exact content.
 """
 import ast
@@ -11,7 +11,6 @@ import importlib.util
 import inspect
 import json
 import multiprocessing
-import random
 import re
 import sys
 from pathlib import Path
@@ -83,22 +82,20 @@ def docstrings(path):
 
 
 def tasks(documents):
-    """{'docs_pairs', 'docs_ir', 'docs_tc', 'docs_qa': {split: rows}} of documents()."""
-    pairs, sentences, blocks = [], [], []
+    """{'docs_pairs', 'docs_ir', 'docs_tc': {split: rows}} of documents()."""
+    pairs, sentences = [], []
     for split, file, text in tqdm(documents, 'making tasks', leave=False, disable=None):
         paragraphs = [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text)]
         prose = [lines for lines in paragraphs if is_prose(lines)]
         if prose[1:] and prose[0] is paragraphs[0] and (pair := summary_and_detail(prose)):
             pairs.append((split, file, *pair))
         sentences += [(split, *sentence) for lines in prose for sentence in marked_sentences(lines)]
-        if len(block := parameter_block(text)) > 1:
-            blocks.append((split, file, block))
     counts = collections.Counter(half for _, _, *pair in pairs for half in pair)
     pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # others are boilerplate
     retrieval = [(split, {'query': query, 'positive': detail}, detail) for split, _, query, detail in pairs]
     tagging = [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, words, tags in sentences]
     return {'docs_pairs': without_copies(docs_pairs(pairs)), 'docs_ir': without_copies(retrieval),
-            'docs_tc': without_copies(tagging), 'docs_qa': without_copies(docs_qa(blocks))}
+            'docs_tc': without_copies(tagging)}
 
 
 def without_copies(rows):
@@ -172,42 +169,3 @@ def marked_sentences(lines):
         if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', text):
             tagged.append((words, tags))
     return tagged
-
-
-def parameter_block(text):
-    """[(name, type, description)] of the section Parameters of a numpydoc docstring."""
-    section = re.search(r'(?ms)^Parameters\n-{4,}\n(.*?)(?=\n\S[^\n]*\n-{3,}\n|\Z)', text)
-    parameters = []
-    for line in section[1].splitlines() if section else ():
-        if head := re.fullmatch(r'(\w+) ?: (\S.*)', line):
-            type_ = re.split(r', optional|, default|\. Default|; optional', head[2])[0].strip(' ,')
-            parameters.append([head[1], type_, ''])
-        elif parameters and line.startswith(' '):
-            parameters[-1][2] += ' ' + line.strip()
-        elif line.strip():
-            return []
-    return [(name, type_, plain([about]).strip()) for name, type_, about in parameters
-            if 1 <= len(type_.split()) <= 8 and '`' not in type_]
-
-
-def docs_qa(blocks):
-    """What is the type of NAME? The context names each parameter, its type and its description, in prose.
-    A quarter of the questions asks for a parameter of another docstring in the file, and has no answer."""
-    names, rows = collections.defaultdict(list), []
-    for _, file, block in blocks:
-        names[file] += [name for name, _, _ in block]
-    for split, file, block in blocks:
-        context, starts = '', []
-        for name, type_, about in block:
-            starts.append(len(f'{context}{name} is '))
-            sentence = re.split(r'(?<=[.]) ', about)[0][:200]
-            context += f'{name} is {type_}. ' + (f'{sentence} ' if sentence else '')
-        elsewhere = [name for name in names[file] if not re.search(rf'\b{re.escape(name)}\b', context)]
-        draw = random.Random(context)
-        for k in draw.sample(range(len(block)), min(4, len(block))):
-            name, answers = block[k][0], {'text': [block[k][1]], 'answer_start': [starts[k]]}
-            if draw.random() < 0.25 and elsewhere:
-                name, answers = draw.choice(elsewhere), {'text': [], 'answer_start': []}
-            row = {'question': f'What is the type of {name}?', 'context': context.strip(), 'answers': answers}
-            rows.append((split, row, context))
-    return rows

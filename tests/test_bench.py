@@ -26,19 +26,6 @@ def test_each_case_does_the_same_work_faster(tmp_path):
     assert lines['loss_alone']['peak_mib'] * 5 < lines['loss_alone']['peer_peak_mib']
 
 
-def test_a_table_of_what_was_measured(tmp_path, capsys):
-    common = {'machine': 'H100', 'torch': '2.13.0', 'date': '2026-01-31', 'lo': 2.71, 'hi': 3.14,
-              'tokens_per_second': 29_801}
-    lines = ({'case': 'step_padded', 'ratio': 2.9, 'peak_mib': 471.5, 'peer_peak_mib': 2301.4},
-             {'case': 'mfu 610m clm', 'ms': 254.1, 'peak_gib': 40.2, 'mfu': 0.4112})
-    (tmp_path / 'bench.jsonl').write_text(''.join(json.dumps(common | line) + '\n' for line in lines))
-    bench.table(tmp_path / 'bench.jsonl')
-    printed = capsys.readouterr().out
-    assert ('6 rows of 2,048 cut in two | Hugging Face padded | **2.90** (2.71 to 3.14) | 29,801 tokens/s '
-            '| 472 / 2,301 |') in printed
-    assert '| mfu 610m clm | 254.1 (2.71 to 3.14) | 29,801 | 0.4112 | 40.2 |' in printed
-
-
 def test_utilisation_is_what_was_counted_over_what_was_timed(monkeypatch):
     """The lines of `mfu`, of a small model on a CPU that passes for a GPU: the arithmetic, not the speed."""
     cfg = bench.tiny(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,

@@ -1,8 +1,6 @@
 """The law of a batch: what a step reads, decided by its settings alone; objectives; corpora that are read."""
 import itertools
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -12,7 +10,7 @@ import pytest
 from scipy import stats
 
 import data
-from conftest import ROOT, one_line_error, replace, run_script
+from conftest import one_line_error, replace, run_script
 from nanoencoder.files import write_json
 
 
@@ -256,20 +254,6 @@ def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
     from conftest import log_lines
     pretrain.train(cfg)
     assert 'val_back_loss' in log_lines(f'{cfg.out}/{cfg.name}')[-1]
-
-
-def test_data_alone_makes_a_batch_where_nothing_of_ours_is(corpus, settings, tmp_path):
-    shutil.copy(ROOT / 'data.py', tmp_path)
-    code = """
-from types import SimpleNamespace
-from data import Corpus, read_step
-cfg = SimpleNamespace(phases=(('mlm', 9),), total_steps=9, mask_ratio=0.4, mask_replace=(1, 0, 0), context=64,
-                      cut_rows=True, rows_per_step=4, micro_rows=0, first_row=0, seed=0)
-print(read_step(3, Corpus({!r}), cfg)[1:])"""
-    alone = subprocess.run([sys.executable, '-c', code.format(str(corpus))], cwd=tmp_path, text=True,
-                           capture_output=True)
-    ours = read(3, corpus, settings(phases=(('mlm', 9),), micro_rows=0, seed=0, mask_ratio=0.4))
-    assert alone.stdout.strip() == str(ours[1:]), alone.stderr
 
 
 def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, settings, tmp_path):

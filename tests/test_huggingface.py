@@ -486,6 +486,7 @@ def adapt(decoder, out, name, **settings):
     return result.stdout, log_lines(out / name)
 
 
+@pytest.mark.slow
 def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path):
     budget, text = ('mlm', 150), 'The function returns <|mask|> of floats.'
     out, adapted = adapt(decoder, tmp_path, 'adapted', phases=budget)

@@ -3,9 +3,6 @@
 Against Hugging Face's transformers: test_huggingface.py.
 """
 import dataclasses
-import shutil
-import subprocess
-import sys
 import weakref
 
 import pytest
@@ -13,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 import model as architecture
-from conftest import ROOT
 
 SIZES = architecture.Sizes(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
                            num_attention_heads=4, num_key_value_heads=2)
@@ -199,33 +195,6 @@ def test_initial_weights_are_keyed_by_name_and_seed():
     assert abs(a.std().item() - 0.02) < 1e-4 and abs(a.mean().item()) < 2e-4
     norm = architecture.initial_weight('model.layers.0.input_layernorm.weight', (7,), 0)
     assert torch.equal(norm, torch.ones(7))
-
-
-ALONE = """
-import torch
-from model import Model, Sizes
-model = Model(Sizes(vocab_size=100, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-                    num_attention_heads=4, num_key_value_heads=2))
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-tokens = torch.randint(0, 100, (60,))
-for step in range(50):
-    loss, count = model(tokens, lengths=[20, 40], targets=tokens.roll(-1), causal=True)
-    (loss / count).backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    print(f'{loss.item() / count:.3f}')
-"""
-
-
-def test_model_alone_in_an_empty_folder_learns(tmp_path):
-    """With torch and nothing of ours, nor what else is installed; importing does nothing."""
-    shutil.copy(ROOT / 'model.py', tmp_path)
-    code = ALONE + 'import sys; print(*(name.split(".")[0] for name in sys.modules))'
-    printed = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
-    *losses, modules = printed.stdout.splitlines()
-    assert float(losses[0]) > 4 and float(losses[-1]) < 2, printed
-    assert not {*modules.split()} & {'nanoencoder', 'data', 'safetensors', 'tiktoken', 'tokenizers', 'scipy',
-                                     'pandas', 'datasets', 'matplotlib'}
 
 
 @pytest.mark.parametrize('changes, message', [

@@ -26,6 +26,7 @@ def start(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_packages_that_cannot_be_had_are_one_line(tmp_path):
     offline = os.environ | {'PIP_NO_INDEX': '1', 'PIP_CONFIG_FILE': os.devnull,
                             'PIP_FIND_LINKS': str(tmp_path)}

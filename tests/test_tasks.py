@@ -185,7 +185,7 @@ def test_holding_out_equals_datasets():
 
 def test_every_config_of_a_task_parses_and_a_missing_hub_is_a_line():
     paths = sorted((ROOT / 'configs/tasks').glob('*.py'))
-    assert len(paths) == 20
+    assert len(paths) == 19
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
     assert {task(name).dataset for name in (*SCHEMAS, 'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
@@ -222,7 +222,7 @@ def check_tagging(rows, labels, tokenizer):
 
 def check_questions(rows, tokenizer):
     """(answers, those that begin or end inside a token): an answer's tokens hold its text, none too many."""
-    examples, lost = tasks.kind_of(task('docs_qa')).examples(rows, (), tokenizer, 1 << 20)
+    examples, lost = tasks.kind_of(task('squad')).examples(rows, (), tokenizer, 1 << 20)
     answers = inside = 0
     for row, example in zip(rows, examples, strict=True):
         at = np.flatnonzero(example.targets == 1)
@@ -271,14 +271,11 @@ def test_strange_words_align(which, composing):
     check_questions(rows, tokenizer)
 
 
-def test_every_entity_and_answer_of_the_embedded_tasks(embedded):
+def test_every_entity_of_the_embedded_tasks(embedded):
     """Of the scored splits."""
-    (tagged, labels), (asked, _) = load('docs_tc'), load('docs_qa')
+    tagged, labels = load('docs_tc')
     for split in tasks.SCORED:
         check_tagging(tagged[split], labels, TOKENIZER)
-        answers, inside = check_questions(asked[split], TOKENIZER)
-        assert answers == sum(bool(row['answers']) for row in asked[split]) > 300
-        assert inside < 0.1 * answers
 
 
 def test_truncation_is_counted():
@@ -304,10 +301,10 @@ def test_windows_cover_the_context_and_lost_answers_are_counted():
     context, answers = ' '.join(words), [*words[:190:7], ' '.join(words[20:120])]
     rows = [{'id': str(k), 'question': 'Which?\n', 'context': context,
              'answers': [(answer, context.index(answer + ' '))]} for k, answer in enumerate(answers)]
-    examples, lost = tasks.kind_of(task('docs_qa', overlap=16)).examples(rows, (), TOKENIZER, 64)
+    examples, lost = tasks.kind_of(task('squad', overlap=16)).examples(rows, (), TOKENIZER, 64)
     assert lost == dict(answers=1, texts=len(rows), windows=len(examples) - len(rows))
     for head in ('tag', 'span'):    # a part of an answer is no span
-        parts, _ = tasks.kind_of(task('docs_qa', qa_head=head)).examples(rows[-1:], (), TOKENIZER, 64)
+        parts, _ = tasks.kind_of(task('squad', qa_head=head)).examples(rows[-1:], (), TOKENIZER, 64)
         assert any((part.targets == 1).any() for part in parts) == (head == 'tag')
     for k, row in enumerate(rows[:-1]):
         windows = [example for example in examples if example.row == k]
@@ -327,7 +324,7 @@ def test_lone_surrogates_do_not_shift_what_follows(tmp_path):
          'tokens': ['\ud800', 'Rome'], 'tags': ['O', 'B-CODE']}])
     (row,), _ = read_files([tmp_path / 'train.jsonl'])
     assert row['text'] == 'a \ufffd b 🙂' and row['question'] == 'Wh\ufffd?'
-    columns = tasks.kind_of(task('docs_qa')).make_row(row, None, 'row 0')
+    columns = tasks.kind_of(task('squad')).make_row(row, None, 'row 0')
     assert check_questions([columns | {'id': '0'}], TOKENIZER) == (1, 0)
     columns = tasks.kind_of(task('docs_tc')).make_row(row, Labels(task('docs_tc'), {}, 'tags'), 'row 0')
     check_tagging([columns | {'id': '0'}], ('O', 'B-CODE'), TOKENIZER)
@@ -501,7 +498,7 @@ def shared_names(*halves):
 
 def test_embedded_tasks_have_enough_and_no_leak(embedded):
     least = {'docs_pairs': (2_500, 400, 250), 'docs_tc': (6_000, 800, 500),
-             'docs_qa': (4_000, 600, 300), 'docs_ir': (2_500, 400, 250)}
+             'docs_ir': (2_500, 400, 250)}
     for name, counts in least.items():
         assert all(len(embedded[name][split]) >= count for split, count in zip(tasks.SPLITS, counts)), name
     for split in tasks.SPLITS:
@@ -511,15 +508,10 @@ def test_embedded_tasks_have_enough_and_no_leak(embedded):
             assert all(len(word) == 1 or word[-1].isalnum() or word[-1] == '_' for word in row['tokens'])
         for row in embedded['docs_ir'][split]:      # no identifier that both halves share
             assert not {name for name in shared_names(row['query'], row['positive']) if '_' in name}
-        for row in embedded['docs_qa'][split]:
-            for text, start in zip(row['answers']['text'], row['answers']['answer_start']):
-                assert row['context'][start:start + len(text)] == text
     for name, sides in (('docs_pairs', ('summary', 'detail')), ('docs_ir', ('query', 'positive'))):
         texts = collections.Counter(row[side] for split in tasks.SPLITS for row in embedded[name][split]
                                     for side in sides)
         assert max(texts.values()) == 1             # no boilerplate: a text occurs once
-    empty = np.mean([not row['answers']['text'] for row in embedded['docs_qa']['train']])
-    assert 0.15 < empty < 0.35
 
 
 def test_the_labels_of_pairs_are_in_neither_half_and_in_no_name(embedded):
@@ -541,10 +533,6 @@ def test_an_embedded_task_by_hand():
     (words, tags), = docs.marked_sentences(lines)
     assert ' '.join(words) == 'Return the axis of numpy.array , see torch.add and out now , please .'
     assert [w for w, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add', 'out']
-    text = ('Do it.\n\nParameters\n----------\nx : (N,) array_like, optional\n    The input. More.\n'
-            'axis : int\n    Which.\n\nReturns\n-------\ny : int\n')
-    assert docs.parameter_block(text) == [('x', '(N,) array_like', 'The input. More.'),
-                                          ('axis', 'int', 'Which.')]
 
 
 def pairs(*rows):

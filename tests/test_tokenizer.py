@@ -100,6 +100,7 @@ def test_the_embedded_tokenizer_has_the_ids_of_hugging_face_and_its_old_fingerpr
 
 
 @NEEDS_LLAMA3
+@pytest.mark.slow
 def test_llama3_is_what_transformers_makes_of_the_same_file():
     from transformers.convert_slow_tokenizer import TikTokenConverter
     ours = load_tokenizer(str(LLAMA3))

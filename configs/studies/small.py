@@ -65,9 +65,6 @@ tasks = (
      'lrs': (1e-3,), 'layers': 0, 'variant': 'embedding'},
     {'models': ('mlm-14400',), 'config': 'configs/tasks/docs_ir.py', 'epochs': 2, 'lrs': (2e-3,), 'layers': 0,
      'variant': 'embedding'},
-    # a task that this size does not learn: it stands in the report at its floor
-    {'models': ('untrained', 'clm-14400', 'mlm-14400'), 'config': 'configs/tasks/docs_qa.py', 'steps': 100,
-     'lrs': (1e-3,)},
 )
 finetuning_seeds = 3
 # One primary contrast for each of the paper's claims that can be tested here.

@@ -12,9 +12,8 @@ from data import OBJECTIVES
 from nanoencoder.files import whole
 
 COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')
-AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, % of the steps', 'steps': 'pretraining steps',
-           'tokens': 'tokens of pretraining', 'flops': 'pretraining FLOPs',
-           'cpt': 'steps of continued pretraining'}
+AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, %', 'steps': 'pretraining steps',
+           'tokens': 'pretraining tokens', 'flops': 'pretraining FLOPs', 'cpt': 'continued steps'}
 
 
 def panels(titles, rows=1):

@@ -32,7 +32,7 @@ def read_log(folder, with_parent=False):
 
 
 def add_to_table(path, folders):
-    """Have losses.csv hold each validation of these runs; train_loss is the mean since the one before."""
+    """Add each validation of these runs to losses.csv; train_loss is the mean since the one before."""
     import pandas
     rows = pandas.read_csv(path, dtype=str).to_dict('records') if path.exists() else []
     for folder in folders:

@@ -10,6 +10,11 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 
+def lr_text(lr):
+    """As a run's folder has it: 1e-04; 0.00015 where one digit does not say."""
+    return f'{lr:.0e}' if float(f'{lr:.0e}') == lr else str(lr)
+
+
 def entities(tags, scheme='conlleval'):
     """{(type, start, end)} of a sentence's tags; end is exclusive.
 

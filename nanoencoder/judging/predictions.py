@@ -32,9 +32,11 @@ def read_scores(folder, about):
 def check_packed(root):
     """ValueError unless what a study's sha256.json lists is as `pack` wrote it. root holds its runs."""
     folder = Path(root).parent
-    if not (listing := folder / 'sha256.json').exists() and any(Path(root).glob('*.jsonl.gz')):
-        raise ValueError(f'{listing}: is not there; write it: evaluate.py pack {folder}')
-    for name, digest in read_json(listing).items() if listing.exists() else ():
+    digests = read_json(listing) if (listing := folder / 'sha256.json').exists() else {}
+    for path in Path(root).glob('*.jsonl.gz'):
+        if str(path.relative_to(folder)) not in digests:
+            raise ValueError(f'{listing}: does not list {path.name}; write it: evaluate.py pack {folder}')
+    for name, digest in digests.items():
         if sha256(folder / name) != digest:
             raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')
 

@@ -22,7 +22,7 @@ MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 
 
 class Missing(Exception):
-    """What of a study is not there."""
+    """A model, dataset or row that a study lacks."""
 
 
 def verdict(rule, mean, p, margin):
@@ -32,7 +32,7 @@ def verdict(rule, mean, p, margin):
 
 
 def few(seen):
-    """Whether an Estimate is of so few pretrainings that one more may turn its sign."""
+    """Whether an Estimate is of fewer pretrainings than a verdict needs."""
     return seen.unit != 'pretraining' or len(seen.units) < LEAST_SEEDS
 
 
@@ -108,17 +108,16 @@ class Evidence:
         if name == MLM_LOSS:
             values = self.last(model, 'val_mlm_loss')
         else:
-            units = self.estimate({(model, None): 1}, [name]).units
-            values = [100 * score for score in units.values()]
+            values = [100 * x for x in self.estimate({(model, None): 1}, [name]).units.values()]
         mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # nan for one
         return (mean, mean - half, mean + half) if len(values) > 2 else (mean, min(values), max(values))
 
     def judge(self, line):
         margin = 0.0 if line.rule == 'better' else self.margin(line.weights, line.datasets)
-        views = {'all': {}, 'test': {'split': 'test'}, 'validation': {'split': 'validation'}}
-        units = self.estimate(line.weights, line.datasets).units
-        views |= {seed: {'without': (seed,)} for seed in units if len(units) > LEAST_SEEDS}
-        seen = {view: self.estimate(line.weights, line.datasets, **how) for view, how in views.items()}
+        seen = {view: self.estimate(line.weights, line.datasets, split)
+                for view, split in (('all', 'both'), ('test', 'test'), ('validation', 'validation'))}
+        if len(units := seen['all'].units) > LEAST_SEEDS:
+            seen |= {seed: self.estimate(line.weights, line.datasets, without=(seed,)) for seed in units}
         return Judged(line, margin, seen, {view: 1.0 if one.p is None else p_value(
             one.draws, REGIONS[line.rule](margin)) for view, one in seen.items()})
 
@@ -192,18 +191,18 @@ def lengths_table(evidence):
     """The difference of each two arms at each length that both have; '' if there is none."""
     lengths = {arm: {evidence.study.check_model(model)[1]: model for model in models}
                for arm, models in evidence.study.arms.items()}
-    found = {}      # {(arms, dataset, step): Estimate}
+    differences = {}    # {(arms, dataset, step): Estimate}
     for (first, firsts), (second, seconds) in itertools.combinations(lengths.items(), 2):
         for dataset, step in itertools.product(evidence.datasets, sorted(firsts.keys() & seconds)):
             weights = {(firsts[step], None): 1, (seconds[step], None): -1}
             with contextlib.suppress(Missing):
-                found[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
-    among_all = holm([1.0 if few(seen) else seen.p for seen in found.values()])
+                differences[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
+    among_all = holm([1.0 if few(seen) else seen.p for seen in differences.values()])
     cells = {key: points(*seen[:3]) + f', {p:.3f}' * (not few(seen))
-             for (key, seen), p in zip(found.items(), among_all)}
-    steps = sorted({step for *_, step in found})
+             for (key, seen), p in zip(differences.items(), among_all)}
+    steps = sorted({step for *_, step in differences})
     rows = [[*key, *(cells.get((*key, step), '') for step in steps)]
-            for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in found)]
+            for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in differences)]
     return markdown(['arms', 'task', *(f'{step:,} steps' for step in steps)], rows) if rows else ''
 
 

@@ -10,7 +10,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from nanoencoder.judging.metrics import KINDS
+from nanoencoder.judging.metrics import KINDS, lr_text
 
 SPLITS = 'validation', 'test'
 
@@ -85,11 +85,6 @@ class Estimate(NamedTuple):
     units: dict             # {seed: value}, where all arms that were pretrained share their units
     unit: str               # pretraining, or fine-tuning: it then speaks of one pretrained model
     n: int                  # test instances, of all datasets
-
-
-def lr_text(lr):
-    """1e-04; 0.00015 where one digit does not say."""
-    return f'{lr:.0e}' if float(f'{lr:.0e}') == lr else str(lr)
 
 
 def grouped(items, *names):

@@ -14,7 +14,6 @@ import json
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +21,6 @@ from typing import NamedTuple
 from nanoencoder.settings import check, check_value, nearest, parse, read, setting
 
 TUPLES = 'phases', 'save_at', 'models', 'lrs', 'score_on'
-# settings of pretrain.py and finetune.py that only the study gives
 GIVEN = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
 
 
@@ -82,7 +80,7 @@ class Study:
                 ('contrasts', self.contrasts, self.add_contrast), ('ladder', self.ladder, self.check_arm)):
             for name, entry in entries.items():
                 try:
-                    check_value('it', tuple if table == 'ladder' else dict, entry)
+                    check_value('entry', tuple if table == 'ladder' else dict, entry)
                     add(name, entry)
                 except (KeyError, ValueError) as error:
                     absent = 'has no ' * isinstance(error, KeyError)
@@ -155,29 +153,27 @@ class Study:
     def ask(self, scripts):
         """({row: settings}, [settings of an entry of tasks]), with defaults, as the scripts in a folder read
         them. ValueError for what one of them refuses, before anything starts."""
-        rows = [arguments(row.options, name=row.name) for row in self.rows.values()]
-        tasks = [arguments(line.options) for line in self.finetunings]
-        lines = {('pretrain.py', 'row'): rows, ('finetune.py', 'tasks'): tasks,
-                 ('data.py', 'corpus'): [arguments(self.corpus)] * bool(self.corpus)}
-        with ThreadPoolExecutor() as pool:
-            ended = pool.map(lambda script, words: subprocess.run(
-                [sys.executable, scripts / script, '--each'], input=json.dumps(words), capture_output=True,
-                text=True), (script for script, _ in lines), lines.values())
-        answers = []
-        for (_, table), process in zip(lines, ended):
-            answers.append([*map(json.loads, process.stdout.splitlines())])
+        def answers(script, table, lines):
+            process = subprocess.run([sys.executable, scripts / script, '--each'], input=json.dumps(lines),
+                                     capture_output=True, text=True)
+            settings = [*map(json.loads, process.stdout.splitlines())]
             if process.returncode:
                 error = process.stderr.strip().removeprefix('error: ')
-                raise ValueError(f'{table} {len(answers[-1]) + 1}: {error}')
-        for row, settings in zip(self.rows.values(), answers[0]):
-            sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
-            settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
+                raise ValueError(f'{table} {len(settings) + 1}: {error}')
+            return settings
 
-        def fixed(settings, *varying):  # without what differs in a row, or is found out by a run
+        def comparable(settings, *varying):     # without what differs in a row, or what a run resolves itself
             return {name: value for name, value in settings.items() if name not in varying
                     and (name, value) not in (('dtype', 'auto'), ('max_length', 0))}
-        return (dict(zip(self.rows, (fixed(settings, 'seed', 'row') for settings in answers[0]))),
-                [fixed(settings, 'seed', 'lr') for settings in answers[1]])
+        answers('data.py', 'corpus', [arguments(self.corpus)] * bool(self.corpus))
+        named = [arguments(row.options, name=row.name) for row in self.rows.values()]
+        rows = answers('pretrain.py', 'row', named)
+        tasks = answers('finetune.py', 'tasks', [arguments(line.options) for line in self.finetunings])
+        for row, settings in zip(self.rows.values(), rows):
+            sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
+            settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
+        return ({name: comparable(settings, 'seed', 'row') for name, settings in zip(self.rows, rows)},
+                [comparable(settings, 'seed', 'lr') for settings in tasks])
 
     def corpus_meta(self):
         return Path(with_config(self.corpus).get('out', 'corpora/docs'), 'meta.json') if self.corpus else None

@@ -54,8 +54,7 @@ def summary(cfg, step, weights):
     parent = run_of(cfg.weights_from).name if cfg.weights_from else ''
     facts = {'family': family, 'phases': cfg.phases, 'mask_ratio': cfg.mask_ratio, 'step': step,
              'tokens': step * cfg.rows_per_step * cfg.context, 'flops': flops_until(cfg, step),
-             'seed': cfg.seed,
-             'continues': parent.removesuffix(f'-s{cfg.seed}') if cfg.row else parent,
+             'seed': cfg.seed, 'continues': parent.removesuffix(f'-s{cfg.seed}') if cfg.row else parent,
              'row': f'{cfg.row}-{step}' if cfg.row and step < cfg.total_steps else cfg.row}
     return facts | ({'repeat': cfg.repeat} if cfg.repeat > 1 else {})
 

@@ -6,15 +6,14 @@ from pathlib import Path
 
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import read_json, sha256, whole, write_json
-from nanoencoder.judging.metrics import both_scores
+from nanoencoder.judging.metrics import both_scores, lr_text
 from nanoencoder.settings import flat
 from nanoencoder.tasks.files import json_lines
 
 
 def run_folder(cfg, dataset):
-    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0; lr0.00015 where one digit does not do."""
-    lr = text if float(text := f'{cfg.lr:.0e}') == cfg.lr else cfg.lr
-    return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / f'lr{lr}_sd{cfg.seed}'
+    """predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0"""
+    return Path(cfg.predictions) / cfg.name / cfg.kind / dataset / f'lr{lr_text(cfg.lr)}_sd{cfg.seed}'
 
 
 def saved_folder(cfg):
