@@ -63,8 +63,7 @@ class Done:
             check_same_settings(folder, past | past.get('fixed', {}), row)
             lr, seed = run.removeprefix('lr').split('_sd')
             self.tuned.add((model, dataset, float(lr), int(seed)))
-        losses = Path(study.folder, 'losses.csv')
-        table = csv.DictReader(open(losses) if losses.exists() else ())
+        table = csv.DictReader(open(path) if (path := Path(study.folder, 'losses.csv')).exists() else ())
         last = {row['folder']: int(row['step']) for row in sorted(table, key=lambda row: int(row['step']))}
         self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of losses.csv too}
         for row, seed in itertools.product(study.rows.values(), study.seeds):

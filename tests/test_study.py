@@ -48,7 +48,7 @@ FAKE = '''
 import ast, gzip, json, re, sys, time
 from pathlib import Path
 if '--each' in sys.argv:
-    names = 'name lr phases save_at branch_from weights_from variant causal steps template'
+    names = 'name lr phases save_at branch_from weights_from variant causal steps template lrs'
     for words in json.load(sys.stdin):
         settings = {'lr': 1, 'steps': 9, 'weights_from': '', 'template': 'x'}
         for name, value in (word[2:].split('=') for word in words if word.startswith('--')):

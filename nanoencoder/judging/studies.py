@@ -153,9 +153,9 @@ class Study:
     def ask(self, scripts):
         """({row: settings}, [settings of an entry of tasks]), with defaults, as the scripts in a folder read
         them. ValueError for what one of them refuses, before anything starts."""
-        def answers(script, table, lines):
-            process = subprocess.run([sys.executable, scripts / script, '--each'], input=json.dumps(lines),
-                                     capture_output=True, text=True)
+        def answers(script, table, entries):
+            process = subprocess.run([sys.executable, scripts / script, '--each'], text=True,
+                                     input=json.dumps([*map(arguments, entries)]), capture_output=True)
             settings = [*map(json.loads, process.stdout.splitlines())]
             if process.returncode:
                 error = process.stderr.strip().removeprefix('error: ')
@@ -165,10 +165,10 @@ class Study:
         def comparable(settings, *varying):     # without what differs in a row, or what a run resolves itself
             return {name: value for name, value in settings.items() if name not in varying
                     and (name, value) not in (('dtype', 'auto'), ('max_length', 0))}
-        answers('data.py', 'corpus', [arguments(self.corpus)] * bool(self.corpus))
-        named = [arguments(row.options, name=row.name) for row in self.rows.values()]
-        rows = answers('pretrain.py', 'row', named)
-        tasks = answers('finetune.py', 'tasks', [arguments(line.options) for line in self.finetunings])
+        answers('data.py', 'corpus', [self.corpus] * bool(self.corpus))
+        rows = answers('pretrain.py', 'row', [row.options | {'name': row.name} for row in self.rows.values()])
+        lines = [line.options | {'lrs': line.settings['lrs']} for line in self.finetunings]
+        tasks = answers('finetune.py', 'tasks', lines)
         for row, settings in zip(self.rows.values(), rows):
             sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
             settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
