@@ -35,7 +35,8 @@ gpu: .venv/installed
 slow: .venv/installed
 	$(RUN) -m pytest -q -m slow tests
 
-# What we export, opened by the first transformers that has EuroBERT and by the one of the tests. Downloads both.
+# What we export, opened by the first transformers that has EuroBERT and by that of the tests; two older ones must
+# refuse what they would read causally. Downloads all four.
 formats: build/transformers-5.3.0/installed build/transformers-$(call pinned,transformers)/installed
 	for installed in $^; do $$(dirname $$installed)/bin/python -m pytest -q tests/formats.py || exit 1; done
 
