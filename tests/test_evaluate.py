@@ -721,6 +721,9 @@ def test_figures_know_phases_that_are_run_through_again():
     assert figures.place('tokens', about | {'tokens': 800}) == (' CLM and MLM 40% in turn', 800)
     assert figures.place('ratio', about | {'phases': [('clm', 100), ('mdlm', 300)], 'repeat': 1}) is None
     assert figures.place('share', about | {'step': 4}) is None  # not at its end
+    points = [(model, about, 'SC', 50, 40, 60) for model in ('m', 'm+causal', 'm+causal-probe')]
+    names = [text.get_text() for text in figures.against('ratio', points).legends[0].texts]
+    assert names == ['CLM and MLM in turn, 400 steps' + more for more in ('', ', causal', ', causal, probe')]
 
 
 def test_compare_says_what_else_differs_and_tests_baselines(predictions):

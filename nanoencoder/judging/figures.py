@@ -66,8 +66,8 @@ def against(name, points):
     placed = []
     for model, about, task, *interval in points:
         if about and bool(about.get('continues')) == (name == 'cpt') and (point := place(name, about)):
-            line = point[0].strip() + ', probe' * model.endswith('-probe')
-            placed.append((task, line, point[1], *interval))
+            more = model.removesuffix('-probe').partition('+')[2], 'probe' * model.endswith('-probe')
+            placed.append((task, ', '.join(filter(None, (point[0].strip(), *more))), point[1], *interval))
     return curves(placed, AGAINST[name], 'log' if name in ('steps', 'tokens', 'flops') else 'linear')
 
 
@@ -83,7 +83,7 @@ def curves(points, label, scale, score='score, %'):
         x, mean, low, high = np.array(sorted(values)).T
         handles[line] = axes[task].errorbar(x, mean, [mean - low, high - mean], color=colours[line],
                                             fmt='o' if len(x) == 1 else 'o-' if len(x) < 40 else '-',
-                                            markersize=3, capsize=2)
+                                            markersize=3, capsize=2 * bool((high > low).any()))
     for k, ax in enumerate(axes.values()):
         ax.set(xlabel=label, xscale=scale, ylabel='' if k else score)
         ax.xaxis.set_minor_formatter('')

@@ -127,7 +127,7 @@ def read_iob(path, columns, called):
             if not fields or fields[0] == '-DOCSTART-':
                 sentences.append([])
             elif len(fields) <= max(1, *columns):
-                raise ValueError(f'{path}:{number}: has a word but no tag: {line.strip()!r:.80}')
+                raise ValueError(f'{path}:{number}: has a word but no tag in {columns}: {line.strip()!r:.80}')
             else:
                 sentences[-1].append([fields[column] for column in columns])
     return [dict(zip(called, map(list, zip(*words)))) for words in sentences if words], {}
