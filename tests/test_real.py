@@ -1,4 +1,5 @@
 """`make real` as far as it goes without its packages, and long work in steps: what is done stays done."""
+import contextlib
 import os
 import time
 
@@ -17,10 +18,7 @@ def start(tmp_path, monkeypatch, capsys):
         steps = {title: Step(*step) for title, step in steps.items()}
         monkeypatch.setattr(real, 'plan', lambda cfg: steps)
         monkeypatch.setattr('sys.argv', ['real.py', f'--out={tmp_path}'])
-        if error:
-            with pytest.raises(error):
-                real.main()
-        else:
+        with pytest.raises(error) if error else contextlib.nullcontext():
             real.main()
         return capsys.readouterr().out
     return run
