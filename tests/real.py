@@ -172,7 +172,7 @@ def plan(cfg):
         'its logits and what it writes': Step(lambda: judge_logits(decoder, True, readme), 0.7),
         'the corpus in its vocabulary': Step(
             ['data.py', 'configs/corpora/docs.py', f'--tokenizer={decoder}', f'--out={corpus}'], 0.6),
-        'MLM': pretraining('mlm'), 'MNTP': pretraining('mntp'), 'CLM, the control': pretraining('clm'),
+        'MLM': pretraining('mlm'), 'CLM, the control': pretraining('clm'), 'MNTP': pretraining('mntp'),
         'the encoder in transformers': Step(lambda: judge_logits(after['mlm'], False, readme), 0.3),
         'held-out losses': Step(lambda: losses(corpus, smollm2), 3.3)}
     steps |= {f'masks: {text}': Step(['fill_mask.py', *smollm2.values(), text], 0.4) for text in TEXTS}
