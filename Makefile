@@ -23,7 +23,7 @@ study: .venv/installed
 test: .venv/installed
 	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests
 
-# A real decoder, SmolLM2-135M, made an encoder: half an hour on two cores, 7 GB in out/real, three packages more.
+# A real decoder, SmolLM2-135M, made an encoder: about 50 minutes on two cores, 7 GB in out/real, three packages more.
 # Ctrl-C stops it; run it again to continue.
 real: .venv/installed
 	$(RUN) tests/real.py
