@@ -2,7 +2,6 @@
 
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
-    python evaluate.py table --protocol=paper --results=folder  # with runs of its authors, in their format
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
     python evaluate.py figure share             # figures/share.png; also ratio, steps, tokens, flops, cpt, lr
     python evaluate.py losses out/clm-1800-s0 out/mlm-1800-s0   # of pretraining; and figures/losses.png

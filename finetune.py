@@ -403,7 +403,6 @@ def main():
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),
              'model is empty: --model=out/<run> or a checkpoint folder'),
-            (cfg.name.endswith('-probe'), 'name: -probe is added to those of probes; take another end'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
             (actions.probe and not kind.has_probe,
              f'kind {cfg.kind} has no probe: a frozen model has not read the question into the context')):

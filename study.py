@@ -13,7 +13,6 @@ import datetime
 import itertools
 import json
 import os
-import platform
 import re
 import shlex
 import signal
@@ -47,7 +46,9 @@ class Done:
     """What a study has finished, by its runs and losses.csv. A run made with other settings is an error."""
     def __init__(self, study):
         self.study, self.runs = study, Path(study.folder, 'runs')
-        rows, lines = study.ask(Path(__file__).parent)
+        rows, lines, corpus = study.ask(Path(__file__).parent)
+        if (meta := study.corpus_meta()) and meta.exists():     # else runs would read another corpus
+            check_same_settings(meta, read_json(meta).get('settings', {}), corpus)
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
         asked = {(self.model(name, seed) + line.variant, dataset):
@@ -89,7 +90,7 @@ class Done:
 def check_same_settings(path, made, settings):
     for name, value in settings.items():
         if made.get(name, value) != value:
-            raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename the row')
+            raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename it')
 
 
 def chosen(study, actions):
@@ -252,8 +253,7 @@ def main():
     processes, failed = actions.processes or (1 if actions.torchrun else GPUS or 2), 0
     Path(study.folder, 'logs').mkdir(parents=True, exist_ok=True)
     if blocks:
-        about = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(),
-                 'platform': platform.platform(), 'cores': os.cpu_count(), 'gpus': GPUS}
+        about = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(), 'gpus': GPUS}
         with open(Path(study.folder, 'machine.jsonl'), 'a') as file:
             file.write(json.dumps(about) + '\n')
     for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed

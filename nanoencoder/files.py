@@ -31,8 +31,7 @@ def write_json(path, content, indent=1):
         temporary.write_text(json.dumps(content, indent=indent, ensure_ascii=False) + '\n', encoding='utf-8')
 
 
-def commit():
-    """Of the program's files, with -dirty where they have changed since; '' without git."""
+def commit():   # of the program's files, with -dirty where they have changed since; '' without git
     describe = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
     return shutil.which('git') and subprocess.run(describe, cwd=Path(__file__).parent, text=True,
                                                   capture_output=True).stdout.strip()

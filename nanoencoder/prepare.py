@@ -4,7 +4,6 @@
     python data.py configs/corpora/folder.py --path=texts --out=corpora/texts
     python data.py configs/corpora/fineweb_edu.py --part=3 --parts=16   # one machine of sixteen; then, once:
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
-    python data.py configs/corpora/docs.py --verify        # compare each shard with its sha256
 
 A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
 (held-out documents), the tokenizer, and meta.json, written last. A file of a hub dataset, or about a GB of a

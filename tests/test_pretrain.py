@@ -90,6 +90,10 @@ def test_a_run_learns_logs_and_saves(settings):
         (run / 'log.jsonl').write_text(''.join(damaged))
         with pytest.raises(ValueError, match=f'^{run}/log.jsonl: changed since it was written'):
             losses.read_log(run)
+    shutil.rmtree(run / '120')      # nor is it resumed: the checkpoint before knows it
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), 'log.jsonl: changed since step 100 was saved')
+    pretrain.train(replace(cfg, name='again'))
+    run = run.with_name('again')
 
     from transformers import AutoModelForMaskedLM
     theirs, info = AutoModelForMaskedLM.from_pretrained(run / '120', output_loading_info=True)

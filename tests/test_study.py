@@ -397,7 +397,8 @@ def real(corpus, tmp_path):
     """The same study for the true scripts: a small model, and titles with a label."""
     values = {key: value for key, value in SMALL.items() if key not in ('phases', 'keep')}
     (tmp_path / 'tiny.py').write_text(''.join(f'{key} = {value!r}\n' for key, value in values.items()))
-    (tmp_path / 'corpus.py').write_text(f'out = "{corpus}"\n')
+    settings = json.loads((corpus / 'meta.json').read_text())['settings'] | {'out': str(corpus)}
+    (tmp_path / 'corpus.py').write_text(''.join(f'{key} = {value!r}\n' for key, value in settings.items()))
     rng = random.Random(0)
     for split, count in (('train', 96), ('validation', 24), ('test', 24)):
         rows = [(rng.choice(['mean of it', 'a random matrix']), rng.choice('xyz')) for _ in range(count)]

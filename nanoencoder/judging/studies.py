@@ -151,7 +151,7 @@ class Study:
         raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
 
     def ask(self, scripts):
-        """({row: settings}, [settings of an entry of tasks]), with defaults, as the scripts in a folder read
+        """({row: settings}, [settings of an entry of tasks], the corpus's), as the scripts in a folder read
         them. ValueError for what one of them refuses, before anything starts."""
         def answers(script, table, entries):
             process = subprocess.run([sys.executable, scripts / script, '--each'], text=True,
@@ -165,7 +165,7 @@ class Study:
         def comparable(settings, *varying):     # without what differs in a row, or what a run resolves itself
             return {name: value for name, value in settings.items() if name not in varying
                     and (name, value) not in (('dtype', 'auto'), ('max_length', 0))}
-        answers('data.py', 'corpus', [self.corpus] * bool(self.corpus))
+        corpus = answers('data.py', 'corpus', [self.corpus] * bool(self.corpus))
         rows = answers('pretrain.py', 'row', [row.options | {'name': row.name} for row in self.rows.values()])
         lines = [line.options | {'lrs': line.settings['lrs']} for line in self.finetunings]
         tasks = answers('finetune.py', 'tasks', lines)
@@ -173,7 +173,7 @@ class Study:
             sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
             settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
         return ({name: comparable(settings, 'seed', 'row') for name, settings in zip(self.rows, rows)},
-                [comparable(settings, 'seed', 'lr') for settings in tasks])
+                [comparable(settings, 'seed', 'lr') for settings in tasks], dict(*corpus))
 
     def corpus_meta(self):
         return Path(with_config(self.corpus).get('out', 'corpora/docs'), 'meta.json') if self.corpus else None

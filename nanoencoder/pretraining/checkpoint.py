@@ -167,7 +167,7 @@ def find_origin(cfg, corpus, world, schedule):
         origin = resume(last, state, cfg, numbers)
     elif parent:
         check_branch(parent, state, cfg, numbers, schedule)
-        origin = Origin(parent, state | {'seconds': 0.0}, f'branched from {parent}')
+        origin = Origin(parent, state | {'seconds': 0.0, 'log': ''}, f'branched from {parent}')
     elif cfg.weights_from:
         origin = take_weights(cfg, corpus)
     else:

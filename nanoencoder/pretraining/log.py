@@ -1,5 +1,6 @@
 """What a run says of itself: log.jsonl, the console, a tracker, and config.json."""
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -38,9 +39,12 @@ class Log:
             write_config(run, cfg, corpus, world, state, how)
             path = run / 'log.jsonl'  # of which torn lines go, and those of steps that are done again
             lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+            kept = ''.join(line for line in lines
+                           if line.endswith('\n') and json.loads(line)['step'] <= self.first)
+            if state.get('log', '') not in ('', hashlib.sha256(kept.encode()).hexdigest()):
+                raise ValueError(f'{path}: changed since step {self.first} was saved; restore it')
             with whole(path) as temporary:
-                temporary.write_text(''.join(line for line in lines if line.endswith('\n')
-                                             and json.loads(line)['step'] <= self.first))
+                temporary.write_text(kept)
             self.file = path.open('a')
             self.send = open_tracker(tracker, run) if tracker else lambda line: None
             print(f'{run}: {how}; {cfg.rows_per_step * cfg.context:,} tokens a step, {world.size} x '
