@@ -48,7 +48,7 @@ class Done:
         self.study, self.runs = study, Path(study.folder, 'runs')
         rows, lines, corpus = study.ask(Path(__file__).parent)
         if (meta := study.corpus_meta()) and meta.exists():     # else runs would read another corpus
-            check_same_settings(meta, read_json(meta).get('settings', {}), corpus)
+            check_same_settings(meta, read_json(meta)['settings'], corpus)
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
         asked = {(self.model(name, seed) + line.variant, dataset):

@@ -31,6 +31,21 @@ def write_json(path, content, indent=1):
         temporary.write_text(json.dumps(content, indent=indent, ensure_ascii=False) + '\n', encoding='utf-8')
 
 
+def read_log_lines(path, state):
+    """[(row, what it holds)] of a run's log.jsonl, but a last row that is being written. ValueError where a
+    row is damaged, or those until a checkpoint's step are not as its state.json says."""
+    step, digest = state.get('step', 0), state.get('log', '')
+    rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    try:
+        pairs = [(row, json.loads(row)) for row in rows if row.endswith(b'\n')]
+        saved = hashlib.sha256(b''.join(row for row, line in pairs if line['step'] <= step)).hexdigest()
+    except (ValueError, TypeError, LookupError):
+        raise ValueError(f'{path}: has a row that is no step of a run; restore it') from None
+    if digest not in ('', saved):
+        raise ValueError(f'{path}: changed since step {step} was saved; restore it')
+    return pairs
+
+
 def commit():   # of the program's files, with -dirty where they have changed since; '' without git
     describe = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
     return shutil.which('git') and subprocess.run(describe, cwd=Path(__file__).parent, text=True,

@@ -232,7 +232,7 @@ def test_a_variant_has_a_name_and_a_row_of_its_own(toy, checkpoint, tmp_path, mo
                               ({'variant': 'v', 'untrained': True}, 'untrained+v', None)):
         cfg, base, _ = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, **change))
         assert cfg.name == name and (base.about['pretraining'] or {}).get('row') == row
-        assert change.get('untrained') or base.about['pretraining']['fixed'] == {'lr': 1.0}
+        assert change.get('untrained') or base.about['pretraining']['fixed']['lr'] == 1.0
         assert runs.run_folder(cfg, 'toy').parts[-4] == name
 
 

@@ -113,7 +113,6 @@ def test_tokens_and_states_are_transformers(family, folders, tmp_path):
         assert pieces == [text[first:last].strip() for first, last in places]
 
 
-
 @pytest.mark.parametrize('family', FAMILIES)
 def test_every_word_and_answer_has_its_tokens(family, folders):
     """Of words that a tokenizer splits, joins or changes."""

@@ -1,11 +1,9 @@
 """Logs of pretraining runs: what `evaluate.py losses` prints, and a study's losses.csv."""
-import hashlib
-import json
 import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.files import read_json, whole
+from nanoencoder.files import read_json, read_log_lines
 from nanoencoder.judging import figures
 
 LOSSES = [f'val_{objective}_loss' for objective in OBJECTIVES]
@@ -17,13 +15,9 @@ def read_log(folder, with_parent=False):
     config, log = Path(folder, 'config.json'), Path(folder, 'log.jsonl')
     if not config.exists() or not log.exists():
         raise ValueError(f'{folder}: no pretraining run there (config.json and log.jsonl)')
-    config, rows = read_json(config), log.read_bytes().splitlines(keepends=True)
-    states = {int(path.parent.name): path for path in Path(folder).glob('[0-9]*/state.json')}
-    state = read_json(states[max(states)]) if states else {'step': 0}
-    saved = b''.join(rows[:state['step'] - config['starts'][0]['step']])    # a line a step
-    if (digest := hashlib.sha256(saved).hexdigest()) != state.get('log', digest):
-        raise ValueError(f'{log}: changed since it was written; restore it')
-    lines = [json.loads(row) for row in rows if row.endswith(b'\n')]    # without one that is being written
+    states = [path for path in Path(folder).glob('*/state.json') if path.parent.name.isdigit()]
+    state = read_json(max(states, key=lambda path: int(path.parent.name))) if states else {}
+    config, lines = read_json(config), [line for _, line in read_log_lines(log, state)]
     if with_parent and (parent := config.get('branch_from')):     # a run, or a checkpoint in it
         for run in (run for run in (Path(parent), Path(parent).parent) if (run / 'log.jsonl').exists()):
             _, before = read_log(run, with_parent=True)
@@ -31,8 +25,8 @@ def read_log(folder, with_parent=False):
     return config, lines
 
 
-def add_to_table(path, folders):
-    """Add each validation of these runs to losses.csv; train_loss is the mean since the one before."""
+def table(path, folders):
+    """losses.csv with each validation of these runs, or None; train_loss is the mean since the one before."""
     import pandas
     rows = pandas.read_csv(path, dtype=str).to_dict('records') if path.exists() else []
     for folder in folders:
@@ -46,20 +40,20 @@ def add_to_table(path, folders):
                              'seconds': line['seconds'], 'train_loss': f'{loss:.6f}', **measured})
                 since = []
     if rows:
-        table = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')
-        table = table.drop_duplicates(['folder', 'step'], keep='last')
-        with whole(path) as temporary:
-            table[[name for name in COLUMNS if name in table]].to_csv(temporary, index=False)
+        frame = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')
+        frame = frame.drop_duplicates(['folder', 'step'], keep='last')
+        return frame[[name for name in COLUMNS if name in frame]]
 
 
 def show(folders, out):
-    """Print the last validation of each run in nats per target; below it, that of token frequencies alone.
-    Draw losses and learning rates by step: <out>/losses.png."""
+    """Print each run's last validation, in nats, and that of token frequencies; draw <out>/losses.png."""
     import pandas
     if not folders:
         raise ValueError('losses takes folders of pretraining runs, as: losses out/mine out/other')
     rows, corpora, points = [], {}, []      # (panel, run, step, mean, low, high)
     for config, lines in map(read_log, folders):
+        if not lines:
+            raise ValueError(f'{config["name"]}: has logged no step yet; log_every says when it does')
         phases = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
         phases += f', {config["repeat"]} times' if config.get('repeat', 1) > 1 else ''
         last = next((line for line in reversed(lines) if line.keys() & LOSSES), lines[-1])

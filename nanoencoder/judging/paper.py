@@ -25,7 +25,6 @@ def claims():
 def models():
     """{name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
     return {row['model']: row | {'phases': json.loads(row['phases']), 'step': int(row['step']),
-                                 'tokens': int(row['step']) * 192 * 12 * 1_024,     # appendix A
                                  'mask_ratio': float(row['mask_ratio']), 'flops': float(row['flops'])}
             for row in csv.DictReader((FOLDER / 'models.csv').read_text(encoding='utf-8').splitlines())}
 

@@ -62,9 +62,8 @@ def read_tree(cfg, root):
         if not match or task not in KINDS:      # the authors have a training set before the learning rate
             raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
         past = about.get('pretraining') or {}
-        row = past.get('row') or model
-        if about.get('method') == 'probe':      # a model of its own, whatever its folder is called
-            row = row.removesuffix('-probe') + '-probe'
+        probe = '-probe' * (about.get('method') == 'probe')     # a model of its own, in any folder
+        row = (past.get('row') or model).removesuffix(probe) + probe
         if folder in done or row not in (cfg.models or [row]) or dataset not in (cfg.datasets or [dataset]):
             continue
         done.add(folder)
@@ -129,15 +128,18 @@ def pack(folder, logs, cfg):
     with locked(folder, wait=True):
         if listing.exists():
             check_packed(root)
-        files, table = packed(root, read_tree(cfg, root))
+        files, rows = packed(root, read_tree(cfg, root))
+        tables = {'scores.csv': pandas.DataFrame(rows, columns=COLUMNS),
+                  'losses.csv': losses.table(folder / 'losses.csv', logs)}
         listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
         for name, lines in files.items():
             with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw, \
                     gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:      # the same bytes each time
                 file.writelines(sorted(lines))
-        with whole(folder / 'scores.csv') as temporary:
-            pandas.DataFrame(table, columns=COLUMNS).to_csv(temporary, index=False)
-        losses.add_to_table(folder / 'losses.csv', logs)
+        for name, frame in tables.items():
+            if frame is not None:
+                with whole(folder / name) as temporary:
+                    frame.to_csv(temporary, index=False)
         paths = [*sorted(root.glob('*.jsonl.gz')), *sorted(folder.glob('*.csv'))]
         write_json(listing, {str(path.relative_to(folder)): sha256(path) for path in paths})
-    print(f'{folder}: {len(table):,} runs')
+    print(f'{folder}: {len(rows):,} runs')

@@ -25,14 +25,7 @@ class Missing(Exception):
     """A model, dataset or row that a study lacks."""
 
 
-def verdict(rule, mean, p, margin):
-    """p is against the bounds of the rule's region."""
-    least, most = REGIONS[rule](margin)
-    return 'cannot tell' if p >= 0.05 else 'agrees' if least < mean < most else 'disagrees'
-
-
-def few(seen):
-    """Whether an Estimate is of fewer pretrainings than a verdict needs."""
+def few(seen):      # whether an Estimate is of fewer pretrainings than a verdict needs
     return seen.unit != 'pretraining' or len(seen.units) < LEAST_SEEDS
 
 
@@ -49,7 +42,8 @@ class Evidence:
     def __init__(self, study, runs, cfg, problems):
         import pandas
         self.study, self.cfg, self.problems = study, cfg, problems
-        runs = [run for run in runs if run.origin in (None, *study.seeds)]
+        runs = [run for run in runs if run.origin in (None, *study.seeds)   # and of rates that it still has
+                and run.lr in study.tried.get((run.model, run.dataset), [run.lr])]
         self.runs = grouped(runs, 'model', 'dataset')
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         if absent := sorted({*study.seeds} - self.seeds):
@@ -129,7 +123,10 @@ class Judged(NamedTuple):
     p: dict             # {view: its p}, 1 where a trained arm has one seed
 
     def verdict(self, view, p):     # Holm's
-        return verdict(self.line.rule, self.seen[view].mean, 1.0 if few(self.seen[view]) else p, self.margin)
+        least, most = REGIONS[self.line.rule](self.margin)
+        if p >= 0.05 or few(self.seen[view]):
+            return 'cannot tell'
+        return 'agrees' if least < self.seen[view].mean < most else 'disagrees'
 
 
 def adjusted(judged, count):

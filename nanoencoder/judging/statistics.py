@@ -247,7 +247,7 @@ def check_one_experiment(runs):
                     for run in runs]
     fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in (run.pretraining or {})]
     differing = {f'{name} of pretraining' for past in fixed for name in past.keys() | fixed[0]
-                 if past.get(name) != fixed[0].get(name)}
+                 if name != 'seed' and past.get(name) != fixed[0].get(name)}
     if differing := differing | {name for facts in more for name in facts.keys() | first
                                  if name not in ('lr', 'seed', 'fixed', 'tokens')
                                  and (facts.get(name) or None) != (first.get(name) or None)}:

@@ -82,7 +82,7 @@ class Study:
                 try:
                     check_value('entry', tuple if table == 'ladder' else dict, entry)
                     add(name, entry)
-                except (KeyError, ValueError) as error:
+                except (KeyError, TypeError, ValueError) as error:
                     absent = 'has no ' * isinstance(error, KeyError)
                     raise ValueError(f'{table} {name!r}: {absent}{error}') from None
 
@@ -151,14 +151,13 @@ class Study:
         raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
 
     def ask(self, scripts):
-        """({row: settings}, [settings of an entry of tasks], the corpus's), as the scripts in a folder read
-        them. ValueError for what one of them refuses, before anything starts."""
+        """({row: settings}, [settings of an entry of tasks], the corpus's) as scripts read them."""
         def answers(script, table, entries):
             process = subprocess.run([sys.executable, scripts / script, '--each'], text=True,
                                      input=json.dumps([*map(arguments, entries)]), capture_output=True)
             settings = [*map(json.loads, process.stdout.splitlines())]
             if process.returncode:
-                error = process.stderr.strip().removeprefix('error: ')
+                error = process.stderr.strip().removeprefix('error: ') or f'{script} was killed'
                 raise ValueError(f'{table} {len(settings) + 1}: {error}')
             return settings
 

@@ -1,6 +1,5 @@
 """What a run says of itself: log.jsonl, the console, a tracker, and config.json."""
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import math
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from nanoencoder.files import commit, locked, read_json, remove, whole, write_json
+from nanoencoder.files import commit, locked, read_json, read_log_lines, remove, whole, write_json
 from nanoencoder.settings import flat
 
 
@@ -36,15 +35,11 @@ class Log:
         self.waiting = []  # (line, number of targets, sum of losses, gradient norm) of each step
         self.began = self.marked = time.monotonic()
         if world.rank == 0:
-            write_config(run, cfg, corpus, world, state, how)
             path = run / 'log.jsonl'  # of which torn lines go, and those of steps that are done again
-            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-            kept = ''.join(line for line in lines
-                           if line.endswith('\n') and json.loads(line)['step'] <= self.first)
-            if state.get('log', '') not in ('', hashlib.sha256(kept.encode()).hexdigest()):
-                raise ValueError(f'{path}: changed since step {self.first} was saved; restore it')
+            lines = read_log_lines(path, state)
             with whole(path) as temporary:
-                temporary.write_text(kept)
+                temporary.write_bytes(b''.join(row for row, line in lines if line['step'] <= self.first))
+            write_config(run, cfg, corpus, world, state, how)
             self.file = path.open('a')
             self.send = open_tracker(tracker, run) if tracker else lambda line: None
             print(f'{run}: {how}; {cfg.rows_per_step * cfg.context:,} tokens a step, {world.size} x '

@@ -46,9 +46,8 @@ def about_model(cfg, checkpoint, transformer):
     sizes |= {f'{role}_token_id': number for role, number in checkpoint.tokenizer().ids.items()}
     past = None if cfg.untrained else checkpoint.state.get('pretraining')
     if past:
-        fixed = {name: value for name, value in checkpoint.state['fixed'].items() if name != 'seed'}
         row = past['row'] + f'+{cfg.variant}' * bool(past['row'] and cfg.variant)
-        past = past | {'fixed': fixed, 'row': row}
+        past = past | {'fixed': checkpoint.state['fixed'], 'row': row}
     return {'tokenizer': checkpoint.tokenizer().fingerprint(), 'sizes': sizes, 'pretraining': past,
             'checkpoint': 'none' if cfg.untrained else checkpoint.digest()}
 
