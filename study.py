@@ -52,7 +52,7 @@ class Done:
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
         asked = {(self.model(name, seed) + line.variant, dataset):
-                 (settings, rows.get(study.check_model(name)[0], {}))
+                 (settings, rows.get(study.check_model(name)[0], {}) | {'seed': seed})
                  for seed in study.seeds for line, settings in zip(study.finetunings, lines)
                  for name in line.models for dataset in line.datasets}
         self.tuned = set()      # {(model, dataset, learning rate, seed)}
@@ -76,7 +76,7 @@ class Done:
                 state = read_json(path := run / str(step) / 'state.json')
                 made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
                 parent = {row.begins: str(self.run(row.parent, seed, row.parent_step))} if row.parent else {}
-                check_same_settings(path, made, rows[row.name] | parent)
+                check_same_settings(path, made, rows[row.name] | parent | {'seed': seed})
 
     def model(self, name, seed):
         """What a model is called in runs/."""
@@ -229,11 +229,10 @@ def dry_run(study, left):
     """Print the rows: those that branch compute what their parents have not."""
     width, seeds, total = max(map(len, study.rows)), len(study.seeds), 0
     print(f'    {"row":<{width}}  {"steps":>7}  {"computed":>8}  begins with')
-    for number, row in enumerate(study.rows.values(), 1):
+    for k, row in enumerate(study.rows.values(), 1):
         steps = row.steps - (row.parent_step if row.begins == 'branch_from' else 0)
         total += steps
-        begins = row.settings.get(row.begins, '')
-        print(f'{number:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,}  {begins}')
+        print(f'{k:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,} ', row.settings.get(row.begins, ''))
     print(f'\n{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
           f'{total * seeds:,} steps; {left:,} processes are left')
 

@@ -90,7 +90,6 @@ def peak_mib(run):
         before = torch.cuda.memory_allocated()
         run()
         return round((torch.cuda.max_memory_allocated() - before) / 2 ** 20, 1)
-
     def mib(field):
         return int(re.search(rf'{field}:\s+(\d+)', Path('/proc/self/status').read_text())[1]) / 1024
     ctypes.CDLL('libc.so.6').malloc_trim(0)        # what earlier runs freed would hide what this one takes

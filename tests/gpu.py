@@ -85,7 +85,6 @@ def two_processes(command, run, plain):
 def plan(cfg):
     """{title: Step}, in order."""
     out, half = Path(cfg.out), cfg.steps // 2
-
     def training(name, first, second, *more):
         return ['pretrain.py', cfg.config, '--corpus=corpora/docs', '--vocab_size=4096', f'--out={out}',
                 f'--name={name}', f'--phases=(("clm", {first}), ("mlm", {second}))', f'--save_every={first}',

@@ -165,7 +165,6 @@ def plan(cfg):
                    '--compile=False', f'--phases=("{name}", {cfg.steps})', '--val_rows=0', '--save_every=50',
                    '--keep=1', f'--out={out}', f'--name=smollm2-{name}']
         return Step(command, cfg.steps / 20, leaves=after[name])
-
     steps = {
         'the packages': Step(lambda: install(packages), 1),
         'the decoder': Step(lambda: convert(packages, decoder), 0.4),

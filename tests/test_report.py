@@ -183,10 +183,11 @@ def study(tmp_path):
                  for model, score in SCORES.items() for dataset in ('docs_tc', 'docs_ir') for k in range(2)
                  if model != 'untrained']
         lines += [packed_line('clm-2', seed, 'docs_tc', '2e-03', 10 * seed + k, 0.5, draw) for k in range(2)]
-        lines += [packed_line('clm-1', seed, 'docs_ir', '9e-03', 10 * seed + k, 0.9, draw) for k in range(2)]
+        lines += [packed_line('clm-1', seed, 'docs_ir', rate, 10 * seed + k, 0.9, draw)
+                  for k, rate in zip((0, 1, 2, 2), 3 * ['9e-03'] + ['1e-03'])]      # more than it has
         write_packed(tmp_path / f'toy/runs/s{seed}.jsonl.gz', lines)
-    lines = [packed_line('untrained', 0, dataset, '1e-03', k, 0.05 + 0.15 * k, draw)     # on average 0.2
-             for dataset in ('docs_tc', 'docs_ir') for k in range(3)]
+    lines = [packed_line('untrained', 0, dataset, '1e-03', k, 0.05 + 0.3 * k, draw)     # on average 0.2
+             for dataset in ('docs_tc', 'docs_ir') for k in range(2)]
     lines += [packed_line('lookup', 0, 'docs_tc', '0e+00', 0, 0.45, draw, 'baseline'),
               packed_line('bm25', 0, 'docs_ir', '0e+00', 0, 0.95, draw, 'baseline')]
     write_packed(tmp_path / 'toy/runs/other.jsonl.gz', lines)
@@ -228,7 +229,7 @@ def test_a_made_up_study_from_end_to_end(study):
     assert early[3:5] == ['3/3', 'TC +1.8, IR +10.7'] and early[7] == '**agrees**'
     assert judged[paper.claims()['end']['words']][7] == '**agrees**'
     level = judged[paper.claims()['level']['words']]
-    assert 'no difference within 3.8' in level[0] and level[7] == '**cannot tell**'
+    assert 'no difference within 3.9' in level[0] and level[7] == '**cannot tell**'
     assert judged[paper.claims()['both']['words']][7] == '**agrees**'
     assert judged[paper.claims()['rate']['words']][4] == 'no number'
     views = cells_of(text, 'How the verdicts move')
@@ -272,9 +273,9 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(study, name, few_res
     path.unlink()
     one_line_error(run_script('evaluate.py', 'report', *study), f'{path}: No such file')
     (folder / 'runs/s9.jsonl.gz').write_bytes(content)
-    one_line_error(run_script('evaluate.py', 'report', *study), 'does not list s9.jsonl.gz; write it: ')
+    one_line_error(run_script('evaluate.py', 'report', *study), 'lacks s9.jsonl.gz; remove either, then ')
     (folder / 'sha256.json').unlink()
-    one_line_error(run_script('evaluate.py', 'report', *study), f'write it: evaluate.py pack {folder}')
+    one_line_error(run_script('evaluate.py', 'report', *study), f'then evaluate.py pack {folder}')
     assert (folder / 'report.md').read_text() == 'as it was' and not (folder / 'ladder.png').exists()
 
 

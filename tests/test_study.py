@@ -335,6 +335,8 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
     assert run(place)[0] == 0 and 'third-s1' in models(place)
     shutil.rmtree(place / 'study/runs')
     refused('out/third-s0/6/state.json: was made with lr = 0.5, not 1: ', **{"'again'": "'third'"})
+    shutil.copy(place / 'out/mlm-s0/12/state.json', place / 'out/mlm-s1/12/state.json')
+    refused('out/mlm-s1/12/state.json: was made with seed = 0, not 1')
 
 
 def test_rows_and_seeds(place):

@@ -403,15 +403,15 @@ def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('content, columns, words', [
-    ('# sent_id = a-1\n# text = Rome fell # 2\n1\tRome\tB-LOC\t-\tann\n2\tfell\tO\t-\tann\n3\t#\tO\t-\tann\n'
-     '4\t2\tO\t-\tann\n\n# sent_id = a-2\n# text = 1\n1\t1\tO\t-\tann\n', (),
+    ('# newdoc id = a\n# text = Rome fell # 2\n1\tRome\tB-LOC\t-\tann\n2\tfell\tO\t-\tann\n3\t#\tO\t-\tann\n'
+     '4\t2\tO\t-\tann\n\n# newpar\n# sent_id = a-2\n# text = 1\n1\t1\tO\t-\tann\n', (),
      'Rome/B-LOC fell/O #/O 2/O | 1/O'),
     ('Rome B-LOC\n# O\n', (), 'Rome/B-LOC #/O'),
     ('-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n', (), 'Rome/B-LOC fell/O | Yes/O'),
     ('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n', (), '1/O | Rom/B-LOC'),
     ('1\tRome\tB-LOC\n2\tfell\tO\n', (1, 2), 'Rome/B-LOC fell/O'),
     ('1 @card@ CARD I-NC O\n2 Rom NE I-NC B-LOC\n', (0, 3), '1/I-NC 2/I-NC'),
-    ('# text = Rome\n1\tRome\tRome\tPROPN\tNNP\t_\t0\troot\t_\tB-LOC\n', (1, 9), 'Rome/B-LOC')])
+    ('0\t-DOCSTART-\n1\tRome\tRome\tPROPN\tNNP\t_\t0\troot\t_\tB-LOC\n', (1, 9), 'Rome/B-LOC')])
 def test_files_of_a_word_a_line(tmp_path, content, columns, words):
     """CoNLL's, where five columns are no numbered words; Universal NER's; those that `columns` describes."""
     (tmp_path / 'train.conll').write_text(content)

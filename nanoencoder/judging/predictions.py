@@ -35,7 +35,7 @@ def check_packed(root):
     digests = read_json(listing) if (listing := folder / 'sha256.json').exists() else {}
     for path in Path(root).glob('*.jsonl.gz'):
         if str(path.relative_to(folder)) not in digests:
-            raise ValueError(f'{listing}: does not list {path.name}; write it: evaluate.py pack {folder}')
+            raise ValueError(f'{listing}: lacks {path.name}; remove either, then evaluate.py pack {folder}')
     for name, digest in digests.items():
         if sha256(folder / name) != digest:
             raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')

@@ -42,7 +42,8 @@ class Evidence:
     def __init__(self, study, runs, cfg, problems):
         import pandas
         self.study, self.cfg, self.problems = study, cfg, problems
-        runs = [run for run in runs if run.origin in (None, *study.seeds)   # and of rates that it still has
+        runs = [run for run in runs     # that the study still has
+                if run.origin in (None, *study.seeds) and run.seed % 10 < study.finetuning_seeds
                 and run.lr in study.tried.get((run.model, run.dataset), [run.lr])]
         self.runs = grouped(runs, 'model', 'dataset')
         self.seeds = {*study.seeds} & {run.origin for run in runs}

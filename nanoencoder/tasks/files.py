@@ -120,11 +120,11 @@ def read_iob(path, columns, called):
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate(file, 1):
             fields = re.findall('[^ \t\r\n]+', line)
-            if re.match(r'# \w+ = ', line):
+            if re.match(r'# (\w+ )+= |# new(doc|par)\s*$', line):    # CoNLL-U's comments
                 continue
             if not columns and fields:  # CoNLL's may be five, too
                 columns = (1, 2) if len(fields) == 5 and fields[0] == '1' else (0, -1)
-            if not fields or fields[0] == '-DOCSTART-':
+            if not fields or '-DOCSTART-' in fields[:2]:
                 sentences.append([])
             elif len(fields) <= max(1, *columns):
                 raise ValueError(f'{path}:{number}: has a word but no tag in {columns}: {line.strip()!r:.80}')
