@@ -164,7 +164,6 @@ def our_step(cfg, objective='mlm', count=8):
     model, wrapped, optimizer = pretrain.build(cfg, WORLD)
     initialise(model)
     turns = itertools.cycle(batches := batches_of(cfg, objective, count))
-
     def step():
         batch = next(turns)
         loss, norm = pretrain.train_step(wrapped, optimizer, [batch], len(batch.at), 0, cfg, WORLD)

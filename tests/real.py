@@ -158,7 +158,6 @@ def plan(cfg):
     after = {name: out / f'smollm2-{name}' / str(cfg.steps) for name in ('mlm', 'mntp', 'clm')}
     smollm2 = {'smollm2': decoder} | {f'smollm2-{name}': folder for name, folder in after.items()}
     readme = (ROOT / 'README.md').read_text(encoding='utf-8')
-
     def pretraining(name):
         command = ['pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={decoder}',
                    f'--corpus={corpus}', '--context=128', '--rows_per_step=4', '--micro_rows=0',

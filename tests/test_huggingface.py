@@ -507,6 +507,7 @@ def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path
     assert 'resumed from' in adapt(decoder, tmp_path, 'adapted', phases=budget)[0]
 
 
+@pytest.mark.slow
 def test_mntp_says_what_a_mask_is_at_the_position_before_it(decoder, tmp_path):
     text = 'The function returns <|mask|> of floats.'
     _, log = adapt(decoder, tmp_path, 'mntp', phases=('mntp', 150))

@@ -377,6 +377,7 @@ def kill(process, number, rng):
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
+@pytest.mark.slow
 def test_killed_at_random_it_goes_on(place):
     run(place)
     expected = (place / 'study/report.md').read_bytes()
