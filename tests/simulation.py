@@ -45,7 +45,6 @@ class Settings:
     simulations: int = setting(2_000, low=BATCH)
     resamples: int = setting(500, low=100)
     seed: int = setting(0, low=0)
-
     def __post_init__(self):
         check(self)
 

@@ -561,7 +561,8 @@ def test_rows_are_models_and_folders_are_complete(rows_of_a_study):
     assert '  3 x 2  ' in lines['clm'] and '  3 x 2  ' in lines['mlm'] and '  2  ' in lines['untrained']
     assert 'clm-s0' not in shown.stdout
     compared = run_script('evaluate.py', 'compare', 'mlm', 'clm', *options(rows_of_a_study))
-    assert '3 x 2 and 3 x 2 seeds' in compared.stdout and 'difference is of' not in compared.stdout
+    assert compared.returncode == 0 and '3 x 2 and 3 x 2 seeds' in compared.stdout
+    assert 'the difference is of' not in compared.stdout
     (rows_of_a_study / 'predictions/mlm-s1').rename(rows_of_a_study / 'elsewhere')
     compared = run_script('evaluate.py', 'compare', 'mlm', 'clm', *options(rows_of_a_study))
     assert 'note: the difference is of seeds 0, 2, which both have' in compared.stdout

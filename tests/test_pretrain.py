@@ -451,7 +451,7 @@ runpy.run_path(sys.argv[0], run_name='__main__')"""
 
 @pytest.mark.parametrize('world_size, limit, change', [
     (1, 1_500_000, dict()), (2, 1_500_000, dict(phases=(('clm', 400),))),
-    pytest.param(1, 16_000, dict(save_every=0, phases=(('clm', 90),)), marks=pytest.mark.slow),     # of the log
+    pytest.param(1, 16_000, dict(save_every=0, phases=(('clm', 90),)), marks=pytest.mark.slow),   # of the log
     pytest.param(2, 1_500_000, dict(save_every=0), marks=pytest.mark.slow)])    # where it is the last one
 def test_a_full_disk_is_one_line_and_stops_all_processes(settings, world_size, limit, change):
     cfg = settings(micro_rows=1, **change)

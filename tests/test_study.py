@@ -270,8 +270,8 @@ def test_from_start_to_end_and_nothing_to_do(place):
             ('clm', ''), ('mlm', ''), ('mlm', '-6'), ('clm-mlm', ''), ('again', ''), ('clm', '-6+causal'),
             ('clm-mlm', '+causal'))}
     assert '[25/25]' in text and text.count('FAILED') == 0 and '0:00:00 left' in text
-    code, text, starts = run(place)
-    assert [line.split()[1] for line in starts] == ['pack', 'report'] and 'nothing to do' in text and code == 0
+    code, text, lines = run(place)
+    assert [line.split()[1] for line in lines] == ['pack', 'report'] and code == 0 and 'nothing to do' in text
 
 
 def test_a_dry_run_counts_and_starts_nothing(place):
