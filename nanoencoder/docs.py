@@ -81,10 +81,10 @@ def docstrings(path):
     return [text for text in (re.sub(r'\n{3,}', '\n\n', text).strip() for text in texts) if text]
 
 
-def tasks(documents):
-    """{'docs_pairs', 'docs_ir', 'docs_tc': {split: rows}} of documents()."""
+def tasks(cache=CACHE):
+    """{'docs_pairs', 'docs_ir', 'docs_tc': {split: rows}}"""
     pairs, sentences = [], []
-    for split, file, text in tqdm(documents, 'making tasks', leave=False, disable=None):
+    for split, file, text in tqdm(documents(cache), 'making tasks', leave=False, disable=None):
         paragraphs = [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text)]
         prose = [lines for lines in paragraphs if is_prose(lines)]
         if prose[1:] and prose[0] is paragraphs[0] and (pair := summary_and_detail(prose)):

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from nanoencoder import docs
+from nanoencoder import docs, wordnet
 from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json
 from nanoencoder.settings import check, flat, setting
 from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits,
@@ -37,7 +37,7 @@ HEADER = 128            # bytes before the tokens of an .npy file, however many 
 
 @dataclass(frozen=True)
 class Settings:
-    source: str = setting('docs', choices=('docs', 'folder', 'hub'))  # embedded, own, or Hugging Face's
+    source: str = setting('docs', choices=('docs', 'embedded', 'folder', 'hub'))  # embedded: docs, WordNet
     path: str = ''                  # the folder (or one file), or the dataset's name on the hub
     subset: str = ''                # of a hub dataset, as sample-350BT
     split: str = 'train'            # of a hub dataset
@@ -65,8 +65,9 @@ def open_source(cfg):
     def unit(read, part):
         return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(part, cfg))
 
-    if cfg.source == 'docs':
-        texts = [(text, split == 'validation') for split, _, text in docs.documents() if split != 'test']
+    if cfg.source in ('docs', 'embedded'):
+        everything = docs.documents() + (wordnet.documents() if cfg.source == 'embedded' else [])
+        texts = [(text, split == 'validation') for split, _, text in everything if split != 'test']
         return [lambda: iter(texts)], sum(len(text) for text, _ in texts), []
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')

@@ -7,9 +7,10 @@ import sys
 import zlib
 from pathlib import Path
 
-from nanoencoder import docs
+from nanoencoder import docs, wordnet
 from nanoencoder.files import locked, whole
 
+EMBEDDED = {'docs': docs, 'wordnet': wordnet}    # sources that need no download
 QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
 
 
@@ -22,8 +23,8 @@ def read_table(task, sources, split, subset='', only=None):
     if task.data:
         files = local_files(Path(task.data), sources, subset, split)
         return read_files(files, only, task.quoting, task.columns, (task.words, task.tags))
-    if task.source == 'docs':
-        return read_files([embedded_files(task.cache, task.dataset) / f'{split}.jsonl'], only)
+    if task.source in EMBEDDED:
+        return read_files([embedded_files(task) / f'{split}.jsonl'], only)
     return read_hub(sources[0], subset, split, task.revision, only)
 
 
@@ -163,18 +164,19 @@ def read_hub(source, subset, split, revision, only=None):
     return list(dataset), label_names(dataset.features.to_dict())
 
 
-def embedded_files(cache, dataset):
-    """The folder of an embedded task's <split>.jsonl. One process extracts all tasks; the others wait."""
-    folder = Path(cache) / f'docs-{docs.key()}'
+def embedded_files(task):
+    """The folder of an embedded task's <split>.jsonl. One process extracts all of a source; others wait."""
+    embedded = EMBEDDED[task.source]
+    folder = Path(task.cache) / f'{task.source}-{embedded.key()}'
     with locked(*[] if folder.exists() else [folder], wait=True):
         if not folder.exists():
-            print(f'{folder}: making the embedded tasks of {", ".join(docs.PACKAGES)}', file=sys.stderr)
+            print(f'{folder}: making the embedded tasks', file=sys.stderr)
             with whole(folder) as temporary:
-                for name, splits in docs.tasks(docs.documents(cache)).items():
+                for name, splits in embedded.tasks(task.cache).items():
                     (temporary / name).mkdir(parents=True)
                     for split, rows in splits.items():
                         (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
-    return folder / dataset
+    return folder / task.dataset
 
 
 def json_lines(rows):

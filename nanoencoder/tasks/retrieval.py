@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from nanoencoder.tasks.files import id_of, read_table
+from nanoencoder.tasks.files import EMBEDDED, id_of, read_table
 from nanoencoder.tasks.kind import Example, Kind, framed, room
 from nanoencoder.tasks.task import SCORED, fill, get, terms
 
@@ -122,7 +122,7 @@ def judged_pairs(task, grades, queries, corpus):
 
 def judged_sets(task):
     """({query: text}, {split: {query: {document: grade}}}, {document: text}) of BEIR's and MLDR's files."""
-    if task.source == 'docs' and not task.data:     # pairs: a document has its query's id
+    if task.source in EMBEDDED and not task.data:     # pairs: a document has its query's id
         tables = {split: read_table(task, (task.source,), getattr(task, split))[0] for split in SCORED}
         rows = [row for table in tables.values() for row in table]
         return ({row['id']: task.query.format(text=row['query']) for row in rows},

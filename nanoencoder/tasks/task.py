@@ -21,7 +21,7 @@ SCORED = SPLITS[1:]
 class Task:
     kind: str = setting('', choices=tuple(KINDS))      # SC, TC, QA or IR
     dataset: str = setting('', fixes='rows')           # names the folder of its predictions
-    source: str = setting('', fixes='rows')            # a dataset of the Hugging Face hub, or docs (embedded)
+    source: str = setting('', fixes='rows')            # a dataset of the hub; docs, wordnet: embedded
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
     revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
     data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub

