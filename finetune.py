@@ -132,6 +132,11 @@ def label_loss(cfg, logits, batch):
     return F.cross_entropy(logits, targets, ignore_index=NO_LABEL, reduction='sum')
 
 
+def square_loss(cfg, outputs, batch):
+    targets = torch.tensor([example.targets[0] for example in batch], dtype=torch.float32)
+    return F.mse_loss(outputs.squeeze(1), targets.to(outputs.device), reduction='sum')
+
+
 def span_loss(cfg, logits, batch):
     """Cross-entropies of start and end over the context's tokens and the last, eos: no answer."""
     starts, loss = np.cumsum([0] + [len(example.tokens) for example in batch]), 0
@@ -154,7 +159,7 @@ def pair_loss(cfg, vectors, batch):
     return F.cross_entropy(logits, torch.arange(len(batch), device=cosines.device), reduction='sum')
 
 
-LOSSES = {'labels': label_loss, 'span': span_loss, 'pairs': pair_loss}  # sums over a batch
+LOSSES = {'labels': label_loss, 'squares': square_loss, 'span': span_loss, 'pairs': pair_loss}  # sums
 
 
 class Pretrained(NamedTuple):
@@ -405,7 +410,7 @@ def main():
              'model is empty: --model=out/<run> or a checkpoint folder'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
             (actions.probe and not kind.has_probe,
-             f'kind {cfg.kind} has no probe: a frozen model has not read the question into the context')):
+             'there is no probe of a regression, nor of questions: a frozen model has not read them')):
         if wrong:
             raise ValueError(words)
     if actions.look:

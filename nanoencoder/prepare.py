@@ -30,7 +30,7 @@ from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_r
                                    without_surrogates)
 
 CHUNK = 256             # documents that are tokenised at once
-CUT_CHARACTERS = 16_000  # and up to the next empty line: a document cut from a long .txt
+CUT_CHARACTERS = 16_000  # to twice as many, at an empty line, else a line's end: a document of a long .txt
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
 HEADER = 128            # bytes before the tokens of an .npy file, however many there are
 
@@ -44,7 +44,7 @@ class Settings:
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
-    cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines
+    cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines, or lines
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
@@ -121,7 +121,9 @@ def clean(text, cfg):
 def read_txt(path, cfg):
     text, start = clean(path.read_bytes().decode(), cfg), 0
     while start < len(text):
-        cut = len(text) > cfg.cut_txt_above and re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS)
+        cut = len(text) > cfg.cut_txt_above and (
+            re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS, start + 2 * CUT_CHARACTERS)
+            or re.compile(r'\n').search(text, start + 2 * CUT_CHARACTERS))
         end = cut.end() if cut else len(text)
         yield text[start:end]
         start = end
@@ -143,7 +145,7 @@ def read_parquet(path, cfg):
         yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
 
 
-READERS = {'.txt': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
+READERS = {'.txt': read_txt, '.train': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 
 def prepare(cfg, in_order, part=-1, parts=1):

@@ -23,11 +23,11 @@ sys.path.insert(0, str(ROOT))
 
 import pretrain                                                                            # noqa: E402
 from data import Corpus                                                                    # noqa: E402
-from nanoencoder.docs import CACHE                                                         # noqa: E402
 from nanoencoder.files import whole, write_json                                            # noqa: E402
 from nanoencoder.huggingface import open_checkpoint, write_tensors                         # noqa: E402
 from nanoencoder.processes import World                                                    # noqa: E402
 from nanoencoder.settings import parse, run_main, setting                                  # noqa: E402
+from nanoencoder.tasks.task import Task                                                   # noqa: E402
 from nanoencoder.tasks.files import embedded_files                                         # noqa: E402
 from steps import Step, do_all                                                             # noqa: E402
 
@@ -142,7 +142,7 @@ def losses(corpus, models):
 
 def thin(folder, most):
     """docs_tc with at most so many rows to train on, a quarter to choose the penalty by, and all of test."""
-    source = embedded_files(CACHE, 'docs_tc')
+    source = embedded_files(parse(Task, ['configs/tasks/docs_tc.py'])[0])
     shutil.copytree(source, folder, dirs_exist_ok=True)
     for split, rows in {'train': most, 'validation': -(-most // 4)}.items():
         lines = (source / f'{split}.jsonl').read_bytes().splitlines(keepends=True)

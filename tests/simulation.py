@@ -2,6 +2,7 @@
 
     python tests/simulation.py                                    # 36 cells of 2,000 simulations: 10 minutes
     python tests/simulation.py --instances='(43,)' # as many as MS MARCO's test set has
+    python tests/simulation.py --correlations --instances='(300,)' --simulations=1000
     python tests/simulation.py --each=3 --seeds='(3, 6, 8)' --instances='(900,)'   # pretraining seeds
 
 A simulation draws three models' scores on the same instances and seeds; two have equal means, the third is
@@ -24,6 +25,7 @@ from scipy.special import expit as sigmoid
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import evaluate  # noqa: E402
 from nanoencoder.judging import statistics  # noqa: E402
 from nanoencoder.settings import check, parse, run_main, setting  # noqa: E402
 
@@ -50,7 +52,7 @@ class Settings:
 
 
 def answers(random, metric, seeds, spread, n, each=1):
-    """(numerators, denominators), each (BATCH, 3 models, seeds x each, n)."""
+    """(statistic, its (terms, BATCH, 3 models, seeds x each, n))."""
     def normal(*shape):
         return random.standard_normal((BATCH, *shape), np.float32)
 
@@ -66,14 +68,14 @@ def answers(random, metric, seeds, spread, n, each=1):
         odds = np.exp(np.clip(-quality, -30, 30))
         u = uniform()
         rank = np.minimum(np.ceil(u / np.maximum(1 - u, 1e-6) * odds), 11).astype(int)
-        return GAINS[np.where(rank > 10, 0, np.maximum(rank, 1))], None
+        return 'mean', GAINS[np.where(rank > 10, 0, np.maximum(rank, 1))][None]
     right = sigmoid(quality)
     if metric == 'accuracy':
-        return (uniform() < right).astype(np.float32), None
+        return 'mean', (uniform() < right).astype(np.float32)[None]
     gold = random.choice(3, (BATCH, 1, 1, n), p=(0.3, 0.4, 0.3)).astype(np.float32)    # entities
     correct = np.float32(gold > 0) * (uniform() < right) + np.float32(gold > 1) * (uniform() < right)
     wrong = uniform() < 0.3 * (1 - right)
-    return 2 * correct, gold + correct + wrong
+    return 'ratio', np.array(np.broadcast_arrays(2 * correct, gold + correct + wrong))
 
 
 def truth(metric, spread, better, each=1):
@@ -106,13 +108,13 @@ def closed_form(values):
     return mean, stats.t.ppf(0.975, nu) * np.sqrt(V)
 
 
-def cells_of(above, below, draws, cfg, each):
-    """The three models' Cells, as `make_cell` makes them, from (3, S, n) numerators and denominators."""
+def cells_of(statistic, terms, draws, cfg, each):
+    """The three models' Cells, as `make_cell` makes them, from (terms, 3, S, n)."""
     cells = []
     for model in range(3):
         runs = [statistics.Run(str(model), 'SC', 'd', 1e-4, seed, None, None,
-                              origin=seed // each if each > 1 else None) for seed in range(above.shape[1])]
-        values = statistics.instance_values(above[model], None if below is None else below[model])
+                              origin=seed // each if each > 1 else None) for seed in range(terms.shape[2])]
+        values = statistics.instance_values(statistic, terms[:, model].astype(float))
         cells.append(statistics.standard_cell(runs, draws[:, model], values, (), cfg))
     return cells
 
@@ -136,14 +138,13 @@ def simulate(metric, seeds, spread, n, cfg):
     gap, counts = means[2] - means[0], {name: np.zeros(3) for name in ('now', 'sum', 'closed form')}
     batches = cfg.simulations // BATCH
     for batch in range(batches):
-        above, below = answers(random, metric, seeds, spread, n, cfg.each)
+        statistic, terms = answers(random, metric, seeds, spread, n, cfg.each)
         times = random.multinomial(n, np.full(n, 1 / n), cfg.resamples).astype(np.float32)
-        flat = [None if x is None else x.reshape(-1, n) for x in (above, below)]
-        draws = statistics.resampled(times, *flat).reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
+        draws = statistics.resampled(times, statistic, terms.reshape(len(terms), -1, n))
+        draws = draws.reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
         for k in range(BATCH):
             sub = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)
-            a, equal, better = cells_of(
-                above[k], None if below is None else below[k], draws[:, k], sub, cfg.each)
+            a, equal, better = cells_of(statistic, terms[:, k], draws[:, k], sub, cfg.each)
             (one, _), (difference, _), (null, p) = (intervals(arms, sub) for arms in (
                 [(1, a)], [(1, better), (-1, a)], [(1, equal), (-1, a)]))
             for name in counts:
@@ -153,13 +154,32 @@ def simulate(metric, seeds, spread, n, cfg):
     return {name: 100 * count / (batches * BATCH) for name, count in counts.items()}
 
 
+def correlations(cfg):
+    """Coverage of intervals over instances of one model: columns are normal, cut at 0 for Matthews."""
+    truths = {'Pearson': lambda rho: rho, 'Spearman': lambda rho: 6 / np.pi * np.arcsin(rho / 2),
+              'Matthews': lambda rho: 2 / np.pi * np.arcsin(rho)}
+    for statistic, rho, n in itertools.product(truths, (0.0, 0.5, 0.9), cfg.instances):
+        random, held = np.random.default_rng((cfg.seed, n)), 0
+        for k in range(cfg.simulations):
+            columns = random.multivariate_normal([0, 0], [[1, rho], [rho, 1]], n).T
+            columns = columns > 0 if statistic == 'Matthews' else columns
+            content = {'ids': [str(i) for i in range(n)], 'statistic': statistic, 'columns': columns}
+            run = statistics.Run('m', 'SC', f'd{k}', 1e-4, 0, 0.0, 0.0, instances=lambda split: content)
+            cell = statistics.make_cell([run], evaluate.Settings(resamples=cfg.resamples, seed=k))
+            held += cell.low <= truths[statistic](rho) <= cell.high
+        print(f'{statistic:<9} true {truths[statistic](rho):.2f}, n = {n}: '
+              f'{100 * held / cfg.simulations:.1f} % held', flush=True)
+
+
 def within(result):
     """The goal: 93 to 97 % and 3 to 7 %."""
     return all(low <= x <= low + 4 for low, x in zip((93, 93, 3), result))
 
 
 def main():
-    cfg, _ = parse(Settings, sys.argv[1:])
+    cfg, actions = parse(Settings, sys.argv[1:], {'correlations': (False, 'of one model alone')})
+    if actions.correlations:
+        return correlations(cfg)
     print('coverage of one model / of a difference / true nulls rejected, in percent\n')
     print(f'{"metric":<9} seeds spread instances   {"now":^18} {"sum":^18} {"closed form":^18}')
     for n, metric, seeds, spread in itertools.product(cfg.instances, cfg.metrics, cfg.seeds, cfg.spreads):

@@ -73,9 +73,30 @@ def test_macro_f1_and_accuracy_equal_sklearn():
         assert metrics.macro_f1(golds, preds) == pytest.approx(
             sklearn.metrics.f1_score(golds, preds, average='macro', zero_division=0), abs=1e-12)
         rows = [{'id': 0, 'gold': gold, 'pred': pred} for gold, pred in zip(golds, preds)]
-        name, numerators, denominators, others = metrics.standard_scores('SC', rows)
-        accuracy = sklearn.metrics.accuracy_score(golds, preds)
-        assert metrics.ratio(numerators, denominators) == pytest.approx(accuracy)
+        assert score('SC', rows) == pytest.approx(sklearn.metrics.accuracy_score(golds, preds))
+        assert score('SC', rows, metric='Matthews') == pytest.approx(
+            sklearn.metrics.matthews_corrcoef(golds, preds), abs=1e-9)
+
+
+@pytest.mark.filterwarnings('ignore')       # scipy's, of constants
+def test_correlations_equal_scipy_with_ties_and_constants():
+    """Where scipy gives nan, of a constant, the score is 0."""
+    draw, seen = np.random.default_rng(4), 0
+    for k in range(1_000):
+        n, levels = draw.integers(2, 60), draw.choice([1, 2, 5, 10 ** 6])
+        golds = draw.integers(0, levels, n) / 5 + draw.choice([0.0, 1e6])
+        noise = draw.normal(size=n).round(draw.integers(0, 7)) * (k % 7 > 0)
+        preds = draw.choice([0, 0.3, 1]) * golds + noise
+        rows = [{'id': 0, 'gold': gold, 'pred': pred} for gold, pred in zip(golds, preds)]
+        for name, judge in (('Pearson', scipy.stats.pearsonr), ('Spearman', scipy.stats.spearmanr)):
+            theirs = np.nan_to_num(judge(golds, preds).statistic)
+            assert score('SC', rows, metric=name) == pytest.approx(theirs, abs=1e-9)
+            seen += theirs == 0
+    assert seen > 100
+
+
+def score(kind, rows, **settings):
+    return metrics.both_scores(kind, rows, **settings)[1]['standard']['score']
 
 
 # -------------------------------------------------------------------------------------------------- answers
@@ -117,8 +138,8 @@ def test_answered_and_unanswered_questions_are_scored_apart():
     rows = [{'id': 0, 'golds': ['cat'], 'pred': 'cat'}, {'id': 1, 'golds': ['cat sat'], 'pred': 'cat'},
             {'id': 2, 'golds': [], 'pred': ''}, {'id': 3, 'golds': [], 'pred': 'mat'},
             {'id': 4, 'golds': [], 'pred': ''}]
-    name, numerators, denominators, others = metrics.standard_scores('QA', rows)
-    assert metrics.ratio(numerators, denominators) == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
+    *_, others = metrics.standard_scores('QA', rows)
+    assert score('QA', rows) == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
     assert others == {'exact': 3 / 5,
                       'HasAns exact': 1 / 2, 'HasAns F1': pytest.approx(5 / 6), 'HasAns questions': 2,
                       'NoAns exact': 2 / 3, 'NoAns F1': 2 / 3, 'NoAns questions': 3}
@@ -186,15 +207,16 @@ def test_bootstrap_of_means_and_of_a_ratio_equals_scipy():
         theirs = scipy.stats.bootstrap(
             (above, under), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, n_resamples=40_000,
             method='percentile', rng=1).confidence_interval
-        ours = np.percentile(statistics.bootstrap(above, under, resamples=40_000)[:, 0], [2.5, 97.5])
+        terms = np.array([above, under])[:, None]
+        ours = np.percentile(statistics.bootstrap('ratio', terms, resamples=40_000)[:, 0], [2.5, 97.5])
         tolerance = 0.02 * (theirs.high - theirs.low) + 1.01 / len(above) * (above.max() == 1)
         assert ours == pytest.approx(tuple(theirs), abs=tolerance)
-    both = statistics.bootstrap([above, above], [below, below], resamples=500)
+    both = statistics.bootstrap('ratio', np.array([[above] * 2, [below] * 2]), resamples=500)
     assert np.array_equal(both[:, 0], both[:, 1])  # the same instances for all seeds
 
 
 def content(above, below):
-    return {'ids': [str(k) for k in range(len(above))], 'numerators': above, 'denominators': below}
+    return {'ids': [str(k) for k in range(len(above))], 'statistic': 'ratio', 'columns': [above, below]}
 
 
 def paired(a, b, cfg):
@@ -265,13 +287,13 @@ def test_influence_values_of_f1():
     random_ = np.random.default_rng(14)
     below = random_.integers(0, 6, (3, 400)).astype(float)
     above = np.floor(below * random_.random((3, 400)))
-    values = statistics.instance_values(above, below)
-    assert values.mean(1) == pytest.approx(above.sum(1) / below.sum(1), rel=1e-12)
+    values = statistics.instance_values('ratio', np.array([above, below]))
+    assert values.mean(1) == pytest.approx(above.sum(1) / below.sum(1), rel=1e-9)
     F = above[0].sum() / below[0].sum()
     assert values[0, 7] == pytest.approx(F + 400 * (above[0, 7] - F * below[0, 7]) / below[0].sum())
-    draws = statistics.bootstrap(above, below, resamples=20_000)
+    draws = statistics.bootstrap('ratio', np.array([above, below]), resamples=20_000)
     assert values.var(1) / 400 == pytest.approx(draws.var(0), rel=0.06)
-    assert (statistics.instance_values(np.zeros((2, 5)), np.zeros((2, 5))) == 0).all()   # no entity at all
+    assert (statistics.instance_values('ratio', np.zeros((2, 2, 5))) == 0).all()   # no entity at all
 
 
 def test_paired_test_under_the_null_and_not():
@@ -602,7 +624,7 @@ def test_the_held_out_splits(tmp_path):
         return cell
     test, validation, both = map(cell_of, ('test', 'validation', 'both'))
     assert test.mean == pytest.approx((10 + 12) / 2 / 60) and {run.lr for run in test.runs} == {1e-4}
-    assert validation.mean == 0.5 and {run.lr for run in validation.runs} == {1e-3}
+    assert validation.mean == pytest.approx(0.5) and {run.lr for run in validation.runs} == {1e-3}
     assert both.scores == pytest.approx({0: (10 + 50) / 160, 1: (12 + 50) / 160})
     assert [cell.runs[0].n for cell in (test, validation, both)] == [60, 100, 160]
     assert both.values.shape == (2, 160) and {run.lr for run in both.runs} == {1e-4, 1e-3}

@@ -486,7 +486,7 @@ def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
 @pytest.fixture(scope='session')
 def embedded():
     """{task: {split: rows}}, from the cache where this machine has extracted them before."""
-    folder = embedded_files(tasks.Task.cache, 'docs_tc').parent
+    folder = embedded_files(tasks.Task(kind='TC', dataset='docs_tc', source='docs')).parent
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
             for path in folder.iterdir()}
 

@@ -1,4 +1,5 @@
-# Embedded: which of 25 kinds of things (the lexicographers' files of WordNet) does a noun's definition define?
+# Embedded: which of 25 kinds of things does a noun's definition define? The kinds are the lexicographers'
+# files of WordNet, such as animal, artifact, feeling.
 kind = "SC"
 dataset = "wn_sc"
 source = "wordnet"

@@ -5,6 +5,7 @@ import math
 import re
 import statistics
 import string
+from functools import partial
 from typing import Callable, NamedTuple
 
 import numpy as np
@@ -111,22 +112,101 @@ def ndcg_of_ties(grades, docs, scores, tied=None):
     return gained / ideal(grades)
 
 
-def score_labels(rows, scheme):
-    golds, preds = ([row[name] for row in rows] for name in ('gold', 'pred'))
+def ranks(values):
+    """From 1 on; of equals their mean, as scipy's rankdata."""
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(sizes) - (sizes - 1) / 2)[group]
+
+
+def products(columns):
+    """x, y, xx, yy, xy, where x and y are standardised (zero, if constant): what a correlation is made of."""
+    columns = np.asarray(columns, float)
+    spread = columns.std(-1, keepdims=True) * (np.ptp(columns, -1, keepdims=True) > 0)
+    centred = columns - columns.mean(-1, keepdims=True)
+    x, y = np.divide(centred, spread, np.zeros_like(columns), where=spread > 0)
+    return np.array([x, y, x * x, y * y, x * y])
+
+
+def correlation(sums, n):
+    """0 where either is constant."""
+    x, y, xx, yy, xy = sums
+    scale = np.sqrt(np.maximum(n * xx - x * x, 0) * np.maximum(n * yy - y * y, 0))
+    return np.divide(n * xy - x * y, scale, np.zeros_like(scale), where=scale > 1e-9 * n * n)
+
+
+def one_hot(columns):
+    """Whether it is right; for each label whether it is gold, then whether it is predicted."""
+    gold, pred = columns = np.asarray(columns)
+    labels = np.unique(columns)
+    return np.array([gold == pred, *(of == label for of in columns for label in labels)], float)
+
+
+def matthews(sums, n):
+    """Correlation of gold and predicted labels (of more than two: Gorodkin 2004); 0 where either is one."""
+    gold, pred = np.split(sums[1:], 2)
+    scale = np.sqrt((n * n - (gold * gold).sum(0)) * (n * n - (pred * pred).sum(0)))
+    return np.divide(n * sums[0] - (gold * pred).sum(0), scale, np.zeros_like(scale), where=scale > 0)
+
+
+class Statistic(NamedTuple):
+    """A score as a function of sums over instances, so that any resample of them has one."""
+    terms: Callable     # (columns, .., N) that instances have -> (terms, .., N) floats that are added
+    score: Callable     # ((terms, ..) sums, number of instances) -> (..)
+    least: float = 0.0
+
+
+def ratio(sums, n):
+    """Micro F1 and the like; 0 where there is nothing to find."""
+    return np.divide(*sums, np.zeros_like(sums[0]), where=sums[1] > 0)
+
+
+STATISTICS = {
+    'mean': Statistic(partial(np.asarray, dtype=float), lambda sums, n: sums[0] / n),
+    'ratio': Statistic(partial(np.asarray, dtype=float), ratio),
+    'Pearson': Statistic(products, correlation, least=-1.0),
+    'Spearman': Statistic(lambda columns: products(np.apply_along_axis(ranks, -1, columns)), correlation,
+                          least=-1.0),
+    'Matthews': Statistic(one_hot, matthews, least=-1.0)}
+CORRELATIONS = 'Pearson', 'Spearman'    # of numbers: regression
+OF_LABELS = 'accuracy', 'Matthews', *CORRELATIONS     # metrics of SC
+
+
+def score_of(statistic, columns):
+    """A float; 0 of no instances."""
+    terms, score, _ = STATISTICS[statistic]
+    return float(score(terms(columns).sum(-1), len(columns[0]))) if len(columns[0]) else 0.0
+
+
+def score_labels(rows, scheme, metric):
+    golds, preds = columns = [[row[name] for row in rows] for name in ('gold', 'pred')]
+    if metric in CORRELATIONS:
+        others = {name: score_of(name, columns) for name in CORRELATIONS if name != metric}
+        squares = [(pred - gold) ** 2 for gold, pred in zip(golds, preds)]
+        return metric, metric, columns, others | {'mean squared error': statistics.fmean(squares)}
     right = [float(pred == gold) for pred, gold in zip(preds, golds)]
-    return 'accuracy', right, [1.0] * len(rows), {'macro F1': macro_f1(golds, preds)}
+    scores = {'accuracy': statistics.fmean(right), 'Matthews': score_of('Matthews', columns)}
+    others = {name: scores[name] for name in scores if name != metric} | {'macro F1': macro_f1(golds, preds)}
+    if len(labels := sorted({*golds, *preds})) == 2:
+        others |= {f'F1 of {label}': f1(sum(gold == pred == label for gold, pred in zip(golds, preds)),
+                                        preds.count(label), golds.count(label)) for label in labels}
+    return (metric, metric, columns, others) if metric == 'Matthews' else (metric, 'mean', [right], others)
 
 
-def score_tags(rows, scheme):
+def score_tags(rows, scheme, metric):
+    if scheme == 'plain':
+        right = [[gold == pred for gold, pred in zip(row['gold'], row['pred'])] for row in rows]
+        words = [[tag for row in rows for tag in row[side]] for side in ('gold', 'pred')]
+        others = {'macro F1': macro_f1(*words), 'words': len(words[0])}
+        return 'accuracy', 'ratio', [[*map(sum, right)], [*map(len, right)]], others
     counts, strict = (np.array([entity_counts(row['gold'], row['pred'], rules) for row in rows])
                       for rules in ('conlleval', scheme))
     correct, predicted, gold = counts.sum(0).tolist()
-    others = {'precision': ratio(correct, predicted), 'recall': ratio(correct, gold),
+    others = {'precision': correct / max(1, predicted), 'recall': correct / max(1, gold),
               f'strict {scheme} F1': f1(*strict.sum(0).tolist()), 'entities': gold}
-    return 'entity F1', (2.0 * counts[:, 0]).tolist(), counts[:, 1:].sum(1, dtype=float).tolist(), others
+    return 'entity F1', 'ratio', [(2 * counts[:, 0]).tolist(), counts[:, 1:].sum(1).tolist()], others
 
 
-def score_answers(rows, scheme):
+def score_answers(rows, scheme, metric):
     scores = [best(token_f1, row['pred'], row['golds']) for row in rows]
     exact = [best(exact_match, row['pred'], row['golds']) for row in rows]
     others = {'exact': statistics.fmean(exact)}
@@ -135,17 +215,17 @@ def score_answers(rows, scheme):
         if 0 < len(at) < len(rows):
             others |= {f'{name} exact': statistics.fmean(exact[i] for i in at),
                        f'{name} F1': statistics.fmean(scores[i] for i in at), f'{name} questions': len(at)}
-    return 'F1', scores, [1.0] * len(rows), others
+    return 'F1', 'mean', [scores], others
 
 
 def relevant(row):
     return {doc: int(grade >= 1) for doc, grade in row['gold'].items()}
 
 
-def score_rankings(rows, scheme):
+def score_rankings(rows, scheme, metric):
     scores = [ndcg(row['gold'], row['docs']) for row in rows]
     binary = statistics.fmean(ndcg(relevant(row), row['docs']) for row in rows)
-    return 'NDCG@10', scores, [1.0] * len(rows), {'binary NDCG@10': binary}
+    return 'NDCG@10', 'mean', [scores], {'binary NDCG@10': binary}
 
 
 def paper_ndcg(row):
@@ -154,7 +234,7 @@ def paper_ndcg(row):
 
 
 class Kind(NamedTuple):
-    standard: Callable  # (rows, scheme) -> (name, numerators, denominators, {name: score})
+    standard: Callable  # (rows, scheme, metric) -> (name, statistic, its columns, {name: other score})
     metric: str         # the paper's
     paper: Callable     # row -> the authors' score of it; a run's is the mean
 
@@ -166,20 +246,16 @@ KINDS = {
     'IR': Kind(score_rankings, 'NDCG@10', paper_ndcg)}
 
 
-def standard_scores(kind, rows, scheme='IOB2'):
-    """(name, numerators, denominators, {name: other score}) of instances, whose score is sum / sum."""
-    return KINDS[kind].standard(rows, scheme)
+def standard_scores(kind, rows, scheme='IOB2', metric='accuracy'):
+    """(name, statistic, columns of instances, {name: other score}); the score is `score_of` the columns."""
+    return KINDS[kind].standard(rows, scheme, metric)
 
 
-def both_scores(kind, rows, scheme):
+def both_scores(kind, rows, scheme='IOB2', metric='accuracy'):
     """(name, {'standard': .., 'paper': ..}): what scores.json says of a split's predictions."""
-    name, above, below, others = standard_scores(kind, rows, scheme)
-    by_row = [KINDS[kind].paper(row) for row in rows]
-    return name, {'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,
+    name, statistic, columns, others = standard_scores(kind, rows, scheme, metric)
+    score = score_of(statistic, columns)
+    by_row = [] if metric in CORRELATIONS else [KINDS[kind].paper(row) for row in rows]
+    return name, {'standard': {'score': score, 'statistic': statistic, 'columns': columns,
                                'others': others, 'ids': [str(row['id']) for row in rows]},
-                  'paper': {'score': statistics.fmean(by_row), 'scores_i': by_row}}
-
-
-def ratio(numerators, denominators):
-    total = float(np.sum(denominators))
-    return float(np.sum(numerators)) / total if total else 0.0
+                  'paper': {'score': statistics.fmean(by_row) if by_row else score, 'scores_i': by_row}}

@@ -53,6 +53,15 @@ def find_runs(root, is_results):
                    lambda short=short: json.loads(zlib.decompress(short))['scores'])
 
 
+def instances(scored):
+    """{'ids', 'statistic', 'columns'} of a split's standard scores, also as earlier versions wrote them."""
+    if 'columns' in scored:
+        return scored
+    above, below = scored['numerators'], scored['denominators']
+    return scored | ({'statistic': 'ratio', 'columns': [above, below]} if any(x != 1 for x in below) else
+                     {'statistic': 'mean', 'columns': [above]})
+
+
 def read_tree(cfg, root):
     """(Run, folder, run.json, scores) of each run beneath root, in a folder or packed."""
     done = set()
@@ -72,9 +81,9 @@ def read_tree(cfg, root):
         run = Run(model=row, task=task, dataset=dataset, lr=float(match[1]), seed=int(match[2]),
                   **{split: scores[split][cfg.protocol]['score'] for split in SPLITS},
                   metric=KINDS[task].metric if cfg.protocol == 'paper' else scores['name'],
-                  n=sum(len(split['standard']['numerators'] if 'standard' in split else
+                  n=sum(len(instances(split['standard'])['columns'][0] if 'standard' in split else
                             split['paper']['scores_i']) for split in scored),
-                  instances=lambda split, load=load: load()[split]['standard'],
+                  instances=lambda split, load=load: instances(load()[split]['standard']),
                   method=about.get('method') or about.get('kind', ''),
                   origin=past.get('seed') if past.get('row') else None, folder=model,
                   **{name: about[name] for name in FACTS if about.get(name)})

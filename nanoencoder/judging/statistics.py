@@ -10,7 +10,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from nanoencoder.judging.metrics import KINDS, lr_text
+from nanoencoder.judging.metrics import KINDS, STATISTICS, lr_text
 
 SPLITS = 'validation', 'test'
 
@@ -27,7 +27,7 @@ class Run:
     test: float
     metric: str = ''
     n: int = 0                  # instances that are scored
-    instances: Callable = None  # split -> its {'ids', 'numerators', 'denominators'}, read when it is needed
+    instances: Callable = None  # split -> its {'ids', 'statistic', 'columns'}, read when it is needed
     method: str = ''            # fine-tuned, baseline or probe
     weights: str = ''
     data: str = ''              # sha256 of the rows it was tested on
@@ -100,34 +100,32 @@ def key_of(names):
     return names if type(names) is int else zlib.crc32('\n'.join(names).encode())
 
 
-def resampled(times, numerators, denominators=None):
+def resampled(times, statistic, terms):
     """(R, S) scores, where `times` (R, N) says how often each instance was drawn; see `bootstrap`."""
-    below = times.sum(1, keepdims=True) if denominators is None else times @ denominators.T
-    above = times @ numerators.T
-    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+    sums = times @ terms.reshape(-1, terms.shape[-1]).T
+    sums = sums.reshape(len(times), len(terms), -1).swapaxes(0, 1)
+    return STATISTICS[statistic].score(sums, terms.shape[-1])
 
 
-def bootstrap(numerators, denominators=None, resamples=10_000, seed=0):
-    """(resamples, S) scores, sum / sum or the mean, of (S, N) instances, drawn once for all S."""
-    above, below = (x if x is None else np.atleast_2d(x).astype(float) for x in (numerators, denominators))
-    S, N = above.shape
+def bootstrap(statistic, terms, resamples=10_000, seed=0):
+    """(resamples, S) scores of a Statistic's (terms, S, N), of instances drawn once for all S."""
+    _, S, N = terms.shape
     random = np.random.default_rng(seed)
     scores, size = np.empty((resamples, S)), max(1, 100_000 // N)   # counts stay in the cache: twice as fast
     for part in (scores[start:start + size] for start in range(0, resamples, size)):
         at = random.integers(0, N, (len(part), N), dtype=np.int32)
         at += np.arange(len(part), dtype=np.int32)[:, None] * N
         times = np.bincount(at.ravel(), minlength=at.size).reshape(at.shape).astype(float)
-        part[:] = resampled(times, above, below)
+        part[:] = resampled(times, statistic, terms)
     return scores
 
 
-def instance_values(numerators, denominators):
-    """(S, N) whose mean is a seed's score, and whose variance / N is that of the score: influence values."""
-    if denominators is None:
-        return numerators
-    total = np.maximum(denominators.sum(1, keepdims=True), 1e-300)
-    score = numerators.sum(1, keepdims=True) / total
-    return score + numerators.shape[1] * (numerators - score * denominators) / total
+def instance_values(statistic, terms):
+    """(S, N) whose mean is a seed's score, and whose variance / N is that of the score: influence values.
+    By central differences: what a hundredth of an instance more, and less, would change."""
+    N, score = terms.shape[-1], STATISTICS[statistic].score
+    total, more = terms.sum(-1, keepdims=True), 0.01 * terms
+    return score(total, N) + N * (score(total + more, N + 0.01) - score(total - more, N - 0.01)) / 0.02
 
 
 def seed_noise(values):
@@ -271,17 +269,18 @@ def make_cell(runs, cfg):
               for split, of_split in chosen.items()]
     if not (seeds := sorted(set.intersection(*map(set, tables)))):
         raise ValueError('the runs that validation and test choose have no seed in common')
-    above, below = (np.array([np.concatenate([table[seed][1][name] for table in tables]) for seed in seeds],
-                             float) for name in ('numerators', 'denominators'))     # splits joined, by seed
-    below = None if (below == 1).all() else below
-    draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
-    first = [tables[0][seed][0] for seed in seeds]
-    data = first[0].data, *(key_of(table[seeds[0]][1]['ids']) for table in tables)
-    cell = standard_cell(first, draws, instance_values(above, below), data, cfg)
+    scored = [[table[seed][1] for table in tables] for seed in seeds]
+    statistic, first = scored[0][0]['statistic'], [tables[0][seed][0] for seed in seeds]
+    columns = [np.hstack([split['columns'] for split in of_seed]) for of_seed in scored]    # splits joined
+    terms = STATISTICS[statistic].terms(np.stack(columns, 1))
+    draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
+    data = first[0].data, *(key_of(split['ids']) for split in scored[0])
+    values, least = instance_values(statistic, terms), STATISTICS[statistic].least
+    cell = standard_cell(first, draws, values, data, cfg, least)
     return replace(cell, runs=tuple(run for of_split in chosen.values() for run in of_split))
 
 
-def standard_cell(runs, draws, values, data, cfg):
+def standard_cell(runs, draws, values, data, cfg, least=0.0):
     """The Cell of S runs: a pretraining's are averaged. draws (resamples, S); values (S, N), of instances."""
     name, unit = unit_of(runs)
     seeds = [getattr(run, name) for run in runs]
@@ -290,7 +289,7 @@ def standard_cell(runs, draws, values, data, cfg):
     cell = Cell(0, 0, 0, draws.astype(np.float32), dict(zip(at, values.mean(1).tolist())), tuple(runs),
                 values.astype(np.float32), data, unit)
     result = estimate([[(1, cell)]], cfg)
-    return replace(cell, mean=result.mean, low=max(0.0, result.low), high=min(1.0, result.high))
+    return replace(cell, mean=result.mean, low=max(least, result.low), high=min(1.0, result.high))
 
 
 def average(cells, cfg):
@@ -299,7 +298,8 @@ def average(cells, cfg):
         return cells[0]
     if cells[0].draws is not None:
         result = estimate([[(1, cell)] for cell in cells], cfg)
-        return Cell(result.mean, max(0.0, result.low), min(1.0, result.high), result.draws, result.units,
+        least = min(0.0, *(cell.low for cell in cells))     # of correlations it may be below 0
+        return Cell(result.mean, max(least, result.low), min(1.0, result.high), result.draws, result.units,
                     unit=result.unit)
     shared = set.intersection(*(set(cell.scores) for cell in cells))
     scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}

@@ -1,10 +1,13 @@
-"""SC, sequence classification: a text, or several columns in a template, has one label."""
+"""SC, sequence classification: a text, or several columns in a template, has one label, or a number."""
+import contextlib
 import math
+import statistics
 import string
 from collections import Counter, defaultdict
 
 import numpy as np
 
+from nanoencoder.judging.metrics import CORRELATIONS
 from nanoencoder.tasks.kind import Example, Kind, framed, room
 from nanoencoder.tasks.task import fill, get, terms
 
@@ -16,8 +19,18 @@ class Classification(Kind):
     architecture, pipeline = 'ForSequenceClassification', 'text-classification'
     use = "pipeline('text-classification', '<this folder>')"
 
+    def __init__(self, task):
+        super().__init__(task)
+        if task.metric in CORRELATIONS:
+            self.labelled_by, self.loss, self.has_probe = '', 'squares', False
+
+    def load(self, training=True):
+        rows, labels = super().load(training)
+        return rows, labels if self.labelled_by else ('score',)
+
     def make_row(self, row, labels, where):
-        label = labels.name(get(row, self.task.label, where, object), where)
+        label = get(row, self.task.label, where, object)
+        label = labels.name(label, where) if self.labelled_by else number(label, where)
         columns = [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
         return {'text': fill(self.task.template, row, where), 'label': label,
                 'fields': [fill(f'{{{name}}}', row, where) for name in columns]}
@@ -25,38 +38,55 @@ class Classification(Kind):
     def examples(self, rows, labels, tokenizer, max_length):
         texts = [tokenizer.encode(row['text']) for row in rows]
         lost = Counter(texts=sum(len(tokens) > room(tokenizer, max_length) for tokens in texts))
-        return [Example(framed(tokens, tokenizer, max_length), np.array([labels.index(row['label'])]), k)
-                for k, (row, tokens) in enumerate(zip(rows, texts))], +lost
+        targets = [labels.index(row['label']) if self.labelled_by else row['label'] for row in rows]
+        return [Example(framed(tokens, tokenizer, max_length), np.array([target]), k)
+                for k, (target, tokens) in enumerate(zip(targets, texts))], +lost
 
     def answer(self, row, read, labels):
         (_, logits), = read
-        return labels[int(logits.argmax())]
+        return labels[int(logits.argmax())] if self.labelled_by else round(float(logits[0]), 6)
+
+    def prediction(self, row, pred):
+        return {'id': row['id'], 'gold': row['label'], 'pred': pred}
 
     def baselines(self, rows):
         train, labels = rows['train'], sorted(row['label'] for row in rows['train'])
+        is_pair = len(train[0]['fields']) == 2
+        if not self.labelled_by:
+            mean = statistics.fmean(labels)
+            return {'mean': lambda row: mean} | ({'word-overlap': shared_words} if is_pair else {})
         majority = Counter(labels).most_common(1)[0][0]
         methods = {'majority-class': lambda row: majority, 'naive-bayes': naive_bayes(train)}
-        return methods | ({'word-overlap': word_overlap(train)} if len(train[0]['fields']) == 2 else {})
+        return methods | ({'word-overlap': word_overlap(train)} if is_pair else {})
 
     def check_export(self, sizes):
         if sizes.qk_norm:
             raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
 
 
-def word_overlap(train):
-    """The share of the first field's words that the second has, cut where train is split best."""
-    def share(row):
-        first, second = map(set, map(terms, row['fields']))
-        return len(first & second) / max(1, len(first))
+def number(value, where):
+    with contextlib.suppress(TypeError, ValueError):
+        if math.isfinite(value := float(value)):
+            return value
+    raise ValueError(f'{where}: label {value!r:.80} is no number, as a regression needs; see --metric')
 
-    shares, golds = np.array([share(row) for row in train]), np.array([row['label'] for row in train])
+
+def shared_words(row):
+    """The share of the first field's words that the second has."""
+    first, second = map(set, map(terms, row['fields']))
+    return len(first & second) / max(1, len(first))
+
+
+def word_overlap(train):
+    """Their share, cut where train is split best."""
+    shares, golds = np.array([*map(shared_words, train)]), np.array([row['label'] for row in train])
     cuts = []  # of labels that are equally frequent on a side the last
     for cut in np.unique(shares.round(2)):
         parts = (Counter(golds[side].tolist()) for side in (shares <= cut, shares > cut))
         (hits, low), (more, high) = (max(zip(part.values(), part), default=(0, max(golds))) for part in parts)
         cuts.append((hits + more, cut, low, high))
     _, cut, low, high = max(cuts)
-    return lambda row: str(high if share(row) > cut else low)
+    return lambda row: str(high if shared_words(row) > cut else low)
 
 
 def naive_bayes(train):

@@ -33,7 +33,7 @@ def is_done(cfg, base, sets):
         if path.exists():
             found, wanted = read_json(path), about_run(cfg, base, sets, data)
             for name, value in (wanted['settings'] | wanted).items():
-                there = (found | found['settings']).get(name)
+                there = (found | found['settings']).get(name, value)    # older than a setting: its default
                 # of pretraining the checkpoint's digest says all, and of rows their own
                 if name not in ('settings', 'rows', 'grid', 'pretraining') and there != value:
                     raise ValueError(f'{path}: was made with {name} = {str(there)[:60]}, this run has '
@@ -69,7 +69,7 @@ def write_run(folder, task, about, predictions, log=()):
         for split, rows in predictions.items():
             packed = gzip.compress(json_lines(rows).encode(), mtime=0)  # the same bytes each time
             (temporary / f'{split}.jsonl.gz').write_bytes(packed)
-            scores['name'], scores[split] = both_scores(task.kind, rows, task.scheme)
+            scores['name'], scores[split] = both_scores(task.kind, rows, task.scheme, task.metric)
         write_json(temporary / 'scores.json', scores, indent=None)
         digests = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / 'run.json', about | {'sha256': digests})
@@ -98,6 +98,7 @@ def save_encoder(cfg, base, data, encoder, folder):
     more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + kind.architecture]}
     if labels := data.labels:
         more |= {'id2label': dict(enumerate(labels)), 'label2id': {name: k for k, name in enumerate(labels)}}
+        more |= {'problem_type': 'regression'} if kind.loss == 'squares' else {}
     lines = [f'A bidirectional encoder, {cfg.name}, fine-tuned on {cfg.dataset} with nanoEncoder.',
              f'texts: {kind.reads.format_map(vars(cfg))}; then eos, which the tokenizer adds; at most '
              f'{cfg.max_length:,} tokens',

@@ -1,4 +1,4 @@
-"""TC, token classification: each word of a sentence has a tag, O, B-TYPE or I-TYPE."""
+"""TC, token classification: each word of a sentence has a tag: O, B-TYPE or I-TYPE, or (plain) any other."""
 import re
 import string
 import sys
@@ -17,8 +17,14 @@ class Tagging(Kind):
     use = "pipeline('token-classification', '<this folder>', aggregation_strategy='first')"  # of whole words
     reads = 'words joined by a space'
 
+    @property
+    def is_plain(self):
+        return self.task.scheme == 'plain'
+
     def load(self, training=True):
         rows, labels = super().load(training)
+        if self.is_plain:
+            return rows, labels
         if not any(set(row['tags']) - {'O'} for row in rows['train']):
             raise ValueError(f'{self.task.dataset} train: every tag is O: there is no entity to learn')
         for split, part in rows.items() if self.task.scheme == 'IOB2' else ():
@@ -33,8 +39,9 @@ class Tagging(Kind):
             raise ValueError(f'{where}: has {len(words)} words and {len(tags)} tags')
         tags = [labels.name(tag, where) for tag in tags]
         for word, tag in zip(words, tags):
-            if not isinstance(word, str) or not re.match('O$|[BI]-.', tag):
-                raise ValueError(f'{where}: {word!r:.80} is not a word or {tag!r:.80} not O, B-TYPE, I-TYPE')
+            if not isinstance(word, str) or not (self.is_plain or re.match('O$|[BI]-.', tag)):
+                raise ValueError(f'{where}: {word!r:.80} is not a word or {tag!r:.80} not O, B-TYPE, I-TYPE, '
+                                 'as it need not be with --scheme=plain')
         return {'words': words, 'tags': tags}
 
     def examples(self, rows, labels, tokenizer, max_length):
@@ -44,39 +51,44 @@ class Tagging(Kind):
             read = framed(word_of, tokenizer, max_length, -1)
             if len(word_of) > room(tokenizer, max_length):
                 reached = int(read.max()) + 1
-                lost.update(texts=1, words=len(row['words']) - reached,
-                            entities=sum(stop > reached for _, _, stop in entities(row['tags'])))
+                lost.update(texts=1, words=len(row['words']) - reached, entities=0 if self.is_plain else sum(
+                    stop > reached for _, _, stop in entities(row['tags'])))
             targets = np.array([labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read], np.int64)
             examples.append(Example(framed(tokens, tokenizer, max_length), targets, k, read))
         return examples, +lost
 
     def answer(self, row, read, labels):
-        """A word's label is its tokens' majority, of equals the smallest number; "O" if it has no token."""
+        """A word's label is its tokens' majority, of equals the smallest number; "O" if it has no token, or
+        of plain tags the first one."""
         (example, logits), = read
         votes = np.zeros((len(row['words']), len(labels)), np.int64)
         inside = example.words >= 0
         np.add.at(votes, (example.words[inside], logits.argmax(1)[inside]), 1)
-        return [labels[int(count.argmax())] if count.any() else 'O' for count in votes]
+        return [labels[int(count.argmax())] if count.any() or self.is_plain else 'O' for count in votes]
 
     def baselines(self, rows):
-        """The most frequent type of a word in train, else of its shape; neighbours of one are one entity."""
+        """The most frequent type of a word in train, else of its shape; neighbours of one are one entity.
+        A plain tag is its own type, and that of most words where neither is known."""
         def shape(word):
             word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
             return re.sub(r'(.)\1+', r'\1', word)
 
         def type_of(word):      # of "O", the first of equals, ''
-            counts = words.get(word) or shapes.get(shape(word)) or {'': 1}
+            counts = words.get(word) or shapes.get(shape(word)) or (every if self.is_plain else {'': 1})
             return max(sorted(counts), key=counts.get)
 
         def tags(row):
             types, first = [*map(type_of, row['words'])], 'I' if self.task.scheme == 'IOB1' else 'B'
+            if self.is_plain:
+                return types
             return [f'{"I" if name == before else first}-{name}' if name else 'O'
                     for before, name in zip(['', *types], types)]
-        words, shapes = defaultdict(Counter), defaultdict(Counter)
+        words, shapes, every = defaultdict(Counter), defaultdict(Counter), Counter()
         for row in rows['train']:
             for word, tag in zip(row['words'], row['tags']):
-                words[word][tag[2:]] += 1
-                shapes[shape(word)][tag[2:]] += 1
+                name = tag if self.is_plain else tag[2:]
+                for counts in (words[word], shapes[shape(word)], every):
+                    counts[name] += 1
         return {'word-lookup': tags}
 
 

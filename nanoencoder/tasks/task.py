@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nanoencoder.docs import CACHE, SPLITS
-from nanoencoder.judging.metrics import KINDS
+from nanoencoder.judging.metrics import KINDS, OF_LABELS
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import QUOTING, Field
 
@@ -33,13 +33,14 @@ class Task:
     # SC, QA
     template: str = setting('{text}', fixes='rows')    # of the row's columns; for QA it ends with {context}
     # SC, TC
+    metric: str = setting('accuracy', choices=OF_LABELS)    # of SC; a correlation makes it a regression
     label: str = setting('label', fixes='rows')        # column of SC
     words: str = setting('tokens', fixes='rows')       # columns of TC
     tags: str = setting('tags', fixes='rows')
     columns: tuple = setting((), fixes='rows')         # of word and tag, from 0, in files of a word a line
     labels: tuple = setting((), fixes='rows')          # in the order of their numbers; empty: train's, sorted
     label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
-    scheme: str = setting('IOB2', choices=('IOB1', 'IOB2'), fixes='rows')  # of TC's tags: which strict F1
+    scheme: str = setting('IOB2', choices=('IOB1', 'IOB2', 'plain'), fixes='rows')  # of TC's tags; plain: POS
     # QA
     answers: str = setting('answers', fixes='rows')    # column: {"text", "answer_start"}, [{"text", "start"}]
     overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
@@ -165,7 +166,7 @@ class Labels:
             wrong = (f'none of {", ".join(self.names):.200}; list it in `labels`, or say what it means: '
                      f'label_map = (({value!r:.80}, "its name"),)')
             if is_score(value):
-                wrong = 'a score, and there is no regression here: write names, or whole numbers'
+                wrong = 'a number; --metric=Pearson or Spearman predicts numbers'
             elif isinstance(name, int):
                 wrong = f'a number, and {len(self.numbered)} have names: labels = ("name of 0", "name of 1")'
             raise ValueError(f'{where}: label {value!r:.80} is {wrong}')
