@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import commit, read_json
+from nanoencoder.files import commit, read_json, saved_steps
 from nanoencoder.judging import studies
 from nanoencoder.judging.predictions import check_packed, find_runs
 from nanoencoder.settings import nearest, run_main
@@ -69,8 +69,7 @@ class Done:
         self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of losses.csv too}
         for row, seed in itertools.product(study.rows.values(), study.seeds):
             key, run = (row.name, seed), self.run(row.name, seed)
-            steps = (int(path.name) for path in run.glob('[0-9]*') if path.name.isdigit())
-            self.begun[key] = step = max(steps, default=0)
+            self.begun[key] = step = max(saved_steps(run), default=0)
             self.reached[key] = max(step, last.get(run.name, 0))    # a run may be elsewhere now
             if step:
                 state = read_json(path := run / str(step) / 'state.json')

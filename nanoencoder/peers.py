@@ -14,12 +14,9 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import read_json
-from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, newest_checkpoint,
-                                     open_checkpoint)
-from nanoencoder.tokenizer import Tokenizer, is_hub_id, one_line
+from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, newest_checkpoint, open_checkpoint
+from nanoencoder.tokenizer import Tokenizer, download, is_hub_id, one_line
 
-FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
-         'added_tokens.json', INDEX)
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # config: all of config.json
@@ -63,7 +60,7 @@ class Peer(Checkpoint):    # of another architecture, read whole
 def open_encoder(cfg):
     """The Checkpoint of cfg.model: ours if config.json's model_type is one of ours, else a Peer."""
     name = cfg.model
-    folder = download(name, FILES) if is_hub_id(name) else newest_checkpoint(name)
+    folder = download(name) if is_hub_id(name) else newest_checkpoint(name)
     config = read_json(folder / 'config.json')
     if config.get('model_type') in FAMILIES:
         return open_checkpoint(name)

@@ -24,6 +24,8 @@ from nanoencoder.files import read_json, write_json
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
+SMALL_FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
+               'added_tokens.json', 'model.safetensors.index.json')     # what a hub id gives at first
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 # GPT-2 and its kind write bytes as printable characters, those that are none as U+0100 and on
@@ -180,21 +182,23 @@ def is_hub_id(name):
     return re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None and not Path(name).parent.exists()
 
 
+def download(name, files=SMALL_FILES, revision=None):
+    """The local copy of a commit of a hub repository, with those of these files that it has."""
+    from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+    except Exception as error:  # of the network: their classes differ between huggingface_hub's versions
+        raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
+
+
 def load_tokenizer(name):
     """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
-    path = Path(name)
+    if name in tiktoken.list_encoding_names():
+        encoding = tiktoken.get_encoding(name)
+        return from_ranks(encoding._mergeable_ranks, encoding._special_tokens, encoding._pat_str)
+    path = download(name) if is_hub_id(name) else Path(name)
     if path.is_dir():
         path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
-    if path.suffix not in ('.json', '.model') and (is_hub_id(name) or name in tiktoken.list_encoding_names()):
-        from huggingface_hub import hf_hub_download
-        try:
-            if name in tiktoken.list_encoding_names():
-                encoding = tiktoken.get_encoding(name)
-                return from_ranks(encoding._mergeable_ranks, encoding._special_tokens, encoding._pat_str)
-            hf_hub_download(name, 'tokenizer_config.json')
-            path = Path(hf_hub_download(name, 'tokenizer.json'))
-        except (OSError, ValueError) as error:
-            raise ValueError(f'{name}: no such folder, nor could it be downloaded: {error}') from None
     if not path.is_file():
         raise ValueError(f'{name}: no such file or folder with a tokenizer.json or .model in it')
     if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
