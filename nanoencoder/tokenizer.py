@@ -147,7 +147,8 @@ class Tokenizer:
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
         config |= {f'{role}_token': token for role, token in self.roles.items()}
-        config |= {'model_max_length': model_max_length} if model_max_length else {}
+        if model_max_length:
+            config['model_max_length'] = model_max_length
         write_json(Path(folder, 'tokenizer.json'), spec)
         write_json(Path(folder, 'tokenizer_config.json'), config)
 
@@ -246,7 +247,16 @@ def from_backend(backend, config):
     # <tool_call> and the like are characters here; an added token such as four spaces is text
     specials = {token['content']: token['id'] for token in tokens
                 if token['special'] or re.fullmatch(r'[<\[].+[>\]]', token['content'])}
-    roles = roles_of(specials, config)
+    roles = {}  # as tokenizer_config.json names them, or many models do
+    for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
+        named = config.get(f'{role}_token')
+        named = named['content'] if isinstance(named, dict) else named
+        roles |= {role: next(filter(specials.__contains__, (named, *usual)), None)}
+    if not roles['eos']:
+        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
+    roles |= {role: roles[role] or roles['eos'] for role in ('bos', 'pad')} | {'mask': roles['mask'] or MASK}
+    if roles['mask'] in (roles['bos'], roles['eos'], roles['pad']):
+        raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
     if mask_is_new := roles['mask'] not in specials:  # in `vocab`, too: ids beyond it would not be heeded
         specials[MASK] = model['vocab'][MASK] = max(backend.get_vocab().values()) + 1
         tokens.append({'id': specials[MASK], 'content': MASK, **dict.fromkeys(
@@ -266,18 +276,3 @@ def from_backend(backend, config):
     if (back := tokenizer.decode(ids)) != text or {*ids.tolist()} & {*specials.values()}:
         raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {back[:200]!r}')
     return tokenizer
-
-
-def roles_of(specials, config):
-    """{'bos' | 'eos' | 'pad' | 'mask': token}, as tokenizer_config.json names them or many models do."""
-    roles = {}
-    for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
-        named = config.get(f'{role}_token')
-        named = named['content'] if isinstance(named, dict) else named
-        roles |= {role: next(filter(specials.__contains__, (named, *usual)), None)}
-    if not roles['eos']:
-        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
-    roles |= {role: roles[role] or roles['eos'] for role in ('bos', 'pad')} | {'mask': roles['mask'] or MASK}
-    if roles['mask'] in (roles['bos'], roles['eos'], roles['pad']):
-        raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
-    return roles
