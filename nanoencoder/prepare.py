@@ -236,21 +236,16 @@ def join(folder, tokenizer, identity, counts):
         raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder}')
     digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
     meta |= {'fingerprint': hashlib.sha256(''.join(digests).encode()).hexdigest(), 'unigram_loss': None}
-    if meta['val_tokens']:
-        meta['unigram_loss'] = unigram_loss(folder, meta)
+    if meta['val_tokens']:  # nats a held-out token has by the training tokens' frequencies (add-one)
+        train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
+                                  minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
+        meta['unigram_loss'] = float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
     else:
         print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
           '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta))
-
-
-def unigram_loss(folder, meta):
-    """Nats a held-out token has by the training tokens' frequencies (add-one)."""
-    train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
-                              minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
-    return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
 
 
 def verify(folder):
