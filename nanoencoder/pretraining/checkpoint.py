@@ -3,11 +3,10 @@
 A checkpoint is a Hugging Face folder with AdamW's moments and state.json beside the weights. It is there
 complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the same bits.
 """
-import contextlib
 import json
 import re
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,31 +53,29 @@ def read_moments(model, optimizer, folder, step):
         copy_into(tensor, values[name])
 
 
-class Saver(contextlib.AbstractContextManager):
+class Saver(ThreadPoolExecutor):
     """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on."""
     def __init__(self, world):
-        self.world, self.thread, self.error = world, None, None
+        super().__init__(max_workers=1)
+        self.world, self.written = world, self.submit(lambda: None)
 
-    def __exit__(self, _, error, trace):
+    @property
+    def error(self):    # of what has been written
+        return self.written.exception() if self.written.done() else None
+
+    def __exit__(self, kind, error, trace):
+        super().__exit__(kind, error, trace)    # when the thread has ended
         if error is None:
             self.wait()
-        elif self.thread:
-            self.thread.join()
 
     def wait(self):
         """Until nothing is being written. All processes call it: the thread's error ends them all."""
-        if self.thread:
-            self.thread.join()
-        if self.world.sum([self.error is not None])[0]:
-            raise self.error or SystemExit(1)  # rank 0 says why
+        error = self.written.exception()
+        if self.world.sum([error is not None])[0]:
+            raise error or SystemExit(1)  # rank 0 says why
 
     def save(self, run, model, optimizer, state, corpus, cfg):
         """Have <run>/<step>/ written; FloatingPointError instead where a weight or a moment is not finite."""
-        def work():
-            try:
-                write(run, weights, tensors, state, corpus, cfg)
-            except BaseException as error:
-                self.error = error
         self.wait()
         tensors, finite = dict(model.named_parameters()) | moments(model, optimizer), []
         for name, tensor in tensors.items():    # which may be sharded: a process holds one of them whole
@@ -93,8 +90,7 @@ class Saver(contextlib.AbstractContextManager):
                 'log': sha256(run / 'log.jsonl'),       # until this step
                 'settings': flat(cfg), 'fixed': fixed(cfg, corpus, self.world),
                 'pretraining': summary(cfg, state['step'], weights)}
-            self.thread = threading.Thread(target=work)
-            self.thread.start()
+            self.written = self.submit(write, run, weights, tensors, state, corpus, cfg)
 
 
 def fixed(cfg, corpus, world):
