@@ -165,8 +165,6 @@ def read_config(folder):
             check_value(name, int, ids[role], 0, sizes.vocab_size - 1)
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
-    except (TypeError, AttributeError, LookupError) as error:
-        raise ValueError(f'{path}: not as transformers writes it: {error!r}') from None
     return sizes, config[CONTEXT], ids
 
 
