@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import commit, read_json
+from nanoencoder.files import commit, read_json, saved_steps
 from nanoencoder.judging import studies
 from nanoencoder.judging.predictions import check_packed, find_runs
 from nanoencoder.settings import nearest, run_main
@@ -69,8 +69,7 @@ class Done:
         self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of losses.csv too}
         for row, seed in itertools.product(study.rows.values(), study.seeds):
             key, run = (row.name, seed), self.run(row.name, seed)
-            steps = (int(path.name) for path in run.glob('[0-9]*') if path.name.isdigit())
-            self.begun[key] = step = max(steps, default=0)
+            self.begun[key] = step = max(saved_steps(run), default=0)
             self.reached[key] = max(step, last.get(run.name, 0))    # a run may be elsewhere now
             if step:
                 state = read_json(path := run / str(step) / 'state.json')
@@ -179,13 +178,13 @@ def start(name, *arguments, torchrun='', **options):
 
 def last_words(log):
     _, *lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
-    lines = ['it has said nothing', *lines]
-    return next((line for line in reversed(lines) if line.startswith('error: ')), lines[-1]).split('\r')[-1]
+    errors = [line for line in lines if line.startswith('error: ')]
+    return (errors or lines or ['it has said nothing'])[-1].split('\r')[-1]
 
 
 def run_jobs(jobs, study, processes, torchrun, tell):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
-    waiting, running, failed, logs, told = list(jobs), {}, 0, Path(study.folder, 'logs'), time.monotonic()
+    waiting, running, failed, logs = list(jobs), {}, 0, Path(study.folder, 'logs')
     usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'} | os.environ
     usual |= {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}    # who waits for others sleeps
     try:
@@ -212,10 +211,6 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                 for job in waiting:
                     tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
                 return failed + len(waiting)
-            if time.monotonic() > told + 60:    # seconds: what runs are doing, and the time they have left
-                told = time.monotonic()
-                for job, log, _ in running.values():
-                    print(f'    {job.name}: {last_words(log).strip()}')
             time.sleep(0.1)
     finally:
         for *_, process in running.values():

@@ -31,6 +31,11 @@ def write_json(path, content, indent=1):
         temporary.write_text(json.dumps(content, indent=indent, ensure_ascii=False) + '\n', encoding='utf-8')
 
 
+def saved_steps(run):
+    """The steps of a run's checkpoints, the newest last."""
+    return sorted(int(path.name) for path in Path(run).glob('*/') if path.name.isdigit())
+
+
 def read_log_lines(path, state):
     """[(row, what it holds)] of a run's log.jsonl, but a last row that is being written. ValueError where a
     row is damaged, or those until a checkpoint's step are not as its state.json says."""

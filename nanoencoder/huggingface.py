@@ -7,7 +7,6 @@ In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qw
 Out: EuroBERT, built into transformers from 5.3 on; with norms of q and k, a Qwen3 without its causal mask.
 What we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
 """
-import errno
 import functools
 import hashlib
 import json
@@ -18,12 +17,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save as to_bytes
 
 from model import Model, Sizes
-from nanoencoder.files import read_json, sha256, write_json
+from nanoencoder.files import read_json, saved_steps, sha256, write_json
 from nanoencoder.settings import check_value
-from nanoencoder.tokenizer import is_hub_id, load_tokenizer
+from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer
 
 WEIGHTS, MOMENTS, INDEX = 'model.safetensors', 'optimizer.safetensors', 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
@@ -127,19 +126,6 @@ def run_of(folder):
     return folder.parent if folder.name.isdigit() else folder
 
 
-def saved_steps(run):
-    return sorted(int(path.name) for path in Path(run).glob('*/') if path.name.isdigit())
-
-
-def download(name, files=('config.json', 'tokenizer.json', 'tokenizer_config.json', INDEX), revision=None):
-    """The local copy of a commit of a hub repository, with those of these files that it has."""
-    from huggingface_hub import snapshot_download
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
-    except Exception as error:  # of the network: their classes differ between huggingface_hub's versions
-        raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
-
-
 def read_state(folder, but=(), advice='if that was meant, remove state.json: then it is a folder of weights'):
     """state.json of one of our checkpoints, {} if it has none, when all files `but` some are as it says."""
     if not (folder / 'state.json').exists():
@@ -179,8 +165,6 @@ def read_config(folder):
             check_value(name, int, ids[role], 0, sizes.vocab_size - 1)
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
-    except (TypeError, AttributeError, LookupError) as error:
-        raise ValueError(f'{path}: not as transformers writes it: {error!r}') from None
     return sizes, config[CONTEXT], ids
 
 
@@ -220,36 +204,12 @@ def check_supported(config):
 
 def weight_files(folder):
     """model.safetensors, or the shards that an index puts tensors into; they lie beside it."""
-    if (folder / INDEX).is_file() and not (folder / WEIGHTS).is_file():
-        try:
-            names = sorted({*read_json(folder / INDEX)['weight_map'].values()})
-            if others := [name for name in names if not re.fullmatch(r'[\w.-]+\.safetensors', name)]:
-                raise ValueError(f'{folder / INDEX}: {others[0]!a} must be a .safetensors file beside it')
-            return [folder / name for name in names]
-        except (TypeError, AttributeError, LookupError) as error:
-            raise ValueError(f'{folder / INDEX}: not as transformers writes it: {error!r}') from None
-    return [folder / WEIGHTS]
-
-
-def open_tensors(path):
-    try:
-        return load_file(path)
-    except (FileNotFoundError, SafetensorError) as error:
-        raise ValueError(f'{path}: missing, damaged or cut short: {error}') from None
-
-
-def check_tensors(path, tensors, shapes):
-    """ValueError unless {name: tensor} has just those of {name: shape}, of floats and all finite."""
-    if names := shapes.keys() ^ tensors.keys():
-        which = 'missing' if (name := min(names)) in shapes else 'unexpected'
-        raise ValueError(f'{path}: {which} weight ' + ascii(name)[1:-1])
-    for name, tensor in tensors.items():
-        if tensor.shape != shapes[name]:
-            raise ValueError(f'{path}: {name} has shape {*tensor.shape,}, and should have {*shapes[name],}')
-        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ValueError(f'{path}: {name} is of type {tensor.dtype}, not float32 or half')
-        if not tensor.isfinite().all():
-            raise ValueError(f'{path}: {name} holds values that are not finite')
+    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+        return [folder / WEIGHTS]
+    names = sorted({*read_json(folder / INDEX)['weight_map'].values()})
+    if others := [name for name in names if not re.fullmatch(r'[\w.-]+\.safetensors', name)]:
+        raise ValueError(f'{folder / INDEX}: {others[0]!a} must be a .safetensors file beside it')
+    return [folder / name for name in names]
 
 
 def read_weights(folder, shapes, new_ids=()):
@@ -258,11 +218,12 @@ def read_weights(folder, shapes, new_ids=()):
     mean of those before the first of them: a padded vocabulary has untrained ones behind it."""
     folder, sizes, weights = Path(folder), read_config(folder)[0], {}
     for path in weight_files(folder):
-        tensors = open_tensors(path)
+        try:
+            tensors = load_file(path)
+        except (FileNotFoundError, SafetensorError) as error:
+            raise ValueError(f'{path}: missing, damaged or cut short: {error}') from None
         is_base = not any(name.startswith('model.') for name in tensors)
         for name, tensor in tensors.items():
-            if name.startswith(('classifier.', 'dense.', 'score.')):
-                raise ValueError(f'{path}: holds {name}: a classifier; give the checkpoint it was made of')
             name = 'model.' * (is_base and not name.startswith('lm_head.')) + name
             if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
                 weights[name] = tensor
@@ -271,7 +232,15 @@ def read_weights(folder, shapes, new_ids=()):
     if shapes.keys() - weights.keys() == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): to pretrain it, take --new_head')
     tables = [name for name in (EMBEDDING, HEAD) if name in shapes]
-    check_tensors(folder, weights, shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size)))
+    if names := shapes.keys() ^ weights.keys():
+        which = 'missing' if (name := min(names)) in shapes else 'unexpected'
+        raise ValueError(f'{folder}: {which} weight {name}: of another model, or a classifier')
+    for name, tensor in weights.items():
+        shape = (sizes.vocab_size, sizes.hidden_size) if name in tables else shapes[name]
+        if tensor.shape != shape:
+            raise ValueError(f'{folder}: {name} has shape {*tensor.shape,}, and should have {*shape,}')
+        if not tensor.isfinite().all():
+            raise ValueError(f'{folder}: {name} holds values that are not finite')
     if spare_head is not None and sizes.tie_word_embeddings and not torch.equal(
             spare_head.float(), weights[EMBEDDING].float()):
         raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
@@ -294,17 +263,8 @@ def save(folder, sizes, context, ids, tensors, **more):
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
     write_json(Path(folder, 'config.json'), config | more)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_tensors(Path(folder, WEIGHTS), tensors, {'format': 'pt'})
-
-
-def write_tensors(path, tensors, metadata=None):
-    """A safetensors file. OSError if the disk is full, for which safetensors has a word of its own."""
-    try:
-        save_file(tensors, path, metadata)
-        path.chmod(path.parent.stat().st_mode & 0o666)  # as the files beside it, not for its owner alone
-    except SafetensorError as error:
-        number = re.search(r'os error (\d+)', str(error))
-        raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from None
+    # save_file has a file of its owner alone, and an error of its own for a full disk
+    Path(folder, WEIGHTS).write_bytes(to_bytes(tensors, {'format': 'pt'}))
 
 
 def write_card(folder, title, lines, use, pipeline, base_model='', library='transformers'):

@@ -14,12 +14,9 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import read_json
-from nanoencoder.huggingface import (FAMILIES, IDS, INDEX, Checkpoint, download, newest_checkpoint,
-                                     open_checkpoint)
-from nanoencoder.tokenizer import Tokenizer, is_hub_id, one_line
+from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, newest_checkpoint, open_checkpoint
+from nanoencoder.tokenizer import Tokenizer, download, is_hub_id, one_line
 
-FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
-         'added_tokens.json', INDEX)
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # config: all of config.json
@@ -63,7 +60,7 @@ class Peer(Checkpoint):    # of another architecture, read whole
 def open_encoder(cfg):
     """The Checkpoint of cfg.model: ours if config.json's model_type is one of ours, else a Peer."""
     name = cfg.model
-    folder = download(name, FILES) if is_hub_id(name) else newest_checkpoint(name)
+    folder = download(name) if is_hub_id(name) else newest_checkpoint(name)
     config = read_json(folder / 'config.json')
     if config.get('model_type') in FAMILIES:
         return open_checkpoint(name)
@@ -83,8 +80,6 @@ def open_peer(name, folder, config):
         import transformers
     except ImportError:
         raise ValueError('this encoder needs transformers: pip install ".[peers]"') from None
-    if any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
-        raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     transformers.logging.set_verbosity_error()
@@ -113,8 +108,12 @@ def open_peer(name, folder, config):
     pad = next(pad for pad in pads if pad is not None and pad >= 0)     # -1 is none
     transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
     check_states(transformer, tokenizer)
-    context = min(named.model_max_length, context_limit(model), 10 ** 9)     # the first may be 10^30
-    return Peer(name, folder, transformer.sizes, context, tokenizer.ids, {}, transformer, tokenizer)
+    # RoBERTa's kind counts positions from the pad's id on; XLNet has -1 of them: there is no limit
+    unused = [table.padding_idx + 1 for name, table in model.named_modules()
+              if name.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None]
+    limit = getattr(model.config, 'max_position_embeddings', None) or 0
+    limits = named.model_max_length, limit - max(unused, default=0) if limit > 0 else math.inf, 10 ** 9
+    return Peer(name, folder, transformer.sizes, min(limits), tokenizer.ids, {}, transformer, tokenizer)
 
 
 def check_weights(model, info):
@@ -123,9 +122,9 @@ def check_weights(model, info):
     # heads of pretraining, as cls. and lm_head., are left out too
     parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
     unexpected = [name for name in info['unexpected_keys'] if name.split('.')[0] in parts]
-    if missing or unexpected:
+    if wrong := missing or unexpected:
         which = 'missing' if missing else 'unexpected'
-        raise ValueError(f'{which} weight {min(missing or unexpected)}: of another model, or a classifier')
+        raise ValueError(f'{which} weight {min(wrong)}: of another model, or a classifier')
     if bad := next((name for name, p in model.named_parameters() if not p.isfinite().all()), None):
         raise ValueError(f'{bad} holds values that are not finite')
 
@@ -147,11 +146,3 @@ def check_states(transformer, tokenizer):
     padded = transformer(torch.cat([text, other, text[:1]]), [8, 9])[:8]
     if not torch.allclose(alone, padded, rtol=1e-4, atol=1e-5):
         raise ValueError('states depend on padding; only models that heed attention_mask can be fine-tuned')
-
-
-def context_limit(model):
-    """How many positions its config.json has; RoBERTa's kind counts them from the pad's id on."""
-    unused = [table.padding_idx + 1 for name, table in model.named_modules()
-              if name.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None]
-    limit = getattr(model.config, 'max_position_embeddings', None) or 0
-    return (limit if limit > 0 else math.inf) - max(unused, default=0)     # XLNet's is -1: there is none

@@ -72,12 +72,11 @@ def open_source(cfg):
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
-        everything = sorted(path for path in (Path(cfg.path), *Path(cfg.path).rglob('*')) if path.is_file())
-        files = [(str(path), path.stat().st_size) for path in everything if path.suffix in READERS]
+        everything = sorted([Path(cfg.path), *Path(cfg.path).rglob('*')])
+        files = [(str(path), path.stat().st_size) for path in everything
+                 if path.suffix in READERS and path.is_file()]
         if not files:
             raise ValueError(f'path {cfg.path!r}: no .txt, .jsonl or .parquet file; --path names the texts')
-        if left := len(everything) - len(files):
-            print(f'{cfg.path}: {left} files of other kinds are left out', file=sys.stderr)
         groups, before = {}, 0
         for file, size in files:
             groups.setdefault(before // cfg.shard_bytes, []).append(Path(file))
@@ -162,8 +161,6 @@ def prepare(cfg, in_order, part=-1, parts=1):
             print(f'{folder}: already prepared')
             return
         units, characters, files = open_source(cfg)
-        if parts > len(units):
-            raise ValueError(f'{cfg.path or cfg.source} gives {len(units)} shards: too few for {parts} parts')
         tokenizer = load_tokenizer(cfg.tokenizer)
         identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint(),
                     'vocab_size': tokenizer.vocab_size, 'special_ids': sorted(tokenizer.specials.values())}
@@ -172,8 +169,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
         done = [folder / f'.{begun}_{number:05d}.unit' for number in range(len(units))]
         if {*folder.glob('.*.unit')} - {*done}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
-        sample = itertools.islice(units[0](), 1_000)
-        ids_of = tokenizer.bulk([text for text, _ in sample])
+        ids_of = tokenizer.bulk([text for text, _ in itertools.islice(units[0](), 1_000)])
         encoded = partial(in_order, partial(encode, ids_of, tokenizer.ids['eos']))
         for number in numbers:
             prepare_part(cfg, [*zip(done, units)][number::parts], encoded, characters / parts,
@@ -243,21 +239,16 @@ def join(folder, tokenizer, identity, counts):
         raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder}')
     digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
     meta |= {'fingerprint': hashlib.sha256(''.join(digests).encode()).hexdigest(), 'unigram_loss': None}
-    if meta['val_tokens']:
-        meta['unigram_loss'] = unigram_loss(folder, meta)
+    if meta['val_tokens']:  # nats a held-out token has by the training tokens' frequencies (add-one)
+        train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
+                                  minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
+        meta['unigram_loss'] = float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
     else:
         print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
           '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta))
-
-
-def unigram_loss(folder, meta):
-    """Nats a held-out token has by the training tokens' frequencies (add-one)."""
-    train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
-                              minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
-    return float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
 
 
 def verify(folder):

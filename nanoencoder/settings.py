@@ -13,7 +13,6 @@ import errno
 import inspect
 import json
 import math
-import os
 import re
 import sys
 from dataclasses import MISSING, asdict, field, fields, is_dataclass
@@ -39,7 +38,7 @@ def check(cfg):
 
 
 def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
-    """ValueError unless a value has a type and is in its range; a text has one line, or is a template."""
+    """ValueError unless a value has a type and is in its range."""
     if type(value) is not wanted:
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
@@ -47,8 +46,6 @@ def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), f
     if wanted in (int, float) and not (low <= value <= high and abs(value) < math.inf):
         limits = f'from {low} to {high}' if high < math.inf else f'at least {low}'
         raise ValueError(f'{name} must be {limits if low > -math.inf else "finite"}, not {value!r:.80}')
-    if wanted is str and (value.isspace() or '{' not in value and len(value.splitlines()) > 1):
-        raise ValueError(f'{name} must be text on one line, not {value!r:.80}')
 
 
 def leaves(cls):
@@ -206,27 +203,18 @@ def run_main(main):
     """Call main(). One line for what input can cause (exit code 2) and for a loss that is not finite (1)."""
     try:
         main()
-    except BrokenPipeError:  # the reader, `| head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)  # as a shell says of a program that SIGPIPE ended: a pretraining is not done
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        line = ' '.join(told(error).split())
-        if sys.flags.dev_mode or not line:
+        words = str(error)
+        if type(error).__name__ in ('MemoryError', 'OutOfMemoryError') or "can't allocate" in words:
+            words = f'out of memory: {words}'   # torch has a class and a sentence of its own
+        elif not isinstance(error, (ValueError, OSError, FloatingPointError)) or sys.flags.dev_mode:
             raise
-        print(f'error: {line}', file=sys.stderr)
+        elif isinstance(error, OSError) and error.errno:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            advice = 'make room, then run the same command again' * full
+            words = ': '.join(map(str, filter(None, (error.filename, error.strerror, advice))))
+        print(f'error: {" ".join(words.split())}', file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)
-
-
-def told(error):
-    """What the user is told of an error that files, settings or the machine can cause; '' of any other."""
-    if isinstance(error, OSError) and error.errno:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = ': make room, then run the same command again' * full
-        return (f'{error.filename}: ' if error.filename else '') + error.strerror + advice
-    if isinstance(error, (ValueError, OSError, FloatingPointError)):
-        return str(error)
-    no_memory = isinstance(error, MemoryError) or type(error).__name__ == 'OutOfMemoryError'  # torch's
-    return f'out of memory: {error}' if no_memory or "can't allocate" in str(error) else ''

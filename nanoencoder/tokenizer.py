@@ -24,6 +24,8 @@ from nanoencoder.files import read_json, write_json
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
+SMALL_FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
+               'added_tokens.json', 'model.safetensors.index.json')     # what a hub id gives at first
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 # GPT-2 and its kind write bytes as printable characters, those that are none as U+0100 and on
@@ -145,7 +147,8 @@ class Tokenizer:
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
         config |= {f'{role}_token': token for role, token in self.roles.items()}
-        config |= {'model_max_length': model_max_length} if model_max_length else {}
+        if model_max_length:
+            config['model_max_length'] = model_max_length
         write_json(Path(folder, 'tokenizer.json'), spec)
         write_json(Path(folder, 'tokenizer_config.json'), config)
 
@@ -180,21 +183,23 @@ def is_hub_id(name):
     return re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None and not Path(name).parent.exists()
 
 
+def download(name, files=SMALL_FILES, revision=None):
+    """The local copy of a commit of a hub repository, with those of these files that it has."""
+    from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+    except Exception as error:  # of the network: their classes differ between huggingface_hub's versions
+        raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
+
+
 def load_tokenizer(name):
     """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
-    path = Path(name)
+    if name in tiktoken.list_encoding_names():
+        encoding = tiktoken.get_encoding(name)
+        return from_ranks(encoding._mergeable_ranks, encoding._special_tokens, encoding._pat_str)
+    path = download(name) if is_hub_id(name) else Path(name)
     if path.is_dir():
         path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
-    if path.suffix not in ('.json', '.model') and (is_hub_id(name) or name in tiktoken.list_encoding_names()):
-        from huggingface_hub import hf_hub_download
-        try:
-            if name in tiktoken.list_encoding_names():
-                encoding = tiktoken.get_encoding(name)
-                return from_ranks(encoding._mergeable_ranks, encoding._special_tokens, encoding._pat_str)
-            hf_hub_download(name, 'tokenizer_config.json')
-            path = Path(hf_hub_download(name, 'tokenizer.json'))
-        except (OSError, ValueError) as error:
-            raise ValueError(f'{name}: no such folder, nor could it be downloaded: {error}') from None
     if not path.is_file():
         raise ValueError(f'{name}: no such file or folder with a tokenizer.json or .model in it')
     if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
@@ -242,7 +247,16 @@ def from_backend(backend, config):
     # <tool_call> and the like are characters here; an added token such as four spaces is text
     specials = {token['content']: token['id'] for token in tokens
                 if token['special'] or re.fullmatch(r'[<\[].+[>\]]', token['content'])}
-    roles = roles_of(specials, config)
+    roles = {}  # as tokenizer_config.json names them, or many models do
+    for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
+        named = config.get(f'{role}_token')
+        named = named['content'] if isinstance(named, dict) else named
+        roles |= {role: next(filter(specials.__contains__, (named, *usual)), None)}
+    if not roles['eos']:
+        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
+    roles |= {role: roles[role] or roles['eos'] for role in ('bos', 'pad')} | {'mask': roles['mask'] or MASK}
+    if roles['mask'] in (roles['bos'], roles['eos'], roles['pad']):
+        raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
     if mask_is_new := roles['mask'] not in specials:  # in `vocab`, too: ids beyond it would not be heeded
         specials[MASK] = model['vocab'][MASK] = max(backend.get_vocab().values()) + 1
         tokens.append({'id': specials[MASK], 'content': MASK, **dict.fromkeys(
@@ -262,18 +276,3 @@ def from_backend(backend, config):
     if (back := tokenizer.decode(ids)) != text or {*ids.tolist()} & {*specials.values()}:
         raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {back[:200]!r}')
     return tokenizer
-
-
-def roles_of(specials, config):
-    """{'bos' | 'eos' | 'pad' | 'mask': token}, as tokenizer_config.json names them or many models do."""
-    roles = {}
-    for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
-        named = config.get(f'{role}_token')
-        named = named['content'] if isinstance(named, dict) else named
-        roles |= {role: next(filter(specials.__contains__, (named, *usual)), None)}
-    if not roles['eos']:
-        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
-    roles |= {role: roles[role] or roles['eos'] for role in ('bos', 'pad')} | {'mask': roles['mask'] or MASK}
-    if roles['mask'] in (roles['bos'], roles['eos'], roles['pad']):
-        raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
-    return roles

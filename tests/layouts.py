@@ -9,10 +9,10 @@ import types
 
 import torch.distributed as dist
 from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
 
 import pretrain
 from nanoencoder import processes
-from nanoencoder.pretraining.checkpoint import gather
 from nanoencoder.settings import build as settings_of
 
 
@@ -23,7 +23,9 @@ def train(cfg):
     def watched(cfg, world):
         def keep_first_gradient(*_):
             if not seen:
-                seen.append(gather({name: p.grad for name, p in model.named_parameters()}, world.rank))
+                whole = {name: p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad.clone()
+                         for name, p in model.named_parameters()}
+                seen.append(whole if world.rank == 0 else {})
         model, wrapped, optimizer = build(cfg, world)
         optimizer.register_step_pre_hook(keep_first_gradient)
         return model, wrapped, optimizer

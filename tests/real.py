@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 import pretrain                                                                            # noqa: E402
 from data import Corpus                                                                    # noqa: E402
 from nanoencoder.files import whole, write_json                                            # noqa: E402
-from nanoencoder.huggingface import open_checkpoint, write_tensors                         # noqa: E402
+from nanoencoder.huggingface import open_checkpoint                                        # noqa: E402
 from nanoencoder.processes import World                                                    # noqa: E402
 from nanoencoder.settings import parse, run_main, setting                                  # noqa: E402
 from nanoencoder.tasks.task import Task                                                   # noqa: E402
@@ -90,7 +91,7 @@ def convert(packages, folder):
     with whole(folder) as temporary:
         temporary.mkdir()
         write_json(temporary / 'config.json', config | {f'{role}_token_id': i for role, i in ids.items()})
-        write_tensors(temporary / 'model.safetensors', tensors, {'format': 'pt'})
+        save_file(tensors, temporary / 'model.safetensors', {'format': 'pt'})
         write_tokenizer(temporary, said, ids)
     yield f'{folder}: {sum(tensor.numel() for tensor in tensors.values()):,} parameters'
 

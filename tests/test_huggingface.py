@@ -1,12 +1,10 @@
 """Hugging Face in and out: transformers is the judge; broken folders are refused in one line."""
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import http.server
 import json
 import os
-import resource
 import shutil
 import threading
 
@@ -186,8 +184,7 @@ BROKEN = [
     (index({'weight_map': {'a': '../a.safetensors'}}), "'../a.safetensors' must be .* file beside it"),
     (with_tensor('model.norm.weight', lambda t: t.index_fill(0, torch.tensor([3]), float('nan'))),
      'model.norm.weight holds values that are not finite'),
-    (with_tensor('model.norm.weight', lambda t: t.int()), 'model.norm.weight is of type torch.int32'),
-    (with_tensor('classifier.weight', lambda _: torch.ones(2)), 'classifier; give the checkpoint')]
+    (with_tensor('classifier.weight', lambda _: torch.ones(2)), 'unexpected weight classifier.weight: .* or a classifier')]
 CONFIGS = [  # what differs in config.json, and what is said of it
     (dict(attention_bias=True), 'missing weight model.layers.0.self_attn.k_proj.bias'),
     (dict(num_hidden_layers=2), 'unexpected weight model.layers.2'),
@@ -262,18 +259,6 @@ def test_a_rotation_said_in_several_places_is_that_of_transformers(changes, llam
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
-def test_a_full_disk_is_an_error_of_the_file(tmp_path):
-    """Not safetensors' own, which names none."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
-        with pytest.raises(OSError, match='File too large') as error:
-            huggingface.write_tensors(tmp_path / 'x.safetensors', {'x': torch.zeros(9_999)})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert error.value.errno == errno.EFBIG and error.value.filename == str(tmp_path / 'x.safetensors')
-
-
 def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
     make('llama', tmp_path / 'run/1200')
     make('llama', tmp_path / 'run/900', max_shard_size='20KB')
@@ -300,7 +285,7 @@ def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = ['some/model', 'run/absent', 'a/b/c', 'run']
     assert [*filter(huggingface.is_hub_id, names)] == names[:1]
-    monkeypatch.setattr('huggingface_hub.hf_hub_download', None)
+    monkeypatch.setattr('huggingface_hub.snapshot_download', None)
     with pytest.raises(ValueError, match='^run/absent: no such file or folder'):
         load_tokenizer('run/absent')
 

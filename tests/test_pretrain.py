@@ -189,10 +189,10 @@ def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
     assert len(json.loads((run_of(killed) / 'config.json').read_text())['starts']) >= 2
 
 
-@pytest.mark.parametrize('place', ['save', 'write_tensors', 'sha256', 'write_json', 'sync', 'saved_steps'])
+@pytest.mark.parametrize('place', ['save', 'sha256', 'write_json', 'sync', 'saved_steps'])
 def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, finished, monkeypatch, place):
     cfg = settings(save_every=4, keep=1)
-    owner = {'save': huggingface, 'write_tensors': huggingface, 'sync': files}.get(place, checkpoint)
+    owner = {'save': huggingface, 'sync': files}.get(place, checkpoint)
     original, calls = getattr(owner, place), []
 
     def dies(*arguments, **options):

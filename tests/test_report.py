@@ -57,7 +57,7 @@ def test_a_verdict_follows_holms_p_and_takes_three_pretrainings():
     for p, seeds, count, word in ((0.02, 6, 1, 'agrees'), (0.02, 6, 3, 'cannot tell'),
                                   (0.02, 3, 2, 'agrees'), (1e-4, 2, 1, 'cannot tell')):
         one = judged('better', 0.1, p, seeds)
-        assert one.verdict('all', report.adjusted([one], count)['all'][0]) == word
+        assert one.verdict('all', report.holm([p], count)[0]) == word
 
 
 def test_a_margin_is_of_mlm_alone_and_never_negative():

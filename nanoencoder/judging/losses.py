@@ -3,7 +3,7 @@ import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.files import read_json, read_log_lines
+from nanoencoder.files import read_json, read_log_lines, saved_steps
 from nanoencoder.judging import figures
 
 LOSSES = [f'val_{objective}_loss' for objective in OBJECTIVES]
@@ -15,8 +15,8 @@ def read_log(folder, with_parent=False):
     config, log = Path(folder, 'config.json'), Path(folder, 'log.jsonl')
     if not config.exists() or not log.exists():
         raise ValueError(f'{folder}: no pretraining run there (config.json and log.jsonl)')
-    states = [path for path in Path(folder).glob('*/state.json') if path.parent.name.isdigit()]
-    state = read_json(max(states, key=lambda path: int(path.parent.name))) if states else {}
+    last = Path(folder, str(max(saved_steps(folder), default='')), 'state.json')
+    state = read_json(last) if last.exists() else {}
     config, lines = read_json(config), [line for _, line in read_log_lines(log, state)]
     if with_parent and (parent := config.get('branch_from')):     # a run, or a checkpoint in it
         for run in (run for run in (Path(parent), Path(parent).parent) if (run / 'log.jsonl').exists()):

@@ -29,11 +29,11 @@ def few(seen):      # whether an Estimate is of fewer pretrainings than a verdic
     return seen.unit != 'pretraining' or len(seen.units) < LEAST_SEEDS
 
 
-def holm(values):
-    """p values adjusted for their number, in the order given (Holm 1979)."""
+def holm(values, count=0):
+    """p values adjusted for their number, or for a count of more claims, in the order given (Holm 1979)."""
     adjusted, highest = [0.0] * len(values), 0.0
     for rank, k in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = adjusted[k] = max(highest, min(1.0, (len(values) - rank) * values[k]))
+        highest = adjusted[k] = max(highest, min(1.0, ((count or len(values)) - rank) * values[k]))
     return adjusted
 
 
@@ -130,13 +130,6 @@ class Judged(NamedTuple):
         return 'agrees' if least < self.seen[view].mean < most else 'disagrees'
 
 
-def adjusted(judged, count):
-    """{view: [p of each of these claims, by Holm's rule among all `count`]}; what is not there yet has 1."""
-    views = dict.fromkeys(itertools.chain(*(one.seen for one in judged)))
-    return {view: holm([one.p.get(view, 1.0) for one in judged] + [1.0] * (count - len(judged)))
-            for view in views}
-
-
 def markdown(heads, rows):
     lines = [' | '.join(heads), '|'.join(['---'] * len(heads)), *map(' | '.join, rows)]
     return '\n'.join(f'| {line} |' for line in lines)
@@ -231,7 +224,8 @@ def page(evidence):
             judged.append(evidence.judge(line))
         except Missing as error:
             evidence.problems.append(f'{line.name} is not judged: there is no {error}')
-    p = adjusted(judged, len(study.comparisons))
+    views = dict.fromkeys(itertools.chain(*(one.seen for one in judged)))
+    p = {view: holm([one.p.get(view, 1.0) for one in judged], len(study.comparisons)) for view in views}
     lengths, seeds = lengths_table(evidence), str(sorted(evidence.seeds))[1:-1]
     instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
                           for name in evidence.datasets)

@@ -3,23 +3,22 @@
 A checkpoint is a Hugging Face folder with AdamW's moments and state.json beside the weights. It is there
 complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the same bits.
 """
-import contextlib
 import json
-import math
 import re
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors.torch import load_file, save as to_bytes
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from data import OBJECTIVES, Corpus, objective_at
 from model import Sizes
 from nanoencoder import huggingface
-from nanoencoder.files import read_json, remove, sha256, whole, write_json
-from nanoencoder.huggingface import newest_checkpoint, open_checkpoint, run_of, saved_steps
+from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_json
+from nanoencoder.huggingface import MOMENTS, newest_checkpoint, open_checkpoint, run_of
 from nanoencoder.pretraining.cost import describe_phases, summary
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
@@ -37,13 +36,6 @@ def copy_into(tensor, values):
     tensor.copy_(values)
 
 
-def gather(tensors, rank):
-    """{name: copy on the CPU} on rank 0, of tensors that may be sharded; other ranks hold one at a time."""
-    full = ((name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor)
-            for name, tensor in tensors.items())
-    return {name: values.detach().to('cpu', copy=True) for name, values in full if rank == 0}
-
-
 def moments(model, optimizer):
     """{'<parameter>.exp_avg', '<parameter>.exp_avg_sq': tensor}: all that AdamW remembers but the step."""
     return {f'{name}.{key}': optimizer.state[p][key]
@@ -56,52 +48,49 @@ def read_moments(model, optimizer, folder, step):
         count = torch.tensor(float(step), device=p.device if optimizer.defaults['fused'] else 'cpu')
         zeros = {key: torch.zeros_like(p) for key in ('exp_avg', 'exp_avg_sq')}
         optimizer.state[p] = {'step': count, **zeros}
-    tensors, read = moments(model, optimizer), huggingface.open_tensors(folder / 'optimizer.safetensors')
-    huggingface.check_tensors(folder, read, {name: tensor.shape for name, tensor in tensors.items()})
-    for name, tensor in read.items():
-        copy_into(tensors[name], tensor)
+    values = load_file(folder / MOMENTS)    # which has been compared with its sha256
+    for name, tensor in moments(model, optimizer).items():
+        copy_into(tensor, values[name])
 
 
-class Saver(contextlib.AbstractContextManager):
+class Saver(ThreadPoolExecutor):
     """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on."""
     def __init__(self, world):
-        self.world, self.thread, self.error = world, None, None
+        super().__init__(max_workers=1)
+        self.world, self.written = world, self.submit(lambda: None)
 
-    def __exit__(self, _, error, trace):
+    @property
+    def error(self):    # of what has been written
+        return self.written.exception() if self.written.done() else None
+
+    def __exit__(self, kind, error, trace):
+        super().__exit__(kind, error, trace)    # when the thread has ended
         if error is None:
             self.wait()
-        elif self.thread:
-            self.thread.join()
 
     def wait(self):
         """Until nothing is being written. All processes call it: the thread's error ends them all."""
-        if self.thread:
-            self.thread.join()
-        if self.world.sum([self.error is not None])[0]:
-            raise self.error or SystemExit(1)  # rank 0 says why
+        error = self.written.exception()
+        if self.world.sum([error is not None])[0]:
+            raise error or SystemExit(1)  # rank 0 says why
 
     def save(self, run, model, optimizer, state, corpus, cfg):
         """Have <run>/<step>/ written; FloatingPointError instead where a weight or a moment is not finite."""
-        def work():
-            try:
-                write(run, weights, remembered, state, corpus, cfg)
-            except BaseException as error:
-                self.error = error
         self.wait()
-        weights, remembered = dict(model.named_parameters()), moments(model, optimizer)
-        shards = [tensor.to_local() if isinstance(tensor, DTensor) else tensor
-                  for tensor in (*weights.values(), *remembered.values())]
-        largest = torch.nn.utils.get_total_norm([shard for shard in shards if shard.numel()], math.inf)
-        if self.world.sum([int(not largest.isfinite())])[0]:    # in any process
+        tensors, finite = dict(model.named_parameters()) | moments(model, optimizer), []
+        for name, tensor in tensors.items():    # which may be sharded: a process holds one of them whole
+            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            finite.append(full.isfinite().all())
+            tensors[name] = full.detach().to('cpu', copy=True) if self.world.rank == 0 else None
+        if not torch.stack(finite).all():       # the same in every process
             raise FloatingPointError(f'step {state["step"]}: its update made weights that are not finite')
-        weights, remembered = (gather(tensors, self.world.rank) for tensors in (weights, remembered))
         if self.world.rank == 0:
+            weights = {name: tensors.pop(name) for name, _ in model.named_parameters()}
             state = {name: state[name] for name in FRESH} | {
                 'log': sha256(run / 'log.jsonl'),       # until this step
                 'settings': flat(cfg), 'fixed': fixed(cfg, corpus, self.world),
                 'pretraining': summary(cfg, state['step'], weights)}
-            self.thread = threading.Thread(target=work)
-            self.thread.start()
+            self.written = self.submit(write, run, weights, tensors, state, corpus, cfg)
 
 
 def fixed(cfg, corpus, world):
@@ -116,7 +105,7 @@ def write(run, weights, remembered, state, corpus, cfg):
     with whole(run / str(step)) as folder:
         folder.mkdir()
         huggingface.save(folder, cfg.model, cfg.context, ids, weights, objective=objective)
-        huggingface.write_tensors(folder / 'optimizer.safetensors', remembered)
+        (folder / MOMENTS).write_bytes(to_bytes(remembered))
         for name in ('tokenizer.json', 'tokenizer_config.json'):
             shutil.copyfile(corpus.folder / name, folder / name)
         digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
@@ -135,7 +124,7 @@ def write_card(folder, state, corpus, cfg, objective):
     lines = [f'parameters: {about["family"]}, without the output head',
              f'phases: {describe_phases(cfg)}, mask_ratio {cfg.mask_ratio}',
              f'data: {" ".join(filter(None, (data["source"], path, data["subset"])))}',
-             f'tokens: {about["step"] * cfg.rows_per_step * cfg.context:,}, in rows of {cfg.context:,}']
+             f'tokens: {about["tokens"]:,}, in rows of {cfg.context:,}']
     if objective == 'mntp':
         lines.append('It predicts a masked token at the position before it (MNTP).')
     huggingface.write_card(folder, f'{cfg.name}, step {about["step"]:,} of {cfg.total_steps:,}', lines, use,
@@ -164,7 +153,12 @@ def find_origin(cfg, corpus, world, schedule):
     last, parent, state = world.of_first(find)  # which compares files, and may alone see the newest
     numbers = fixed(cfg, corpus, world)
     if last:
-        origin = resume(last, state, cfg, numbers)
+        refuse_differences(f'the checkpoint {last}', state, numbers, numbers,
+                           'go on with its setting, or take another --name')
+        for name in ('branch_from', 'weights_from'):
+            if getattr(cfg, name) not in ('', was := state['settings'][name]):
+                raise ValueError(f'{name}: {last.parent} was begun with {was or "none"}: see --name')
+        origin = Origin(last, state, f'resumed from {last}')
     elif parent:
         check_branch(parent, state, cfg, numbers, schedule)
         origin = Origin(parent, state | {'seconds': 0.0, 'log': ''}, f'branched from {parent}')
@@ -172,10 +166,9 @@ def find_origin(cfg, corpus, world, schedule):
         origin = take_weights(cfg, corpus)
     else:
         origin = Origin(None, FRESH, 'from scratch')
-    alike = {name: value for name, value in flat(cfg).items() if name not in FOLDERS} | numbers
-    alike['checkpoint'] = origin.folder and origin.folder.name
+    alike = flat(cfg) | numbers | {'checkpoint': origin.folder and origin.folder.name}
     for name, value in world.of_first(lambda: alike).items():  # else exchanges may not meet
-        if alike[name] != value:
+        if name not in FOLDERS and alike[name] != value:
             raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {alike[name]!r:.80} in '
                              'this one: all nodes must read the same files')
     return origin
@@ -187,20 +180,9 @@ def last_checkpoint(out, name):
     return Path(out, name, str(steps[-1])) if steps else None
 
 
-def resume(folder, state, cfg, numbers):
-    before, now = state['settings'], json.loads(json.dumps(flat(cfg)))
-    refuse_differences(f'the checkpoint {folder}', state, numbers, numbers,
-                       'go on with its setting, or take another --name')
-    for name in ('branch_from', 'weights_from'):
-        if now[name] not in ('', before[name]):
-            raise ValueError(f'{name}: {folder.parent} was begun with {before[name] or "none"}: see --name')
-    return Origin(folder, state, f'resumed from {folder}')
-
-
 def refuse_differences(what, state, numbers, names, advice):
     for name in names:
-        if state['fixed'][name] != numbers[name]:
-            was = state['fixed'][name]
+        if (was := state['fixed'][name]) != numbers[name]:
             raise ValueError(f'{what} has {name} = {was!r}, this run {numbers[name]!r}; {advice}')
 
 

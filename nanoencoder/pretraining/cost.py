@@ -6,7 +6,7 @@ import torch
 from data import OBJECTIVES, SHORTEST, check_rows, rows_at_once
 from model import Model
 from nanoencoder.files import read_json
-from nanoencoder.huggingface import newest_checkpoint, run_of
+from nanoencoder.huggingface import run_of
 
 PEAKS = {'H100': 989e12, 'A100': 312e12, 'RTX 4090': 165e12}  # FLOP/s in bf16, dense; datasheets
 UTILISATION = 0.4    # of the peak: assumed
@@ -65,9 +65,8 @@ def dry_run(cfg, world_size):
         model = Model(cfg.model)
     weights = sum(p.numel() for p in model.parameters())
     body = sum(p.numel() for p in model.model.parameters())
-    parent, last, step_tokens = Path(cfg.branch_from), cfg.total_steps, cfg.rows_per_step * cfg.context
-    parent = newest_checkpoint(parent) if cfg.branch_from and parent.is_dir() else parent
-    begun = int(parent.name) if parent.name.isdigit() else 0
+    last, step_tokens, parent = cfg.total_steps, cfg.rows_per_step * cfg.context, Path(cfg.branch_from).name
+    begun = int(parent) if parent.isdigit() else 0
     meta = Path(cfg.corpus) / 'meta.json'
     tokens = read_json(meta)['tokens'] if meta.exists() else 0
     epochs = (cfg.first_row + last * cfg.rows_per_step) / max(1, tokens // cfg.context)

@@ -46,7 +46,7 @@ def local_files(folder, sources, subset, split):
 
 
 def read_files(paths, only=None, quoting='auto', columns=(), called=('tokens', 'tags')):
-    rows, names = [], {}
+    rows = []
     for path in paths:
         reader = next((READERS[suffix] for suffix in READERS if path.name.endswith(suffix)), None)
         if not (reader := read_iob if columns else reader):
@@ -56,12 +56,9 @@ def read_files(paths, only=None, quoting='auto', columns=(), called=('tokens', '
         except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f'{path}: cannot be read: {error}') from None
         rows += read if only is None else [row for row in read if id_of(row) in only]
-        if names and names != labels:
-            raise ValueError(f'{path}: orders its labels otherwise than {paths[0].name}')
-        names = labels
     if not rows and only is None:
         raise ValueError(f'{paths[0]}: holds no row')
-    return rows, names
+    return rows, labels     # which are the same in all shards of a dataset
 
 
 def id_of(row):     # of BEIR's and MLDR's queries and documents
@@ -100,8 +97,6 @@ def read_csv(path, quoting):
                 rows.append(dict(zip(header, map(Field, fields))))
         except csv.Error as error:
             raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open?)') from None
-    if len(set(header)) < len(header):
-        raise ValueError(f'{path}: two columns of its header have one name')
     return rows, {}
 
 

@@ -94,30 +94,23 @@ def scored_texts(rows):
 
 
 def training_pairs(task, queries, corpus):
-    """[{query, positive}]; none where a local copy has no such file, for a probe and BM25 need none."""
-    try:
-        table, pairs = read_table(task, (task.pairs or task.source,), task.train)[0], []
-    except FileNotFoundError as error:
+    """[{query, positive}] of a file of pairs, or of BEIR's judgements: each query with each document that is
+    relevant to it. None where a local copy has neither, for a probe and BM25 need none."""
+    with suppress(FileNotFoundError):
+        table = read_table(task, (task.pairs or task.source,), task.train)[0]
+        where = f'{task.pairs or task.dataset} {task.train} row'
+        return [{side: fill(template, row, f'{where} {number}') for side, template in zip(SIDES, task.pair)}
+                for number, row in enumerate(table)]
+    with suppress(FileNotFoundError):
         if not task.pairs:
-            with suppress(FileNotFoundError):
-                return judged_pairs(task, judgements(task, task.train, {}), queries, corpus)
-        print(f'{error}: there is nothing to train on', file=sys.stderr)
-        return []
-    for number, row in enumerate(table):
-        where = f'{task.pairs or task.dataset} {task.train} row {number}'
-        for side in SIDES:
-            get(row, side, where)
-        pairs.append({side: fill(template, row, where) for side, template in zip(SIDES, task.pair)})
-    return pairs
-
-
-def judged_pairs(task, grades, queries, corpus):
-    """BEIR's: each query that train judges, with each document that is relevant to it."""
-    if task.judged_only:    # in the splits that are scored
-        corpus = texts_by_id(task, 'corpus', task.document, set().union(*grades.values()))
-    rows = judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus)
-    return [{'query': row['query'], 'positive': corpus[document]}
-            for row in rows for document, grade in row['grades'].items() if grade >= 1]
+            grades = judgements(task, task.train, {})
+            if task.judged_only:    # in the splits that are scored
+                corpus = texts_by_id(task, 'corpus', task.document, set().union(*grades.values()))
+            return [{'query': row['query'], 'positive': corpus[document]}
+                    for row in judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus)
+                    for document, grade in row['grades'].items() if grade >= 1]
+    print(f'{task.dataset}: no file of {task.train}, so there is nothing to train on', file=sys.stderr)
+    return []
 
 
 def judged_sets(task):
