@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from data import OBJECTIVES
 from nanoencoder.files import whole
-from nanoencoder.judging import figures, paper
+from nanoencoder.judging import figures, paper, studies
+from nanoencoder.judging.predictions import read_runs
 from nanoencoder.judging.statistics import estimate, grouped, lr_text, make_cell, p_value, seeds_half
 
 REGIONS = {'better': lambda margin: (0.0, math.inf),    # in which the points agree with the claim
@@ -216,8 +217,31 @@ def all_rows_table(evidence):
     return markdown(['row', 'M tokens', MLM_LOSS, *heads], rows)
 
 
-def page(evidence):
-    """The page. What is not there yet is left out, and a problem."""
+def beside(evidence, other):
+    """[[what, here, mean of another study's S seeds, from, to]]: between the two 95 % of one more pretraining
+    of that study would lie, which is mean +- t s sqrt(1 + 1 / S)."""
+    from scipy.special import stdtrit
+    values, rows = {}, []      # {what: (here, there)}
+    for line in evidence.study.comparisons:
+        names = ' - '.join(model for model, _ in sorted(line.weights, key=line.weights.get, reverse=True))
+        for datasets in [*([name] for name in line.datasets), line.datasets]:
+            with contextlib.suppress(Missing):
+                values[f'{names}, {" and ".join(datasets)}'] = [
+                    [100 * x for x in of.estimate(line.weights, datasets).units.values()]
+                    for of in (evidence, other)]
+    for row, name in itertools.product(evidence.study.rows, ('val_clm_loss', 'val_mlm_loss')):
+        values[f'{row}, held-out {name[4:7].upper()} loss'] = evidence.last(row, name), other.last(row, name)
+    for what, (here, there) in values.items():
+        if here and len(there) > 1:
+            mean, S = statistics.fmean(there), len(there)
+            half = stdtrit(S - 1, 0.975) * statistics.stdev(there) * math.sqrt(1 / len(here) + 1 / S)
+            numbers = statistics.fmean(here), mean, mean - half, mean + half
+            rows.append([what, *(f'{x:{".2f" if what.endswith("loss") else "+.1f"}}' for x in numbers)])
+    return rows
+
+
+def verdicts(evidence):
+    """The claims, judged, and how the verdicts move. What is not there yet is left out, and a problem."""
     judged, study = [], evidence.study
     for line in study.comparisons:
         try:
@@ -226,13 +250,8 @@ def page(evidence):
             evidence.problems.append(f'{line.name} is not judged: there is no {error}')
     views = dict.fromkeys(itertools.chain(*(one.seen for one in judged)))
     p = {view: holm([one.p.get(view, 1.0) for one in judged], len(study.comparisons)) for view in views}
-    lengths, seeds = lengths_table(evidence), str(sorted(evidence.seeds))[1:-1]
-    instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
-                          for name in evidence.datasets)
-    return f'''# {Path(study.folder).name}: the paper's claims, judged at this size
-
-Pretraining seeds: {seeds}, each fine-tuned with {study.finetuning_seeds} seeds.
-Test instances, of both held-out splits: {instances}.
+    lengths = lengths_table(evidence)
+    return f'''\
 Points are percent, with 95 % intervals over pretraining seeds and test instances; "over seeds alone" keeps
 these test sets. p is two-sided, against the bound of the claim's region: above 0 for "better", above minus
 the margin for "at least", within it for "no difference". The margin is a tenth of what MLM gains over no
@@ -254,7 +273,18 @@ Not frozen: unlike the claims above, these were not written down before the runs
 then, of three pretrainings or more, p with Holm's correction over this table.
 
 {lengths}
-"""}
+"""}'''
+
+
+def page(evidence, content):
+    study, seeds = evidence.study, str(sorted(evidence.seeds))[1:-1]
+    instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
+                          for name in evidence.datasets)
+    return f'''# {Path(study.folder).name}: the paper's claims, judged at this size
+
+Pretraining seeds: {seeds}, each fine-tuned with {study.finetuning_seeds} seeds.
+Test instances, of both held-out splits: {instances}.
+{content}
 ## All rows
 
 {all_rows_table(evidence)}
@@ -287,11 +317,26 @@ def ladder_panels(evidence):
 
 
 def write(study, runs, cfg, problems):
-    """A study's report.md and ladder.png; [their paths]."""
-    evidence = Evidence(study, runs, cfg, problems)
-    text, panels, paths = page(evidence), ladder_panels(evidence), [Path(study.folder, 'report.md')]
+    """A study's report.md and ladder.png; [lines to print, and their paths]."""
+    evidence, lines = Evidence(study, runs, cfg, problems), []
+    panels, paths = ladder_panels(evidence), [Path(study.folder, 'report.md')]
+    if study.beside:
+        shown, _ = studies.load([study.beside, f'--finetuning_seeds={study.finetuning_seeds}'])
+        there = dataclasses.replace(cfg, predictions=str(Path(shown.folder, 'runs')), models=tuple(study.rows))
+        rows = beside(evidence, Evidence(shown, read_runs(there, []), there, []))
+        heads = ['', 'here', f'{len(shown.seeds)} seeds of {shown.folder}', 'one more: between', 'and']
+        lines = [f'{what}: yours {here}; {heads[2]} {mean}, between {low} and {high} for one more'
+                 for what, here, mean, low, high in rows]
+        text = page(evidence, f'''
+One pretraining is no test of a claim, but it can be held against what another study's seeds say of the next
+one: 19 of 20 lie between the two numbers. Points are percent.
+
+{markdown(heads, rows)}
+''')
+    else:
+        text = page(evidence, verdicts(evidence))
     if panels:
         paths.append(figures.save(figures.ladder(panels), paths[0].with_name('ladder.png')))
     with whole(paths[0]) as temporary:
         temporary.write_text(text, encoding='utf-8')
-    return paths
+    return [*lines, *paths]
