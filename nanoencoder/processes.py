@@ -16,7 +16,6 @@ class World:
     size: int
     device: torch.device
     dtype: str     # bf16 or fp32
-    local: int = 1  # processes of this machine
 
     def sum(self, integers):
         """A list of ints summed over processes. On the CPU, so that no GPU waits for it."""
@@ -38,11 +37,7 @@ class World:
             dist.broadcast_object_list(values, device='cpu')
         return values[0]
 
-    def mesh(self):
-        """Of FSDP: sharded over the GPUs of a node, replicated over nodes (HSDP)."""
-        if 1 < self.local < self.size:
-            return dist.init_device_mesh(self.device.type, (self.size // self.local, self.local),
-                                         mesh_dim_names=('replicate', 'shard'))
+    def mesh(self):     # of FSDP: sharded over all processes
         return dist.init_device_mesh(self.device.type, (self.size,))
 
     def autocast(self):
@@ -80,7 +75,7 @@ def processes(device='auto', dtype='auto'):
         # processes may wait for rank 0 to write or to compare a checkpoint
         dist.init_process_group(backend, timeout=timedelta(minutes=30))
     try:
-        yield World(rank, size, device, dtype, int(os.environ.get('LOCAL_WORLD_SIZE', size)))
+        yield World(rank, size, device, dtype)
     except RuntimeError as error:
         if 'gloo' in str(error):  # which has no class of its own
             raise ConnectionError(f'rank {rank} lost another process, which was killed or says why') from None

@@ -1,9 +1,6 @@
 """In each of several processes: train the runs of a JSON list of settings one after the other.
-
-A second argument says how many of the processes to take for one node's.
 """
 import json
-import os
 import sys
 import types
 
@@ -42,6 +39,5 @@ def main():
     dist.init_process_group('gloo')  # once for all runs: torchrun's store serves one start of a group
     dist.init_process_group = dist.destroy_process_group = lambda *_, **__: None
     processes.time = types.SimpleNamespace(sleep=lambda seconds: None)  # no group is torn down between runs
-    os.environ |= {'LOCAL_WORLD_SIZE': node for node in sys.argv[2:]}
     for settings in json.loads(sys.argv[1]):
         train(settings_of(pretrain.Settings, settings))
