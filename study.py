@@ -184,7 +184,7 @@ def last_words(log):
 
 def run_jobs(jobs, study, processes, torchrun, tell):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
-    waiting, running, failed, logs = list(jobs), {}, 0, Path(study.folder, 'logs')
+    waiting, running, failed, logs, told = list(jobs), {}, 0, Path(study.folder, 'logs'), time.monotonic()
     usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'} | os.environ
     usual |= {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}    # who waits for others sleeps
     try:
@@ -207,6 +207,10 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                     running[slot] = job, log, start(
                         *job.command, torchrun=torchrun * several, env=usual | {'LOCAL_RANK': str(slot)},
                         stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+            if time.monotonic() > told + 60:    # seconds: what runs are doing, and the time they have left
+                told = time.monotonic()
+                for job, log, _ in running.values():
+                    print(f'    {job.name}: {last_words(log).strip()}')
             if waiting and not running:
                 for job in waiting:
                     tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')

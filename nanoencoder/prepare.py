@@ -72,11 +72,12 @@ def open_source(cfg):
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
-        everything = sorted([Path(cfg.path), *Path(cfg.path).rglob('*')])
-        files = [(str(path), path.stat().st_size) for path in everything
-                 if path.suffix in READERS and path.is_file()]
+        everything = sorted(path for path in (Path(cfg.path), *Path(cfg.path).rglob('*')) if path.is_file())
+        files = [(str(path), path.stat().st_size) for path in everything if path.suffix in READERS]
         if not files:
             raise ValueError(f'path {cfg.path!r}: no .txt, .jsonl or .parquet file; --path names the texts')
+        if left := len(everything) - len(files):
+            print(f'{cfg.path}: {left} files of other kinds are left out', file=sys.stderr)
         groups, before = {}, 0
         for file, size in files:
             groups.setdefault(before // cfg.shard_bytes, []).append(Path(file))

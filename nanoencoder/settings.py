@@ -12,6 +12,7 @@ import difflib
 import errno
 import inspect
 import json
+import os
 import math
 import re
 import sys
@@ -203,6 +204,9 @@ def run_main(main):
     """Call main(). One line for what input can cause (exit code 2) and for a loss that is not finite (1)."""
     try:
         main()
+    except BrokenPipeError:  # the reader, `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # as a shell says of a program that SIGPIPE ended: a pretraining is not done
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         sys.exit(130)

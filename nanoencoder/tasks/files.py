@@ -97,6 +97,8 @@ def read_csv(path, quoting):
                 rows.append(dict(zip(header, map(Field, fields))))
         except csv.Error as error:
             raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open?)') from None
+    if len(set(header)) < len(header):
+        raise ValueError(f'{path}: two columns of its header have one name')
     return rows, {}
 
 
