@@ -20,9 +20,7 @@ Pair = namedtuple('Pair', 'tokens positive document positives')
 class Retrieval(Kind):
     """Rows of train: query, positive; else: id, query, grades {document: grade}. 'corpus' is {id: text}."""
     head, loss = 'vector', 'pairs'
-    architecture, pipeline = 'Model', 'sentence-similarity'
-    use = "SentenceTransformer('<this folder>')"
-    reads = '{query!r} and {document!r}'
+    architecture = 'Model'
 
     def load(self, training=True):
         task = self.task
@@ -60,23 +58,19 @@ class Retrieval(Kind):
 
     def baselines(self, rows):
         """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
-        k1, b = 0.9, 0.4
-        ids = sorted(rows['corpus'], reverse=True)
-        postings, lengths = defaultdict(list), np.empty(len(ids))
-        for k, document in enumerate(ids):
-            counts = Counter(terms(rows['corpus'][document], self.task.document))
-            lengths[k] = counts.total()
-            for term, count in counts.items():
-                postings[term].append((k, count))
+        k1, b, ids, postings = 0.9, 0.4, sorted(rows['corpus'], reverse=True), defaultdict(Counter)
+        words = [terms(rows['corpus'][document], self.task.document) for document in ids]
+        for k, term in ((k, term) for k, text in enumerate(words) for term in text):
+            postings[term][k] += 1
+        lengths = np.array([*map(len, words)])
         norm = k1 * (1 - b + b * lengths / max(1e-9, lengths.mean()))
 
         def predict(row):
             scores = np.zeros(len(ids))
-            for term in terms(row['query'], self.task.query):
-                if term in postings:
-                    at, counts = map(np.array, zip(*postings[term]))
-                    idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
-                    scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
+            for found in filter(None, map(postings.get, terms(row['query'], self.task.query))):
+                at, counts = np.array([*found]), np.array([*found.values()])
+                idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
+                scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
             return ranking(row, ids, scores)
         return {'BM25': predict}
 
@@ -96,11 +90,13 @@ def scored_texts(rows):
 def training_pairs(task, queries, corpus):
     """[{query, positive}] of a file of pairs, or of BEIR's judgements: each query with each document that is
     relevant to it. None where a local copy has neither, for a probe and BM25 need none."""
-    with suppress(FileNotFoundError):
+    try:
         table = read_table(task, (task.pairs or task.source,), task.train)[0]
         where = f'{task.pairs or task.dataset} {task.train} row'
         return [{side: fill(template, row, f'{where} {number}') for side, template in zip(SIDES, task.pair)}
                 for number, row in enumerate(table)]
+    except FileNotFoundError as error:
+        missing = str(error)
     with suppress(FileNotFoundError):
         if not task.pairs:
             grades = judgements(task, task.train, {})
@@ -109,7 +105,7 @@ def training_pairs(task, queries, corpus):
             return [{'query': row['query'], 'positive': corpus[document]}
                     for row in judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus)
                     for document, grade in row['grades'].items() if grade >= 1]
-    print(f'{task.dataset}: no file of {task.train}, so there is nothing to train on', file=sys.stderr)
+    print(f'{missing}: there is nothing to train on', file=sys.stderr)
     return []
 
 
