@@ -171,7 +171,11 @@ def prepare(cfg, in_order, part=-1, parts=1):
         if {*folder.glob('.*.unit')} - {*done}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
         ids_of = tokenizer.bulk([text for text, _ in itertools.islice(units[0](), 1_000)])
-        encoded = partial(in_order, partial(encode, ids_of, tokenizer.ids['eos']))
+
+        def encode(chunk):  # [(prefix of what counts it, tokens, characters)]
+            return [('val_' if held else '', np.append(ids_of(text), tokenizer.ids['eos']), len(text))
+                    for text, held in chunk if text]
+        encoded = partial(in_order, encode)
         for number in numbers:
             prepare_part(cfg, [*zip(done, units)][number::parts], encoded, characters / parts,
                          cfg.max_tokens / parts, np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
@@ -196,11 +200,6 @@ def prepare_part(cfg, units, encoded, size, limit, dtype):
                 chunks = iter(lambda: [*itertools.islice(texts, CHUNK)], [])
                 write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype,
                                             encoded(chunks, threads, 2 * threads), limit, bar))
-
-
-def encode(ids_of, eos, chunk):
-    """[(prefix of what counts it, tokens, characters)] of documents; those held out have val_."""
-    return [('val_' if held else '', np.append(ids_of(text), eos), len(text)) for text, held in chunk if text]
 
 
 def write_unit(folder, number, dtype, encoded, limit, bar):
@@ -244,8 +243,6 @@ def join(folder, tokenizer, identity, counts):
         train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
                                   minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
         meta['unigram_loss'] = float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
-    else:
-        print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
