@@ -8,7 +8,6 @@ Each run is a process of pretrain.py or finetune.py. Pretrainings go to the stud
 folder: runs/, logs/, scores.csv, losses.csv, report.md, machine.jsonl. What stands there starts no process.
 """
 import csv
-import ctypes
 import datetime
 import itertools
 import json
@@ -66,11 +65,10 @@ class Done:
             self.tuned.add((model, dataset, float(lr), int(seed)))
         table = csv.DictReader(open(path) if (path := Path(study.folder, 'losses.csv')).exists() else ())
         last = {row['folder']: int(row['step']) for row in sorted(table, key=lambda row: int(row['step']))}
-        self.begun, self.reached = {}, {}   # {(row, seed): step of the newest checkpoint, of losses.csv too}
+        self.reached = {}   # {(row, seed): step of the newest checkpoint, or of losses.csv}
         for row, seed in itertools.product(study.rows.values(), study.seeds):
-            key, run = (row.name, seed), self.run(row.name, seed)
-            self.begun[key] = step = max(saved_steps(run), default=0)
-            self.reached[key] = max(step, last.get(run.name, 0))    # a run may be elsewhere now
+            step = max(saved_steps(run := self.run(row.name, seed)), default=0)
+            self.reached[row.name, seed] = max(step, last.get(run.name, 0))     # a run may be elsewhere now
             if step:
                 state = read_json(path := run / str(step) / 'state.json')
                 made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
@@ -130,7 +128,7 @@ def pretraining(study, done, row, seed):
     options = dict(name=run.name, row=row.name, seed=seed, out=study.out, save_at=study.save_at(row.name))
     if row.parent:
         options |= {row.begins: done.run(row.parent, seed, row.parent_step)}
-        needs += [] if done.begun[row.name, seed] else [options[row.begins]]
+        needs += [] if saved_steps(run) else [options[row.begins]]
     if meta := study.corpus_meta():
         options['corpus'] = meta.parent
         needs.append(meta)
@@ -167,13 +165,10 @@ def baselines(study, done):
 
 
 def start(name, *arguments, torchrun='', **options):
-    """A process of a script of ours. Linux ends it with this one; torchrun's has time to save."""
-    def die_with_parent():
-        if sys.platform == 'linux':     # PR_SET_PDEATHSIG
-            ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
+    """A process of a script of ours. It outlives a kill -9 of this one, and has its locks until it ends."""
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
     command = [sys.executable, *launcher, Path(__file__).with_name(name), *arguments]
-    return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
+    return subprocess.Popen(command, **options)
 
 
 def last_words(log):

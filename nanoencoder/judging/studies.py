@@ -71,8 +71,6 @@ class Study:
     def __post_init__(self):
         """Read the tables. Messages begin with a table's name, so that the parser can say where it stands."""
         check(self)
-        if len({seed for seed in self.seeds if type(seed) is int and seed >= 0}) != len(self.seeds):
-            raise ValueError(f'seeds must be different ints from 0 on, not {self.seeds!r}')
         self.rows, self.finetunings, self.comparisons, self.arms = {}, [], [], self.ladder
         self.models = {'untrained': ('', 0)}    # {name: (row, step)} of what * can match
         self.tried = {}     # {(model, dataset): learning rates} of the table of tasks
@@ -89,10 +87,6 @@ class Study:
 
     def add_row(self, name, entry):
         settings, parent, step = with_config(self.every_run | entry, GIVEN), '', 0
-        if not re.fullmatch(r'\w[\w.-]*', name) or name in self.models:
-            raise ValueError('cannot be the name of a row')
-        if not all(type(pair) is tuple for pair in settings['phases']):
-            raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
         phases = [objective for objective, steps in settings['phases'] for _ in range(steps)]
         phases *= settings.get('repeat', 1)
         begins = next((key for key in ('branch_from', 'weights_from') if settings.get(key)), '')
@@ -138,9 +132,7 @@ class Study:
         self.comparisons.append(Contrast(name, entry['rule'], weights, entry['datasets']))
 
     def check_arm(self, arm, names):
-        steps = [self.check_model(name)[1] for name in names]
-        if [0, *steps] != sorted({0, *steps}):
-            raise ValueError(f'an arm is rows by length, not {names}')
+        return [self.check_model(name) for name in names]
 
     def check_model(self, name):
         """(row, step) of a model's name. ValueError if there is none."""
@@ -153,27 +145,24 @@ class Study:
 
     def ask(self, scripts):
         """({row: settings}, [settings of an entry of tasks], the corpus's) as scripts read them."""
-        def answers(script, table, entries):
+        def answers(script, table, entries, *varying):     # without what differs in a row
             process = subprocess.run([sys.executable, scripts / script, '--each'], text=True,
                                      input=json.dumps([*map(arguments, entries)]), capture_output=True)
             settings = [*map(json.loads, process.stdout.splitlines())]
             if process.returncode:
                 error = process.stderr.strip().removeprefix('error: ') or f'{script} was killed'
                 raise ValueError(f'{table} {len(settings) + 1}: {error}')
-            return settings
-
-        def comparable(settings, *varying):     # without what differs in a row, or what a run resolves itself
-            return {name: value for name, value in settings.items() if name not in varying
-                    and (name, value) not in (('dtype', 'auto'), ('max_length', 0))}
+            resolved = ('dtype', 'auto'), ('max_length', 0)     # by a run itself
+            return [{name: value for name, value in one.items()
+                     if name not in varying and (name, value) not in resolved} for one in settings]
         corpus = answers('data.py', 'corpus', [self.corpus] * bool(self.corpus))
-        rows = answers('pretrain.py', 'row', [row.options | {'name': row.name} for row in self.rows.values()])
+        entries = [row.options | {'name': row.name} for row in self.rows.values()]
+        rows = dict(zip(self.rows, answers('pretrain.py', 'row', entries, 'seed', 'row')))
         lines = [line.options | {'lrs': line.settings['lrs']} for line in self.finetunings]
-        tasks = answers('finetune.py', 'tasks', lines)
-        for row, settings in zip(self.rows.values(), rows):
+        for row, settings in zip(self.rows.values(), rows.values()):
             sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
             settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
-        return ({name: comparable(settings, 'seed', 'row') for name, settings in zip(self.rows, rows)},
-                [comparable(settings, 'seed', 'lr') for settings in tasks], dict(*corpus))
+        return rows, answers('finetune.py', 'tasks', lines, 'seed', 'lr'), dict(*corpus)
 
     def corpus_meta(self):
         return Path(with_config(self.corpus).get('out', 'corpora/docs'), 'meta.json') if self.corpus else None
@@ -208,7 +197,5 @@ def load(arguments, actions=()):
     if not arguments:
         raise ValueError('a study is a config, as configs/studies/demo.py')
     study, actions = parse(Study, arguments, actions)
-    if not study.rows:
-        raise ValueError(f'{arguments[0]}: runs is empty; a study has a row or more')
     study.folder = study.folder or f'studies/{Path(arguments[0]).stem}'
     return study, actions
