@@ -8,6 +8,7 @@ Each run is a process of pretrain.py or finetune.py. Pretrainings go to the stud
 folder: runs/, logs/, scores.csv, losses.csv, report.md, machine.jsonl. What stands there starts no process.
 """
 import csv
+import ctypes
 import datetime
 import itertools
 import json
@@ -165,10 +166,13 @@ def baselines(study, done):
 
 
 def start(name, *arguments, torchrun='', **options):
-    """A process of a script of ours. It outlives a kill -9 of this one, and has its locks until it ends."""
+    """A process of a script of ours. Linux ends it with this one; torchrun's has time to save."""
+    def die_with_parent():
+        if sys.platform == 'linux':     # PR_SET_PDEATHSIG
+            ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
     command = [sys.executable, *launcher, Path(__file__).with_name(name), *arguments]
-    return subprocess.Popen(command, **options)
+    return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
 
 
 def last_words(log):

@@ -80,6 +80,8 @@ def open_peer(name, folder, config):
         import transformers
     except ImportError:
         raise ValueError('this encoder needs transformers: pip install ".[peers]"') from None
+    if any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
+        raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     transformers.logging.set_verbosity_error()

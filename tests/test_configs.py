@@ -103,6 +103,14 @@ def test_what_files_and_the_machine_cause_is_one_line(capsys, error, message):
     assert caught.value.code == 2 and line.startswith(f'error: {message}') and line.count('\n') == 1
 
 
+def test_a_console_that_is_closed_is_not_a_good_end():
+    """As of a pretraining in a pipe that its reader leaves."""
+    closed = 'import os\nreader, writer = os.pipe()\nos.dup2(writer, 1)\nos.close(reader)\nos.close(writer)\n'
+    work = 'from nanoencoder.settings import run_main\nrun_main(lambda: print("x" * 10 ** 6, flush=True))'
+    result = run_process('-c', closed + work)
+    assert result.returncode == 141 and not result.stderr
+
+
 @pytest.mark.parametrize('error', [KeyError, TypeError])
 def test_a_mistake_of_ours_stays_a_traceback(error):
     def work():

@@ -232,7 +232,7 @@ PANICS = {'type': 'Split', 'pattern': {'Regex': '(?:.|.)*#|.'}, 'behavior': 'Iso
 
 BAD = {
     'unknown': (rewrite(model_type='nobert'), [], 'bert: The checkpoint .*nobert'),
-    'remote code': (rewrite(model_type='evil', auto_map={'AutoConfig': 'evil.Evil'}), [], 'trust_remote_code'),
+    'remote code': (rewrite(auto_map={'AutoModel': 'evil.Model'}), [], 'needs code from its repository'),
     'slow tokenizer': (lambda folder: (folder / 'tokenizer.json').unlink(), [], 'has no tokenizer.json'),
     # BERT's class lower-cases unless tokenizer_config.json says otherwise, whatever tokenizer.json says
     'other ids': (tokenizer_with({'normalizer': CASED}, do_lower_case=None, strip_accents=None), [],

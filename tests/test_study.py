@@ -201,7 +201,7 @@ def test_the_graph_by_hand(place):
     ('clm/3', 'clmm/3', 3, "runs 'clm-mlm': branch_from: no row 'clmm' above this one; the nearest is 'clm'"),
     ('clm/3', 'clm/4', 3, 'branch_from clm/4: one ends there, or they differ before'),
     ("'again'", "'mlm'", 3, "runs has 'mlm' twice"),
-    ("(('mlm', 6),)", "('mlm', 6)", 3, "runs 'again': too many values to unpack"),
+    ("(('mlm', 6),)", "('mlm', 6)", 3, "runs 'again': phases are pairs, such as"),
     ("'clm-6',", "'clmm*',", 11, "tasks 2: no row 'clmm*'; the nearest is 'clm'"),
     ("'clm-6',", "'clm+again',", 11, "tasks 2: no row 'clm+again'"),
     ("'variant': 'causal', ", '', 11, 'clm-mlm on words is there twice; one of them needs a variant'),
@@ -360,7 +360,7 @@ def command_line(pid):
 
 
 def kill(process, number, rng):
-    """SIGKILL of study.py alone or of a child first, or SIGTERM. Children that outlive it have their locks."""
+    """SIGKILL of study.py alone or of a child first, or SIGTERM. Its children end with it."""
     path = Path(f'/proc/{process.pid}/task/{process.pid}/children')
     children = path.read_text().split() if path.exists() else []
     if number % 3 == 1 and children:
@@ -374,6 +374,7 @@ def kill(process, number, rng):
         time.sleep(0.01)
 
 
+@pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
 @pytest.mark.slow
 def test_killed_at_random_it_goes_on(place):
     run(place)

@@ -1,7 +1,7 @@
 # The question in miniature, 8 minutes on two cores: three rows of small.py, which has six seeds, with one
-# seed more. The size is the smallest that learns these tasks, 1,800 steps the shortest length of that study (0.6
-# passes over the corpus), where its arms are furthest apart; docs_tc and docs_ir are the tasks on which its
-# seeds agree. Rates and epochs are its own. Rows stand in an order that keeps both cores busy to the end.
+# seed more. The size is the smallest that learns these tasks; 1,800 steps are that study's shortest length
+# (0.6 passes over the corpus), where its arms are furthest apart; docs_tc and docs_ir are the tasks on which
+# its seeds agree. Rates and epochs are its own. In this order both cores are busy to the end.
 corpus = {'config': 'configs/corpora/docs.py'}
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100}
 runs = {

@@ -322,7 +322,7 @@ def write(study, runs, cfg, problems):
     panels, paths = ladder_panels(evidence), [Path(study.folder, 'report.md')]
     if study.beside:
         shown, _ = studies.load([study.beside, f'--finetuning_seeds={study.finetuning_seeds}'])
-        there = dataclasses.replace(cfg, predictions=str(Path(shown.folder, 'runs')), models=tuple(study.rows))
+        there = dataclasses.replace(cfg, predictions=f'{shown.folder}/runs', models=tuple(study.rows))
         rows = beside(evidence, Evidence(shown, read_runs(there, []), there, []))
         heads = ['', 'here', f'{len(shown.seeds)} seeds of {shown.folder}', 'one more: between', 'and']
         lines = [f'{what}: yours {here}; {heads[2]} {mean}, between {low} and {high} for one more'

@@ -87,6 +87,8 @@ class Study:
 
     def add_row(self, name, entry):
         settings, parent, step = with_config(self.every_run | entry, GIVEN), '', 0
+        if not all(type(pair) is tuple for pair in settings['phases']):
+            raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
         phases = [objective for objective, steps in settings['phases'] for _ in range(steps)]
         phases *= settings.get('repeat', 1)
         begins = next((key for key in ('branch_from', 'weights_from') if settings.get(key)), '')

@@ -20,7 +20,9 @@ Pair = namedtuple('Pair', 'tokens positive document positives')
 class Retrieval(Kind):
     """Rows of train: query, positive; else: id, query, grades {document: grade}. 'corpus' is {id: text}."""
     head, loss = 'vector', 'pairs'
-    architecture = 'Model'
+    architecture, pipeline = 'Model', 'sentence-similarity'
+    use = "SentenceTransformer('<this folder>')"
+    reads = '{query!r} and {document!r}'
 
     def load(self, training=True):
         task = self.task
