@@ -153,6 +153,15 @@ def paper_ndcg(row):
     return ndcg_of_ties(relevant(row), row['docs'], row['scores'], tied)
 
 
+def score_pairs(rows, scheme):
+    """Accuracy: a good sentence must be likelier than the bad one. Sets count alike, whatever their sizes."""
+    sizes = collections.Counter(row['set'] for row in rows)
+    hits = collections.Counter(row['set'] for row in rows if row['good'] > row['bad'])
+    weights = [len(rows) / len(sizes) / sizes[row['set']] for row in rows]
+    right = [weight * (row['good'] > row['bad']) for weight, row in zip(weights, rows)]
+    return 'accuracy', right, weights, {name: hits[name] / sizes[name] for name in sizes if name}
+
+
 class Kind(NamedTuple):
     standard: Callable  # (rows, scheme) -> (name, numerators, denominators, {name: score})
     metric: str         # the paper's
@@ -163,7 +172,8 @@ KINDS = {
     'SC': Kind(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
     'TC': Kind(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),     # of "O", too
     'QA': Kind(score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
-    'IR': Kind(score_rankings, 'NDCG@10', paper_ndcg)}
+    'IR': Kind(score_rankings, 'NDCG@10', paper_ndcg),
+    'MP': Kind(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad']))}
 
 
 def standard_scores(kind, rows, scheme='IOB2'):
@@ -177,7 +187,7 @@ def both_scores(kind, rows, scheme):
     by_row = [KINDS[kind].paper(row) for row in rows]
     return name, {'standard': {'score': ratio(above, below), 'numerators': above, 'denominators': below,
                                'others': others, 'ids': [str(row['id']) for row in rows]},
-                  'paper': {'score': statistics.fmean(by_row), 'scores_i': by_row}}
+                  'paper': {'score': statistics.fmean(by_row or [0.0]), 'scores_i': by_row}}
 
 
 def ratio(numerators, denominators):

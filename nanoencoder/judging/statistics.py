@@ -28,7 +28,7 @@ class Run:
     metric: str = ''
     n: int = 0                  # instances that are scored
     instances: Callable = None  # split -> its {'ids', 'numerators', 'denominators'}, read when it is needed
-    method: str = ''            # fine-tuned, baseline or probe
+    method: str = ''            # fine-tuned, baseline, probe or zero-shot
     weights: str = ''
     data: str = ''              # sha256 of the rows it was tested on
     pretraining: dict = None
@@ -52,8 +52,8 @@ class Cell:
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
 
     @property
-    def seedless(self):     # the same with any seed
-        return self.runs[0].method in ('baseline', 'probe')
+    def seedless(self):     # the same with any seed of fine-tuning
+        return self.unit == 'fine-tuning' and self.runs[0].method in ('baseline', 'probe', 'zero-shot')
 
     @property
     def seeds(self):
@@ -273,6 +273,8 @@ def make_cell(runs, cfg):
         raise ValueError('the runs that validation and test choose have no seed in common')
     above, below = (np.array([np.concatenate([table[seed][1][name] for table in tables]) for seed in seeds],
                              float) for name in ('numerators', 'denominators'))     # splits joined, by seed
+    if not above.size:
+        raise ValueError(f'{cfg.split} has no instances')
     below = None if (below == 1).all() else below
     draws = bootstrap(above, below, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
     first = [tables[0][seed][0] for seed in seeds]
