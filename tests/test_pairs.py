@@ -17,8 +17,7 @@ from nanoencoder.judging.metrics import both_scores
 from test_tasks import TOKENIZER, jsonl
 
 SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-             num_key_value_heads=2, max_position_embeddings=128, bos_token_id=4_093, eos_token_id=4_094,
-             pad_token_id=4_094)
+             max_position_embeddings=128, bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
 WORDS = "the array unbelievably na\xefve \u6771\u4eac don't 12345 shape, (values) \U0001f642 an axis".split()
 EUROBERT, LLAMA = transformers.EuroBertForMaskedLM, transformers.LlamaForCausalLM
 MODELS = {  # class, tokens of its vocabulary, objective in config.json, likelihood, in front of a sentence
@@ -35,19 +34,18 @@ def model_of(name, folder):
     """A random model by transformers, written to a folder."""
     architecture, vocab_size, objective, *_ = MODELS[name]
     torch.manual_seed(0)
-    ids = {'mask_token_id': 4_095} if vocab_size > 4_095 else {}
-    model = architecture(architecture.config_class(vocab_size=vocab_size, **SIZES, **ids)).eval()
+    more = {'mask_token_id': min(4_095, vocab_size - 1)} | ({'objective': objective} if objective else {})
+    model = architecture(architecture.config_class(vocab_size=vocab_size, **SIZES, **more)).eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, 1.0 if p.ndim == 1 else 0, 0.2)    # likelihoods of sentences will differ
     model.save_pretrained(folder)
     TOKENIZER.save(folder, append_eos=name == 'BERT')
-    names = 'config.json', 'tokenizer.json', 'tokenizer_config.json'
-    config, tokenizer, about = (json.loads((folder / name).read_text()) for name in names)
-    config |= {'objective': objective} if objective else {}
-    if not ids:
+    if vocab_size < 4_096:
+        paths = folder / 'tokenizer.json', folder / 'tokenizer_config.json'
+        tokenizer, about = (json.loads(path.read_text()) for path in paths)
         del tokenizer['added_tokens'][-1], about['mask_token']
-    for name, content in zip(names, (config, tokenizer, about)):
-        (folder / name).write_text(json.dumps(content))
+        for path, content in zip(paths, (tokenizer, about)):
+            path.write_text(json.dumps(content))
     return model
 
 
@@ -61,7 +59,7 @@ def pairs(folder, count=100):
 
 @torch.no_grad()
 def slow(model, read, text, likelihood, front, keep_causal):
-    """A sentence's log-likelihood, a token at a time, of all logits of transformers."""
+    """By all logits of transformers; with a token in front, of the position before."""
     encoding, options = read(text, add_special_tokens=False), {}
     ids, words = encoding['input_ids'], encoding.word_ids()
     if likelihood == 'causal':
@@ -70,10 +68,8 @@ def slow(model, read, text, likelihood, front, keep_causal):
         copies = [[*front, *(4_095 if j == i or likelihood == 'pseudo' and j > i and words[j] == words[i]
                              else token for j, token in enumerate(ids)), 4_094] for i in range(len(ids))]
     if keep_causal:     # of an encoder in transformers
-        mask = torch.full((len(ids), 1, len(copies[0]), len(copies[0])), -torch.inf).triu(1)
-        options = {'attention_mask': mask}
+        options['attention_mask'] = torch.full((len(ids), 1, *[len(copies[0])] * 2), -torch.inf).triu(1)
     logits = model(torch.tensor(copies), **options).logits
-    # with a token in front, of the position before
     return sum(logits[i, i].log_softmax(0)[token].item() for i, token in enumerate(ids))
 
 
@@ -100,8 +96,8 @@ def test_sets_of_unequal_sizes_count_alike():
     assert (name, scores['standard']['score'], scores['paper']['score']) == ('accuracy', 0.375, 0.6)
     assert scores['standard']['others'] == {'a': 0.75, 'b': 0.0}
     assert scores['standard']['denominators'] == [0.625] * 4 + [2.5]    # their mean is 1
-    name, scores = both_scores('MP', [row | {'set': ''} for row in rows], 'IOB2')
-    assert scores['standard']['score'] == 0.6 and not scores['standard']['others']
+    scores = both_scores('MP', [row | {'set': ''} for row in rows], 'IOB2')[1]['standard']
+    assert scores['score'] == 0.6 and not scores['others']
 
 
 def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
@@ -117,10 +113,8 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     folder = tmp_path / 'p/model/MP/blimp/lr0e+00_sd0'
     scores = json.loads((folder / 'scores.json').read_text())
     rows = [json.loads(line) for line in gzip.open(folder / 'test.jsonl.gz')]
-    assert scores['test'] == both_scores('MP', rows, '')[1]
-    assert not gzip.open(folder / 'validation.jsonl.gz').read()
-    for name in ('set0', 'set1', 'set2'):
-        assert f'{100 * scores["test"]["standard"]["others"][name]:.1f}  {name}' in result.stdout
+    assert scores['test'] == both_scores('MP', rows, '')[1] and scores['validation']['standard']['ids'] == []
+    assert f'{100 * scores["test"]["standard"]["others"]["set2"]:.1f}  set2' in result.stdout
     about = json.loads((folder / 'run.json').read_text())
     assert (about['method'], about['settings']['likelihood']) == ('zero-shot', 'causal')
     del about['settings']['trained_on']     # as if the setting were newer than the run
@@ -133,7 +127,6 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     compare = ['evaluate.py', 'compare', 'model', 'model+pseudo', '--split=both']
     result = run_script(*compare, f'--predictions={tmp_path}/p').stdout
     assert 'n = 100' in result and 'note: likelihood causal -> pseudo' in result and 'p = ' in result
-    (tmp_path / 'study').mkdir()
     shutil.copytree(tmp_path / 'p', tmp_path / 'study/runs')
     assert run_script('evaluate.py', 'pack', tmp_path / 'study').returncode == 0
     shutil.rmtree(tmp_path / 'study/runs/model')
@@ -143,9 +136,8 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
 
 
 @pytest.mark.parametrize('more, words', [
-    ('', 'MP takes --zero_shot'), ('--grid', 'MP takes --zero_shot'),
-    ('--probe', 'MP takes --zero_shot'), ('--zero_shot --lr=1e-3', 'MP takes no --lr'),
-    ('--zero_shot --causal', 'takes no .*--causal'),
+    *((more, 'MP takes --zero_shot') for more in ('', '--grid', '--probe')),
+    ('--zero_shot --lr=1e-3', 'MP takes no --lr'), ('--zero_shot --causal', 'takes no .*--causal'),
     ('--zero_shot --grid', 'stand alone'), ('--zero_shot --kind=SC', 'SC is trained and takes no --zero'),
     ('--zero_shot', 'only our own architecture'),
     ('--zero_shot --group=field', "has no column 'field', but sentence_good"),
