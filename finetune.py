@@ -29,9 +29,10 @@ from torch import nn
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
+from nanoencoder.judging.metrics import standard_scores
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL
+from nanoencoder.tasks.kind import NO_LABEL, pack
 from nanoencoder.tasks.runs import (about_model, about_run, is_done, model_name, run_folder, run_folders,
                                     save_encoder, saved_folder, write_run)
 from nanoencoder.tasks.task import are_different
@@ -94,6 +95,7 @@ PROBED = 5_000   # texts that a probe is trained on, at most
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a probe, times its training rows; chosen on validation
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
+           'zero_shot': (False, 'score minimal pairs by the likelihoods of the model as it is'),
            'look': (False, 'print what the task holds; needs no --model'),
            'baseline': (False, "write the best simple method's predictions; needs no --model")}
 
@@ -163,7 +165,7 @@ LOSSES = {'labels': label_loss, 'squares': square_loss, 'span': span_loss, 'pair
 
 
 class Pretrained(NamedTuple):
-    transformer: nn.Module   # on the CPU, fp32
+    transformer: nn.Module   # on the CPU, fp32; for minimal pairs the Model, with its output head
     checkpoint: huggingface.Checkpoint
     world: World             # of this process alone
     about: dict              # what run.json says of the model
@@ -183,10 +185,12 @@ def prepare(cfg, training=True):
     """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
     from nanoencoder.peers import open_encoder
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
-    checkpoint = open_encoder(cfg)
-    transformer, tokenizer = checkpoint.model(head=False), checkpoint.tokenizer()
+    checkpoint, kind = open_encoder(cfg), tasks.kind_of(cfg)
+    transformer, tokenizer = checkpoint.model(head=kind.zero_shot), checkpoint.tokenizer()
     if cfg.untrained:
-        initialise(transformer, 'model', seed=0)
+        initialise(transformer, '' if kind.zero_shot else 'model', seed=0)
+    if kind.zero_shot:
+        cfg = replace(kind.suited(checkpoint), lr=0.0, seed=0)
     max_length = cfg.max_length or round(0.99 * checkpoint.context)
     least = 1 + len(tokenizer.prefix) + len(tokenizer.suffix)
     if not least <= max_length <= checkpoint.context:
@@ -198,7 +202,7 @@ def prepare(cfg, training=True):
         del transformer.layers[cfg.layers:]
     cfg = replace(cfg, name=model_name(cfg, checkpoint, about), max_length=max_length, dtype=dtype)
     if cfg.save_model:
-        tasks.kind_of(cfg).check_export(transformer.sizes)
+        kind.check_export(transformer.sizes)
     sets = tasks.load_sets(cfg, tokenizer, max_length)
     examples = len(sets[0].examples['train'])
     steps, wanted = cfg.num_steps(examples), 50 if cfg.steps in (0, Settings.steps) else cfg.steps
@@ -231,18 +235,6 @@ def new_encoder(cfg, base, head):
     for p in encoder.parameters():  # not the buffers: a peer's RoPE needs its frequencies in fp32
         p.data = p.data.to(torch.bfloat16 if cfg.weights == 'bf16' else torch.float32)
     return encoder
-
-
-def pack(lengths, budget):
-    """Lists of indices, in order, whose lengths sum to at most the budget, or one that is longer alone."""
-    packs, total = [], 0
-    for k, length in enumerate(lengths):
-        if not packs or total + length > budget:
-            packs.append([])
-            total = 0
-        packs[-1].append(k)
-        total += length
-    return packs
 
 
 def encode(encoder, arrays, world):
@@ -316,6 +308,22 @@ def outputs(cfg, world, encoder, examples, per_token):
     return results
 
 
+@torch.no_grad()
+def likelihoods(cfg, base, data):
+    """The log-likelihood of each sentence: the sum of its tokens', which Pairs.batches asks for."""
+    model, sums = new_encoder(cfg, base, head=None).model.eval(), np.zeros(len(data.examples['test']))
+    encoder = Encoder(model.model, lambda x, lengths: x, cfg.likelihood == 'causal')
+    size = base.checkpoint.sizes.vocab_size     # without a row that its tokenizer was given for the mask
+    batches = tasks.kind_of(cfg).batches(data, base.checkpoint.tokenizer(), cfg.tokens_at_once)
+    for arrays, at, targets, numbers in batches:
+        at, targets = (torch.from_numpy(indices).to(base.world.device) for indices in (at, targets))
+        states = encode(encoder, arrays, base.world)[at].type_as(model.head)
+        losses = [F.cross_entropy(model.logits(x)[:, :size].float(), y, reduction='none')
+                  for x, y in zip(states.split(512), targets.split(512))]   # not all logits at once
+        np.subtract.at(sums, numbers, torch.cat(losses).cpu().numpy())
+    return sums
+
+
 def predict(cfg, world, encoder, data):
     """{split: rows} of validation and test: what evaluate.py reads."""
     kind = tasks.kind_of(data.task)
@@ -336,6 +344,17 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
         words += f'{saved_folder(cfg)}; '
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     return f'{words}loss {loss:.4f}; {time.monotonic() - began:.0f} s'
+
+
+def zero_shot(cfg, base, sets, say):
+    """Minimal pairs by the likelihoods of the model as it is: predict, write. What to tell of it."""
+    began, (data,) = time.monotonic(), sets
+    rows = tasks.kind_of(cfg).predict(data, {'validation': [], 'test': likelihoods(cfg, base, data)})
+    scores = write_run(run_folder(cfg, cfg.dataset), cfg, about_run(cfg, base, sets, data), rows)
+    sets_by_score = sorted((score, name) for name, score in standard_scores('MP', rows['test'])[3].items())
+    cells = [f'{100 * score:7.1f}  {name:<51}' for score, name in sets_by_score]
+    say('\n'.join(map(''.join, itertools.zip_longest(cells[::2], cells[1::2], fillvalue=''))))
+    return f'{cfg.likelihood} {scores["test"]}; {time.monotonic() - began:.0f} s'
 
 
 def run_grid(cfg, base, sets):
@@ -403,7 +422,12 @@ def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     kind = tasks.kind_of(cfg)
     for wrong, words in (
-            (sum(vars(actions).values()) > 1, '--grid, --probe, --look and --baseline stand alone'),
+            (sum(vars(actions).values()) > 1, '--grid, --probe, --zero_shot, --look, --baseline stand alone'),
+            (kind.zero_shot != actions.zero_shot and not (actions.look or actions.baseline),
+             f'kind {cfg.kind} {"takes" if kind.zero_shot else "is trained and takes no"} --zero_shot'),
+            (kind.zero_shot and (cfg.lr != Settings.lr or cfg.seed or cfg.causal or cfg.layers >= 0
+                                 or cfg.save_model),
+             f'kind {cfg.kind} takes no --lr, --seed, --causal, --layers, --save_model: nothing is trained'),
             (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),
@@ -422,7 +446,7 @@ def main():
         about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
         with locked(folder):
             return print(f'{folder}: test {write_run(folder, cfg, about, predictions)["test"]}')
-    cfg, base, sets = prepare(cfg, training=not actions.probe)
+    cfg, base, sets = prepare(cfg, training=not (actions.probe or actions.zero_shot))
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     if actions.probe:
@@ -430,7 +454,8 @@ def main():
     with locked(*run_folders(cfg, sets)):
         if actions.probe:
             return probe(cfg, base, sets)
-        words = 'already done' if is_done(cfg, base, sets) else do_run(cfg, base, sets, say=print)
+        work = zero_shot if actions.zero_shot else do_run
+        words = 'already done' if is_done(cfg, base, sets) else work(cfg, base, sets, say=print)
         print(f'{run_folder(cfg, cfg.dataset)}: {words}')
 
 

@@ -51,6 +51,8 @@ class Peer(Checkpoint):    # of another architecture, read whole
     text_tokenizer: Tokenizer
 
     def model(self, head=False):
+        if head:
+            raise ValueError(f'{self.name}: without fine-tuning, only our own architecture can be scored')
         return self.transformer
 
     def tokenizer(self):

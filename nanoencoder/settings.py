@@ -43,7 +43,7 @@ def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), f
     if type(value) is not wanted:
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
-        raise ValueError(f'{name} is one of {", ".join(choices)}, not {value!r:.80}')
+        raise ValueError(f'{name} is one of {", ".join(filter(None, choices))}, not {value!r:.80}')
     if wanted in (int, float) and not (low <= value <= high and abs(value) < math.inf):
         limits = f'from {low} to {high}' if high < math.inf else f'at least {low}'
         raise ValueError(f'{name} must be {limits if low > -math.inf else "finite"}, not {value!r:.80}')

@@ -64,7 +64,7 @@ class Tokenizer:
 
     def encode_with_offsets(self, text):
         """(ids (n,), offsets (n, 2)): each token's characters but white space; first == last if none are."""
-        ids, offsets = self.encoded(text)
+        ids, offsets, _ = self.encoded(text)
         offsets = [(last - len(text[first:last].lstrip()), text[first:last]) for first, last in offsets]
         offsets = np.array([(first, first + len(piece.strip())) for first, piece in offsets], np.int64)
         offsets = offsets.reshape(-1, 2)    # also of no token
@@ -74,13 +74,13 @@ class Tokenizer:
                 place[1] += 1
         return ids, offsets
 
-    def encoded(self, text):
+    def encoded(self, text):    # (ids, characters of each, number of its word as the pre-tokenizer splits)
         with one_line('a text'):
             encoding = self.backend.encode(without_surrogates(text), add_special_tokens=False)
         ids = np.array(encoding.ids, np.int64)
         if self.unknown is not None:
             ids[np.isin(ids, [*self.specials.values()])] = self.unknown
-        return ids, encoding.offsets
+        return ids, encoding.offsets, encoding.word_ids
 
     def encode_masked(self, text):
         """As `encode`, but the mask token is one id, which includes the space before it as in training."""

@@ -18,7 +18,7 @@ from nanoencoder import peers, tasks
 from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
 from test_huggingface import index, rewrite, with_tensor
-from test_finetune import TOKENIZER, checkpoint, merge, new, random_model, settings, toy  # noqa: F401
+from test_finetune import KINDS, TOKENIZER, checkpoint, merge, new, random_model, settings, toy  # noqa: F401
 
 ROWS = 900     # embeddings, a few more than tokens
 COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
@@ -134,7 +134,7 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
 
 @pytest.mark.parametrize('kind, family', [
     pytest.param(kind, family, marks=() if i == k else pytest.mark.slow)     # fast: each with another family
-    for i, kind in enumerate(tasks.KINDS) for k, family in enumerate(FAMILIES)])
+    for i, kind in enumerate(KINDS) for k, family in enumerate(FAMILIES)])
 def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folders, toy, tmp_path):
     """After a few steps of ours: the trained model in transformers, its states and the head by hand."""
     cfg = settings(toy, folders[family], kind, tmp_path, steps=3)
@@ -163,7 +163,7 @@ def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folder
     assert np.abs(ours - expected.numpy()).max() < 1e-5
 
 
-@pytest.mark.parametrize('kind', tasks.KINDS)
+@pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('lr', [1e-3, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_ours_and_its_export_as_a_peer_learn_alike(kind, lr, toy, tmp_path, monkeypatch):
     """The same tokens, outputs, losses and predictions, by our transformer and transformers' EuroBERT."""

@@ -233,6 +233,15 @@ def paper_ndcg(row):
     return ndcg_of_ties(relevant(row), row['docs'], row['scores'], tied)
 
 
+def score_pairs(rows, scheme, metric):
+    """Accuracy: a good sentence must be likelier than the bad one. Sets count alike, whatever their sizes."""
+    sizes = collections.Counter(row['set'] for row in rows)
+    hits = collections.Counter(row['set'] for row in rows if row['good'] > row['bad'])
+    weights = [len(rows) / len(sizes) / sizes[row['set']] for row in rows]
+    right = [weight * (row['good'] > row['bad']) for weight, row in zip(weights, rows)]
+    return 'accuracy', 'ratio', [right, weights], {name: hits[name] / sizes[name] for name in sizes if name}
+
+
 class Kind(NamedTuple):
     standard: Callable  # (rows, scheme, metric) -> (name, statistic, its columns, {name: other score})
     metric: str         # the paper's
@@ -243,7 +252,8 @@ KINDS = {
     'SC': Kind(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
     'TC': Kind(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),     # of "O", too
     'QA': Kind(score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
-    'IR': Kind(score_rankings, 'NDCG@10', paper_ndcg)}
+    'IR': Kind(score_rankings, 'NDCG@10', paper_ndcg),
+    'MP': Kind(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad']))}
 
 
 def standard_scores(kind, rows, scheme='IOB2', metric='accuracy'):

@@ -28,7 +28,7 @@ class Run:
     metric: str = ''
     n: int = 0                  # instances that are scored
     instances: Callable = None  # split -> its {'ids', 'statistic', 'columns'}, read when it is needed
-    method: str = ''            # fine-tuned, baseline or probe
+    method: str = ''            # fine-tuned, baseline, probe or zero-shot
     weights: str = ''
     data: str = ''              # sha256 of the rows it was tested on
     pretraining: dict = None
@@ -52,8 +52,8 @@ class Cell:
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
 
     @property
-    def seedless(self):     # the same with any seed
-        return self.runs[0].method in ('baseline', 'probe')
+    def seedless(self):     # the same with any seed of fine-tuning
+        return self.unit == 'fine-tuning' and self.runs[0].method in ('baseline', 'probe', 'zero-shot')
 
     @property
     def seeds(self):
@@ -272,6 +272,8 @@ def make_cell(runs, cfg):
     scored = [[table[seed][1] for table in tables] for seed in seeds]
     statistic, first = scored[0][0]['statistic'], [tables[0][seed][0] for seed in seeds]
     columns = [np.hstack([split['columns'] for split in of_seed]) for of_seed in scored]    # splits joined
+    if not columns[0].size:
+        raise ValueError(f'{cfg.split} has no instances')
     terms = STATISTICS[statistic].terms(np.stack(columns, 1))
     draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
     data = first[0].data, *(key_of(split['ids']) for split in scored[0])

@@ -1,6 +1,6 @@
 """Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
 
-A fifth kind is one more file, an entry in KINDS and one in judging/metrics.py.
+Another kind is one more file, an entry in KINDS and one in judging/metrics.py.
 """
 import json
 import sys
@@ -14,12 +14,13 @@ from nanoencoder.judging.metrics import score_of, standard_scores
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
+from nanoencoder.tasks.pairs import Pairs
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Retrieval
 from nanoencoder.tasks.tagging import Tagging
 from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint
 
-KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval}
+KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval, 'MP': Pairs}
 
 
 def kind_of(task):
@@ -78,5 +79,5 @@ def look(task, tokenizer):
     if column := kind_of(task).labelled_by:
         for label, count in Counter(np.hstack([row[column] for row in data.rows['train']])).most_common():
             print(f'  label {label:<16} {count:>10,} in train')
-    for row in data.rows['train'][:2]:
+    for row in (data.rows['train'] or data.rows['test'])[:2]:
         print('  ' + json.dumps(row, ensure_ascii=False)[:600])

@@ -42,6 +42,8 @@ class Kind:
     loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # the setting that names the column of labels, if there are any
     has_probe = True     # whether frozen features can answer
+    zero_shot = False    # whether the pretrained model itself answers: nothing is trained
+    splits = SPLITS      # that it reads
     architecture, pipeline = 'ForTokenClassification', 'token-classification'  # of a saved model
     reads = '{template!r}'   # of the settings: the texts of a saved model
 
@@ -52,11 +54,12 @@ class Kind:
         """({split: rows}, labels): checked rows, each with an id. training=False: only to be scored."""
         task = self.task
         tables = {split: read_table(task, (task.source,), name, task.subset)
-                  for split in SPLITS if (name := getattr(task, split))}
+                  for split in self.splits if (name := getattr(task, split))}
         labels = Labels(task, tables, getattr(task, self.labelled_by, ''))
-        rows = {split: [(row, self.make_row(row, labels, f'{task.dataset} {split} row {number}'))
-                        for number, row in enumerate(table)] for split, (table, _) in tables.items()}
-        if not task.validation:
+        rows = dict.fromkeys(SPLITS, ()) | {
+            split: [(row, self.make_row(row, labels, f'{task.dataset} {split} row {number}'))
+                    for number, row in enumerate(table)] for split, (table, _) in tables.items()}
+        if 'train' in tables and not task.validation:
             parts = train_test_split(len(rows['train']), task.hold_out)
             rows['train'], rows['validation'] = ([rows['train'][i] for i in part] for part in parts)
         for split, seen in zip(SPLITS, (set(), set(), set())):      # no two rows have one id
@@ -102,3 +105,15 @@ def framed(values, tokenizer, max_length, fill=None, before=0):
         return np.array([*tokenizer.prefix, *values, *tokenizer.suffix], np.int64)
     widths = [(len(tokenizer.prefix) + before, len(tokenizer.suffix))] + [(0, 0)] * (values.ndim - 1)
     return np.pad(values, widths, constant_values=fill)
+
+
+def pack(lengths, budget):
+    """Lists of indices, in order, whose lengths sum to at most the budget, or one that is longer alone."""
+    packs, total = [], 0
+    for k, length in enumerate(lengths):
+        if not packs or total + length > budget:
+            packs.append([])
+            total = 0
+        packs[-1].append(k)
+        total += length
+    return packs

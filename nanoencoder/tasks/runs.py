@@ -33,7 +33,7 @@ def is_done(cfg, base, sets):
         if path.exists():
             found, wanted = read_json(path), about_run(cfg, base, sets, data)
             for name, value in (wanted['settings'] | wanted).items():
-                there = (found | found['settings']).get(name, value)    # older than a setting: its default
+                there = (found | found['settings']).get(name, getattr(type(cfg), name, None))   # may be newer
                 # of pretraining the checkpoint's digest says all, and of rows their own
                 if name not in ('settings', 'rows', 'grid', 'pretraining') and there != value:
                     raise ValueError(f'{path}: was made with {name} = {str(there)[:60]}, this run has '
@@ -52,8 +52,9 @@ def about_model(cfg, checkpoint, transformer):
             'checkpoint': 'none' if cfg.untrained else checkpoint.digest()}
 
 
-def about_run(cfg, base, sets, data, method='fine-tuned', grid=()):
+def about_run(cfg, base, sets, data, method='', grid=()):
     """run.json: what fixes the numbers, so that a run is not taken for another."""
+    method = method or ('zero-shot' if tasks.kind_of(cfg).zero_shot else 'fine-tuned')
     return json.loads(json.dumps({
         'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'method': method,
         'weights': cfg.weights,

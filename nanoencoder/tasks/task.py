@@ -19,7 +19,7 @@ SCORED = SPLITS[1:]
 
 @dataclass(frozen=True)
 class Task:
-    kind: str = setting('', choices=tuple(KINDS))      # SC, TC, QA or IR
+    kind: str = setting('', choices=tuple(KINDS))      # SC, TC, QA, IR or MP
     dataset: str = setting('', fixes='rows')           # names the folder of its predictions
     source: str = setting('', fixes='rows')            # a dataset of the hub; docs, wordnet: embedded
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
@@ -55,6 +55,11 @@ class Task:
     score_on: tuple = setting((), fixes='nothing')     # configs of tasks that the model is scored on as well
     judged_only: bool = setting(False, fixes='rows')   # only documents judged in a split, as in the paper
     scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
+    # MP
+    good: str = setting('sentence_good', fixes='rows')     # columns: the sentence that is to be the likelier
+    bad: str = setting('sentence_bad', fixes='rows')
+    group: str = setting('', fixes='rows')             # column of the sets, which count alike; empty: one set
+    likelihood: str = setting('', choices=('', 'causal', 'pseudo', 'pseudo-token'))  # empty: the model's own
     # all
     steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
     epochs: int = setting(1, 1)                        # at most; the paper's is one

@@ -1,0 +1,149 @@
+"""Minimal pairs: likelihoods are those of a slow loop over transformers' logits; scores by hand, refusals."""
+import gzip
+import json
+import random
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import finetune
+from conftest import one_line_error, run_script
+from nanoencoder import settings as configs
+from nanoencoder.judging.metrics import both_scores
+from test_tasks import TOKENIZER, jsonl
+
+SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             max_position_embeddings=128, bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
+WORDS = "the array unbelievably na\xefve \u6771\u4eac don't 12345 shape, (values) \U0001f642 an axis".split()
+EUROBERT, LLAMA = transformers.EuroBertForMaskedLM, transformers.LlamaForCausalLM
+MODELS = {  # class, tokens of its vocabulary, objective in config.json, likelihood, in front of a sentence
+    'BERT': (transformers.BertForMaskedLM, 4_096, None, '', []),
+    'mlm': (EUROBERT, 4_096, 'mlm', 'pseudo', []),
+    "another's encoder": (EUROBERT, 4_100, None, 'pseudo', []),
+    'mntp': (EUROBERT, 4_096, 'mntp', 'pseudo', [4_094]),   # eos
+    'clm': (EUROBERT, 4_096, 'clm', 'causal', [4_094]),
+    "another's decoder": (LLAMA, 4_106, None, 'causal', [4_093]),   # bos; ten rows of no token
+    'its mask is new': (LLAMA, 4_095, None, 'causal', [4_093])}
+
+
+def model_of(name, folder):
+    """A random model by transformers, written to a folder."""
+    architecture, vocab_size, objective, *_ = MODELS[name]
+    torch.manual_seed(0)
+    more = {'mask_token_id': min(4_095, vocab_size - 1)} | ({'objective': objective} if objective else {})
+    model = architecture(architecture.config_class(vocab_size=vocab_size, **SIZES, **more)).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, 1.0 if p.ndim == 1 else 0, 0.2)    # likelihoods of sentences will differ
+    model.save_pretrained(folder)
+    TOKENIZER.save(folder, append_eos=name == 'BERT')
+    if vocab_size < 4_096:
+        paths = folder / 'tokenizer.json', folder / 'tokenizer_config.json'
+        tokenizer, about = (json.loads(path.read_text()) for path in paths)
+        del tokenizer['added_tokens'][-1], about['mask_token']
+        for path, content in zip(paths, (tokenizer, about)):
+            path.write_text(json.dumps(content))
+    return model
+
+
+def pairs(folder, count=100):
+    draw = random.Random(0)
+    texts = [' '.join(draw.choices(WORDS, k=draw.randint(1, 8))) for _ in range(2 * count)]
+    jsonl(folder / 'test.jsonl', [{'sentence_good': good, 'sentence_bad': bad, 'UID': f'set{k % 3}'}
+                                  for k, (good, bad) in enumerate(zip(texts[::2], texts[1::2]))])
+    return texts
+
+
+@torch.no_grad()
+def slow(model, read, text, likelihood, front, keep_causal):
+    """By all logits of transformers; with a token in front, of the position before."""
+    encoding, options = read(text, add_special_tokens=False), {}
+    ids, words = encoding['input_ids'], encoding.word_ids()
+    if likelihood == 'causal':
+        copies = [[*front, *ids]] * len(ids)
+    else:
+        copies = [[*front, *(4_095 if j == i or likelihood == 'pseudo' and j > i and words[j] == words[i]
+                             else token for j, token in enumerate(ids)), 4_094] for i in range(len(ids))]
+    if keep_causal:     # of an encoder in transformers
+        options['attention_mask'] = torch.full((len(ids), 1, *[len(copies[0])] * 2), -torch.inf).triu(1)
+    logits = model(torch.tensor(copies), **options).logits
+    return sum(logits[i, i].log_softmax(0)[token].item() for i, token in enumerate(ids))
+
+
+@pytest.mark.parametrize('name, asked', [*((name, '') for name in [*MODELS][1:]), ('mlm', 'pseudo-token')])
+def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
+    model, texts = model_of(name, tmp_path / 'model'), pairs(tmp_path)
+    *_, objective, usual, front = MODELS[name]
+    words = ['--kind=MP', '--dataset=toy', f'--data={tmp_path}', f'--model={tmp_path}/model',
+             f'--likelihood={asked}', '--tokens_at_once=500', '--device=cpu']
+    cfg, base, (data,) = finetune.prepare(configs.parse(finetune.Settings, words)[0], training=False)
+    assert cfg.likelihood == asked or not asked and cfg.likelihood == usual
+    ours = finetune.likelihoods(cfg, base, data)
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path / 'model')
+    expected = [slow(model, read, text, cfg.likelihood, front, objective == 'clm') for text in texts]
+    assert np.std(expected) > 20 and np.abs(ours - expected).max() < 1e-4
+
+
+def test_sets_of_unequal_sizes_count_alike():
+    """Three of four are right in one, none in the other, where a tie is wrong."""
+    likelihoods = {'a': [(-1, -2), (-1, -2), (-2, -1), (-5, -9)], 'b': [(-3, -3)]}
+    rows = [{'id': f'{name}{k}', 'set': name, 'good': good, 'bad': bad}
+            for name, several in likelihoods.items() for k, (good, bad) in enumerate(several)]
+    name, scores = both_scores('MP', rows, 'IOB2')
+    assert (name, scores['standard']['score'], scores['paper']['score']) == ('accuracy', 0.375, 0.6)
+    assert scores['standard']['others'] == {'a': 0.75, 'b': 0.0}
+    assert scores['standard']['columns'][1] == [0.625] * 4 + [2.5]    # their mean is 1
+    scores = both_scores('MP', [row | {'set': ''} for row in rows], 'IOB2')[1]['standard']
+    assert scores['score'] == 0.6 and not scores['others']
+
+
+def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
+    model_of("another's decoder", tmp_path / 'model')
+    pairs(tmp_path)
+    options = ['finetune.py', 'configs/tasks/blimp.py', f'--data={tmp_path}', '--test=test',
+               f'--predictions={tmp_path}/p']
+    model = [f'--model={tmp_path}/model', '--device=cpu', '--zero_shot']
+    assert '100 rows' in run_script(*options, '--look').stdout
+    assert 'test accuracy' in run_script(*options, '--baseline').stdout
+    result = run_script(*options, *model)
+    assert result.returncode == 0 and 'causal accuracy' in result.stdout, result.stderr
+    folder = tmp_path / 'p/model/MP/blimp/lr0e+00_sd0'
+    scores = json.loads((folder / 'scores.json').read_text())
+    rows = [json.loads(line) for line in gzip.open(folder / 'test.jsonl.gz')]
+    assert scores['test'] == both_scores('MP', rows, '')[1] and scores['validation']['standard']['ids'] == []
+    assert f'{100 * scores["test"]["standard"]["others"]["set2"]:.1f}  set2' in result.stdout
+    about = json.loads((folder / 'run.json').read_text())
+    assert (about['method'], about['settings']['likelihood']) == ('zero-shot', 'causal')
+    del about['settings']['trained_on']     # as if the setting were newer than the run
+    (folder / 'run.json').write_text(json.dumps(about))
+    assert 'already done' in run_script(*options, *model).stdout
+    one_line_error(run_script(*options, *model, '--likelihood=pseudo'), 'likelihood = causal, this run has')
+    assert run_script(*options, *model, '--likelihood=pseudo', '--variant=pseudo').returncode == 0
+    table = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/p').stdout
+    assert re.search(rf'model \(zero-shot\) +1 +- +{100 * scores["test"]["standard"]["score"]:.1f} \[', table)
+    compare = ['evaluate.py', 'compare', 'model', 'model+pseudo', '--split=both']
+    result = run_script(*compare, f'--predictions={tmp_path}/p').stdout
+    assert 'n = 100' in result and 'note: likelihood causal -> pseudo' in result and 'p = ' in result
+    shutil.copytree(tmp_path / 'p', tmp_path / 'study/runs')
+    assert run_script('evaluate.py', 'pack', tmp_path / 'study').returncode == 0
+    shutil.rmtree(tmp_path / 'study/runs/model')
+    assert run_script(*compare, f'--predictions={tmp_path}/study/runs').stdout == result    # as packed
+    result = run_script('evaluate.py', 'table', '--split=validation', f'--predictions={tmp_path}/p')
+    assert result.returncode == 1 and 'validation has no instances' in result.stderr
+
+
+@pytest.mark.parametrize('more, words', [
+    *((more, 'MP takes --zero_shot') for more in ('', '--grid', '--probe')),
+    ('--zero_shot --lr=1e-3', 'MP takes no --lr'), ('--zero_shot --causal', 'takes no .*--causal'),
+    ('--zero_shot --grid', 'stand alone'), ('--zero_shot --kind=SC', 'SC is trained and takes no --zero'),
+    ('--zero_shot', 'only our own architecture'),
+    ('--zero_shot --group=field', "has no column 'field', but sentence_good"),
+    ('--zero_shot --likelihood=plain', 'likelihood is one of causal, pseudo')])
+def test_refusals_are_one_line(more, words, tmp_path):
+    model_of('BERT' if 'architecture' in words else 'mlm', tmp_path / 'model')
+    pairs(tmp_path, 2)
+    given = ['--kind=MP', '--dataset=x', f'--data={tmp_path}', f'--model={tmp_path}/model', *more.split()]
+    one_line_error(run_script('finetune.py', *{word.split('=')[0]: word for word in given}.values()), words)
