@@ -13,7 +13,7 @@ import pytest
 
 import finetune
 from conftest import LLAMA3, ROOT, one_line_error, run_script
-from nanoencoder import docs, tasks
+from nanoencoder import docs, tasks, wordnet
 from nanoencoder import settings as configs
 from nanoencoder.judging import paper
 from nanoencoder.judging.metrics import entities, standard_scores
@@ -86,6 +86,43 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
     'squad_v2': (f'squad_v2/squad_v2/{SHARD}', PUBLIC, SQUAD,
                  SQUAD_ROW | {'answers': {'text': [], 'answer_start': []}}, {'answers': []}),
     'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED)}
+PAPER = [*SCHEMAS, 'msmarco', 'nq', 'mldr']
+
+
+def labelled(pattern, labels, label, shown, **columns):
+    """The entry in SCHEMAS of a set in GLUE or SuperGLUE: text columns, a label, an index."""
+    features = dict.fromkeys(columns, TEXT) | {
+        'label': names(*labels) if labels else datasets.Value('float32'), 'idx': NUMBER}
+    read = labels[label] if labels else label
+    return pattern, PUBLIC, features, columns | {'label': label, 'idx': 7}, {'text': shown, 'label': read}
+
+
+NLI, TRUTH, SUPER = ('entailment', 'not_entailment'), ('False', 'True'), 'super_glue/{}/{{}}/0000.parquet'
+UPOS = ('NOUN', 'PUNCT', 'ADP', 'NUM', 'SYM', 'SCONJ', 'ADJ', 'PART', 'DET', 'CCONJ', 'PROPN', 'PRON', 'X',
+        '_', 'ADV', 'INTJ', 'VERB', 'AUX')  # in the order of the hub's copy
+SCHEMAS |= {
+    'cola': labelled(f'glue/cola/{SHARD}', ('unacceptable', 'acceptable'), 0, 'Cat the sat.',
+                     sentence='Cat the sat.'),
+    'stsb': labelled(f'glue/stsb/{SHARD}', (), 3.75, 'Sentence 1: A cat.\nSentence 2: The cat.',
+                     sentence1='A cat.', sentence2='The cat.'),
+    'mrpc': labelled(f'glue/mrpc/{SHARD}', ('not_equivalent', 'equivalent'), 1,
+                     'Sentence 1: A.\nSentence 2: B.', sentence1='A.', sentence2='B.'),
+    'qnli': labelled(f'glue/qnli/{SHARD}', NLI, 1, 'Question: Why?\nSentence: So.',
+                     question='Why?', sentence='So.'),
+    'rte': labelled(f'glue/rte/{SHARD}', NLI, 0, 'Premise: A.\nHypothesis: B.',
+                    sentence1='A.', sentence2='B.'),
+    'boolq': labelled(SUPER.format('boolq'), TRUTH, 1, 'Question: is it?\nPassage: It is.',
+                      question='is it?', passage='It is.'),
+    'multirc': labelled(SUPER.format('multirc'), TRUTH, 0, 'Paragraph: P.\nQuestion: Q?\nAnswer: A',
+                        paragraph='P.', question='Q?', answer='A'),
+    'wsc': labelled(SUPER.format('wsc'), TRUTH, 1, 'Text: Al said he did.\nNoun: Al\nPronoun: he',
+                    text='Al said he did.', span1_text='Al', span2_text='he'),
+    'ewt_pos': ('universal_dependencies/en_ewt/{}/0000.parquet', tasks.SPLITS,
+                {'idx': TEXT, 'tokens': datasets.List(TEXT), 'upos': datasets.List(names(*UPOS))},
+                {'idx': 'a-1', 'tokens': ['It', 'works', '.'], 'upos': [11, 16, 1]},
+                {'tags': ['PRON', 'VERB', 'PUNCT'], 'id': 'a-1'})}
+for form, value in ((2, NUMBER), (3, 7)):   # a row of MultiRC has three indices
+    SCHEMAS['multirc'][form]['idx'] = dict.fromkeys(('paragraph', 'question', 'answer'), value)
 
 
 @pytest.mark.parametrize('name', SCHEMAS)
@@ -104,7 +141,7 @@ def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
     sizes = [40, 40, 40] if task(name).validation else [38, 2, 40]
     assert [len(rows[split]) for split in tasks.SPLITS] == sizes
     assert {key: rows['test'][0].get(key) for key in read} == read
-    wanted = {'conll2003': CONLL, 'ontonotes': DATES, 'uner': ('O', 'B-PER', 'I-PER')}
+    wanted = {'stsb': ('score',), 'conll2003': CONLL, 'ontonotes': DATES, 'uner': ('O', 'B-PER', 'I-PER')}
     assert labels == wanted.get(name, labels)
     if name == 'uner':
         assert capsys.readouterr().err.count("120 labels 'B-OTH' read as 'O'") == 2
@@ -188,7 +225,7 @@ def test_every_config_of_a_task_parses_and_a_missing_hub_is_a_line():
     assert len(paths) == 33
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
-    assert {task(name).dataset for name in (*SCHEMAS, 'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
+    assert {task(name).dataset for name in PAPER} <= paper.DATASETS.keys()
     one_line_error(look('sst2'), 'nyu-mll/glue', '--data takes')
 
 
@@ -486,9 +523,40 @@ def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
 @pytest.fixture(scope='session')
 def embedded():
     """{task: {split: rows}}, from the cache where this machine has extracted them before."""
-    folder = embedded_files(tasks.Task(kind='TC', dataset='docs_tc', source='docs')).parent
+    folders = [embedded_files(task(name)).parent for name in ('docs_tc', 'wn_sc')]
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
-            for path in folder.iterdir()}
+            for folder in folders for path in folder.iterdir()}
+
+
+def test_what_wordnet_holds_out_is_in_no_text_to_train_on(embedded):
+    """And a pair's second definition alone, or the first, does not tell the label."""
+    definitions = {split: {one.definition for one in wordnet.synsets().values() if one.split == split}
+                   for split in tasks.SPLITS}
+    for name, side in {'wn_sc': 'text', 'wn_pairs': 'first', 'wn_qa': 'question', 'wn_ir': 'positive'}.items():
+        splits = embedded[name]
+        assert [*map(len, splits.values())] == [12_000, 1_000, 1_000]
+        for split in tasks.SCORED:
+            held = {row[side] for row in splits[split]}
+            assert held <= definitions[split] and not held & definitions['train']
+    for row in embedded['wn_qa']['test']:
+        text, start = row['answers']['text'][0], row['answers']['answer_start'][0]
+        assert row['context'][start:start + len(text)] == text != row['context']
+    pairs_of = embedded['wn_pairs']
+    for side, most in (('second', 0.55), ('first', 0.65)):     # a parent's children are more special
+        predict = classification.naive_bayes([row | {'fields': [row[side]]} for row in pairs_of['train']])
+        right = [predict({'fields': [row[side]]}) == row['label']
+                 for split in tasks.SCORED for row in pairs_of[split]]
+        assert np.mean(right) < most, (side, np.mean(right))
+
+
+def test_a_used_word_by_hand():
+    def used(words, *examples):
+        example, *span = wordnet.used_word(wordnet.Synset('', '', words, '', [*examples], []))
+        return example[slice(*span)]
+    assert used(['run'], 'a walk', 'He kept running home') == 'running'
+    assert used(['pass out', 'faint'], 'She passed out at once') == 'passed out'
+    assert used(['carry'], 'It carries weight') == 'carries'
+    assert wordnet.used_word(wordnet.Synset('', '', ['cat'], '', ['a catalogue', 'cat'], [])) is None
 
 
 def shared_names(*halves):
@@ -557,6 +625,29 @@ def test_the_best_simple_method_on_validation_is_the_row(name, kind, train, scor
     rows = dict.fromkeys(tasks.SCORED, [{'id': str(k)} | row for k, row in enumerate(scored or train)])
     chosen = tasks.Task(kind=kind, dataset='d', source='x', template='{question}{context}')
     assert tasks.baseline(chosen, {'train': train, **rows})[0] == name
+
+
+def test_plain_tags_and_numbers_have_simple_methods():
+    """Looked up, else by shape, else the most frequent; of two columns the words they share."""
+    rows = [{'id': '0', 'words': ['The', 'cat', 'sat'], 'tags': ['DET', 'NOUN', 'VERB']},
+            {'id': '1', 'words': ['A', 'cat', '?'], 'tags': ['DET', 'NOUN', 'PUNCT']}]
+    lookup = tasks.kind_of(task('ewt_pos')).baselines({'train': rows})['word-lookup']
+    assert lookup({'words': ['The', 'dog', '!?']}) == ['DET', 'NOUN', 'DET']
+    made = tasks.kind_of(task('stsb'))
+    rows = [made.make_row({'sentence1': 'a b', 'sentence2': text, 'label': label}, None, 'here')
+            for text, label in (('a b', '4.5'), ('b c', 2), ('d', 0))]
+    methods = made.baselines({'train': rows})
+    assert [methods['word-overlap'](row) for row in rows] == [1, 0.5, 0]
+    assert methods['mean'](rows[0]) == pytest.approx(6.5 / 3)
+    with pytest.raises(ValueError, match="here: label 'high' is no number"):
+        made.make_row({'sentence1': '', 'sentence2': '', 'label': 'high'}, None, 'here')
+
+
+def test_plain_tags_are_scored_by_words():
+    gold, pred = [['DET', 'NOUN'], ['X', 'B-a', 'VERB']], [['DET', 'X'], ['X', 'B-a', 'NOUN']]
+    rows = [{'id': k, 'gold': g, 'pred': p} for k, (g, p) in enumerate(zip(gold, pred))]
+    name, statistic, columns, _ = standard_scores('TC', rows, 'plain')
+    assert (name, statistic, columns) == ('accuracy', 'ratio', [[1, 2], [2, 3]])
 
 
 def test_naive_bayes_is_scikit_learns():
