@@ -4,7 +4,7 @@
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
     python evaluate.py figure share             # figures/share.png; also ratio, steps, tokens, flops, cpt, lr
-    python evaluate.py losses out/clm-1800-s0 out/mlm-1800-s0   # of pretraining; and figures/losses.png
+    python evaluate.py losses out/clm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
     python evaluate.py report configs/studies/demo.py           # the paper's claims, judged by a study's runs
 """

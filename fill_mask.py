@@ -1,6 +1,6 @@
 """Print what checkpoints say of the masks in a text: the five best tokens for each mask.
 
-    python fill_mask.py out/clm-1800-s0 out/mlm-1800-s0 "The function returns <|mask|> of floats."
+    python fill_mask.py out/clm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
 
 Folders, runs or hub ids come first, then one text. Each model is used as an encoder.
 """

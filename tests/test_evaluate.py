@@ -67,7 +67,7 @@ def test_conlleval_rules(tags, chunks):
 
 def test_macro_f1_and_accuracy_equal_sklearn():
     draw = random.Random(2)
-    for _ in range(800):
+    for _ in range(1_000):
         n = draw.randint(1, 12)
         golds, preds = ([draw.choice('abcO') for _ in range(n)] for _ in range(2))
         assert metrics.macro_f1(golds, preds) == pytest.approx(
