@@ -376,7 +376,7 @@ def test_bad_rows_are_named(tmp_path, kind, changes, words):
     ('train.iob', b'Rome B-LOC\nfell\n', 'train.iob:2: has a word but no tag'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
     ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header'),
-    ('train.csv', b'title,text,label\na,b,3.80\n', "label '3.80' is a score, and there is no "),
+    ('train.csv', b'title,text,label\na,b,3.80\n', "label '3.80' is a number; --metric=Pearson"),
     ('train.jsonl', b'{"label": true}', 'label True is a number, and 0 have names: labels = ')])
 def test_bad_files_are_named(tmp_path, name, content, words):
     for split in ('train', 'test'):
