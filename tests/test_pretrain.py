@@ -86,13 +86,6 @@ def test_a_run_learns_logs_and_saves(settings):
     config, rows = losses.read_log(run)
     assert rows == lines and config['starts'][0]['versions']['torch'] == torch.__version__
 
-    from transformers import AutoModelForMaskedLM
-    theirs, info = AutoModelForMaskedLM.from_pretrained(run / '120', output_loading_info=True)
-    assert not any(info.values())
-    ours, ids = open_checkpoint(run).model(), torch.arange(100, 160)
-    with torch.no_grad():
-        logits = ours.logits(ours.hidden_states(ids, [60]))
-        torch.testing.assert_close(logits, theirs(ids[None]).logits[0], atol=1e-4, rtol=0)
     log = (run / 'log.jsonl').read_text().splitlines(keepends=True)
     for damaged in (log[:60] + log[61:], log[:-1], [*log[:60], log[60].replace('5', '6'), *log[61:]]):
         (run / 'log.jsonl').write_text(''.join(damaged))
@@ -299,7 +292,7 @@ def test_phases_run_through_again_are_those_written_out_and_branch(settings):
     assert turned == written and weights(run_of(runs[0]) / '20') == weights(run_of(runs[1]) / '20')
     assert branched == longer[12:] and weights(run_of(branch) / '30') == weights(run_of(runs[2]) / '30')
     assert longer[-1]['val_mdlm_loss'] < longer[9]['val_mdlm_loss']
-    assert '6 times: 1 step of clm, then 1 step of mlm' in (run_of(branch) / '30/README.md').read_text()
+    assert '6 times: 1 step' in (run_of(branch) / '30/README.md').read_text()
 
 
 def test_resuming_with_other_numbers_is_refused(settings):
@@ -501,12 +494,12 @@ def runs_of_layouts(settings, world_size, uneven):
     return runs
 
 
-def begin(world_size, runs, *node):
+def begin(world_size, runs):
     """Processes, with what torchrun sets for each."""
     with socket.create_server(('127.0.0.1', 0)) as free:
         port = free.getsockname()[1]
-    words = json.dumps([flat(cfg) for cfg in runs]), *node
-    return [Script('layouts.py', *words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
+    words = json.dumps([flat(cfg) for cfg in runs])
+    return [Script('layouts.py', words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
                    WORLD_SIZE=f'{world_size}', LOCAL_RANK=f'{rank}', LOCAL_WORLD_SIZE=f'{world_size}')
             for rank in range(world_size)]
 
@@ -539,21 +532,6 @@ def test_processes_and_micro_batches_do_not_change_the_numbers(settings, world_s
         assert_same_numbers(cfg, references[cfg.name.split('-')[0]], gradients=True)
 
 
-@pytest.mark.slow
-def test_shards_in_a_node_and_replicas_between_nodes_do_not_change_the_numbers(settings):
-    """HSDP of two nodes with two processes each, and a checkpoint of it that one process goes on from."""
-    changes = dict(phases=(('mlm', 8),), rows_per_step=8, save_every=4, **UNUSUAL)
-    alone = settings(name='alone', **changes)
-    nodes = [settings(name=f'nodes-{n}', parallel='fsdp', micro_rows=n, **changes) for n in (1, 2)]
-    layouts.train(alone)
-    launch(4, nodes, 2)
-    for cfg in nodes:
-        assert_same_numbers(cfg, alone, gradients=True)
-    shutil.rmtree(run_of(nodes[0]) / '8')
-    pretrain.train(replace(nodes[0], parallel='ddp'))
-    assert_same_numbers(nodes[0], alone)
-
-
 def test_two_processes_with_shards_killed_in_a_save_go_on_bit_for_bit(settings):
     cfg = settings(name='whole', parallel='fsdp', save_every=2)
     launch(2, [cfg])
@@ -567,6 +545,9 @@ def test_two_processes_with_shards_killed_in_a_save_go_on_bit_for_bit(settings):
     assert not (run / '12').exists()
     launch(2, [killed])
     assert log_lines(run) == log_lines(run_of(cfg)) and weights(run / '12') == weights(run_of(cfg) / '12')
+    shutil.rmtree(run / '12')
+    pretrain.train(replace(killed, parallel='ddp'))     # one process goes on from their checkpoint
+    assert_same_numbers(killed, cfg)
 
 
 @pytest.mark.slow
