@@ -16,15 +16,15 @@ import transformers
 import fill_mask
 import finetune
 import pretrain
-from conftest import ROOT, run_process, texts
+from conftest import run_process
 from nanoencoder.tasks import runs
 from nanoencoder.huggingface import open_checkpoint
-from nanoencoder.tokenizer import load_tokenizer
 from test_finetune import (  # noqa: F401: these open what is exported, too
-    checkpoint, random_model, settings as finetune_settings, test_a_saved_classifier_runs_in_a_pipeline,
-    test_a_step_equals_transformers_and_torch, test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3,
+    checkpoint, random_model, settings as finetune_settings, test_a_step_equals_transformers_and_torch,
+    test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3,
     test_sentence_transformers_gives_our_vectors, toy)
-from test_huggingface import test_logits_are_those_of_transformers, trained_tokenizer  # noqa: F401
+from test_huggingface import test_logits_are_those_of_transformers  # noqa: F401
+from test_tokenizer import test_saved_tokenizers_give_our_ids_in_transformers  # noqa: F401
 
 MASKED = 'The function returns <|mask|> of <|mask|>.'
 
@@ -107,21 +107,3 @@ def test_a_token_classifiers_card_gives_whole_words(qk_norm, toy, tmp_path):
         assert [group | {'word': group['word'].strip()} for group in found] == [
             dict(zip(names, group)) for group in expected]
     assert len(parts) > 20 and max(parts) > 1  # entities, words of several tokens among them
-
-
-@pytest.mark.parametrize('append_eos', [False, True])
-@pytest.mark.parametrize('name', ['docs', 'decoder'])
-def test_saved_tokenizers_give_our_ids_and_offsets(name, append_eos, tmp_path):
-    """The offsets of a token are those of what it stands for, without the spaces around, as in BERT's."""
-    folder = ROOT / 'configs/corpora/docs' if name == 'docs' else tmp_path
-    if name == 'decoder':
-        trained_tokenizer(folder, 1_000)
-    ours = load_tokenizer(str(folder))
-    (tmp_path / 'saved').mkdir()
-    ours.save(tmp_path / 'saved', append_eos=append_eos)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'saved')
-    odd = ['', ' ', 'a  b\t\n', "don't 1234567", 'e\u0301t\xe9 \u6771\u4eac \U0001f642', '\x00\x07\ufeff']
-    encoded = theirs(texts()[:60] + odd, return_offsets_mapping=True)
-    for text, ids, offsets in zip(texts()[:60] + odd, encoded['input_ids'], encoded['offset_mapping']):
-        assert ids == [*ours.encode(text), *[ours.ids['eos']] * append_eos], repr(text)
-        assert all(text[start:end] == text[start:end].strip(' ') for start, end in offsets), repr(text)

@@ -1,12 +1,13 @@
-"""In each of several processes: train the runs of a JSON list of settings one after the other.
-"""
+"""In each of several processes: train the runs of a JSON list of settings one after the other."""
 import json
+import os
 import sys
 import types
 
 import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import pretrain
 from nanoencoder import processes
@@ -14,24 +15,20 @@ from nanoencoder.settings import build as settings_of
 
 
 def train(cfg):
-    """pretrain.train; rank 0 writes the gradient of the first step."""
-    seen, build = [], pretrain.build
+    """pretrain.train; rank 0 writes the gradient of the first step, {number of the parameter: tensor}."""
+    seen = []
 
-    def watched(cfg, world):
-        def keep_first_gradient(*_):
-            if not seen:
-                whole = {name: p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad.clone()
-                         for name, p in model.named_parameters()}
-                seen.append(whole if world.rank == 0 else {})
-        model, wrapped, optimizer = build(cfg, world)
-        optimizer.register_step_pre_hook(keep_first_gradient)
-        return model, wrapped, optimizer
-    pretrain.build = watched
+    def keep_first_gradient(optimizer, *_):
+        if not seen:
+            gradients = [p.grad for group in optimizer.param_groups for p in group['params']]
+            seen.append({str(k): gradient.full_tensor() if isinstance(gradient, DTensor) else gradient.clone()
+                         for k, gradient in enumerate(gradients)})
+    hook = register_optimizer_step_pre_hook(keep_first_gradient)
     try:
         pretrain.train(cfg)
     finally:
-        pretrain.build = build
-    if seen and seen[0]:
+        hook.remove()
+    if seen and os.environ.get('RANK', '0') == '0':
         save_file(seen[0], f'{cfg.out}/{cfg.name}/first_gradient.safetensors')
 
 

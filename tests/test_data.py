@@ -1,5 +1,4 @@
 """The law of a batch: what a step reads, decided by its settings alone; objectives; corpora that are read."""
-import itertools
 import shutil
 import threading
 import time
@@ -163,42 +162,11 @@ def test_mdlm_masks_each_row_at_a_ratio_of_its_own(corpus, settings):
     assert data.OBJECTIVES['mdlm'].expected_targets(settings()) == 0.5005
 
 
-def mdlm_loss(texts, predictor, least):
-    """What the conditionals of one joint distribution lose a token on texts of another, by enumeration.
-    The expectation over ratios t uniform in (least, 1], masks and texts of the sum of losses / t, divided by
-    the tokens. The integrals over t are those of polynomials, so eight nodes are exact."""
-    n, total = texts.ndim, 0.0
-    nodes, shares = np.polynomial.legendre.leggauss(8)
-    t = least + (1 - least) * (nodes + 1) / 2
-    for masked in itertools.product((False, True), repeat=n):
-        k = sum(masked)
-        chance = (shares / 2 * t ** (k - 1) * (1 - t) ** (n - k)).sum()
-        for i in np.flatnonzero(masked):
-            seen = predictor.sum(tuple(j for j in np.flatnonzero(masked) if j != i), keepdims=True)
-            p = np.broadcast_to(seen / seen.sum(i, keepdims=True), texts.shape)
-            total -= chance * (texts[texts > 0] * np.log(p[texts > 0])).sum()
-    return total / n
-
-
-def test_mdlms_expected_loss_bounds_the_entropy():
-    """Tight for exact conditionals if t reaches 0, for independent tokens at any t; above it for others."""
-    def entropy(texts):
-        return -(texts[texts > 0] * np.log(texts[texts > 0])).sum() / texts.ndim
-    generator, least = np.random.default_rng(0), data.LEAST_RATIO
-    text = generator.dirichlet(np.ones(81)).reshape(3, 3, 3, 3)
-    assert mdlm_loss(text, text, 0) == pytest.approx(entropy(text), rel=1e-12)
-    assert entropy(text) < mdlm_loss(text, text, least) < 1.001 * entropy(text)
-    other = generator.dirichlet(np.ones(81)).reshape(3, 3, 3, 3)    # whoever predicts otherwise loses more
-    assert mdlm_loss(text, other, least) > mdlm_loss(text, text, least)
-    single = generator.dirichlet(np.ones(3), 3)
-    independent = np.einsum('a,b,c', *single)
-    assert mdlm_loss(independent, independent, least) == pytest.approx(entropy(independent), rel=1e-12)
-    # by hand: two tokens that are equal. Both are masked with probability t t, and then each costs log 2: the
-    # mean over t of 2 log 2 t t / t is (1 + least) log 2, of which a token has half. Its entropy is log 2 / 2
-    pair = np.eye(2) / 2
-    assert mdlm_loss(pair, pair, least) == pytest.approx(1.001 * np.log(2) / 2, rel=1e-12)
+def test_mdlms_expected_loss_by_hand():
+    """Two tokens that are equal: both are masked with probability t t, and then each costs log 2. The mean
+    over ratios t of 2 log 2 t t / t is (1 + least) log 2, of which a token has half: 1.001 of its entropy."""
     corpus = SimpleNamespace(meta={'special_ids': [9], 'mask_token_id': 9})
-    losses = []
+    generator, losses = np.random.default_rng(0), []
     for k in range(4_000):                          # what the objective draws, on rows of 31 pairs and an eos
         tokens = np.append(np.repeat(generator.integers(0, 2, 31), 2), 9)
         inputs, targets, weights = data.mdlm(tokens, [63], np.random.default_rng([1, k]), corpus, None)
@@ -238,22 +206,6 @@ def test_what_is_computed_ahead_comes_in_order_with_errors_and_stops():
     before = threading.active_count()
     endless.close()
     assert threading.active_count() == before - 1
-
-
-def test_an_objective_is_one_entry_of_the_table(corpus, settings, monkeypatch):
-    """Batches, validation, losses and counts of a new one come by themselves; its losses have weight 1."""
-    def reverse(tokens, lengths, random, corpus, cfg):
-        parts = np.split(tokens, np.cumsum(lengths)[:-1])
-        return tokens, np.concatenate([np.append(data.NO_TARGET, part[:-1]) for part in parts])
-    monkeypatch.setitem(data.OBJECTIVES, 'back', data.Objective(False, False, reverse, data.followed))
-    cfg = settings(phases=(('back', 3), ('clm', 3)), val_every=3)
-    (batch, _), num_targets, _ = read(0, corpus, cfg)
-    assert num_targets == 4 * 62 and np.array_equal(batch.targets[batch.at], batch.tokens[batch.at - 1])
-    assert np.array_equal(batch.weights, batch.targets != data.NO_TARGET)
-    import pretrain
-    from conftest import log_lines
-    pretrain.train(cfg)
-    assert 'val_back_loss' in log_lines(f'{cfg.out}/{cfg.name}')[-1]
 
 
 def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, settings, tmp_path):

@@ -567,10 +567,9 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     ('--max_length=900', 'max_length 900: the model reads 2 to 128'), ('--batch_size=0', 'batch_size must'),
     ('--lrs=(-1e-4,) --grid', 'lrs is a tuple'), ('--seeds=(0,0) --grid', 'seeds is a tuple of different'),
     ('--name=a/b', 'name must be'), ('--tokenizer=gpt2', "tokenizer is the model's"),
-    ('--sed=1', "nearest is 'seed'"), ('--layers=3', 'layers 3: the model has 2'),
+    ('--layers=3', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
-    ('--probe --save_model', 'a probe trains no model'),
-    ('--grid --probe', 'stand alone')])
+    ('--probe --save_model', 'a probe trains no model'), ('--grid --probe', 'stand alone')])
 def test_bad_settings_get_one_line(more, words, toy, checkpoint):
     options = merge(toy['SC'], f'--model={checkpoint}', *more.split())
     one_line_error(run_script('finetune.py', *options), words)

