@@ -448,6 +448,8 @@ def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
     ('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n', (), '1/O | Rom/B-LOC'),
     ('1\tRome\tB-LOC\n2\tfell\tO\n', (1, 2), 'Rome/B-LOC fell/O'),
     ('1 @card@ CARD I-NC O\n2 Rom NE I-NC B-LOC\n', (0, 3), '1/I-NC 2/I-NC'),
+    ('1-2\tcan\'t' + 8 * '\t_' + '\n1\tca\tcan\tAUX' + 6 * '\t_' + '\n2\tn\'t\tnot\tPART' + 6 * '\t_'
+     + '\n2.1\tgo\tgo\tVERB' + 6 * '\t_', (1, 3), "ca/AUX n't/PART"),    # a range, and a word left out
     ('0\t-DOCSTART-\n1\tRome\tRome\tPROPN\tNNP\t_\t0\troot\t_\tB-LOC\n', (1, 9), 'Rome/B-LOC')])
 def test_files_of_a_word_a_line(tmp_path, content, columns, words):
     """CoNLL's, where five columns are no numbered words; Universal NER's; those that `columns` describes."""
