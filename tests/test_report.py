@@ -323,10 +323,11 @@ def test_one_more_pretraining_by_hand():
     """Of 1, 2, 3 the mean is 2 and s is 1; t of two degrees of freedom is 4.3027; 4.3027 sqrt(1 + 1 / 3)."""
     def evidence(points, losses):
         estimate = SimpleNamespace(units=dict(enumerate(points)))
-        study = SimpleNamespace(rows=['clm'], comparisons=[line])
-        return SimpleNamespace(study=study, last=lambda _, name: losses,
+        study = SimpleNamespace(rows={'clm': SimpleNamespace(phases=['mlm', 'clm'])}, comparisons=[line])
+        return SimpleNamespace(study=study, last=lambda _, name: losses if name == 'val_clm_loss' else [],
                                estimate=lambda weights, datasets: estimate)
     line = SimpleNamespace(weights={('mlm', None): -1, ('clm', None): 1}, datasets=('words',))
-    rows = report.beside(evidence([0.025], [4.0]), evidence([0.01, 0.02, 0.03], [4.0, 5.0, 6.0]))
-    assert rows[0] == ['clm - mlm, words', '+2.5', '+2.0', '-3.0', '+7.0']
-    assert rows[-1] == ['clm, held-out MLM loss', '4.00', '5.00', '0.03', '9.97'] and len(rows) == 3
+    shown = report.beside(evidence([0.025], [4.0]), evidence([0.01, 0.02, 0.03], [4.0, 5.0, 6.0]))
+    assert shown == {'clm - mlm, words, points': ([2.5], [1, 2, 3], pytest.approx((-2.968, 6.968), abs=1e-3)),
+                     'clm, held-out CLM loss': ([4], [4, 5, 6], pytest.approx((0.032, 9.968), abs=1e-3))}
+    report.figures.beside(shown)
