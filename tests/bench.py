@@ -345,7 +345,7 @@ CASES = {   # the work, the peer, () -> Pair
     'finetuning': ('fine-tuning, batches of 32 short sentences', PADDED, finetuning)}
 
 
-def mfu(size, repeats, with_peer):
+def mfu(size, repeats):
     """Lines of a size at the paper's batch on one GPU, 6 rows of 2,048 tokens cut in two; update included.
     Useful operations are those of the segments as they are, and of the logits that have a target."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU'
@@ -360,9 +360,8 @@ def mfu(size, repeats, with_peer):
                                   sum(length ** 2 for length in batch.lengths) / halved) for batch in batches]
         yield line | {'mfu': round(1e3 * statistics.fmean(flops) / line['ms'] / PEAKS[name], 4)}
         del step, model
-    if with_peer:    # not compiled, on the same texts, padded
-        pair = training(dataclasses.replace(cfg, compile=False), padded)
-        yield timed(f'mfu {size} mlm, {PADDED}', pair.peer, repeats, pair.tokens)
+    pair = training(dataclasses.replace(cfg, compile=False), padded)    # Hugging Face's, not compiled
+    yield timed(f'mfu {size} mlm, {PADDED}', pair.peer, repeats, pair.tokens)
 
 
 def timed(case, step, repeats, tokens, epoch=24):
@@ -395,7 +394,7 @@ def lines_of(name, args):
     torch.manual_seed(0)
     if name == 'mfu':
         for size in args.size.split(','):
-            yield from mfu(size, args.repeats, args.peer)
+            yield from mfu(size, args.repeats)
     elif name in CASES:
         yield compare(name, CASES[name][2](), args.repeats)
     else:
@@ -408,8 +407,6 @@ def main():
     parser.add_argument('cases', nargs='*', help='names of cases, cpu, mfu, or table and a file')
     parser.add_argument('--repeats', type=int, default=7, help='turns of each case')
     parser.add_argument('--size', default='610m', help='of mfu: 210m, 610m, 1b, or several with commas')
-    parser.add_argument('--peer', action=argparse.BooleanOptionalAction, default=True,
-                        help='of mfu: Hugging Face beside it')
     parser.add_argument('--out', default=os.devnull, help='a file to append the lines to')
     args = parser.parse_args()
     if not args.cases:

@@ -57,48 +57,30 @@ def install(folder):
     yield f'{folder}: as in tests/real.txt'
 
 
-NAMES = {'token_embd': 'embed_tokens', 'output_norm': 'norm', 'attn_norm': 'input_layernorm',
-         'ffn_norm': 'post_attention_layernorm', 'attn_q': 'self_attn.q_proj', 'attn_k': 'self_attn.k_proj',
-         'attn_v': 'self_attn.v_proj', 'attn_output': 'self_attn.o_proj', 'ffn_gate': 'mlp.gate_proj',
-         'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj'}    # llama.cpp's: Hugging Face's
-
-
 def convert(packages, folder):
     """The decoder as a Hugging Face folder, fp32: config.json, model.safetensors, the tokenizer."""
     sys.path.append(str(packages))    # behind .venv's
-    from gguf import GGUFReader, dequantize
-    reader = GGUFReader(packages / GGUF)
-    said = {name: field.contents() for name, field in reader.fields.items()}
-    sizes = {name.removeprefix('llama.'): value for name, value in said.items() if name.startswith('llama.')}
-    heads, kv_heads = sizes['attention.head_count'], sizes['attention.head_count_kv']
-    tensors = {}
-    for tensor in reader.tensors:
-        *layer, name, _ = tensor.name.split('.')
-        weight = dequantize(tensor.data, tensor.tensor_type)
-        if name in ('attn_q', 'attn_k'):    # llama.cpp rotates neighbours, Hugging Face a head's two halves
-            halves = weight.reshape(heads if name == 'attn_q' else kv_heads, -1, 2, weight.shape[1])
-            weight = halves.swapaxes(1, 2).reshape(weight.shape)
-        layer = f'layers.{layer[1]}.' if layer else ''
-        tensors[f'model.{layer}{NAMES[name]}.weight'] = torch.from_numpy(np.array(weight, np.float32))
-    ids = {role: said[f'tokenizer.ggml.{role}_token_id'] for role in ('bos', 'eos')}
-    config = {'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_act': 'silu',
-              'vocab_size': sizes['vocab_size'], 'hidden_size': sizes['embedding_length'],
-              'intermediate_size': sizes['feed_forward_length'], 'num_hidden_layers': sizes['block_count'],
-              'num_attention_heads': heads, 'num_key_value_heads': kv_heads,
-              'max_position_embeddings': sizes['context_length'], 'rope_theta': sizes['rope.freq_base'],
-              'rms_norm_eps': float(f'{sizes["attention.layer_norm_rms_epsilon"]:.6g}'),    # was a float32
-              'tie_word_embeddings': True, 'torch_dtype': 'float32'}
+    from gguf import GGUFReader
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+    config = load_gguf_checkpoint(packages / GGUF)['config']
+    config['rms_norm_eps'] = float(f'{config["rms_norm_eps"]:.6g}')    # was a float32
+    config = LlamaConfig(**config, architectures=['LlamaForCausalLM'], dtype='float32')
+    with torch.device('meta'):
+        model = LlamaForCausalLM(config)
+    tensors = load_gguf_checkpoint(packages / GGUF, return_tensors=True, model_to_load=model)['tensors']
     with whole(folder) as temporary:
-        temporary.mkdir()
-        write_json(temporary / 'config.json', config | {f'{role}_token_id': i for role, i in ids.items()})
+        config.save_pretrained(temporary)
         save_file(tensors, temporary / 'model.safetensors', {'format': 'pt'})
-        write_tokenizer(temporary, said, ids)
+        said = GGUFReader(packages / GGUF).fields
+        write_tokenizer(temporary, {name: field.contents() for name, field in said.items()})
     yield f'{folder}: {sum(tensor.numel() for tensor in tensors.values()):,} parameters'
 
 
-def write_tokenizer(folder, said, ids):
+def write_tokenizer(folder, said):
     """tokenizer.json and its config; each digit a piece, which a GGUF does not say but in `pre`: smollm."""
     tokens, types = said['tokenizer.ggml.tokens'], said['tokenizer.ggml.token_type']
+    ids = {role: said[f'tokenizer.ggml.{role}_token_id'] for role in ('bos', 'eos')}
     merges = [tuple(pair.split(' ')) for pair in said['tokenizer.ggml.merges']]
     core = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -36,8 +36,9 @@ def test_utilisation_is_what_was_counted_over_what_was_timed(monkeypatch):
     for name, value in {'is_available': True, 'get_device_name': 'a pretended GPU', 'empty_cache': None,
                         'max_memory_allocated': 2 ** 30, 'reset_peak_memory_stats': None}.items():
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
-    lines = list(bench.mfu('toy', 2, with_peer=False))
-    assert [line['case'] for line in lines] == ['mfu toy mlm', 'mfu toy clm']
+    lines = list(bench.mfu('toy', 2))
+    cases = ['mfu toy mlm', 'mfu toy clm', 'mfu toy mlm, Hugging Face padded']
+    assert [line['case'] for line in lines] == cases
     for line, objective in zip(lines, ('mlm', 'clm')):
         assert line['ms'] == 1.0 and line['tokens_per_second'] == 6 * 64 * 1000
         expected = cost.flops_per_token(cfg, objective) * 384 / 0.001 / 1e12

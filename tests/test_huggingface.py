@@ -9,7 +9,6 @@ import shutil
 import threading
 
 import pytest
-import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -23,6 +22,7 @@ from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.settings import build, leaves
 from nanoencoder.tokenizer import load_tokenizer
+from test_tokenizer import huggingface as tokenizer_of_style
 
 SMALL = dict(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
              num_key_value_heads=2, max_position_embeddings=4096, rms_norm_eps=1e-5, bos_token_id=1,
@@ -402,25 +402,12 @@ def test_a_hub_id_is_downloaded_once_and_refused_early(hub, monkeypatch):
     assert asked == []
 
 
-def trained_tokenizer(folder, vocab_size):
-    """A byte-level vocabulary of SmolLM's form, without a mask token."""
-    core = tokenizers.Tokenizer(tokenizers.models.BPE())
-    byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    digits = tokenizers.pre_tokenizers.Digits(True)
-    core.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([digits, byte_level])
-    core.train_from_iterator(texts(), tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=['<|endoftext|>', '<|im_start|>', '<|im_end|>'], show_progress=False))
-    core.save(str(folder / 'tokenizer.json'))
-    (folder / 'tokenizer_config.json').write_text('{"eos_token": "<|endoftext|>"}')
-
-
 @pytest.fixture(scope='module')
 def decoder(tmp_path_factory):
-    """(folder, corpus): a small decoder trained here with CLM and saved by transformers as a Llama."""
+    """(folder, corpus): a small Llama trained here with CLM, whose tokenizer has no mask token."""
     folder = tmp_path_factory.mktemp('decoder')
     (folder / 'smollm').mkdir()
-    trained_tokenizer(folder / 'smollm', 1_000)
+    tokenizer_of_style('smollm', folder / 'smollm', 1_000)
     with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
         file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
     result = run_script('data.py', '--source=folder', f'--path={folder}/texts.jsonl', '--val_permille=200',
@@ -433,15 +420,11 @@ def decoder(tmp_path_factory):
         num_key_value_heads=2, tie_word_embeddings=True, rope_theta=1e5, context=128, rows_per_step=4,
         micro_rows=0, lr=3e-3, warmup_steps=20, decay_steps=100, log_every=250, val_every=0, val_rows=20,
         save_every=0, device='cpu')))
-    ours = load(folder / 'clm')
-    config = transformers.LlamaConfig(**dataclasses.asdict(ours.sizes) | dict(
-        vocab_size=1_000, max_position_embeddings=128, bos_token_id=0, eos_token_id=0, pad_token_id=None,
-        mask_token_id=None, rope_scaling=None, attention_bias=False, head_dim=16))
-    theirs = transformers.LlamaForCausalLM(config)
-    weights = {name: p.detach() for name, p in ours.named_parameters()}
-    weights['model.embed_tokens.weight'] = weights['model.embed_tokens.weight'][:1_000]
-    assert theirs.load_state_dict(weights, strict=False).missing_keys == ['lm_head.weight']  # tied
-    theirs.save_pretrained(folder / 'smollm')
+    for name in ('config.json', 'model.safetensors'):
+        shutil.copy(folder / 'clm/300' / name, folder / 'smollm')
+    rewrite(model_type='llama', architectures=['LlamaForCausalLM'], vocab_size=1_000, pad_token_id=None,
+            mask_token_id=None)(folder / 'smollm')
+    with_tensor('model.embed_tokens.weight', lambda rows: rows[:1_000].clone())(folder / 'smollm')
     return folder / 'smollm', folder / 'corpus'
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import data
-from conftest import one_line_error, run_script
+from conftest import run_script
 from nanoencoder import docs, prepare, tokenizer
 from nanoencoder.files import locked
 from nanoencoder.settings import flat
@@ -307,9 +307,6 @@ def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message
     with pytest.raises(ValueError, match=message):
         prepared(small(tmp_path / 'texts', tmp_path / 'out'))
     assert not list((tmp_path / 'out').glob('[!.]*'))
-    if name == 'notes.md':  # once as a user sees it
-        result = run_script('data.py', 'configs/corpora/folder.py', f'--path={tmp_path}/texts')
-        one_line_error(result, message)
 
 
 def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys, killed_at):

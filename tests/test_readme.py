@@ -33,7 +33,6 @@ PARSERS = {'data.py': (prepare.Settings, prepare.ACTIONS),
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'pack': None, 'report': 1, 'losses': None}   # arguments
 OTHER_OPTIONS = {'help', 'size', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint',
                  'rdzv_id', 'shutdown_timeout', 'max_restarts'}    # of torchrun and bench.py
-DEMO = '.venv/bin/python study.py configs/studies/demo.py'
 
 
 def blocks(page):
@@ -44,7 +43,7 @@ def blocks(page):
 def lines_of(page):
     """[(line, whether it is a shell command)] of a page, each command in one line."""
     text = re.sub(r' *\\\n *', ' ', page.read_text())
-    begin = re.compile(r'    (\.venv/bin/|make |sed |git |cp )')
+    begin = re.compile(r'    (\.venv/bin/|make |sed |git |cp |srun )')
     return [(line.strip(), bool(begin.match(line))) for line in text.splitlines()]
 
 
@@ -90,6 +89,8 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
             assert (ROOT / word).exists(), word
     if words[0] == 'make':
         assert set(words[1:]) <= set(re.findall(r'(?m)^([\w.]+):', (ROOT / 'Makefile').read_text()))
+    if 'torchrun' in command and script == 'pretrain.py':    # it waits for the save of a stopped pretraining
+        assert '--shutdown_timeout=300' in command
     if '.venv/bin/' in command:
         assert re.search(r'\.venv/bin/(python|torchrun) ', command)
     if script in PARSERS and rest != ['--help']:
@@ -103,45 +104,19 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
         assert {*asked} <= {*bench.CASES, 'cpu', 'mfu', 'table'}
 
 
-def test_torchrun_is_told_to_wait_for_the_save_of_a_stopped_pretraining():
-    texts = [pretrain.__doc__, *(re.sub(r' *\\\n *', ' ', page.read_text()) for page in PAGES)]
-    commands = re.findall(r'torchrun .*pretrain\.py', '\n'.join(texts))
-    assert len(commands) > 4 and all('--shutdown_timeout=300' in command for command in commands)
-
-
-def reads_and_writes(command):
-    """The folders of corpora and runs that a command reads, and those that it writes."""
-    script, rest, words = split(command)
-    if words[0] == 'make':
-        return reads_and_writes(DEMO) if 'demo' in words else (set(), set())
-    if script == 'study.py':
-        asked, actions = studies.load(rest, study.ACTIONS)
-        runs = {f'{asked.out}/{name}-s{seed}' for seed in asked.seeds for name in asked.rows}
-        corpus = {str(asked.corpus_meta().parent)} if asked.corpus else set()
-        return set(), set() if actions.dry_run else runs | corpus
-    if script == 'data.py' and '--help' not in rest:
-        return set(), {parsed(script, rest)[0].out}
-    named = re.findall(r'(?:^|=)(out/[\w.-]+)', '\n'.join(rest or words), re.M)
-    if script != 'pretrain.py' or {'--dry_run', '--help'} & {*rest}:
-        return set(named), set()
-    cfg, _ = parsed(script, rest)
-    parents = re.findall(r'^out/[\w.-]+', f'{cfg.branch_from}\n{cfg.weights_from}', re.M)
-    return {cfg.corpus, *parents}, {f'{cfg.out}/{cfg.name}'}
-
-
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
-def test_what_a_command_reads_comes_from_above(page):
-    """From a command of the same page, or from words that name it (or `make demo`, for the demo's)."""
-    there, prose = set(), ''
+def test_a_run_that_a_command_names_comes_from_above(page):
+    """From a pretraining of the same page, from words that name it, or from `make demo`."""
+    there, of_demo = '', re.findall(r'out/[\w.-]+', (ROOT / 'Makefile').read_text())
     for line, is_command in lines_of(page):
-        if not is_command:
-            prose += line + '\n'
+        if not is_command or 'make demo' in line:
+            there += line
             continue
-        reads, writes = reads_and_writes(line)
-        if '`make demo`' in prose:
-            there |= reads_and_writes(DEMO)[1]
-        assert {folder for folder in reads - there if f'`{folder}`' not in prose} == set(), line
-        there |= writes
+        script, rest, words = split(line)
+        if script == 'pretrain.py' and '--help' not in rest:
+            there += f'`out/{parsed(script, rest)[0].name}`'
+        for run in re.findall(r'\bout/[\w.-]+', ' '.join(words)):
+            assert f'`{run}`' in there or run in of_demo and 'make demo' in there, line
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)

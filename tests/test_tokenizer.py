@@ -25,7 +25,7 @@ STYLES = {  # as in these models' tokenizer.json: what stands before the merges,
 }
 
 
-def huggingface(style, folder):
+def huggingface(style, folder, vocab_size=2_000):
     """A tokenizer of a model family's form, trained by Hugging Face's library and written to a folder."""
     splits, normalizer, specials = STYLES[style]
     made = HuggingFace(models.BPE(ignore_merges=style == 'llama-3'))
@@ -36,7 +36,7 @@ def huggingface(style, folder):
     alphabet = [character for byte, character in ALPHABET.items() if byte not in lacking]
     read = [text for text in texts() + sample_texts(500, seed=9) if not set(text.encode()) & set(lacking)]
     made.train_from_iterator(read, trainers.BpeTrainer(
-        vocab_size=2_000, initial_alphabet=alphabet, special_tokens=specials, show_progress=False))
+        vocab_size=vocab_size, initial_alphabet=alphabet, special_tokens=specials, show_progress=False))
     made.save(str(folder / 'tokenizer.json'))
     (folder / 'tokenizer_config.json').write_text(json.dumps({'eos_token': specials[-1]
                                                               if style == 'llama-3' else '<|endoftext|>'}))
@@ -163,9 +163,6 @@ def test_a_tokenizer_that_cannot_be_used_is_refused(tmp_path, change, part):
 def test_a_sentencepiece_file_is_refused_by_name(tmp_path):
     (tmp_path / 'tokenizer.model').write_bytes(b'\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02\n\x0c')
     with pytest.raises(ValueError, match='SentencePiece, as of Llama 2, Mistral or TinyLlama'):
-        load_tokenizer(str(tmp_path))
-    (tmp_path / 'tokenizer.model').write_bytes(b'')
-    with pytest.raises(ValueError, match=f'^{tmp_path}/tokenizer.model: '):
         load_tokenizer(str(tmp_path))
 
 
