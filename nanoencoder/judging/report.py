@@ -326,7 +326,10 @@ def write(study, runs, cfg, problems):
     if study.beside:
         shown, _ = studies.load([study.beside, f'--finetuning_seeds={study.finetuning_seeds}'])
         there = dataclasses.replace(cfg, predictions=f'{shown.folder}/runs', models=tuple(study.rows))
-        values = beside(evidence, Evidence(shown, read_runs(there, []), there, []))
+        other = Evidence(shown, read_runs(there, []), there, [])
+        problems += [f'{name}: its rows are not those of {shown.folder}; other packages?'
+                     for name in evidence.datasets if evidence.about[name].data != other.about[name].data]
+        values = beside(evidence, other)
         lines = [f'{what}: yours {number(statistics.fmean(here))}; {len(theirs)} seeds of {shown.folder} '
                  f'{number(statistics.fmean(theirs))}, between {number(low)} and {number(high)} for one more'
                  for what, (here, theirs, (low, high)) in values.items()
