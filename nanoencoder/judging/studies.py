@@ -70,8 +70,6 @@ class Study:
     def __post_init__(self):
         """Read the tables. Messages begin with a table's name, so that the parser can say where it stands."""
         check(self)
-        if len({seed for seed in self.seeds if type(seed) is int and seed >= 0}) != len(self.seeds):
-            raise ValueError(f'seeds must be different ints from 0 on, not {self.seeds!r}')
         self.rows, self.finetunings, self.comparisons, self.arms = {}, [], [], self.ladder
         self.models = {'untrained': ('', 0)}    # {name: (row, step)} of what * can match
         self.tried = {}     # {(model, dataset): learning rates} of the table of tasks
@@ -204,10 +202,8 @@ def arguments(options, **others):
 
 
 def load(arguments, actions=()):
-    if not arguments:
-        raise ValueError('a study is a config, as configs/studies/demo.py')
     study, actions = parse(Study, arguments, actions)
     if not study.rows:
-        raise ValueError(f'{arguments[0]}: runs is empty; a study has a row or more')
+        raise ValueError('a study is a config whose `runs` have a row or more, as configs/studies/demo.py')
     study.folder = study.folder or f'studies/{Path(arguments[0]).stem}'
     return study, actions

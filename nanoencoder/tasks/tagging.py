@@ -1,7 +1,6 @@
 """TC, token classification: each word of a sentence has a tag: O, B-TYPE or I-TYPE, or (plain) any other."""
 import re
 import string
-import sys
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -23,14 +22,8 @@ class Tagging(Kind):
 
     def load(self, training=True):
         rows, labels = super().load(training)
-        if self.is_plain:
-            return rows, labels
-        if not any(set(row['tags']) - {'O'} for row in rows['train']):
+        if not self.is_plain and not any(set(row['tags']) - {'O'} for row in rows['train']):
             raise ValueError(f'{self.task.dataset} train: every tag is O: there is no entity to learn')
-        for split, part in rows.items() if self.task.scheme == 'IOB2' else ():
-            if count := sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in part):
-                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-; '
-                      'if that is how the file marks them, say --scheme=IOB1', file=sys.stderr)
         return rows, labels
 
     def make_row(self, row, labels, where):
