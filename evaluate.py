@@ -18,8 +18,7 @@ from pathlib import Path
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import pack, read_runs
-from nanoencoder.judging.statistics import (SPLITS, Cell, average, estimate, grouped, lr_text, make_cells,
-                                            unit_of)
+from nanoencoder.judging.statistics import SPLITS, Cell, estimate, grouped, lr_text, make_cells, unit_of
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
@@ -49,8 +48,6 @@ class Settings:
 
     def __post_init__(self):
         check(self)
-        if not all(type(name) is str for name in self.models + self.datasets):
-            raise ValueError("models and datasets are names: --models=('610',)")
         if self.protocol == 'paper' and self.split != 'test':
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
         if self.protocol != 'paper' and self.results:
@@ -61,9 +58,7 @@ def table(cfg, problems):
     """Print a table for each kind of task: a row a model, a column a dataset."""
     from nanoencoder.judging.report import markdown
     if cfg.published and not any(Path(name).exists() for name in (cfg.predictions, cfg.results) if name):
-        cfg = dataclasses.replace(cfg, published=False, protocol='paper')       # these numbers alone
-        cells = {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
-                 for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
+        cells, cfg = published_cells(cfg), dataclasses.replace(cfg, published=False, protocol='paper')
     else:
         cells = make_cells(read_runs(cfg, problems), cfg, problems)
     for task in dict.fromkeys(key[1:] for key in cells):
@@ -84,6 +79,12 @@ def table(cfg, problems):
     print(NOTES[cfg.protocol])
     print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.'
           + '\nBehind the stroke: the paper\'s appendix C.' * cfg.published)
+
+
+def published_cells(cfg):
+    """The paper's numbers as Cells."""
+    return {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
+            for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
 
 
 def frame_of(cells, cfg):
@@ -145,35 +146,28 @@ def compare(cfg, first, second, problems):
 
 
 def points_of_models(cfg, problems):
-    """[(model, pretraining, task, mean, low, high)] in percent: the mean of the datasets that all have."""
+    """[(model, pretraining, task, mean, low, high)] in percent; of several datasets, of their average."""
     if cfg.published:
-        return [(model, paper.models()[model], kind, mean, mean - half, mean + half)
-                for (model, kind, dataset), (mean, half) in paper.numbers().items()
-                if dataset == 'Average' and model in (cfg.models or [model])]
-    runs = read_runs(cfg, problems)
-    pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
-    cells, points = make_cells(runs, cfg, problems), []
-    for kind in KINDS:
-        keys = [key for key in cells if key[1] == kind and key[2] != 'Average' and key[0] in pretraining]
-        models, datasets = dict.fromkeys(key[0] for key in keys), sorted({key[2] for key in keys})
-        shared = [dataset for dataset in datasets if all((model, kind, dataset) in cells for model in models)]
-        if left := sorted({*datasets} - {*shared}):
-            problems.append(f'{kind}: {", ".join(left)} left out, which not all models have')
-        for model in models if shared else ():
-            if mean := average([cells[model, kind, dataset] for dataset in shared], cfg):
-                points.append((model, pretraining[model], kind, *mean.percent))
-    return points
+        cells, pretraining = published_cells(cfg), paper.models()
+    else:
+        runs = read_runs(cfg, problems)
+        pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
+        cells = make_cells([run for run in runs if run.model in pretraining], cfg, problems)
+    several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
+    for model, kind in dict.fromkeys(key[:2] for key in cells):
+        if kind in several and (model, kind, 'Average') not in cells:
+            problems.append(f'{model} is left out, which lacks a dataset of {kind}')
+    return [(model, pretraining[model], kind, *cell.percent) for (model, kind, dataset), cell in cells.items()
+            if (dataset == 'Average') == (kind in several)]
 
 
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST, 'lr'))
     if name == 'lr':
-        if cfg.published or cfg.split == 'both':
-            raise ValueError('figure lr is of your runs on one split: no --published, no --split=both')
         points, runs = [], sorted(read_runs(cfg, problems), key=lambda run: list(KINDS).index(run.task))
         for key, group in grouped((run for run in runs if run.lr), 'task', 'model', 'lr').items():
-            scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in of_seed)
+            scores = [100 * statistics.fmean(run.test for run in of_seed)
                       for of_seed in grouped(group, unit_of(group)[0]).values()]
             points.append((*key, statistics.fmean(scores), min(scores), max(scores)))     # over seeds
         drawn = figures.curves(points, 'learning rate', 'log')

@@ -239,7 +239,8 @@ def test_the_task_and_the_metric(tmp_path):
 def test_a_correlation_has_an_interval(monkeypatch):
     """Lin's concordance by his formula, from means, variances and the covariance."""
     monkeypatch.setitem(metrics.STATISTICS, 'concordance', None)
-    exec(blocks(HACKING)['a correlation: nanoencoder/judging/metrics.py, below STATISTICS'], vars(metrics) | {})
+    title = 'a correlation: nanoencoder/judging/metrics.py, below STATISTICS'
+    exec(blocks(HACKING)[title], dict(vars(metrics)))
     columns = np.random.default_rng(0).normal(size=(2, 400))
     columns[1] = 0.5 * columns[0] + 0.5 * columns[1] + 0.3
     (xx, xy), (_, yy) = np.cov(columns, bias=True)
