@@ -428,10 +428,13 @@ def test_bad_task_settings_are_named(tmp_path, option):
     one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
 
 
-def test_a_task_without_an_entity_is_refused(tmp_path):
+def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
     for split in tasks.SPLITS:
         jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['New', 'York'], 'tags': ['I-LOC', 'I-LOC']}])
     load('example_tc', data=str(tmp_path))
+    assert 'entities train: 1 entities begin with I-' in capsys.readouterr().err
+    load('example_tc', data=str(tmp_path), scheme='IOB1')
+    assert not capsys.readouterr().err
     with pytest.raises(ValueError, match='entities train: every tag is O: there is no entity'):
         load('example_tc', data=str(tmp_path), label_map=(('I-LOC', 'O'),))
 
