@@ -700,9 +700,13 @@ def test_results_of_the_authors_are_read_and_never_written(predictions):
     assert '50.00 (one seed)' in shown.stdout and 'n=40' in shown.stdout
     assert {path: path.read_bytes() for path in (predictions / 'results').rglob('*.*')} == before
     one_line_error(run_script('evaluate.py', 'table', *words), 'take --protocol=paper')
-    folder = predictions / 'results/theirs/SC/toy'
+    folder, words = predictions / 'results/theirs/SC/toy', ['table', *words, '--protocol=paper']
+    for k, score in enumerate((float('nan'), 71.5), 1):
+        write_results(folder / f'lr1e-04_sd{k}', score, 40)
+        one_line_error(run_script('evaluate.py', *words), f'sd{k}/results.json: a score is no fraction of 1')
+        shutil.rmtree(folder / f'lr1e-04_sd{k}')
     (folder / 'lr1e-04_sd0').rename(folder / 'first')
-    one_line_error(run_script('evaluate.py', 'table', *words, '--protocol=paper'), 'toy/first: not named as a run')
+    one_line_error(run_script('evaluate.py', *words), 'toy/first: not named as a run')
 
 
 def test_tables_compare_and_figures(predictions):

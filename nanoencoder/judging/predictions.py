@@ -19,6 +19,8 @@ def read_scores(folder, about):
     """scores.json of a run with this run.json; without, results.json in the authors' format."""
     content = read_json(path := folder / ('scores.json' if about else 'results.json'))
     if not about:
+        if not all(0 <= content[split]['score'] < 1.001 for split in SPLITS):
+            raise ValueError(f'{path}: a score is no fraction of 1')
         return {split: {'paper': content[split]} for split in SPLITS}   # without instances
     if sha256(path) != about['sha256'][path.name]:
         raise ValueError(f'{path}: changed since it was written; remove its folder, and fine-tune again')
