@@ -1,6 +1,6 @@
 """The embedded texts: the documentation of numpy, scipy, torch and pandas, which are installed anyway.
 
-`documents` makes a corpus of it and `tasks` three small tasks, whose labels are what the authors wrote.
+`documents` makes a corpus of it and `tasks` two small tasks, whose labels are what the authors wrote.
 Both change with the packages' versions: tables print a fingerprint, and nothing may rely on exact content.
 """
 import ast
@@ -82,20 +82,19 @@ def docstrings(path):
 
 
 def tasks(cache=CACHE):
-    """{'docs_pairs', 'docs_ir', 'docs_tc': {split: rows}}"""
+    """{'docs_ir', 'docs_tc': {split: rows}}"""
     pairs, sentences = [], []
-    for split, file, text in tqdm(documents(cache), 'making tasks', leave=False, disable=None):
+    for split, _, text in tqdm(documents(cache), 'making tasks', leave=False, disable=None):
         paragraphs = [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text)]
         prose = [lines for lines in paragraphs if is_prose(lines)]
         if prose[1:] and prose[0] is paragraphs[0] and (pair := summary_and_detail(prose)):
-            pairs.append((split, file, *pair))
+            pairs.append((split, *pair))
         sentences += [(split, *sentence) for lines in prose for sentence in marked_sentences(lines)]
-    counts = collections.Counter(half for _, _, *pair in pairs for half in pair)
-    pairs = [pair for pair in pairs if counts[pair[2]] == counts[pair[3]] == 1]  # others are boilerplate
-    retrieval = [(split, {'query': query, 'positive': detail}, detail) for split, _, query, detail in pairs]
+    counts = collections.Counter(half for _, *pair in pairs for half in pair)
+    retrieval = [(split, {'query': query, 'positive': detail}, detail) for split, query, detail in pairs
+                 if counts[query] == counts[detail] == 1]   # others are boilerplate
     tagging = [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, words, tags in sentences]
-    return {'docs_pairs': without_copies(docs_pairs(pairs)), 'docs_ir': without_copies(retrieval),
-            'docs_tc': without_copies(tagging)}
+    return {'docs_ir': without_copies(retrieval), 'docs_tc': without_copies(tagging)}
 
 
 def without_copies(rows):
@@ -135,23 +134,6 @@ def summary_and_detail(prose):
              for words in (summary, detail)]
     if 5 <= len(summary) <= 30 and len(detail) >= 12 and not names[0] & names[1]:
         return ' '.join(summary), ' '.join(detail[:60])
-
-
-def docs_pairs(pairs):
-    """Does this detail belong to this summary, or to one in another file of the split?
-    In the order of the summaries' hashes each pair meets the next one of another file; of two such couples
-    one swaps its details. So each text occurs once, and no detail alone tells the label."""
-    rows, waiting, couples = [], collections.defaultdict(list), collections.Counter()
-    for split, file, summary, detail in sorted(pairs, key=lambda one: hashlib.md5(one[2].encode()).digest()):
-        if not waiting[split] or waiting[split][0][0] == file:  # who waits is of one file
-            waiting[split].append((file, summary, detail))
-            continue
-        _, *other = waiting[split].pop(0)
-        swapped, couples[split] = couples[split] % 2, couples[split] + 1
-        for text, drawn in zip((summary, other[0]), (detail, other[1])[::-1 if swapped else 1]):
-            row = {'summary': text, 'detail': drawn, 'label': ('same', 'other')[swapped]}
-            rows.append((split, row, f'{text} {drawn}'))
-    return rows
 
 
 def marked_sentences(lines):

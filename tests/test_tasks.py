@@ -17,7 +17,7 @@ from nanoencoder import docs, tasks, wordnet
 from nanoencoder import settings as configs
 from nanoencoder.judging import paper
 from nanoencoder.judging.metrics import entities, standard_scores
-from nanoencoder.tasks import classification, retrieval
+from nanoencoder.tasks import classification
 from nanoencoder.tasks.files import embedded_files, json_lines, read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill, terms, train_test_split
 from nanoencoder.tokenizer import load_tokenizer
@@ -222,7 +222,7 @@ def test_holding_out_equals_datasets():
 
 def test_every_config_of_a_task_parses_and_a_missing_hub_is_a_line():
     paths = sorted((ROOT / 'configs/tasks').glob('*.py'))
-    assert len(paths) == 33
+    assert len(paths) == 32
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
     assert {task(name).dataset for name in PAPER} <= paper.DATASETS.keys()
@@ -323,7 +323,7 @@ def test_truncation_is_counted():
     reached = examples[0].words.max() + 1
     assert 4 < reached < 20 and lost == dict(texts=1, words=30 - reached, entities=6)  # one is cut through
     rows = [{'id': '0', 'text': 'word ' * 50, 'label': 'a'}, {'id': '1', 'text': '', 'label': 'a'}]
-    examples, lost = tasks.kind_of(task('docs_pairs')).examples(rows, ('a',), TOKENIZER, 20)
+    examples, lost = tasks.kind_of(task('sst2')).examples(rows, ('a',), TOKENIZER, 20)
     assert [len(example.tokens) for example in examples] == [20, 1] and lost['texts'] == 1
 
     # of retrieval, where it belongs
@@ -562,14 +562,8 @@ def test_a_used_word_by_hand():
     assert wordnet.used_word(wordnet.Synset('', '', ['cat'], '', ['a catalogue', 'cat'], [])) is None
 
 
-def shared_names(*halves):
-    one, other = ({word.strip('.,:;()') for word in text.split()} for text in halves)
-    return {word for word in one & other if '_' in word or '.' in word}
-
-
 def test_embedded_tasks_have_enough_and_no_leak(embedded):
-    least = {'docs_pairs': (2_500, 400, 250), 'docs_tc': (6_000, 800, 500),
-             'docs_ir': (2_500, 400, 250)}
+    least = {'docs_tc': (6_000, 800, 500), 'docs_ir': (2_500, 400, 250)}
     for name, counts in least.items():
         assert all(len(embedded[name][split]) >= count for split, count in zip(tasks.SPLITS, counts)), name
     for split in tasks.SPLITS:
@@ -578,25 +572,11 @@ def test_embedded_tasks_have_enough_and_no_leak(embedded):
             # punctuation is a word of its own everywhere
             assert all(len(word) == 1 or word[-1].isalnum() or word[-1] == '_' for word in row['tokens'])
         for row in embedded['docs_ir'][split]:      # no identifier that both halves share
-            assert not {name for name in shared_names(row['query'], row['positive']) if '_' in name}
-    for name, sides in (('docs_pairs', ('summary', 'detail')), ('docs_ir', ('query', 'positive'))):
-        texts = collections.Counter(row[side] for split in tasks.SPLITS for row in embedded[name][split]
-                                    for side in sides)
-        assert max(texts.values()) == 1             # no boilerplate: a text occurs once
-
-
-def test_the_labels_of_pairs_are_in_neither_half_and_in_no_name(embedded):
-    """Balanced in each split; the words of one half say nothing; a shared name would tell the true pairs."""
-    splits = embedded['docs_pairs']
-    for rows in splits.values():
-        assert 0.48 < np.mean([row['label'] == 'same' for row in rows]) < 0.52
-        assert sum(bool(shared_names(row['summary'], row['detail'])) for row in rows) < 0.01 * len(rows)
-    for side in ('summary', 'detail'):
-        train = [{'fields': [row[side]], 'label': row['label']} for row in splits['train']]
-        predict = classification.naive_bayes(train)
-        right = [predict({'fields': [row[side]]}) == row['label']
-                 for split in tasks.SCORED for row in splits[split]]
-        assert abs(np.mean(right) - 0.5) < 3 * 0.5 / len(right) ** 0.5, (side, np.mean(right))
+            halves = ({word.strip('.,:;()') for word in row[side].split()} for side in ('query', 'positive'))
+            assert not {name for name in set.intersection(*halves) if '_' in name}
+    texts = collections.Counter(row[side] for split in tasks.SPLITS for row in embedded['docs_ir'][split]
+                                for side in ('query', 'positive'))
+    assert max(texts.values()) == 1     # no boilerplate: a text occurs once
 
 
 def test_an_embedded_task_by_hand():

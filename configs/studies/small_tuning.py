@@ -26,6 +26,8 @@ every_task = {'models': ('tune-*-3600',), 'steps': 0}
 tasks = (
     {'config': 'configs/tasks/docs_tc.py', 'lrs': (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)},
     {'config': 'configs/tasks/docs_ir.py', 'epochs': 2, 'lrs': (5e-4, 1e-3, 2e-3, 4e-3)},
-    {'config': 'configs/tasks/docs_pairs.py', 'epochs': 2, 'lrs': (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)},
+    {'kind': 'SC', 'dataset': 'docs_pairs', 'source': 'docs',
+     'template': 'Summary: {summary}\nDetail: {detail}', 'labels': ('other', 'same'),
+     'epochs': 2, 'lrs': (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)},
 )
 out = "studies/small/out"
