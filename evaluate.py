@@ -4,11 +4,10 @@
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
     python evaluate.py figure share             # figures/share.png; also ratio, steps, tokens, flops, cpt, lr
-    python evaluate.py losses out/clm-1800-s0 out/mlm-1800-s0   # of pretraining; and figures/losses.png
+    python evaluate.py losses out/clm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
     python evaluate.py report configs/studies/demo.py           # the paper's claims, judged by a study's runs
 """
-import csv
 import dataclasses
 import itertools
 import math
@@ -19,8 +18,7 @@ from pathlib import Path
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import pack, read_runs
-from nanoencoder.judging.statistics import (SPLITS, Cell, average, estimate, grouped, lr_text, make_cells,
-                                            unit_of)
+from nanoencoder.judging.statistics import SPLITS, Cell, estimate, grouped, lr_text, make_cells, unit_of
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
@@ -50,8 +48,6 @@ class Settings:
 
     def __post_init__(self):
         check(self)
-        if not all(type(name) is str for name in self.models + self.datasets):
-            raise ValueError("models and datasets are names: --models=('610',)")
         if self.protocol == 'paper' and self.split != 'test':
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
         if self.protocol != 'paper' and self.results:
@@ -60,68 +56,57 @@ class Settings:
 
 def table(cfg, problems):
     """Print a table for each kind of task: a row a model, a column a dataset."""
+    from nanoencoder.judging.report import markdown
     if cfg.published and not any(Path(name).exists() for name in (cfg.predictions, cfg.results) if name):
-        cfg = dataclasses.replace(cfg, published=False, protocol='paper')       # these numbers alone
-        cells = {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
-                 for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
+        cells, cfg = published_cells(cfg), dataclasses.replace(cfg, published=False, protocol='paper')
     else:
         cells = make_cells(read_runs(cfg, problems), cfg, problems)
     for task in dict.fromkeys(key[1:] for key in cells):
         if len({run.data for key in cells if key[1:] == task for run in cells[key].runs if run.data}) > 1:
             problems.append(f'{task[1]}: its models were tested on different data, and cannot be compared')
+    frame = frame_of(cells, cfg)
     if cfg.format == 'csv':
-        return print_csv(cells, cfg)
-    for kind in KINDS:
-        if of_kind := {key: cell for key, cell in cells.items() if key[1] == kind}:
-            print_table(of_kind, cfg)
+        return print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
+    for kind in [kind for kind in KINDS if kind in {*frame['task']}]:
+        rows = frame[frame['task'] == kind]
+        about = rows[rows['dataset'] != 'Average'].groupby('model')[['notes', 'seeds', 'lr']]
+        about = about.agg(lambda texts: '/'.join(sorted({*texts} - {''})))
+        scores = rows.pivot(index='model', columns='column', values='shown')[rows['column'].unique()]
+        shown = about.join(scores).loc[rows['model'].unique()].replace('', '-').fillna('-')
+        shown = shown.drop(columns='notes' if {*shown['notes']} == {'-'} else [])
+        print(shown.rename_axis(None).rename_axis(columns=kind).to_string() if cfg.format == 'text' else
+              markdown([kind, *shown], shown.reset_index().values), end='\n\n')
     print(NOTES[cfg.protocol])
-    print('seeds a/b, lr a..b: datasets differ. data: the first digits of the sha256 of what was scored.'
+    print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.'
           + '\nBehind the stroke: the paper\'s appendix C.' * cfg.published)
 
 
-def print_csv(cells, cfg):
-    writer = csv.writer(sys.stdout, lineterminator='\n')
-    names = 'model task dataset metric mean low high n seeds lr method weights data protocol'
-    writer.writerow((names + ' published published_ci95' * cfg.published).split())
+def published_cells(cfg):
+    """The paper's numbers as Cells."""
+    return {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
+            for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
+
+
+def frame_of(cells, cfg):
+    """A row a cell: what a .csv says of it, then the `notes`, `column` and `shown` of a table."""
+    import pandas
+    rows = []
     for key, cell in cells.items():
-        metric, n = (cell.runs[0].metric, cell.runs[0].n or '') if cell.runs else ('', '')
-        words = (map(lr_text, sorted({run.lr for run in cell.runs})),
-                 *(sorted({getattr(run, name)[:12] for run in cell.runs} - {''})
-                   for name in ('method', 'weights', 'data')))
-        published = (paper.published(*key, cells) or ('', '')) if cfg.published else ()
-        writer.writerow((*key, metric, *(f'{x:.4f}' for x in cell.percent), n, cell.seeds,
-                         *map('|'.join, words), cfg.protocol, *published))
-
-
-def print_table(cells, cfg):
-    """Print {(model, task, dataset): Cell} of one kind of task."""
-    models, (kind,), datasets = (dict.fromkeys(names) for names in zip(*cells))
-    datasets = sorted(datasets, key=lambda name: name == 'Average')
-    rows = [[kind, 'seeds', 'lr', *datasets]]
-    for column, dataset in enumerate(datasets, 3):
-        if runs := [run for key, cell in cells.items() if key[2] == dataset for run in cell.runs]:
-            n = '/'.join(f'{n:,}' for n in sorted({run.n for run in runs if run.n}))
-            data = '/'.join(sorted({run.data[:8] for run in runs if run.data}))
-            rows[0][column] += f' ({runs[0].metric}{n and f", n={n}"}{data and f", data {data}"})'
-    for model in models:
-        of_model = [cell for key, cell in cells.items() if key[0] == model and key[2] != 'Average']
-        runs = [run for cell in of_model for run in cell.runs]
-        notes = sorted({word for run in runs for word in (run.method, run.weights)} - USUAL)
-        lrs = sorted({run.lr for run in runs if run.lr})
-        rows.append([f'{model} ({", ".join(notes)})' if notes else model,
-                     '/'.join(sorted({cell.seeds for cell in of_model})),
-                     '..'.join(map(lr_text, sorted({lrs[0], lrs[-1]}))) if lrs else '-'])
-        for key in ((model, kind, dataset) for dataset in datasets):
-            rows[-1].append(str(cells.get(key, '-')))
-            if cfg.published and (published := paper.published(*key, cells)):
-                rows[-1][-1] += ' / {:.2f} ({:.2f})'.format(*published)
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    if cfg.format == 'markdown':
-        rows.insert(1, ['-' * width for width in widths])
-    for row in rows:
-        padded = [text.ljust(width) for text, width in zip(row, widths)]
-        print(f'| {" | ".join(padded)} |' if cfg.format == 'markdown' else '  '.join(padded).rstrip())
-    print()
+        first = cell.runs[0] if cell.runs else None     # of an average, and of the paper's, there is none
+        row = dict(zip(('model', 'task', 'dataset'), key), metric=first.metric if first else '')
+        row |= zip(('mean', 'low', 'high'), map('{:.4f}'.format, cell.percent))
+        row |= {'n': first.n if first else '', 'seeds': cell.seeds}
+        for name, text in (('lr', lr_text), ('method', str), ('weights', str), ('data', '{:.8}'.format)):
+            row[name] = '/'.join(map(text, sorted({getattr(run, name) for run in cell.runs} - {'', 0})))
+        row |= {'protocol': cfg.protocol, 'column': key[2], 'shown': str(cell),
+                'notes': ', '.join(sorted({row['method'], row['weights']} - USUAL))}
+        if first:
+            row['column'] += f' ({first.metric}, n={first.n:,}{row["data"] and ", data " + row["data"]})'
+        if cfg.published:
+            row['published'], row['published_ci95'] = published = paper.published(*key, cells) or ('', '')
+            row['shown'] += ' / {:.2f} ({:.2f})'.format(*published) if published[0] else ''
+        rows.append(row)
+    return pandas.DataFrame(rows)
 
 
 def compare(cfg, first, second, problems):
@@ -161,35 +146,28 @@ def compare(cfg, first, second, problems):
 
 
 def points_of_models(cfg, problems):
-    """[(model, pretraining, task, mean, low, high)] in percent: the mean of the datasets that all have."""
+    """[(model, pretraining, task, mean, low, high)] in percent; of several datasets, of their average."""
     if cfg.published:
-        return [(model, paper.models()[model], kind, mean, mean - half, mean + half)
-                for (model, kind, dataset), (mean, half) in paper.numbers().items()
-                if dataset == 'Average' and model in (cfg.models or [model])]
-    runs = read_runs(cfg, problems)
-    pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
-    cells, points = make_cells(runs, cfg, problems), []
-    for kind in KINDS:
-        keys = [key for key in cells if key[1] == kind and key[2] != 'Average']
-        models, datasets = dict.fromkeys(key[0] for key in keys), sorted({key[2] for key in keys})
-        shared = [dataset for dataset in datasets if all((model, kind, dataset) in cells for model in models)]
-        if left := sorted({*datasets} - {*shared}):
-            problems.append(f'{kind}: {", ".join(left)} left out, which not all models have')
-        for model in models if shared else ():
-            if mean := average([cells[model, kind, dataset] for dataset in shared], cfg):
-                points.append((model, pretraining.get(model), kind, *mean.percent))
-    return points
+        cells, pretraining = published_cells(cfg), paper.models()
+    else:
+        runs = read_runs(cfg, problems)
+        pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
+        cells = make_cells([run for run in runs if run.model in pretraining], cfg, problems)
+    several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
+    for model, kind in dict.fromkeys(key[:2] for key in cells):
+        if kind in several and (model, kind, 'Average') not in cells:
+            problems.append(f'{model} is left out, which lacks a dataset of {kind}')
+    return [(model, pretraining[model], kind, *cell.percent) for (model, kind, dataset), cell in cells.items()
+            if (dataset == 'Average') == (kind in several)]
 
 
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST, 'lr'))
     if name == 'lr':
-        if cfg.published or cfg.split == 'both':
-            raise ValueError('figure lr is of your runs on one split: no --published, no --split=both')
         points, runs = [], sorted(read_runs(cfg, problems), key=lambda run: list(KINDS).index(run.task))
         for key, group in grouped((run for run in runs if run.lr), 'task', 'model', 'lr').items():
-            scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in of_seed)
+            scores = [100 * statistics.fmean(run.test for run in of_seed)
                       for of_seed in grouped(group, unit_of(group)[0]).values()]
             points.append((*key, statistics.fmean(scores), min(scores), max(scores)))     # over seeds
         drawn = figures.curves(points, 'learning rate', 'log')

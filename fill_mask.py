@@ -1,10 +1,9 @@
 """Print what checkpoints say of the masks in a text: the five best tokens for each mask.
 
-    python fill_mask.py out/clm-1800-s0 out/mlm-1800-s0 "The function returns <|mask|> of floats."
+    python fill_mask.py out/clm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
 
 Folders, runs or hub ids come first, then one text. Each model is used as an encoder.
 """
-import os
 import sys
 
 import torch
@@ -35,8 +34,6 @@ def main():
         print(__doc__.strip())
         sys.exit(0 if '--help' in sys.argv else 2)
     *names, text = sys.argv[1:]
-    if os.path.exists(text):
-        raise ValueError(f'{text} is a folder or a file; the text comes last, after the folders or hub ids')
     print(text)
     device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', torch.float32)
     for checkpoint in map(open_checkpoint, names):

@@ -2,8 +2,9 @@
 
     python finetune.py configs/tasks/docs_tc.py --look                  # what a task holds; needs no model
     python finetune.py configs/tasks/docs_tc.py --baseline              # the best simple method, as a floor
-    python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s0 --lr=1e-3 --steps=100
-    python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s0 --probe       # frozen features
+    python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s6 --lr=1e-3 --steps=100
+    python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s6 --probe       # frozen features
+    python finetune.py configs/tasks/blimp.py --model=out/mlm-1800-s6 --zero_shot     # without any training
     torchrun --nproc_per_node=8 finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid
 
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, and

@@ -100,8 +100,6 @@ class Settings:
         shares = [x for x in self.mask_replace if type(x) in (int, float) and x >= 0]
         if not len(self.mask_replace) == len(shares) == 3 or not math.isclose(sum(shares), 1):
             raise ValueError(f'mask_replace must be three shares that sum to 1, not {self.mask_replace!r}')
-        if not all(type(step) is int and step > 0 for step in self.save_at):
-            raise ValueError(f'save_at must be a tuple of steps, from 1, not {self.save_at!r}')
         if self.branch_from and self.weights_from:
             raise ValueError('branch_from excludes weights_from: a branch has its parent\'s')
         if self.new_head and (not self.weights_from or self.model.tie_word_embeddings):

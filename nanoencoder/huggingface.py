@@ -1,6 +1,6 @@
 """Hugging Face's checkpoint folders, in and out: config.json, safetensors, model cards; on disk or the hub.
 
-    checkpoint = open_checkpoint('out/mlm-1800-s0')    # a run, one of its checkpoints, or a hub id
+    checkpoint = open_checkpoint('out/mlm-1800-s6')    # a run, one of its checkpoints, or a hub id
     model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
 
 In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qwen2, Qwen3), also in shards.

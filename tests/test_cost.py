@@ -52,6 +52,13 @@ def test_dry_run_counts_the_paper(capsys):
         assert part in out, part
 
 
+def test_a_branch_counts_what_it_computes(capsys):
+    """Not the steps before it, which are its parent's."""
+    cost.dry_run(replace(CFG, branch_from='out/610m-clm-42k/40000'), 8)
+    flops = 2_000 * CFG.rows_per_step * CFG.context * cost.flops_per_token(CFG, 'clm')
+    assert f'operations  {flops:.3g} FLOP after step 40,000; a token' in capsys.readouterr().out
+
+
 def test_an_epoch_too_many_is_a_warning(capsys, settings):
     cost.dry_run(settings(phases=(('clm', 6_000),)), 1)
     assert 'warning     the run reads its corpus' in capsys.readouterr().out

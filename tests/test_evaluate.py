@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import random
+import re
 import shutil
 import warnings
 
@@ -67,7 +68,7 @@ def test_conlleval_rules(tags, chunks):
 
 def test_macro_f1_and_accuracy_equal_sklearn():
     draw = random.Random(2)
-    for _ in range(800):
+    for _ in range(1_000):
         n = draw.randint(1, 12)
         golds, preds = ([draw.choice('abcO') for _ in range(n)] for _ in range(2))
         assert metrics.macro_f1(golds, preds) == pytest.approx(
@@ -538,7 +539,7 @@ def options(folder, *more):
     return [f'--predictions={folder}/predictions', f'--out={folder}/figures', '--resamples=500', *more]
 
 
-@pytest.mark.parametrize('command', [['table'], ['compare', 'poor', 'good'], ['figure', 'lr']])
+@pytest.mark.parametrize('command', [['table'], ['compare', 'poor', 'good']])
 def test_a_flipped_bit_in_scores_is_named(predictions, command):
     path = predictions / 'predictions/good/SC/toy/lr1e-04_sd1/scores.json'
     content = bytearray(path.read_bytes())
@@ -574,8 +575,8 @@ def test_rows_are_models_and_folders_are_complete(rows_of_a_study):
             write_run(rows_of_a_study / f'predictions/{folder}/SC/toy/lr{lr}_sd0', answers(90), method=method,
                       data='d' * 64, pretraining=PAST | {'row': row, 'seed': int('s1' in folder)})
     shown = run_script('evaluate.py', 'table', *options(rows_of_a_study))
-    assert shown.returncode == 0 and 'clm-probe (probe)' in shown.stdout, shown.stderr
-    assert 'mine-probe (probe)' in shown.stdout and '\nmine ' in shown.stdout
+    assert shown.returncode == 0 and re.search(r'\nclm-probe +probe', shown.stdout), shown.stderr
+    assert re.search(r'\nmine-probe +probe', shown.stdout) and '\nmine ' in shown.stdout
     printed = run_script('evaluate.py', 'table', *options(rows_of_a_study, '--format=csv')).stdout
     methods = {row['model']: row['method'] for row in csv.DictReader(printed.splitlines())}
     assert (methods['mine'], methods['mine-probe'], methods['clm-probe']) == ('fine-tuned', 'probe', 'probe')
@@ -699,20 +700,9 @@ def test_results_of_the_authors_are_read_and_never_written(predictions):
     assert '50.00 (one seed)' in shown.stdout and 'n=40' in shown.stdout
     assert {path: path.read_bytes() for path in (predictions / 'results').rglob('*.*')} == before
     one_line_error(run_script('evaluate.py', 'table', *words), 'take --protocol=paper')
-
-
-@pytest.mark.parametrize('content', [
-    [], {'test': {'score': 0.5, 'scores_i': [0.5]}},
-    *({'validation': {'score': 0.5, 'scores_i': [0.5]}, 'test': {'score': score, 'scores_i': scores}}
-      for score, scores in ((float('nan'), [0.5]), (71.5, [71.5]), (0.5, 3), (0.5, [])))])
-def test_results_of_another_form_are_named(tmp_path, content):
-    folder = tmp_path / 'results/theirs/SC/toy/lr1e-04_sd1'
-    write_results(folder, 0.5, 3)
-    (folder / 'results.json').write_text(json.dumps(content))
-    words = 'table', f'--results={tmp_path}/results', '--predictions=', '--protocol=paper'
-    one_line_error(run_script('evaluate.py', *words), f'{folder}/results.json: is not')
-    folder.rename(folder.with_name('first'))
-    one_line_error(run_script('evaluate.py', *words), 'SC/toy/first: not named as a run')
+    folder = predictions / 'results/theirs/SC/toy'
+    (folder / 'lr1e-04_sd0').rename(folder / 'first')
+    one_line_error(run_script('evaluate.py', 'table', *words, '--protocol=paper'), 'toy/first: not named as a run')
 
 
 def test_tables_compare_and_figures(predictions):
@@ -729,9 +719,8 @@ def test_tables_compare_and_figures(predictions):
     assert 'macro F1 over word labels' in of_paper.stdout and '(' in of_paper.stdout
     compared = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions))
     assert compared.returncode == 0 and 'SC toy' in compared.stdout and '+' in compared.stdout
-    for name in ('lr', *figures.AGAINST.keys() - {'tokens'}):
-        words = options(predictions)[:2 if name in figures.AGAINST else 3]
-        words += ['--published'] * (name in figures.AGAINST)
+    for name in figures.AGAINST.keys() - {'tokens'}:
+        words = [*options(predictions)[:2], '--published']
         assert run_script('evaluate.py', 'figure', name, *words).returncode == 0
         assert (predictions / f'figures/{name}.png').stat().st_size > 5_000
 
@@ -764,9 +753,9 @@ def test_compare_says_what_else_differs_and_tests_baselines(predictions):
     (['table', '--protocol=papr'], 'protocol is one of'),
     (['table', '--protocol=paper', '--split=both'], 'scores test alone'),
     (['table', '--predictions=nowhere'], 'nowhere: no runs there'),
-    (['figure', 'lr', '--published'], 'figure lr is of your runs'), (['figure', 'pie'], 'figure is one of'),
+    (['figure', 'pie'], 'figure is one of'),
     (['compare', 'a', 'b', '--predictions=nowhere'], 'no runs there'),
-    (['losses', 'nowhere'], 'no pretraining run'), (['table', '--models=610'], 'are names'),
+    (['losses', 'nowhere'], 'no pretraining run'),
     (['table', '--resamples=1000000000000'], 'resamples must be from 100 to 1000000')])
 def test_bad_commands_get_one_line(words, part):
     one_line_error(run_script('evaluate.py', *words), part)

@@ -3,12 +3,14 @@ import dataclasses
 import gzip
 import json
 import random
+import re
 import shutil
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -312,6 +314,37 @@ def test_a_word_that_decides_is_learnt(kind, toy, checkpoint, tmp_path):
         rows = [json.loads(line) for line in gzip.open(folder / f'{split}.jsonl.gz')]
         assert len(rows) == (24 if kind == 'IR' else 40)
         assert (scores['name'], scores[split]) == metrics.both_scores(kind, rows, 'IOB2')
+
+
+def test_a_number_is_learnt_and_saved(toy, checkpoint, tmp_path, monkeypatch):
+    """A regression: red is 3.5, blue is 1; transformers' pipeline says the same number of the saved model."""
+    import transformers
+    monkeypatch.chdir(tmp_path)     # fine-tuned/
+    for split in tasks.SPLITS:
+        rows = [json.loads(line) for line in open(toy['SC'][2].removeprefix('--data=') + f'/{split}.jsonl')]
+        jsonl(tmp_path / f'data/{split}.jsonl', [row | {'label': {'red': 3.5, 'blue': 1}[row['label']]}
+                                                 for row in rows])
+    options = merge(toy['SC'], f'--data={tmp_path}/data', f'--model={checkpoint}', '--predictions=p',
+                    '--steps=0', '--epochs=4', '--lr=1e-2', '--batch_size=4', '--metric=Pearson',
+                    '--save_model')
+    result = run_script('finetune.py', *options)
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in gzip.open('p/random/SC/toy/lr1e-02_sd0/test.jsonl.gz')]
+    assert np.mean([abs(row['pred'] - row['gold']) < 0.6 for row in rows]) > 0.9
+    judge = scipy.stats.pearsonr([row['gold'] for row in rows], [row['pred'] for row in rows])
+    scores = json.loads(Path('p/random/SC/toy/lr1e-02_sd0/scores.json').read_text())
+    assert scores['test']['standard']['score'] == pytest.approx(judge.statistic)
+    ask = transformers.pipeline('text-classification', 'fine-tuned/random/SC/toy/lr1e-02_sd0')
+    texts = [json.loads(line)['text'] for line in open('data/test.jsonl')]
+    assert [answer['score'] for answer in ask(texts[:5])] == pytest.approx(
+        [row['pred'] for row in rows[:5]], abs=1e-4)
+
+
+def test_plain_tags_are_learnt(toy, checkpoint, tmp_path):
+    result = run_script('finetune.py', *merge(toy['TC'], f'--model={checkpoint}', f'--predictions={tmp_path}',
+                                              '--steps=0', '--lr=1e-2', '--batch_size=4', '--scheme=plain'))
+    assert result.returncode == 0, result.stderr
+    assert float(re.search(r'validation accuracy ([\d.]+)', result.stdout)[1]) > 97    # all "O": 90
 
 
 def test_a_ranking_holds_ten_documents_and_counts_what_ties_with_the_tenth():

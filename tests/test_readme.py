@@ -20,7 +20,7 @@ import pretrain
 import study
 from conftest import ROOT, log_lines
 from nanoencoder import prepare, tasks
-from nanoencoder.judging import metrics, studies
+from nanoencoder.judging import metrics, statistics, studies
 from nanoencoder.pretraining import cost
 from nanoencoder.settings import leaves, parse
 
@@ -234,3 +234,18 @@ def test_the_task_and_the_metric(tmp_path):
     scope = dict(vars(metrics), rows=rows)
     exec(blocks(HACKING)['nanoencoder/judging/metrics.py, in score_tags'], scope)
     assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags)
+
+
+def test_a_correlation_has_an_interval(monkeypatch):
+    """Lin's concordance by his formula, from means, variances and the covariance."""
+    monkeypatch.setitem(metrics.STATISTICS, 'concordance', None)
+    title = 'a correlation: nanoencoder/judging/metrics.py, below STATISTICS'
+    exec(blocks(HACKING)[title], dict(vars(metrics)))
+    columns = np.random.default_rng(0).normal(size=(2, 400))
+    columns[1] = 0.5 * columns[0] + 0.5 * columns[1] + 0.3
+    (xx, xy), (_, yy) = np.cov(columns, bias=True)
+    wanted = 2 * xy / (xx + yy + np.subtract(*columns.mean(1)) ** 2)
+    assert metrics.score_of('concordance', columns) == pytest.approx(wanted)
+    terms = metrics.STATISTICS['concordance'].terms(columns[:, None])
+    draws = statistics.bootstrap('concordance', terms, 2_000)
+    assert statistics.instance_values('concordance', terms).std() / 20 == pytest.approx(draws.std(), rel=0.1)

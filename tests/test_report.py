@@ -317,3 +317,17 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(study, few_resamples):
     assert 'clm-1 on docs_tc has no pretraining seeds 1' in told
     assert set(cells_of(text, 'How the verdicts move')) == {'claim', '---|---|---|---', 'early', 'rate'}
     assert 'Pretraining seeds: 0, 1, each' in text
+
+
+def test_one_more_pretraining_by_hand():
+    """Of 1, 2, 3 the mean is 2 and s is 1; t of two degrees of freedom is 4.3027; 4.3027 sqrt(1 + 1 / 3)."""
+    def evidence(points, losses):
+        estimate = SimpleNamespace(units=dict(enumerate(points)))
+        study = SimpleNamespace(rows={'clm': SimpleNamespace(phases=['mlm', 'clm'])}, comparisons=[line])
+        return SimpleNamespace(study=study, last=lambda _, name: losses if name == 'val_clm_loss' else [],
+                               estimate=lambda weights, datasets: estimate)
+    line = SimpleNamespace(weights={('mlm', None): -1, ('clm', None): 1}, datasets=('words',))
+    shown = report.beside(evidence([0.025], [4.0]), evidence([0.01, 0.02, 0.03], [4.0, 5.0, 6.0]))
+    assert shown == {'clm - mlm, words, points': ([2.5], [1, 2, 3], pytest.approx((-2.968, 6.968), abs=1e-3)),
+                     'clm, held-out CLM loss': ([4], [4, 5, 6], pytest.approx((0.032, 9.968), abs=1e-3))}
+    report.figures.beside(shown)

@@ -13,7 +13,7 @@ import pytest
 
 import finetune
 from conftest import LLAMA3, ROOT, one_line_error, run_script
-from nanoencoder import docs, tasks
+from nanoencoder import docs, tasks, wordnet
 from nanoencoder import settings as configs
 from nanoencoder.judging import paper
 from nanoencoder.judging.metrics import entities, standard_scores
@@ -86,6 +86,43 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
     'squad_v2': (f'squad_v2/squad_v2/{SHARD}', PUBLIC, SQUAD,
                  SQUAD_ROW | {'answers': {'text': [], 'answer_start': []}}, {'answers': []}),
     'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED)}
+PAPER = [*SCHEMAS, 'msmarco', 'nq', 'mldr']
+
+
+def labelled(pattern, labels, label, shown, **columns):
+    """The entry in SCHEMAS of a set in GLUE or SuperGLUE: text columns, a label, an index."""
+    features = dict.fromkeys(columns, TEXT) | {
+        'label': names(*labels) if labels else datasets.Value('float32'), 'idx': NUMBER}
+    read = labels[label] if labels else label
+    return pattern, PUBLIC, features, columns | {'label': label, 'idx': 7}, {'text': shown, 'label': read}
+
+
+NLI, TRUTH, SUPER = ('entailment', 'not_entailment'), ('False', 'True'), 'super_glue/{}/{{}}/0000.parquet'
+UPOS = ('NOUN', 'PUNCT', 'ADP', 'NUM', 'SYM', 'SCONJ', 'ADJ', 'PART', 'DET', 'CCONJ', 'PROPN', 'PRON', 'X',
+        '_', 'ADV', 'INTJ', 'VERB', 'AUX')  # in the order of the hub's copy
+SCHEMAS |= {
+    'cola': labelled(f'glue/cola/{SHARD}', ('unacceptable', 'acceptable'), 0, 'Cat the sat.',
+                     sentence='Cat the sat.'),
+    'stsb': labelled(f'glue/stsb/{SHARD}', (), 3.75, 'Sentence 1: A cat.\nSentence 2: The cat.',
+                     sentence1='A cat.', sentence2='The cat.'),
+    'mrpc': labelled(f'glue/mrpc/{SHARD}', ('not_equivalent', 'equivalent'), 1,
+                     'Sentence 1: A.\nSentence 2: B.', sentence1='A.', sentence2='B.'),
+    'qnli': labelled(f'glue/qnli/{SHARD}', NLI, 1, 'Question: Why?\nSentence: So.',
+                     question='Why?', sentence='So.'),
+    'rte': labelled(f'glue/rte/{SHARD}', NLI, 0, 'Premise: A.\nHypothesis: B.',
+                    sentence1='A.', sentence2='B.'),
+    'boolq': labelled(SUPER.format('boolq'), TRUTH, 1, 'Question: is it?\nPassage: It is.',
+                      question='is it?', passage='It is.'),
+    'multirc': labelled(SUPER.format('multirc'), TRUTH, 0, 'Paragraph: P.\nQuestion: Q?\nAnswer: A',
+                        paragraph='P.', question='Q?', answer='A'),
+    'wsc': labelled(SUPER.format('wsc'), TRUTH, 1, 'Text: Al said he did.\nNoun: Al\nPronoun: he',
+                    text='Al said he did.', span1_text='Al', span2_text='he'),
+    'ewt_pos': ('universal_dependencies/en_ewt/{}/0000.parquet', tasks.SPLITS,
+                {'idx': TEXT, 'tokens': datasets.List(TEXT), 'upos': datasets.List(names(*UPOS))},
+                {'idx': 'a-1', 'tokens': ['It', 'works', '.'], 'upos': [11, 16, 1]},
+                {'tags': ['PRON', 'VERB', 'PUNCT'], 'id': 'a-1'})}
+for form, value in ((2, NUMBER), (3, 7)):   # a row of MultiRC has three indices
+    SCHEMAS['multirc'][form]['idx'] = dict.fromkeys(('paragraph', 'question', 'answer'), value)
 
 
 @pytest.mark.parametrize('name', SCHEMAS)
@@ -104,7 +141,7 @@ def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
     sizes = [40, 40, 40] if task(name).validation else [38, 2, 40]
     assert [len(rows[split]) for split in tasks.SPLITS] == sizes
     assert {key: rows['test'][0].get(key) for key in read} == read
-    wanted = {'conll2003': CONLL, 'ontonotes': DATES, 'uner': ('O', 'B-PER', 'I-PER')}
+    wanted = {'stsb': ('score',), 'conll2003': CONLL, 'ontonotes': DATES, 'uner': ('O', 'B-PER', 'I-PER')}
     assert labels == wanted.get(name, labels)
     if name == 'uner':
         assert capsys.readouterr().err.count("120 labels 'B-OTH' read as 'O'") == 2
@@ -188,7 +225,7 @@ def test_every_config_of_a_task_parses_and_a_missing_hub_is_a_line():
     assert len(paths) == 33
     for path in paths:
         configs.parse(finetune.Settings, [str(path), '--model=x'])
-    assert {task(name).dataset for name in (*SCHEMAS, 'msmarco', 'nq', 'mldr')} <= paper.DATASETS.keys()
+    assert {task(name).dataset for name in PAPER} <= paper.DATASETS.keys()
     one_line_error(look('sst2'), 'nyu-mll/glue', '--data takes')
 
 
@@ -338,9 +375,9 @@ GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'}, {'text': 'bad', 
 
 @pytest.mark.parametrize('kind, changes, words', [
     ('sc', {'label': 'great'}, "train row 2: label 'great' is none of bad, good; list it in `labels`"),
-    ('sc', {'label': '1'}, r"label '1' is none of bad, good; .*: label_map = \(\('1', \"its name\"\),\)$"),
-    ('sc', {'label': -1}, 'train row 2: label -1 is a number, and 2 have names: labels = '),
-    ('sc', {'label': 3.8}, 'train row 2: label 3.8 is a score, and there is no regression here'),
+    ('sc', {'label': '1'}, r"label '1' is none of bad, good; .*: label_map = \(\('1', \"its name\"\),\)"),
+    ('sc', {'label': -1}, 'train row 2: label -1 is none of bad, good; .*of numbers the names, from 0 on'),
+    ('sc', {'label': 3.8}, 'train row 2: label 3.8 is none of bad, good; .*--metric=Pearson or'),
     ('sc', {'label': ['good']}, "label \\['good'\\] is none of"),
     ('sc', {'title': ...}, "train row 2: has no column 'title', but text, label"),
     ('tc', {'tokens': ['a']}, '1 words and 2 tags'),
@@ -376,8 +413,8 @@ def test_bad_rows_are_named(tmp_path, kind, changes, words):
     ('train.iob', b'Rome B-LOC\nfell\n', 'train.iob:2: has a word but no tag'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
     ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header'),
-    ('train.csv', b'title,text,label\na,b,3.80\n', "label '3.80' is a number; --metric=Pearson or"),
-    ('train.jsonl', b'{"label": true}', 'label True is a number, and 0 have names: labels = ')])
+    ('train.csv', b'title,text,label\na,b,3.80\n', "label '3.80' is none of .*--metric=Pearson or"),
+    ('train.jsonl', b'{"label": true}', 'label True is none of ; list it in `labels`')])
 def test_bad_files_are_named(tmp_path, name, content, words):
     for split in ('train', 'test'):
         (tmp_path / name.replace('train', split)).write_bytes(content)
@@ -391,13 +428,10 @@ def test_bad_task_settings_are_named(tmp_path, option):
     one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
 
 
-def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
+def test_a_task_without_an_entity_is_refused(tmp_path):
     for split in tasks.SPLITS:
         jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['New', 'York'], 'tags': ['I-LOC', 'I-LOC']}])
     load('example_tc', data=str(tmp_path))
-    assert 'entities train: 1 entities begin with I-' in capsys.readouterr().err
-    load('example_tc', data=str(tmp_path), scheme='IOB1')
-    assert not capsys.readouterr().err
     with pytest.raises(ValueError, match='entities train: every tag is O: there is no entity'):
         load('example_tc', data=str(tmp_path), label_map=(('I-LOC', 'O'),))
 
@@ -411,6 +445,8 @@ def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
     ('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n', (), '1/O | Rom/B-LOC'),
     ('1\tRome\tB-LOC\n2\tfell\tO\n', (1, 2), 'Rome/B-LOC fell/O'),
     ('1 @card@ CARD I-NC O\n2 Rom NE I-NC B-LOC\n', (0, 3), '1/I-NC 2/I-NC'),
+    ('1-2\tcan\'t' + 8 * '\t_' + '\n1\tca\tcan\tAUX' + 6 * '\t_' + '\n2\tn\'t\tnot\tPART' + 6 * '\t_'
+     + '\n2.1\tgo\tgo\tVERB' + 6 * '\t_', (1, 3), "ca/AUX n't/PART"),    # a range, and a word left out
     ('0\t-DOCSTART-\n1\tRome\tRome\tPROPN\tNNP\t_\t0\troot\t_\tB-LOC\n', (1, 9), 'Rome/B-LOC')])
 def test_files_of_a_word_a_line(tmp_path, content, columns, words):
     """CoNLL's, where five columns are no numbered words; Universal NER's; those that `columns` describes."""
@@ -486,9 +522,41 @@ def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
 @pytest.fixture(scope='session')
 def embedded():
     """{task: {split: rows}}, from the cache where this machine has extracted them before."""
-    folder = embedded_files(tasks.Task(kind='TC', dataset='docs_tc', source='docs')).parent
+    folders = [embedded_files(task(name)).parent for name in ('docs_tc', 'wn_sc')]
     return {path.name: {split: read_files([path / f'{split}.jsonl'])[0] for split in tasks.SPLITS}
-            for path in folder.iterdir()}
+            for folder in folders for path in folder.iterdir()}
+
+
+def test_what_wordnet_holds_out_is_in_no_text_to_train_on(embedded):
+    """And a pair's second definition alone, or the first, does not tell the label."""
+    definitions = {split: {one.definition for one in wordnet.synsets().values() if one.split == split}
+                   for split in tasks.SPLITS}
+    sides = {'wn_sc': 'text', 'wn_pairs': 'first', 'wn_qa': 'question', 'wn_ir': 'positive'}
+    for name, side in sides.items():
+        splits = embedded[name]
+        assert [*map(len, splits.values())] == [12_000, 1_000, 1_000]
+        for split in tasks.SCORED:
+            held = {row[side] for row in splits[split]}
+            assert held <= definitions[split] and not held & definitions['train']
+    for row in embedded['wn_qa']['test']:
+        text, start = row['answers']['text'][0], row['answers']['answer_start'][0]
+        assert row['context'][start:start + len(text)] == text != row['context']
+    pairs_of = embedded['wn_pairs']
+    for side, most in (('second', 0.55), ('first', 0.65)):     # a parent's children are more special
+        predict = classification.naive_bayes([row | {'fields': [row[side]]} for row in pairs_of['train']])
+        right = [predict({'fields': [row[side]]}) == row['label']
+                 for split in tasks.SCORED for row in pairs_of[split]]
+        assert np.mean(right) < most, (side, np.mean(right))
+
+
+def test_a_used_word_by_hand():
+    def used(words, *examples):
+        example, *span = wordnet.used_word(wordnet.Synset('', '', words, '', [*examples], []))
+        return example[slice(*span)]
+    assert used(['run'], 'a walk', 'He kept running home') == 'running'
+    assert used(['pass out', 'faint'], 'She passed out at once') == 'passed out'
+    assert used(['carry'], 'It carries weight') == 'carries'
+    assert wordnet.used_word(wordnet.Synset('', '', ['cat'], '', ['a catalogue', 'cat'], [])) is None
 
 
 def shared_names(*halves):
@@ -557,6 +625,29 @@ def test_the_best_simple_method_on_validation_is_the_row(name, kind, train, scor
     rows = dict.fromkeys(tasks.SCORED, [{'id': str(k)} | row for k, row in enumerate(scored or train)])
     chosen = tasks.Task(kind=kind, dataset='d', source='x', template='{question}{context}')
     assert tasks.baseline(chosen, {'train': train, **rows})[0] == name
+
+
+def test_plain_tags_and_numbers_have_simple_methods():
+    """Looked up, else by shape, else the most frequent; of two columns the words they share."""
+    rows = [{'id': '0', 'words': ['The', 'cat', 'sat'], 'tags': ['DET', 'NOUN', 'VERB']},
+            {'id': '1', 'words': ['A', 'cat', '?'], 'tags': ['DET', 'NOUN', 'PUNCT']}]
+    lookup = tasks.kind_of(task('ewt_pos')).baselines({'train': rows})['word-lookup']
+    assert lookup({'words': ['The', 'dog', '!?']}) == ['DET', 'NOUN', 'DET']
+    made = tasks.kind_of(task('stsb'))
+    rows = [made.make_row({'sentence1': 'a b', 'sentence2': text, 'label': label}, None, 'here')
+            for text, label in (('a b', '4.5'), ('b c', 2), ('d', 0))]
+    methods = made.baselines({'train': rows})
+    assert [methods['word-overlap'](row) for row in rows] == [1, 0.5, 0]
+    assert methods['mean'](rows[0]) == pytest.approx(6.5 / 3)
+    with pytest.raises(ValueError, match="here: label 'high' is no number"):
+        made.make_row({'sentence1': '', 'sentence2': '', 'label': 'high'}, None, 'here')
+
+
+def test_plain_tags_are_scored_by_words():
+    gold, pred = [['DET', 'NOUN'], ['X', 'B-a', 'VERB']], [['DET', 'X'], ['X', 'B-a', 'NOUN']]
+    rows = [{'id': k, 'gold': g, 'pred': p} for k, (g, p) in enumerate(zip(gold, pred))]
+    name, statistic, columns, _ = standard_scores('TC', rows, 'plain')
+    assert (name, statistic, columns) == ('accuracy', 'ratio', [[1, 2], [2, 3]])
 
 
 def test_naive_bayes_is_scikit_learns():

@@ -1,5 +1,5 @@
-# BLiMP (Warstadt et al. 2020): 67 sets of 1,000 minimal pairs, for --zero_shot. It was not downloaded here; the
-# authors' own files are read from a folder: cat data/*.jsonl > blimp/train.jsonl, then --data=blimp.
+# BLiMP (Warstadt et al. 2020): 67 sets of 1,000 minimal pairs, for --zero_shot. The authors' own files are
+# read from a folder: cat data/*.jsonl > blimp/train.jsonl, then --data=blimp.
 kind = "MP"
 dataset = "blimp"
 source = "nyu-mll/blimp"

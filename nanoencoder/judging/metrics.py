@@ -26,8 +26,6 @@ def entities(tags, scheme='conlleval'):
     spans, inside, start, before = set(), None, 0, 'O'      # inside: the type of the entity that goes on
     for i, tag in enumerate([*tags, 'O']):
         prefix, _, name = tag.partition('-')
-        if tag != 'O' and (prefix not in ('B', 'I') or not name):
-            raise ValueError(f'tag {tag!r:.80} is neither O nor B-TYPE nor I-TYPE')
         continues = prefix == 'I' and name == inside
         begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues, 'IOB2': prefix == 'B',
                   'IOB1': prefix == 'B' and before[2:] == name or prefix == 'I' and not continues}[scheme]
@@ -112,12 +110,6 @@ def ndcg_of_ties(grades, docs, scores, tied=None):
     return gained / ideal(grades)
 
 
-def ranks(values):
-    """From 1 on; of equals their mean, as scipy's rankdata."""
-    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(sizes) - (sizes - 1) / 2)[group]
-
-
 def products(columns):
     """x, y, xx, yy, xy, where x and y are standardised (zero, if constant): what a correlation is made of."""
     columns = np.asarray(columns, float)
@@ -125,6 +117,11 @@ def products(columns):
     centred = columns - columns.mean(-1, keepdims=True)
     x, y = np.divide(centred, spread, np.zeros_like(columns), where=spread > 0)
     return np.array([x, y, x * x, y * y, x * y])
+
+
+def products_of_ranks(columns):
+    from scipy.stats import rankdata
+    return products(rankdata(columns, axis=-1))
 
 
 def correlation(sums, n):
@@ -164,8 +161,7 @@ STATISTICS = {
     'mean': Statistic(partial(np.asarray, dtype=float), lambda sums, n: sums[0] / n),
     'ratio': Statistic(partial(np.asarray, dtype=float), ratio),
     'Pearson': Statistic(products, correlation, least=-1.0),
-    'Spearman': Statistic(lambda columns: products(np.apply_along_axis(ranks, -1, columns)), correlation,
-                          least=-1.0),
+    'Spearman': Statistic(products_of_ranks, correlation, least=-1.0),
     'Matthews': Statistic(one_hot, matthews, least=-1.0)}
 CORRELATIONS = 'Pearson', 'Spearman'    # of numbers: regression
 OF_LABELS = 'accuracy', 'Matthews', *CORRELATIONS     # metrics of SC

@@ -218,26 +218,29 @@ def all_rows_table(evidence):
 
 
 def beside(evidence, other):
-    """[[what, here, mean of another study's S seeds, from, to]]: between the two 95 % of one more pretraining
-    of that study would lie, which is mean +- t s sqrt(1 + 1 / S)."""
+    """{what: (values here, those of another study's S seeds, (low, high))}: between the two 95 % of one more
+    pretraining of that study would lie, which is mean +- t s sqrt(1 + 1 / S)."""
     from scipy.special import stdtrit
-    values, rows = {}, []      # {what: (here, there)}
+    values = {}      # {what: (here, there)}
     for line in evidence.study.comparisons:
         names = ' - '.join(model for model, _ in sorted(line.weights, key=line.weights.get, reverse=True))
         for datasets in [*([name] for name in line.datasets), line.datasets]:
             with contextlib.suppress(Missing):
-                values[f'{names}, {" and ".join(datasets)}'] = [
+                values[f'{names}, {" and ".join(datasets)}, points'] = [
                     [100 * x for x in of.estimate(line.weights, datasets).units.values()]
                     for of in (evidence, other)]
-    for row, name in itertools.product(evidence.study.rows, ('val_clm_loss', 'val_mlm_loss')):
-        values[f'{row}, held-out {name[4:7].upper()} loss'] = evidence.last(row, name), other.last(row, name)
-    for what, (here, there) in values.items():
-        if here and len(there) > 1:
-            mean, S = statistics.fmean(there), len(there)
-            half = stdtrit(S - 1, 0.975) * statistics.stdev(there) * math.sqrt(1 / len(here) + 1 / S)
-            numbers = statistics.fmean(here), mean, mean - half, mean + half
-            rows.append([what, *(f'{x:{".2f" if what.endswith("loss") else "+.1f"}}' for x in numbers)])
-    return rows
+    for name, row in evidence.study.rows.items():
+        last = row.phases[-1]
+        values[f'{name}, held-out {last.upper()} loss'] = [
+            of.last(name, f'val_{last}_loss') for of in (evidence, other)]
+    for what, (here, there) in list(values.items()):
+        if not here or len(there) < 2:
+            del values[what]
+            continue
+        mean, S = statistics.fmean(there), len(there)
+        half = stdtrit(S - 1, 0.975) * statistics.stdev(there) * math.sqrt(1 / len(here) + 1 / S)
+        values[what] = here, there, (mean - half, mean + half)
+    return values
 
 
 def verdicts(evidence):
@@ -323,16 +326,20 @@ def write(study, runs, cfg, problems):
     if study.beside:
         shown, _ = studies.load([study.beside, f'--finetuning_seeds={study.finetuning_seeds}'])
         there = dataclasses.replace(cfg, predictions=f'{shown.folder}/runs', models=tuple(study.rows))
-        rows = beside(evidence, Evidence(shown, read_runs(there, []), there, []))
-        heads = ['', 'here', f'{len(shown.seeds)} seeds of {shown.folder}', 'one more: between', 'and']
-        lines = [f'{what}: yours {here}; {heads[2]} {mean}, between {low} and {high} for one more'
-                 for what, here, mean, low, high in rows]
-        text = page(evidence, f'''
+        other = Evidence(shown, read_runs(there, []), there, [])
+        problems += [f'{name}: its rows are not those of {shown.folder}; other packages?'
+                     for name in evidence.datasets if evidence.about[name].data != other.about[name].data]
+        values = beside(evidence, other)
+        lines = [f'{what}: yours {number(statistics.fmean(here))}; {len(theirs)} seeds of {shown.folder} '
+                 f'{number(statistics.fmean(theirs))}, between {number(low)} and {number(high)} for one more'
+                 for what, (here, theirs, (low, high)) in values.items()
+                 for number in ['{:.2f}'.format if what.endswith('loss') else '{:+.1f}'.format]]
+        text = page(evidence, '''
 One pretraining is no test of a claim, but it can be held against what another study's seeds say of the next
-one: 19 of 20 lie between the two numbers. Points are percent.
+one: 19 of 20 lie between the two numbers. `beside.png` shows the seeds.
 
-{markdown(heads, rows)}
-''')
+''' + ''.join(f'- {line}\n' for line in lines))
+        paths.append(figures.save(figures.beside(values), paths[0].with_name('beside.png')))
     else:
         text = page(evidence, verdicts(evidence))
     if panels:

@@ -237,10 +237,9 @@ def unit_of(runs):
 
 def check_one_experiment(runs):
     """ValueError where a model's runs on a dataset differ in more than their learning rates and seeds."""
-    for (lr, seed, origin), group in grouped(runs, 'lr', 'seed', 'origin').items():
+    for (lr, seed, _), group in grouped(runs, 'lr', 'seed', 'origin').items():
         if len(group) > 1:
-            whose = '' if origin is None else f' of pretraining seed {origin}'
-            raise ValueError(f'two runs{whose} are lr{lr_text(lr)}_sd{seed}')
+            raise ValueError(f'two runs are lr{lr_text(lr)}_sd{seed}')
     first, *more = [(run.pretraining or {}) | (run.settings or {}) | {'data': run.data, 'method': run.method}
                     for run in runs]
     fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in (run.pretraining or {})]
@@ -296,8 +295,6 @@ def standard_cell(runs, draws, values, data, cfg, least=0.0):
 
 def average(cells, cfg):
     """The Cell of several datasets' mean, of the seeds that all of them have; None if they have none."""
-    if len(cells) == 1:
-        return cells[0]
     if cells[0].draws is not None:
         result = estimate([[(1, cell)] for cell in cells], cfg)
         least = min(0.0, *(cell.low for cell in cells))     # of correlations it may be below 0

@@ -41,6 +41,11 @@ def flops_until(cfg, step):
     return flops
 
 
+def describe_phases(cfg):
+    phases = ', then '.join(f'{steps:,} steps of {name}' for name, steps in cfg.phases)
+    return phases if cfg.repeat == 1 else f'{cfg.repeat:,} times: {phases}'
+
+
 def summary(cfg, step, weights):
     """What tables and figures say of a checkpoint. A study's runs of one row differ in their seed alone."""
     count = sum(weight.numel() for name, weight in weights.items() if name != 'lm_head.weight')
@@ -59,11 +64,12 @@ def dry_run(cfg, world_size):
         model = Model(cfg.model)
     weights = sum(p.numel() for p in model.parameters())
     body = sum(p.numel() for p in model.model.parameters())
-    last, step_tokens = cfg.total_steps, cfg.rows_per_step * cfg.context
+    last, step_tokens, parent = cfg.total_steps, cfg.rows_per_step * cfg.context, Path(cfg.branch_from).name
+    begun = int(parent) if parent.isdigit() else 0
     meta = Path(cfg.corpus) / 'meta.json'
     tokens = read_json(meta)['tokens'] if meta.exists() else 0
     epochs = (cfg.first_row + last * cfg.rows_per_step) / max(1, tokens // cfg.context)
-    flops = flops_until(cfg, last)
+    flops = flops_until(cfg, last) - flops_until(cfg, begun)
     per_token = ', '.join(f'{flops_per_token(cfg, name):.3g} of {name}' for name in dict(cfg.phases))
     hours = ', '.join(f'{flops / (peak * UTILISATION) / 3600 / world_size:,.1f} on {world_size} {gpu}'
                       for gpu, peak in PEAKS.items())
@@ -71,14 +77,13 @@ def dry_run(cfg, world_size):
     # with several micro-batches FSDP's gradients stay whole until the last
     sharded = 16 * weights / world_size + 4 * weights * (share > at_once)
     checkpoint, kept = 12 * weights / 1e9, len(cfg.save_at) + cfg.keep + 1
-    phases = ', then '.join(f'{steps:,} of {name}' for name, steps in cfg.phases)
     print(f"""\
-run         {cfg.name}: steps {phases}{f', {cfg.repeat:,} times' if cfg.repeat > 1 else ''}
+run         {cfg.name}: {describe_phases(cfg)}
 parameters  {body:,} with the input embedding and without the output head (as "610M" counts)
             {weights:,} in all
 tokens      {step_tokens:,} a step, {step_tokens * last:,} in all
 corpus      {cfg.corpus}: {f'{tokens:,} tokens, read {epochs:.2f} times' if tokens else 'not there yet'}
-operations  {flops:.3g} FLOP; a token {per_token}
+operations  {flops:.3g} FLOP{f' after step {begun:,}' if begun else ''}; a token {per_token}
 hours       {hours}: at an assumed {UTILISATION:.0%} of their peaks
 rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
 memory      {16 * weights / 2 ** 30:.2f} GiB of each GPU for weights, gradients and AdamW's moments (ddp)

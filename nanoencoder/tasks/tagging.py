@@ -23,9 +23,7 @@ class Tagging(Kind):
 
     def load(self, training=True):
         rows, labels = super().load(training)
-        if self.is_plain:
-            return rows, labels
-        if not any(set(row['tags']) - {'O'} for row in rows['train']):
+        if not self.is_plain and not any(set(row['tags']) - {'O'} for row in rows['train']):
             raise ValueError(f'{self.task.dataset} train: every tag is O: there is no entity to learn')
         for split, part in rows.items() if self.task.scheme == 'IOB2' else ():
             if count := sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in part):

@@ -78,7 +78,6 @@ class Task:
                   for name in ('template', 'query', 'document')),
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
                 ('labels', are_different(self.labels, str), names),
-                ('score_on', are_different(self.score_on, str), names),
                 ('columns', len(self.columns) in (0, 2) and are_different(self.columns, int)
                  and min(self.columns, default=0) >= 0, "a word's and its tag's, counted from 0, as (1, 3)"),
                 ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
@@ -168,13 +167,10 @@ class Labels:
             self.mapped[name] += 1
             name = self.meant[name]
         if name not in self.names:
-            wrong = (f'none of {", ".join(self.names):.200}; list it in `labels`, or say what it means: '
-                     f'label_map = (({value!r:.80}, "its name"),)')
-            if is_score(value):
-                wrong = 'a number; --metric=Pearson or Spearman predicts numbers'
-            elif isinstance(name, int):
-                wrong = f'a number, and {len(self.numbered)} have names: labels = ("name of 0", "name of 1")'
-            raise ValueError(f'{where}: label {value!r:.80} is {wrong}')
+            raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200}; list it '
+                             'in `labels` (of numbers the names, from 0 on), or say what it means: '
+                             f'label_map = (({value!r:.80}, "its name"),); '
+                             '--metric=Pearson or Spearman predicts numbers')
         return name
 
 
