@@ -308,9 +308,7 @@ def test_fill_mask(tmp_path):
     lines = result.stdout.splitlines()
     assert result.returncode == 0 and lines[0] == text and len(lines) == 3
     assert all(f'{best[0][1]:.1%}' in line for line, best in zip(lines[1:], found))
-    for words, arguments in ((r'write it as <\|mask\|>', (tmp_path, 'nothing to fill')),
-                             ('no checkpoint there', (tmp_path / 'absent', text))):
-        one_line_error(run_script('fill_mask.py', *arguments), words)
+    one_line_error(run_script('fill_mask.py', tmp_path, 'nothing to fill'), r'write it as <\|mask\|>')
     with pytest.raises(ValueError, match='an MNTP model needs a token before a mask'):
         fill_mask.fill_mask(model, tokenizer, '<|mask|> first', objective='mntp')
 

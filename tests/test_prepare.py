@@ -268,8 +268,6 @@ def test_two_processes_do_not_write_one_part(tmp_path):
             with pytest.raises(BlockingIOError, match='another process is writing there'):
                 prepared(cfg, part, 2)
         prepared(cfg, 0, 2)
-    with pytest.raises(ValueError, match='--part counts from 0'):
-        prepared(cfg, 2, 2)
 
 
 def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
