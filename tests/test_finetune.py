@@ -274,7 +274,7 @@ def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path)
 def test_a_words_label_is_its_tokens_majority():
     row = {'words': ['a', 'b', 'c', 'cut']}
     example = Example(None, None, 0, np.array([0, 0, 0, 1, 1, -1, 2, -1]))
-    kind, logits = tasks.Tagging(None), np.eye(3)[[1, 2, 2, 2, 1, 0, 1, 2]]
+    kind, logits = tasks.Tagging(tasks.Task(kind='TC', dataset='d', source='x')), np.eye(3)[[1, 2, 2, 2, 1, 0, 1, 2]]
     assert kind.answer(row, [(example, logits)], ('O', 'B-X', 'I-X')) == ['I-X', 'B-X', 'B-X', 'O']
 
 
@@ -486,7 +486,7 @@ def test_probe_reads_frozen_features(toy, checkpoint, tmp_path):
         if kind != 'IR':
             assert float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1]) > 60, result.stdout
     one_line_error(run_script('finetune.py', *toy['QA'], f'--model={checkpoint}', '--probe'),
-                   'QA has no probe')
+                   'no probe of a regression, nor of questions')
 
 
 @pytest.mark.parametrize('ragged', [False, True])
@@ -551,7 +551,7 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     tokens = tokenizer('word ' * 900, truncation=True)['input_ids']
     assert len(tokens) == cfg.max_length == tokenizer.model_max_length
     one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/saved'),
-                   'a classifier; give the checkpoint')
+                   'or a classifier')
     one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--save_model'),
                    'save_model: transformers has no such classifier')    # before it trains
     one_line_error(run_script('finetune.py', *toy['IR'], f'--model={tmp_path}/normed', '--save_model',

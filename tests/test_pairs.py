@@ -123,7 +123,7 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     one_line_error(run_script(*options, *model, '--likelihood=pseudo'), 'likelihood = causal, this run has')
     assert run_script(*options, *model, '--likelihood=pseudo', '--variant=pseudo').returncode == 0
     table = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/p').stdout
-    assert re.search(rf'model \(zero-shot\) +1 +- +{100 * scores["test"]["standard"]["score"]:.1f} \[', table)
+    assert re.search(rf'model +zero-shot +1 +- +{100 * scores["test"]["standard"]["score"]:.1f} \[', table)
     compare = ['evaluate.py', 'compare', 'model', 'model+pseudo', '--split=both']
     result = run_script(*compare, f'--predictions={tmp_path}/p').stdout
     assert 'n = 100' in result and 'note: likelihood causal -> pseudo' in result and 'p = ' in result

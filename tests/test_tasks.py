@@ -669,24 +669,3 @@ def test_a_baseline_does_not_read_its_templates_own_words(kind, own):
         methods = made.baselines({'train': rows, 'corpus': corpus})
         predictions.append({name: [*map(method, rows)] for name, method in methods.items()})
     assert predictions[0] == predictions[1] and 'None' not in str(rows)
-
-
-def test_word_lookup_finds_the_same_in_both_schemes():
-    """It looks up a word's type; neighbours of one type are one entity."""
-    draw, results = random.Random(2), []
-    every = [{'id': k, 'words': draw.choices('ABcdef', k=9)} for k in range(60)]
-    types = [['' if word.islower() else draw.choice('XY') for word in row['words']] for row in every]
-    for scheme in ('IOB1', 'IOB2'):
-        draw.seed(3)    # whether an entity begins next to one of its type
-        for row, names_of_words in zip(every, types):
-            begins = [draw.random() < 0.3 if name == before else scheme == 'IOB2'
-                      for before, name in zip(['', *names_of_words], names_of_words)]
-            row['tags'] = [f'{"IB"[is_first]}-{name}' if name else 'O'
-                           for is_first, name in zip(begins, names_of_words)]
-        chosen = tasks.Task(kind='TC', dataset='d', source='x', scheme=scheme)
-        predictions = tasks.baseline(chosen, dict.fromkeys(tasks.SPLITS, every))[1]['test']
-        *scores, others = standard_scores('TC', predictions, scheme)
-        assert others[f'strict {scheme} F1'] > 0.1
-        results.append((scores, [[entities(row[side], rules) for rules in ('conlleval', scheme)]
-                                 for row in predictions for side in ('gold', 'pred')]))
-    assert results[0] == results[1]
