@@ -23,7 +23,7 @@ from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
     'standard': """\
-Mean over seeds at the learning rate of the best mean validation score; 95 % over test instances and seeds.
+Mean over seeds at the learning rate that is best on the other split; 95 % over instances and seeds.
 Seeds 6 x 3: six pretrainings, each the mean of three fine-tunings. Seeds 3: three fine-tunings of one model.
 Intervals are of one model: `compare` tests differences.""",
     'paper': """\
@@ -62,8 +62,12 @@ def table(cfg, problems):
     else:
         cells = make_cells(read_runs(cfg, problems), cfg, problems)
     for task in dict.fromkeys(key[1:] for key in cells):
-        if len({run.data for key in cells if key[1:] == task for run in cells[key].runs if run.data}) > 1:
-            problems.append(f'{task[1]}: its models were tested on different data, and cannot be compared')
+        runs = [run for key in cells if key[1:] == task for run in cells[key].runs if run.data]
+        if len({(run.data, run.metric) for run in runs}) > 1:
+            problems.append(f'{task[1]}: its models were tested on different data, or by different metrics, '
+                            'and cannot be compared')
+    if not cells:
+        raise ValueError('; '.join(problems))
     frame = frame_of(cells, cfg)
     if cfg.format == 'csv':
         return print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
@@ -78,7 +82,7 @@ def table(cfg, problems):
               markdown([kind, *shown], shown.reset_index().values), end='\n\n')
     print(NOTES[cfg.protocol])
     print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.'
-          + '\nBehind the stroke: the paper\'s appendix C.' * cfg.published)
+          + '\nAfter the slash: the paper\'s appendix C.' * cfg.published)
 
 
 def published_cells(cfg):

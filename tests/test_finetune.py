@@ -274,7 +274,8 @@ def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path)
 def test_a_words_label_is_its_tokens_majority():
     row = {'words': ['a', 'b', 'c', 'cut']}
     example = Example(None, None, 0, np.array([0, 0, 0, 1, 1, -1, 2, -1]))
-    kind, logits = tasks.Tagging(tasks.Task(kind='TC', dataset='d', source='x')), np.eye(3)[[1, 2, 2, 2, 1, 0, 1, 2]]
+    kind = tasks.Tagging(tasks.Task(kind='TC', dataset='d', source='x'))
+    logits = np.eye(3)[[1, 2, 2, 2, 1, 0, 1, 2]]
     assert kind.answer(row, [(example, logits)], ('O', 'B-X', 'I-X')) == ['I-X', 'B-X', 'B-X', 'O']
 
 

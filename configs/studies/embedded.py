@@ -8,7 +8,7 @@ runs = {
     'embedded-clm-mlm': {'lr': 2e-3, 'phases': (('clm', 900), ('mlm', 2_700)),
                          'branch_from': 'embedded-clm/900'},
 }
-# An epoch each at one rate: 375 steps of WordNet's tasks, 266 of docs_tc, 210 of docs_ir.
+# An epoch each at one rate: 375 steps of WordNet's tasks, 343 of docs_tc, 118 of docs_ir.
 every_task = {'models': ('*',), 'steps': 0, 'lrs': (1e-3,)}
 tasks = (
     {'config': 'configs/tasks/wn_sc.py'},

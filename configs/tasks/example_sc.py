@@ -1,6 +1,6 @@
 # Your own classification: a folder with train, validation and test as .csv, .tsv, .jsonl or .parquet.
 #   python finetune.py configs/tasks/example_sc.py --data=my_reviews --look   # look first
-#   python finetune.py configs/tasks/example_sc.py --data=my_reviews --model=out/mlm-1800-s0 --grid
+#   python finetune.py configs/tasks/example_sc.py --data=my_reviews --model=out/mlm-1800-s6 --grid
 kind = "SC"
 dataset = "reviews"                 # names the folder of its predictions
 data = "my_reviews"

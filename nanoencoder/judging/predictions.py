@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from nanoencoder.files import locked, read_json, sha256, whole, write_json
-from nanoencoder.judging.metrics import KINDS
+from nanoencoder.judging.metrics import CORRELATIONS, KINDS
 from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of, lr_text
 
 FACTS = 'weights', 'data', 'settings', 'grid', 'pretraining'    # of run.json, which a Run has
@@ -78,7 +78,8 @@ def read_tree(cfg, root):
         scored = [scores[split] for split in SPLITS if cfg.split in (split, 'both')]
         run = Run(model=row, task=task, dataset=dataset, lr=float(match[1]), seed=int(match[2]),
                   **{split: scores[split][cfg.protocol]['score'] for split in SPLITS},
-                  metric=KINDS[task].metric if cfg.protocol == 'paper' else scores['name'],
+                  metric=scores['name'] if cfg.protocol == 'standard' or scores.get('name') in CORRELATIONS
+                  else KINDS[task].metric,
                   n=sum(len(instances(split['standard'])['columns'][0] if 'standard' in split else
                             split['paper']['scores_i']) for split in scored),
                   instances=lambda split, load=load: instances(load()[split]['standard']),

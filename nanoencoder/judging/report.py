@@ -218,29 +218,28 @@ def all_rows_table(evidence):
 
 
 def beside(evidence, other):
-    """{what: (values here, those of another study's S seeds, (low, high))}: between the two 95 % of one more
-    pretraining of that study would lie, which is mean +- t s sqrt(1 + 1 / S)."""
+    """{what: (values here, those of another study's S seeds, (low, high))}: the 95 % prediction interval for
+    one more pretraining of that study, mean +- t s sqrt(1 + 1 / S). What one of them lacks is a problem."""
     from scipy.special import stdtrit
-    values = {}      # {what: (here, there)}
+    values, places = {}, (evidence, other)      # {what: (here, there)}
     for line in evidence.study.comparisons:
         names = ' - '.join(model for model, _ in sorted(line.weights, key=line.weights.get, reverse=True))
         for datasets in [*([name] for name in line.datasets), line.datasets]:
-            with contextlib.suppress(Missing):
+            try:
                 values[f'{names}, {" and ".join(datasets)}, points'] = [
-                    [100 * x for x in of.estimate(line.weights, datasets).units.values()]
-                    for of in (evidence, other)]
+                    [100 * x for x in of.estimate(line.weights, datasets).units.values()] for of in places]
+            except Missing as error:
+                evidence.problems.append(f'{line.name} is not compared: there is no {error}')
     for name, row in evidence.study.rows.items():
         last = row.phases[-1]
-        values[f'{name}, held-out {last.upper()} loss'] = [
-            of.last(name, f'val_{last}_loss') for of in (evidence, other)]
-    for what, (here, there) in list(values.items()):
-        if not here or len(there) < 2:
-            del values[what]
-            continue
-        mean, S = statistics.fmean(there), len(there)
-        half = stdtrit(S - 1, 0.975) * statistics.stdev(there) * math.sqrt(1 / len(here) + 1 / S)
-        values[what] = here, there, (mean - half, mean + half)
-    return values
+        values[f'{name}, held-out {last.upper()} loss'] = [of.last(name, f'val_{last}_loss') for of in places]
+    shown = {}
+    for what, (here, there) in values.items():
+        if here and len(there) > 1:
+            mean, S = statistics.fmean(there), len(there)
+            half = stdtrit(S - 1, 0.975) * statistics.stdev(there) * math.sqrt(1 + 1 / S)
+            shown[what] = here, there, (mean - half, mean + half)
+    return shown
 
 
 def verdicts(evidence):
@@ -328,7 +327,8 @@ def write(study, runs, cfg, problems):
         there = dataclasses.replace(cfg, predictions=f'{shown.folder}/runs', models=tuple(study.rows))
         other = Evidence(shown, read_runs(there, []), there, [])
         problems += [f'{name}: its rows are not those of {shown.folder}; other packages?'
-                     for name in evidence.datasets if evidence.about[name].data != other.about[name].data]
+                     for name in other.about.keys() & evidence.datasets
+                     if evidence.about[name].data != other.about[name].data]
         values = beside(evidence, other)
         lines = [f'{what}: yours {number(statistics.fmean(here))}; {len(theirs)} seeds of {shown.folder} '
                  f'{number(statistics.fmean(theirs))}, between {number(low)} and {number(high)} for one more'

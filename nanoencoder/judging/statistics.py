@@ -178,7 +178,7 @@ def estimate(parts, cfg, without=()):
     of the same units are paired, unit by unit; arms of other units add a share of theirs.
     """
     if any(cell.data != arms[0][1].data for arms in parts for _, cell in arms):
-        raise ValueError('the models were tested on different data')
+        raise ValueError('the models were tested on different data, or by different metrics')
     cells = with_shared_units([cell for arms in parts for _, cell in arms], without)
     weights = [(part, weight / len(parts)) for part, arms in enumerate(parts) for weight, _ in arms]
     groups = {}     # {(unit, its seeds): arms}
@@ -240,8 +240,8 @@ def check_one_experiment(runs):
     for (lr, seed, _), group in grouped(runs, 'lr', 'seed', 'origin').items():
         if len(group) > 1:
             raise ValueError(f'two runs are lr{lr_text(lr)}_sd{seed}')
-    first, *more = [(run.pretraining or {}) | (run.settings or {}) | {'data': run.data, 'method': run.method}
-                    for run in runs]
+    first, *more = [(run.pretraining or {}) | (run.settings or {})
+                    | {'data': run.data, 'method': run.method, 'metric': run.metric} for run in runs]
     fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in (run.pretraining or {})]
     differing = {f'{name} of pretraining' for past in fixed for name in past.keys() | fixed[0]
                  if name != 'seed' and past.get(name) != fixed[0].get(name)}
@@ -275,7 +275,7 @@ def make_cell(runs, cfg):
         raise ValueError(f'{cfg.split} has no instances')
     terms = STATISTICS[statistic].terms(np.stack(columns, 1))
     draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
-    data = first[0].data, *(key_of(split['ids']) for split in scored[0])
+    data = first[0].data, first[0].metric, *(key_of(split['ids']) for split in scored[0])
     values, least = instance_values(statistic, terms), STATISTICS[statistic].least
     cell = standard_cell(first, draws, values, data, cfg, least)
     return replace(cell, runs=tuple(run for of_split in chosen.values() for run in of_split))

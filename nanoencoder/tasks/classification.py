@@ -26,7 +26,13 @@ class Classification(Kind):
 
     def load(self, training=True):
         rows, labels = super().load(training)
-        return rows, labels if self.labelled_by else ('score',)
+        if self.labelled_by:
+            return rows, labels
+        for split, part in rows.items():
+            if len({row['label'] for row in part}) == 1:
+                raise ValueError(f'{self.task.dataset} {split}: every label is {part[0]["label"]:g}: '
+                                 'no correlation is defined')
+        return rows, ('score',)
 
     def make_row(self, row, labels, where):
         label = get(row, self.task.label, where, object)
@@ -78,7 +84,7 @@ def shared_words(row):
 
 
 def word_overlap(train):
-    """Their share, cut where train is split best."""
+    """Predicted by a threshold on shared words that splits train best."""
     shares, golds = np.array([*map(shared_words, train)]), np.array([row['label'] for row in train])
     cuts = []  # of labels that are equally frequent on a side the last
     for cut in np.unique(shares.round(2)):

@@ -175,6 +175,9 @@ def embedded_files(task):
                     (temporary / name).mkdir(parents=True)
                     for split, rows in splits.items():
                         (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
+    if not (folder / task.dataset).is_dir():
+        raise ValueError(f'{task.source} has no {task.dataset}, only '
+                         f'{", ".join(sorted(path.name for path in folder.iterdir()))}')
     return folder / task.dataset
 
 

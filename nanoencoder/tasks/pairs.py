@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from tqdm import tqdm
 
+from data import OBJECTIVES
 from nanoencoder.files import read_json
 from nanoencoder.tasks.kind import Example, Kind, framed, pack, room
 from nanoencoder.tasks.task import get
@@ -20,7 +21,7 @@ class Pairs(Kind):
         columns = {side: get(row, getattr(self.task, side), where) for side in SIDES}
         if not all(map(str.strip, columns.values())):   # both may be the same, as in seven of BLiMP's
             raise ValueError(f'{where}: has an empty sentence')
-        return columns | {'set': self.task.group and str(get(row, self.task.group, where, object))}
+        return columns | {'set': self.task.group and get(row, self.task.group, where)}
 
     def examples(self, rows, labels, tokenizer, max_length):
         texts = [(k, *tokenizer.encoded(row[side])) for k, row in enumerate(rows) for side in SIDES]
@@ -33,7 +34,8 @@ class Pairs(Kind):
         is in front: eos in ours, as between documents; others' bos, if any, as in lm-evaluation-harness."""
         config, tokenizer = read_json(checkpoint.folder / 'config.json'), checkpoint.tokenizer()
         objective = config.get('objective')     # the last of its training, if it is ours
-        causal = objective == 'clm' if objective else config['model_type'] not in ('eurobert', 'sl_model')
+        causal = (OBJECTIVES[objective].causal if objective else
+                  config['model_type'] not in ('eurobert', 'sl_model'))
         likelihood = self.task.likelihood or ('causal' if causal else 'pseudo')
         if likelihood == 'causal' or objective == 'mntp':
             tokenizer.prefix = (tokenizer.ids['eos' if objective else 'bos'],)

@@ -77,6 +77,7 @@ class Task:
                 *((name, is_template(getattr(self, name)), template)
                   for name in ('template', 'query', 'document')),
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
+                ('metric', self.metric == 'accuracy' or self.kind == 'SC', 'left out but for SC'),
                 ('labels', are_different(self.labels, str), names),
                 ('columns', len(self.columns) in (0, 2) and are_different(self.columns, int)
                  and min(self.columns, default=0) >= 0, "a word's and its tag's, counted from 0, as (1, 3)"),
@@ -166,7 +167,7 @@ class Labels:
         if isinstance(name, str) and name in self.meant:
             self.mapped[name] += 1
             name = self.meant[name]
-        if name not in self.names:
+        if name not in self.names or name == '':
             raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200}; list it '
                              'in `labels` (of numbers the names, from 0 on), or say what it means: '
                              f'label_map = (({value!r:.80}, "its name"),); '
