@@ -353,8 +353,7 @@ def zero_shot(cfg, base, sets, say):
     rows = tasks.kind_of(cfg).predict(data, {'validation': [], 'test': likelihoods(cfg, base, data)})
     scores = write_run(run_folder(cfg, cfg.dataset), cfg, about_run(cfg, base, sets, data), rows)
     sets_by_score = sorted((score, name) for name, score in standard_scores('MP', rows['test'])[3].items())
-    cells = [f'{100 * score:7.1f}  {name:<51}' for score, name in sets_by_score]
-    say('\n'.join(map(''.join, itertools.zip_longest(cells[::2], cells[1::2], fillvalue=''))))
+    say('\n'.join(f'{100 * score:7.1f}  {name}' for score, name in sets_by_score))
     return f'{cfg.likelihood} {scores["test"]}; {time.monotonic() - began:.0f} s'
 
 

@@ -297,6 +297,16 @@ def test_influence_values_of_f1():
     assert (statistics.instance_values('ratio', np.zeros((2, 2, 5))) == 0).all()   # no entity at all
 
 
+def test_different_metrics_are_not_compared():
+    cfg, cells = evaluate.Settings(resamples=200), []
+    for metric in ('accuracy', 'Matthews'):
+        run = statistics.Run(metric, 'SC', 'd', 1e-4, 0, 0.0, 0.5, metric=metric,
+                             instances=lambda split: content([1, 0], [1, 1]))
+        cells.append(statistics.make_cell([run], cfg))
+    with pytest.raises(ValueError, match='different metrics'):
+        statistics.estimate([[(1, cells[0]), (-1, cells[1])]], cfg)
+
+
 def test_paired_test_under_the_null_and_not():
     random_, cfg = np.random.default_rng(10), evaluate.Settings(resamples=1_000)
 

@@ -16,7 +16,7 @@ from conftest import LLAMA3, ROOT, one_line_error, run_script
 from nanoencoder import docs, tasks, wordnet
 from nanoencoder import settings as configs
 from nanoencoder.judging import paper
-from nanoencoder.judging.metrics import entities, standard_scores
+from nanoencoder.judging.metrics import entities
 from nanoencoder.tasks import classification
 from nanoencoder.tasks.files import embedded_files, json_lines, read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill, terms, train_test_split
@@ -624,13 +624,6 @@ def test_plain_tags_and_numbers_have_simple_methods():
     assert methods['mean'](rows[0]) == pytest.approx(6.5 / 3)
     with pytest.raises(ValueError, match="here: label 'high' is no number"):
         made.make_row({'sentence1': '', 'sentence2': '', 'label': 'high'}, None, 'here')
-
-
-def test_plain_tags_are_scored_by_words():
-    gold, pred = [['DET', 'NOUN'], ['X', 'B-a', 'VERB']], [['DET', 'X'], ['X', 'B-a', 'NOUN']]
-    rows = [{'id': k, 'gold': g, 'pred': p} for k, (g, p) in enumerate(zip(gold, pred))]
-    name, statistic, columns, _ = standard_scores('TC', rows, 'plain')
-    assert (name, statistic, columns) == ('accuracy', 'ratio', [[1, 2], [2, 3]])
 
 
 def test_naive_bayes_is_scikit_learns():

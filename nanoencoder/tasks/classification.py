@@ -26,13 +26,11 @@ class Classification(Kind):
 
     def load(self, training=True):
         rows, labels = super().load(training)
-        if self.labelled_by:
-            return rows, labels
-        for split, part in rows.items():
+        for split, part in rows.items() if not self.labelled_by else ():
             if len({row['label'] for row in part}) == 1:
                 raise ValueError(f'{self.task.dataset} {split}: every label is {part[0]["label"]:g}: '
                                  'no correlation is defined')
-        return rows, ('score',)
+        return rows, labels if self.labelled_by else ('score',)
 
     def make_row(self, row, labels, where):
         label = get(row, self.task.label, where, object)
