@@ -92,7 +92,7 @@ def tasks(cache=''):
 
 def pairs(parsed):
     """(split, row, text): a second definition is there twice, once with a child of its synset, once with a
-    sibling, and so does not tell the label alone. A first one is there once a label at most."""
+    sibling, so it alone does not reveal the label. Each first one is used at most once a label."""
     families, drawn = collections.defaultdict(list), set()
     for one in parsed:
         for parent in one.parents:

@@ -86,7 +86,7 @@ class Evidence:
             if row and {*row.phases[:step]} == {'mlm'} and row.begins != 'weights_from':
                 gains += [self.cell(model, d, lr).mean - self.cell('untrained', d).mean for d in datasets]
         if not gains:
-            raise Missing('a row of MLM alone, of whose gain the margin is a tenth')
+            raise Missing('row of MLM alone, of whose gain the margin is a tenth')
         return 0.1 * max(0.0, statistics.fmean(gains))
 
     def last(self, model, name):
@@ -330,8 +330,8 @@ def write(study, runs, cfg, problems):
                      for name in other.about.keys() & evidence.datasets
                      if evidence.about[name].data != other.about[name].data]
         values = beside(evidence, other)
-        lines = [f'{what}: yours {number(statistics.fmean(here))}; {len(theirs)} seeds of {shown.folder} '
-                 f'{number(statistics.fmean(theirs))}, between {number(low)} and {number(high)} for one more'
+        lines = [f'{what}: yours {number(statistics.fmean(here))}; {len(theirs)} seeds of '
+                 f'{Path(shown.folder).name} {number(statistics.fmean(theirs))}, between {number(low)} and {number(high)} for one more'
                  for what, (here, theirs, (low, high)) in values.items()
                  for number in ['{:.2f}'.format if what.endswith('loss') else '{:+.1f}'.format]]
         text = page(evidence, '''

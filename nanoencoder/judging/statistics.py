@@ -1,5 +1,6 @@
 """Runs -> the learning rate that validation chose -> scores, intervals, tests. Two protocols: the field's and
-that of the paper's authors. Test instances count by bootstrap, seeds by Student's t, what both share once.
+that of the paper's authors. Intervals add the noise of test instances (bootstrap) and of seeds (Student's t);
+what both contain counts once.
 """
 import math
 import statistics
@@ -96,7 +97,7 @@ def grouped(items, *names):
 
 
 def key_of(names):
-    """Of the ids of instances; a packed run holds it in their place."""
+    """CRC of the instances' ids; packed runs hold this number in their place."""
     return names if type(names) is int else zlib.crc32('\n'.join(names).encode())
 
 

@@ -94,7 +94,7 @@ def word_overlap(train):
 
 
 def naive_bayes(train):
-    """Multinomial, each count one more, over the words of train: others say nothing. As scikit-learn's."""
+    """Multinomial, smoothed by one over the words of train; unseen ones are ignored. As scikit-learn's."""
     counts, classes = defaultdict(Counter), Counter(row['label'] for row in train)
     for row in train:
         counts[row['label']].update(terms(' '.join(row['fields'])))
