@@ -331,7 +331,8 @@ def write(study, runs, cfg, problems):
                      if evidence.about[name].data != other.about[name].data]
         values = beside(evidence, other)
         lines = [f'{what}: yours {number(statistics.fmean(here))}; {len(theirs)} seeds of '
-                 f'{Path(shown.folder).name} {number(statistics.fmean(theirs))}, between {number(low)} and {number(high)} for one more'
+                 f'{Path(shown.folder).name} {number(statistics.fmean(theirs))}, '
+                 f'between {number(low)} and {number(high)} for one more'
                  for what, (here, theirs, (low, high)) in values.items()
                  for number in ['{:.2f}'.format if what.endswith('loss') else '{:+.1f}'.format]]
         text = page(evidence, '''
