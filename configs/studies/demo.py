@@ -1,4 +1,4 @@
-# The question in miniature, 8 minutes on two cores: three rows of small.py, which has six seeds, with one
+# The question in miniature, 8 to 10 minutes on two cores: three rows of small.py, which has six seeds, with one
 # seed more. The size is the smallest that learns these tasks; 1,800 steps are that study's shortest length
 # (0.6 passes over the corpus), where its arms are furthest apart; docs_tc and docs_ir are the tasks on which
 # its seeds agree (the third row is left out of the latter, for time). Rates and epochs are its own. In this
