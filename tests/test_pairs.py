@@ -132,7 +132,7 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     shutil.rmtree(tmp_path / 'study/runs/model')
     assert run_script(*compare, f'--predictions={tmp_path}/study/runs').stdout == result    # as packed
     result = run_script('evaluate.py', 'table', '--split=validation', f'--predictions={tmp_path}/p')
-    assert result.returncode == 1 and 'validation has no instances' in result.stderr
+    assert result.returncode == 2 and 'validation has no instances' in result.stderr
 
 
 @pytest.mark.parametrize('more, words', [

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 from tqdm import tqdm
 
-from data import OBJECTIVES
 from nanoencoder.files import read_json
 from nanoencoder.tasks.kind import Example, Kind, framed, pack, room
 from nanoencoder.tasks.task import get
@@ -32,6 +31,7 @@ class Pairs(Kind):
     def suited(self, checkpoint):
         """The task with a model's likelihood. Where a token is predicted at the position before it, one more
         is in front: eos in ours, as between documents; others' bos, if any, as in lm-evaluation-harness."""
+        from data import OBJECTIVES     # for this alone
         config, tokenizer = read_json(checkpoint.folder / 'config.json'), checkpoint.tokenizer()
         objective = config.get('objective')     # the last of its training, if it is ours
         causal = (OBJECTIVES[objective].causal if objective else
