@@ -434,7 +434,7 @@ def main():
              'model is empty: --model=out/<run> or a checkpoint folder'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
             (actions.probe and not kind.has_probe,
-             'there is no probe of a regression, nor of questions: a frozen model has not read them')):
+             'there is no probe of a regression, nor of questions')):
         if wrong:
             raise ValueError(words)
     if actions.look:

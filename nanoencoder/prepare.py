@@ -243,6 +243,8 @@ def join(folder, tokenizer, identity, counts):
         train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
                                   minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
         meta['unigram_loss'] = float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
+    else:
+        print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
     print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '

@@ -7,5 +7,6 @@ data = "my_reviews"
 template = "{title}\n{text}"        # columns in braces; two of them are a pair
 label = "label"
 labels = ("bad", "good")            # in the order of numbers in the file; without this line: train's, sorted
+# metric = "Pearson"               # a regression: labels are numbers; leave out the line above
 validation = ""                     # no such file: hold out ...
 hold_out = 0.1                      # ... a tenth of train
