@@ -169,9 +169,11 @@ def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST, 'lr'))
     if name == 'lr':
+        if cfg.published or cfg.split == 'both':
+            raise ValueError('figure lr is of your runs on one split: no --published, no --split=both')
         points, runs = [], sorted(read_runs(cfg, problems), key=lambda run: list(KINDS).index(run.task))
         for key, group in grouped((run for run in runs if run.lr), 'task', 'model', 'lr').items():
-            scores = [100 * statistics.fmean(run.test for run in of_seed)
+            scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in of_seed)
                       for of_seed in grouped(group, unit_of(group)[0]).values()]
             points.append((*key, statistics.fmean(scores), min(scores), max(scores)))     # over seeds
         drawn = figures.curves(points, 'learning rate', 'log')
