@@ -23,8 +23,8 @@ from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_
 from model import Model, Sizes, initial_weight, parameter_groups
 from nanoencoder import huggingface
 from nanoencoder.pretraining import cost
-from nanoencoder.pretraining.checkpoint import (Saver, copy_into, find_origin, inherited, open_corpus,
-                                                read_moments)
+from nanoencoder.pretraining.checkpoint import (copy_into, find_origin, inherited, open_corpus, read_moments,
+                                                save)
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.processes import processes, stop_signals
 from nanoencoder.settings import check, parse, run_main, setting
@@ -249,8 +249,7 @@ def train(cfg, tracker=''):
     def due(every):
         return done == total or (every and done % every == 0)
 
-    with (processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run,
-          Saver(world) as saver):
+    with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
         corpus = open_corpus(cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
@@ -259,9 +258,7 @@ def train(cfg, tracker=''):
         steps = range(done, total)
         for step, (batches, count, rows_hash) in zip(steps, in_order(load, steps)):
             # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
-            count, stopping, failed, rows_hash = world.sum([count, bool(stop), bool(saver.error), rows_hash])
-            if failed:
-                saver.wait()  # which raises the error
+            count, stopping, rows_hash = world.sum([count, bool(stop), rows_hash])
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
             log.add(step, *schedule(step, cfg), rows_hash, count, loss_sum, norm)
             done = step + 1
@@ -270,7 +267,7 @@ def train(cfg, tracker=''):
             if validating or saving or due(cfg.log_every):
                 log.write(lambda: validate(wrapped, corpus, cfg, world) if validating else {})
             if saving:
-                saver.save(run, model, optimizer, state | dict(step=done, seconds=log.seconds()), corpus, cfg)
+                save(run, model, optimizer, done, log.seconds(), corpus, cfg, world)
                 log.restart_clock()
             if stopping:
                 break

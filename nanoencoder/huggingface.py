@@ -1,4 +1,4 @@
-"""Hugging Face's checkpoint folders, in and out: config.json, safetensors, model cards; on disk or the hub.
+"""Hugging Face's checkpoint folders, in and out: config.json, safetensors; on disk or the hub.
 
     checkpoint = open_checkpoint('out/mlm-1800-s6')    # a run, one of its checkpoints, or a hub id
     model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
@@ -9,7 +9,6 @@ What we cannot represent exactly raises an error that names it. No pickle is ope
 """
 import functools
 import hashlib
-import json
 import os
 import re
 from dataclasses import dataclass, fields, replace
@@ -95,9 +94,6 @@ class Checkpoint:
         model.load_state_dict({name: tensor.to(device, dtype, copy=True) for name, tensor
                                in read_weights(self.folder, shapes, self.new_ids)}, assign=True)
         return model if head else model.model
-
-    def base_model(self):  # the hub id that the weights come from in the end, if known
-        return self.name if is_hub_id(self.name) else self.state.get('base_model', '')
 
 
 def open_checkpoint(name, weights=True):
@@ -265,16 +261,6 @@ def save(folder, sizes, context, ids, tensors, **more):
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # save_file has a file of its owner alone, and an error of its own for a full disk
     Path(folder, WEIGHTS).write_bytes(to_bytes(tensors, {'format': 'pt'}))
-
-
-def write_card(folder, title, lines, use, pipeline, base_model='', library='transformers'):
-    """README.md, a model card: front matter for the hub, `lines` as a list, and `use`, code that opens it."""
-    front = {'library_name': library, 'pipeline_tag': pipeline, 'base_model': base_model}
-    front = [f'{key}: {json.dumps(value)}' for key, value in front.items() if value]
-    text = ['---', *front, '---', '', f'# {title}', '', *(f'- {line}' for line in lines), '',
-            f'Opens in transformers 5.3 or newer, without remote code: `{use}`.', '',
-            'No licence is stated: it is yours to choose, as far as the base model and the data allow.', '']
-    Path(folder, 'README.md').write_text('\n'.join(text), encoding='utf-8')
 
 
 def write_pooling(folder, width, max_length, prompts):

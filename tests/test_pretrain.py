@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from nanoencoder import files, huggingface
 from nanoencoder.files import read_json
 from nanoencoder.huggingface import open_checkpoint, save
 from nanoencoder.judging import losses, studies
-from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.checkpoint import check_branch, find_origin, fixed
 from nanoencoder.processes import World, processes
 from nanoencoder.settings import build, flat
@@ -77,7 +75,7 @@ def test_a_run_learns_logs_and_saves(settings):
         assert val[end][f'val_{objective}_loss'] < np.log(4096) - 1  # untrained models are at log(vocabulary)
     assert lines[-1]['tokens'] == 120 * 4 * 64
     assert sorted(int(path.name) for path in run.glob('[0-9]*')) == [20, 100, 120]  # 50 was pruned
-    assert {*FLIPS, 'README.md', 'state.json'} == {path.name for path in (run / '120').iterdir()}
+    assert {*FLIPS, 'state.json'} == {path.name for path in (run / '120').iterdir()}
     facts = read_json(run / '120/state.json')['pretraining']
     assert facts['phases'] == [['clm', 40], ['mlm', 40], ['mntp', 40]] and facts['family'] == '0.1M'
     assert (facts['step'], facts['tokens']) == (120, 120 * 4 * 64)
@@ -204,28 +202,6 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, fi
     assert weights(run_of(cfg) / '12') == weights(finished[1] / '12')
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(settings, monkeypatch):
-    """Its writing waits for the third step behind it; the bits are those of the step it is of."""
-    cfg, went_on = settings(save_every=4), threading.Event()
-    pretrain.train(replace(cfg, name='whole'))
-    write, train_step = checkpoint.write, pretrain.train_step
-
-    def waits(*arguments):
-        assert went_on.wait(60)
-        write(*arguments)
-
-    def tells(model, optimizer, batches, count, step, *others):
-        if step == 7:
-            went_on.set()
-        return train_step(model, optimizer, batches, count, step, *others)
-    monkeypatch.setattr(checkpoint, 'write', waits)
-    monkeypatch.setattr(pretrain, 'train_step', tells)
-    pretrain.train(cfg)
-    assert huggingface.saved_steps(run_of(cfg)) == [4, 8, 12]
-    for step in ('4', '8', '12'):
-        assert weights(run_of(cfg) / step) == weights(run_of(cfg).with_name('whole') / step)
-
-
 def test_a_step_without_targets_is_loss_zero(settings):
     cfg = settings(phases=(('mlm', 3),), mask_ratio=1e-9)
     pretrain.train(cfg)
@@ -281,7 +257,6 @@ def test_phases_run_through_again_are_those_written_out_and_branch(settings):
     assert turned == written and weights(run_of(runs[0]) / '20') == weights(run_of(runs[1]) / '20')
     assert branched == longer[12:] and weights(run_of(branch) / '30') == weights(run_of(runs[2]) / '30')
     assert longer[-1]['val_mdlm_loss'] < longer[9]['val_mdlm_loss']
-    assert '6 times: 1 step' in (run_of(branch) / '30/README.md').read_text()
 
 
 def test_resuming_with_other_numbers_is_refused(settings):

@@ -6,7 +6,6 @@ complete or not at all, opens under DDP, FSDP and in any number of processes, an
 import json
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +18,12 @@ from model import Sizes
 from nanoencoder import huggingface
 from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_json
 from nanoencoder.huggingface import MOMENTS, newest_checkpoint, open_checkpoint, run_of
-from nanoencoder.pretraining.cost import describe_phases, summary
+from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
-FRESH = {'step': 0, 'seconds': 0.0, 'base_model': ''}  # state.json has more, as the log's sha256
+FRESH = {'step': 0, 'seconds': 0.0}  # of state.json, which has more
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
@@ -53,44 +52,27 @@ def read_moments(model, optimizer, folder, step):
         copy_into(tensor, values[name])
 
 
-class Saver(ThreadPoolExecutor):
-    """Rank 0 copies weights and moments to its CPU; a thread writes them while training goes on."""
-    def __init__(self, world):
-        super().__init__(max_workers=1)
-        self.world, self.written = world, self.submit(lambda: None)
-
-    @property
-    def error(self):    # of what has been written
-        return self.written.exception() if self.written.done() else None
-
-    def __exit__(self, kind, error, trace):
-        super().__exit__(kind, error, trace)    # when the thread has ended
-        if error is None:
-            self.wait()
-
-    def wait(self):
-        """Until nothing is being written. All processes call it: the thread's error ends them all."""
-        error = self.written.exception()
-        if self.world.sum([error is not None])[0]:
-            raise error or SystemExit(1)  # rank 0 says why
-
-    def save(self, run, model, optimizer, state, corpus, cfg):
-        """Have <run>/<step>/ written; FloatingPointError instead where a weight or a moment is not finite."""
-        self.wait()
-        tensors, finite = dict(model.named_parameters()) | moments(model, optimizer), []
-        for name, tensor in tensors.items():    # which may be sharded: a process holds one of them whole
-            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            finite.append(full.isfinite().all())
-            tensors[name] = full.detach().to('cpu', copy=True) if self.world.rank == 0 else None
-        if not torch.stack(finite).all():       # the same in every process
-            raise FloatingPointError(f'step {state["step"]}: its update made weights that are not finite')
-        if self.world.rank == 0:
-            weights = {name: tensors.pop(name) for name, _ in model.named_parameters()}
-            state = {name: state[name] for name in FRESH} | {
-                'log': sha256(run / 'log.jsonl'),       # until this step
-                'settings': flat(cfg), 'fixed': fixed(cfg, corpus, self.world),
-                'pretraining': summary(cfg, state['step'], weights)}
-            self.written = self.submit(write, run, weights, tensors, state, corpus, cfg)
+def save(run, model, optimizer, step, seconds, corpus, cfg, world):
+    """Have rank 0 write <run>/<step>/ and remove what `keep` and `save_at` do not keep; the others wait.
+    FloatingPointError instead, in every process, where a weight or a moment is not finite."""
+    tensors, finite = dict(model.named_parameters()) | moments(model, optimizer), []
+    for name, tensor in tensors.items():    # which may be sharded: a process holds one of them whole
+        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        finite.append(full.isfinite().all())
+        tensors[name] = full.detach().cpu() if world.rank == 0 else None
+    if not torch.stack(finite).all():
+        raise FloatingPointError(f'step {step}: its update made weights that are not finite')
+    error = None
+    if world.rank == 0:
+        weights = {name: tensors.pop(name) for name, _ in model.named_parameters()}
+        state = {'step': step, 'seconds': seconds, 'log': sha256(run / 'log.jsonl'), 'settings': flat(cfg),
+                 'fixed': fixed(cfg, corpus, world), 'pretraining': summary(cfg, step, weights)}
+        try:
+            write(run, weights, tensors, state, corpus, cfg)
+        except OSError as caught:
+            error = caught
+    if world.sum([error is not None])[0]:   # for which the others wait
+        raise error or SystemExit(1)        # rank 0 says why
 
 
 def fixed(cfg, corpus, world):
@@ -110,25 +92,9 @@ def write(run, weights, remembered, state, corpus, cfg):
             shutil.copyfile(corpus.folder / name, folder / name)
         digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
         write_json(folder / 'state.json', state | {'sha256': digests})
-        write_card(folder, state, corpus, cfg, objective)  # for people to edit: has no sha256
     others = [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
     for step in others[:-cfg.keep]:
         remove((run / str(step)).rename(run / f'.{step}.tmp'))
-
-
-def write_card(folder, state, corpus, cfg, objective):
-    fills = objective != 'mntp' and not OBJECTIVES[objective].causal
-    use = "pipeline('fill-mask', '<this folder>')" if fills else "AutoModel.from_pretrained('<this folder>')"
-    about, data = state['pretraining'], corpus.meta['settings']
-    path = Path(data['path']).name if data['source'] == 'folder' else data['path']
-    lines = [f'parameters: {about["family"]}, without the output head',
-             f'phases: {describe_phases(cfg)}, mask_ratio {cfg.mask_ratio}',
-             f'data: {" ".join(filter(None, (data["source"], path, data["subset"])))}',
-             f'tokens: {about["tokens"]:,}, in rows of {cfg.context:,}']
-    if objective == 'mntp':
-        lines.append('It predicts a masked token at the position before it (MNTP).')
-    huggingface.write_card(folder, f'{cfg.name}, step {about["step"]:,} of {cfg.total_steps:,}', lines, use,
-                           'fill-mask' if fills else 'feature-extraction', state['base_model'])
 
 
 class Origin(NamedTuple):
@@ -222,8 +188,7 @@ def take_weights(cfg, corpus):
     changes += ['a new output head'] * cfg.new_head
     checkpoint.fetch()
     how = f'{", ".join([f"weights from {checkpoint.folder}", *changes])}; fresh optimizer, data from row '
-    state = FRESH | {'base_model': checkpoint.base_model()}
-    return Origin(checkpoint.folder, state, f'{how}{cfg.first_row:,}', checkpoint.new_ids)
+    return Origin(checkpoint.folder, FRESH, f'{how}{cfg.first_row:,}', checkpoint.new_ids)
 
 
 def open_corpus(cfg):
