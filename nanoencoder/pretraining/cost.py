@@ -41,11 +41,6 @@ def flops_until(cfg, step):
     return flops
 
 
-def describe_phases(cfg):
-    phases = ', then '.join(f'{steps:,} steps of {name}' for name, steps in cfg.phases)
-    return phases if cfg.repeat == 1 else f'{cfg.repeat:,} times: {phases}'
-
-
 def summary(cfg, step, weights):
     """What tables and figures say of a checkpoint. A study's runs of one row differ in their seed alone."""
     count = sum(weight.numel() for name, weight in weights.items() if name != 'lm_head.weight')
@@ -64,6 +59,8 @@ def dry_run(cfg, world_size):
         model = Model(cfg.model)
     weights = sum(p.numel() for p in model.parameters())
     body = sum(p.numel() for p in model.model.parameters())
+    phases = ', then '.join(f'{steps:,} steps of {name}' for name, steps in cfg.phases)
+    phases = phases if cfg.repeat == 1 else f'{cfg.repeat:,} times: {phases}'
     last, step_tokens, parent = cfg.total_steps, cfg.rows_per_step * cfg.context, Path(cfg.branch_from).name
     begun = int(parent) if parent.isdigit() else 0
     meta = Path(cfg.corpus) / 'meta.json'
@@ -78,7 +75,7 @@ def dry_run(cfg, world_size):
     sharded = 16 * weights / world_size + 4 * weights * (share > at_once)
     checkpoint, kept = 12 * weights / 1e9, len(cfg.save_at) + cfg.keep + 1
     print(f"""\
-run         {cfg.name}: {describe_phases(cfg)}
+run         {cfg.name}: {phases}
 parameters  {body:,} with the input embedding and without the output head (as "610M" counts)
             {weights:,} in all
 tokens      {step_tokens:,} a step, {step_tokens * last:,} in all
