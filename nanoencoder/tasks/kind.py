@@ -36,7 +36,6 @@ class Kind:
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it
     baselines(rows)                {name: function, row -> what is predicted} of methods without a model
-    use                            code that opens a saved model
     """
     head = 'tokens'      # of finetune.HEADS: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
@@ -44,8 +43,7 @@ class Kind:
     has_probe = True     # whether frozen features can answer
     zero_shot = False    # whether the pretrained model itself answers: nothing is trained
     splits = SPLITS      # that it reads
-    architecture, pipeline = 'ForTokenClassification', 'token-classification'  # of a saved model
-    reads = '{template!r}'   # of the settings: the texts of a saved model
+    architecture = 'ForTokenClassification'     # of a saved model
 
     def __init__(self, task):
         self.task = task

@@ -12,7 +12,6 @@ from nanoencoder.tasks.task import fill, get, terms
 class Questions(Kind):
     """Rows of id, question, context, answers [(text, start)]."""
     has_probe = False  # a frozen model has not read the question into the context
-    use = "AutoModelForTokenClassification.from_pretrained('<this folder>')"
 
     def __init__(self, task):
         super().__init__(task)

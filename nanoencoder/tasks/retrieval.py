@@ -19,10 +19,7 @@ Pair = namedtuple('Pair', 'tokens positive document positives')
 
 class Retrieval(Kind):
     """Rows of train: query, positive; else: id, query, grades {document: grade}. 'corpus' is {id: text}."""
-    head, loss = 'vector', 'pairs'
-    architecture, pipeline = 'Model', 'sentence-similarity'
-    use = "SentenceTransformer('<this folder>')"
-    reads = '{query!r} and {document!r}'
+    head, loss, architecture = 'vector', 'pairs', 'Model'
 
     def load(self, training=True):
         task = self.task

@@ -100,17 +100,10 @@ def save_encoder(cfg, base, data, encoder, folder):
     if labels := data.labels:
         more |= {'id2label': dict(enumerate(labels)), 'label2id': {name: k for k, name in enumerate(labels)}}
         more |= {'problem_type': 'regression'} if kind.loss == 'squares' else {}
-    lines = [f'A bidirectional encoder, {cfg.name}, fine-tuned on {cfg.dataset} with nanoEncoder.',
-             f'texts: {kind.reads.format_map(vars(cfg))}; then eos, which the tokenizer adds; at most '
-             f'{cfg.max_length:,} tokens',
-             f'training: {cfg.num_steps(len(data.examples["train"])):,} steps of {cfg.batch_size}']
     with whole(folder) as temporary:
         temporary.mkdir()
         huggingface.save(temporary, sizes, checkpoint.context, tokenizer.ids, tensors, **more)
         tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if is_bare:
             huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, kind.prompts())
-        huggingface.write_card(temporary, f'{cfg.name} on {cfg.dataset}, {folder.name}', lines, kind.use,
-                               kind.pipeline, '' if cfg.untrained else checkpoint.base_model(),
-                               'sentence-transformers' if is_bare else 'transformers')
         write_json(temporary / 'run.json', about_run(cfg, base, [data], data))
