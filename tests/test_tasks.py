@@ -627,18 +627,15 @@ def test_plain_tags_and_numbers_have_simple_methods():
         made.make_row({'sentence1': '', 'sentence2': '', 'label': 'high'}, None, 'here')
 
 
-def test_naive_bayes_is_scikit_learns():
+def test_naive_bayes_by_hand():
     """Words that train does not have count for nothing."""
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.naive_bayes import MultinomialNB
-    draw, words = random.Random(3), [f'w{k}' for k in range(60)]
-    train = [' '.join(draw.choices(words[first:], k=k % 10)) for first in (0, 40) for k in range(50)]
-    labels, unseen = draw.choices('aab', k=100), [text + ' new' * draw.randint(0, 9) for text in train]
-    counter = CountVectorizer(analyzer=terms)
-    judge = MultinomialNB(alpha=1).fit(counter.fit_transform(train), labels)
-    predict = classification.naive_bayes(pairs(*zip(train, [''] * 100, labels)))
-    assert [predict(row) for row in pairs(*zip(unseen, [''] * 100, labels))] == (
-        judge.predict(counter.transform(unseen)).tolist())
+    predict = classification.naive_bayes(pairs(('a a B', 'c', 'x'), ('b', '', 'x'), ('b', 'd', 'y')))
+    # of five words after x, two of them b, and of two after y; each of the four once more
+    odds = {'b': 2 / 3 * 3 / 9 - 1 / 3 * 2 / 6, 'd': 2 / 3 * 1 / 9 - 1 / 3 * 2 / 6,
+            'd b b b b e': 2 / 3 * 1 / 9 * (3 / 9) ** 4 - 1 / 3 * 2 / 6 * (2 / 6) ** 4,
+            'a, D e': 2 / 3 * 3 / 9 * 1 / 9 - 1 / 3 * 1 / 6 * 2 / 6, 'e': 1 / 3}
+    assert {text: predict({'fields': [text, '']}) for text in odds} == {
+        text: 'x' if more > 0 else 'y' for text, more in odds.items()}
 
 
 @pytest.mark.parametrize('kind, own', [
