@@ -16,7 +16,6 @@ class Classification(Kind):
     """Rows of id, text, label, fields (the template's columns)."""
     head = 'text'
     labelled_by = 'label'
-    architecture = 'ForSequenceClassification'
 
     def __init__(self, task):
         super().__init__(task)
@@ -61,10 +60,6 @@ class Classification(Kind):
         majority = Counter(labels).most_common(1)[0][0]
         methods = {'majority-class': lambda row: majority, 'naive-bayes': naive_bayes(train)}
         return methods | ({'word-overlap': word_overlap(train)} if is_pair else {})
-
-    def check_export(self, sizes):
-        if sizes.qk_norm:
-            raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
 
 
 def number(value, where):
