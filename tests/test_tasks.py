@@ -519,9 +519,9 @@ def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
 @pytest.fixture(scope='session')
 def embedded():
     """{task: {split: rows}}, from the cache where this machine has extracted them before."""
-    folders = [embedded_files(task(name)).parent for name in ('docs_tc', 'wn_sc')]
-    return {path.name: {split: read_files([path / f'{split}.jsonl'], task('docs_tc'))[0] for split in tasks.SPLITS}
-            for folder in folders for path in folder.iterdir()}
+    chosen = [task(name) for name in ('docs_tc', 'wn_sc')]
+    return {path.name: {split: read_files([path / f'{split}.jsonl'], one)[0] for split in tasks.SPLITS}
+            for one in chosen for path in embedded_files(one).parent.iterdir()}
 
 
 def test_what_wordnet_holds_out_is_in_no_text_to_train_on(embedded):

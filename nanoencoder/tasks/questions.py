@@ -20,7 +20,8 @@ class Questions(Kind):
 
     def load(self, training=True):
         rows, _ = super().load(training)
-        self.never_empty = all(row['answers'] for row in rows['train'])     # SQuAD v1.1: so is no prediction
+        # as in SQuAD v1.1; then "span" predicts no empty answer, and trains on no window without one
+        self.never_empty = all(row['answers'] for row in rows['train'])
         return rows, ('start', 'end') if self.is_span else ('O', 'ANSWER')
 
     def make_row(self, row, labels, where):
@@ -38,7 +39,7 @@ class Questions(Kind):
 
     def encode(self, rows, labels, tokenizer, max_length):
         encoded = super().encode(rows, labels, tokenizer, max_length)
-        if self.is_span and self.never_empty:   # nor is a window without its answer trained on
+        if self.is_span and self.never_empty:
             examples, lost = encoded['train']
             encoded['train'] = [example for example in examples if (example.targets == 1).any()], lost
         return encoded

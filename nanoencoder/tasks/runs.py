@@ -65,9 +65,8 @@ def about_run(cfg, base, sets, data, method='', grid=()):
     method = method or ('zero-shot' if data.kind.zero_shot else 'fine-tuned')
     return json.loads(json.dumps({
         'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'method': method,
-        'weights': cfg.weights,
-        'labels': sets[0].labels, 'scheme': cfg.scheme, 'trained_on': cfg.trained_on, 'grid': grid,
-        **base.about, 'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
+        'weights': cfg.weights, 'labels': sets[0].labels, 'scheme': cfg.scheme, 'trained_on': cfg.trained_on,
+        'grid': grid, **base.about, 'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
 
 
 def write_run(folder, task, about, predictions, log=()):

@@ -40,7 +40,7 @@ class Task:
     label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
     scheme: str = setting('IOB2', choices=('IOB1', 'IOB2', 'plain'), fixes='rows')  # of TC's tags; plain: POS
     # QA
-    answers: str = setting('answers', fixes='rows')    # column: {"text", "answer_start"}, [{"text", "start"}]
+    answers: str = setting('answers', fixes='rows')    # column: {"text": [...], "answer_start": [...]}
     overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
     qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer, as the authors, or its two ends
     # IR
