@@ -34,9 +34,8 @@ from nanoencoder.judging.metrics import standard_scores
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
-from nanoencoder.tasks.runs import (about_model, about_run, is_done, model_name, run_folder, run_folders,
+from nanoencoder.tasks.runs import (about_run, check_export, describe, is_done, run_folder, run_folders,
                                     save_encoder, saved_folder, write_run)
-from nanoencoder.tasks.task import are_different
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -71,16 +70,9 @@ class Settings(tasks.Task):
 
     def __post_init__(self):
         super().__post_init__()
-        tasks.kind_of(self)
         for wrong, words in (
-                (self.model and self.tokenizer != tasks.Task.tokenizer,
-                 "tokenizer is the model's; leave it out"),
                 (self.name and not re.fullmatch(r'[^./][^/]*', self.name), 'name must be that of a folder'),
                 (not re.fullmatch(r'[\w.-]*', self.variant), 'variant must be letters, digits, _, . and -'),
-                (not are_different(self.lrs, float) or min(self.lrs, default=-1) < 0,
-                 'lrs is a tuple of different floats from 0 on'),
-                (not are_different(self.seeds, int) or min(self.seeds, default=-1) < 0,
-                 'seeds is a tuple of different ints from 0 on'),
                 (self.save_model and (self.causal or self.layers >= 0),
                  'save_model is for whole bidirectional models; leave out causal and layers')):
             if wrong:
@@ -196,19 +188,17 @@ def prepare(cfg, training=True):
     least = 1 + len(tokenizer.prefix) + len(tokenizer.suffix)
     if not least <= max_length <= checkpoint.context:
         raise ValueError(f'max_length {max_length}: the model reads {least} to {checkpoint.context} tokens')
-    about = about_model(cfg, checkpoint, transformer)
+    name, about = describe(cfg, checkpoint, transformer)
     if cfg.layers >= 0:
-        if cfg.layers > len(transformer.layers):
-            raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
         del transformer.layers[cfg.layers:]
-    cfg = replace(cfg, name=model_name(cfg, checkpoint, about), max_length=max_length, dtype=dtype)
+    cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
-        kind.check_export(transformer.sizes)
+        check_export(kind, transformer.sizes)
     sets = tasks.load_sets(cfg, tokenizer, max_length)
     examples = len(sets[0].examples['train'])
-    steps, wanted = cfg.num_steps(examples), 50 if cfg.steps in (0, Settings.steps) else cfg.steps
     if training and not examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
+    steps, wanted = cfg.num_steps(examples), 50 if cfg.steps in (0, Settings.steps) else cfg.steps
     if training and steps < wanted:
         print(f'{cfg.dataset}: {examples} examples make {steps} steps; see --epochs', file=sys.stderr)
     return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about), sets
@@ -245,9 +235,9 @@ def encode(encoder, arrays, world):
         return encoder(tokens, [len(array) for array in arrays]).float()
 
 
-def backward(cfg, world, encoder, batch):
+def backward(cfg, world, encoder, batch, loss):
     """Gradients of the mean loss of a batch, a few examples at once; the loss, on the device."""
-    loss, count, total = tasks.kind_of(cfg).loss, len(batch), torch.zeros((), device=world.device)
+    count, total = len(batch), torch.zeros((), device=world.device)
     if loss == 'labels':
         count = max(1, sum(int((example.targets != NO_LABEL).sum()) for example in batch))
     lengths = [len(example.tokens) for example in batch]
@@ -262,11 +252,12 @@ def backward(cfg, world, encoder, batch):
     return total
 
 
-def fit(cfg, base, data, say=lambda text: None):
-    """(trained Encoder, log lines)"""
-    kind, train = tasks.kind_of(cfg), data.examples['train']
+def fit(cfg, base, data, tell=False):
+    """(trained Encoder, log lines); `tell` prints its progress."""
+    train = data.examples['train']
     total = cfg.num_steps(len(train))
-    encoder = new_encoder(cfg, base, HEADS[kind.head](base.transformer.sizes.hidden_size, data.labels))
+    head = HEADS[data.kind.head](base.transformer.sizes.hidden_size, data.labels)
+    encoder = new_encoder(cfg, base, head)
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=base.world.device.type != 'mps')
     order = (i for epoch in range(cfg.epochs)
@@ -275,21 +266,19 @@ def fit(cfg, base, data, say=lambda text: None):
     encoder.train()
     for step in range(total):
         batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
-        loss = backward(cfg, base.world, encoder, batch)
-        norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip)
+        loss = float(backward(cfg, base.world, encoder, batch, data.kind.loss))
+        norm = float(torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip))
+        if not math.isfinite(loss + norm):
+            raise FloatingPointError(f'step {step + 1}: loss or norm is not finite: lower --lr')
         for group in optimizer.param_groups:
             group['lr'] = lr_at(step, cfg, total)
         optimizer.step()
         optimizer.zero_grad()
         log.append({'step': step + 1, 'lr': lr_at(step, cfg, total), 'loss': loss, 'grad_norm': norm})
-        if (step + 1) % 20 == 0 or step + 1 == total:  # until now losses and norms stayed on the device
-            for line in (recent := log[step // 20 * 20:]):
-                line |= {name: float(line[name]) for name in ('loss', 'grad_norm')}
-                if not math.isfinite(line['loss'] + line['grad_norm']):
-                    raise FloatingPointError(f'step {line["step"]}: loss or norm is not finite: lower --lr')
-            mean = statistics.fmean(line['loss'] for line in recent)
+        if tell and ((step + 1) % 20 == 0 or step + 1 == total):
+            mean = statistics.fmean(line['loss'] for line in log[step // 20 * 20:])
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
-            say(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {timedelta(seconds=round(left))} left')
+            print(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {timedelta(seconds=round(left))} left')
     return encoder, log
 
 
@@ -315,7 +304,7 @@ def likelihoods(cfg, base, data):
     model, sums = new_encoder(cfg, base, head=None).model.eval(), np.zeros(len(data.examples['test']))
     encoder = Encoder(model.model, lambda x, lengths: x, cfg.likelihood == 'causal')
     size = base.checkpoint.sizes.vocab_size     # without a row that its tokenizer was given for the mask
-    batches = tasks.kind_of(cfg).batches(data, base.checkpoint.tokenizer(), cfg.tokens_at_once)
+    batches = data.kind.batches(data, base.checkpoint.tokenizer(), cfg.tokens_at_once)
     for arrays, at, targets, numbers in batches:
         at, targets = (torch.from_numpy(indices).to(base.world.device) for indices in (at, targets))
         states = encode(encoder, arrays, base.world)[at].type_as(model.head)
@@ -327,19 +316,19 @@ def likelihoods(cfg, base, data):
 
 def predict(cfg, world, encoder, data):
     """{split: rows} of validation and test: what evaluate.py reads."""
-    kind = tasks.kind_of(data.task)
-    return kind.predict(data, {part: outputs(cfg, world, encoder, examples, kind.head == 'tokens')
-                               for part, examples in data.examples.items() if part != 'train'})
+    per_token = data.kind.head == 'tokens'
+    return data.kind.predict(data, {part: outputs(cfg, world, encoder, examples, per_token)
+                                    for part, examples in data.examples.items() if part != 'train'})
 
 
-def do_run(cfg, base, sets, grid=(), say=lambda text: None):
+def do_run(cfg, base, sets, grid=()):
     """One fine-tuning: fit, predict every set, write. What to tell of it."""
     began, words = time.monotonic(), ''
-    encoder, log = fit(cfg, base, sets[0], say)
+    encoder, log = fit(cfg, base, sets[0], not grid)
     for data in sets:
         about, rows = about_run(cfg, base, sets, data, grid=grid), predict(cfg, base.world, encoder, data)
-        scores = write_run(run_folder(cfg, data.task.dataset), data.task, about, rows, log)
-        words += f'{data.task.dataset} validation {scores["validation"]}; '
+        scores = write_run(run_folder(cfg, data.kind.task.dataset), data.kind.task, about, rows, log)
+        words += f'{data.kind.task.dataset} validation {scores["validation"]}; '
     if cfg.save_model:
         save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
         words += f'{saved_folder(cfg)}; '
@@ -347,13 +336,13 @@ def do_run(cfg, base, sets, grid=(), say=lambda text: None):
     return f'{words}loss {loss:.4f}; {time.monotonic() - began:.0f} s'
 
 
-def zero_shot(cfg, base, sets, say):
+def zero_shot(cfg, base, sets):
     """Minimal pairs by the likelihoods of the model as it is: predict, write. What to tell of it."""
     began, (data,) = time.monotonic(), sets
-    rows = tasks.kind_of(cfg).predict(data, {'validation': [], 'test': likelihoods(cfg, base, data)})
+    rows = data.kind.predict(data, {'validation': [], 'test': likelihoods(cfg, base, data)})
     scores = write_run(run_folder(cfg, cfg.dataset), cfg, about_run(cfg, base, sets, data), rows)
     sets_by_score = sorted((score, name) for name, score in standard_scores('MP', rows['test'])[3].items())
-    say('\n'.join(f'{100 * score:7.1f}  {name}' for score, name in sets_by_score))
+    print('\n'.join(f'{100 * score:7.1f}  {name}' for score, name in sets_by_score))
     return f'{cfg.likelihood} {scores["test"]}; {time.monotonic() - began:.0f} s'
 
 
@@ -403,18 +392,18 @@ def ridge(features, targets, num_labels):
 
 def probe(cfg, base, sets):
     """What a linear classifier reads off the frozen model; retrieval takes its cosines."""
-    began, kind = time.monotonic(), tasks.kind_of(cfg)
-    encoder = new_encoder(cfg, base, (lambda x, lengths: x) if kind.head == 'tokens' else unit_vectors)
+    began, per_token = time.monotonic(), sets[0].kind.head == 'tokens'
+    encoder = new_encoder(cfg, base, (lambda x, lengths: x) if per_token else unit_vectors)
     for data in sets:
         parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
-        read = {part: outputs(cfg, base.world, encoder, examples, kind.head == 'tokens')
+        read = {part: outputs(cfg, base.world, encoder, examples, per_token)
                 for part, examples in parts.items()}
         if data.labels:
             targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
             read = ridge(read, targets, len(data.labels))
-        folder = run_folder(cfg, data.task.dataset)
-        scores = write_run(folder, data.task, about_run(cfg, base, sets, data, 'probe'),
-                           tasks.kind_of(data.task).predict(data, read))
+        folder = run_folder(cfg, data.kind.task.dataset)
+        scores = write_run(folder, data.kind.task, about_run(cfg, base, sets, data, 'probe'),
+                           data.kind.predict(data, read))
         print(f'{folder}: validation {scores["validation"]} ({time.monotonic() - began:.0f} s)')
 
 
@@ -425,9 +414,8 @@ def main():
             (sum(vars(actions).values()) > 1, '--grid, --probe, --zero_shot, --look, --baseline stand alone'),
             (kind.zero_shot != actions.zero_shot and not (actions.look or actions.baseline),
              f'kind {cfg.kind} {"takes" if kind.zero_shot else "is trained and takes no"} --zero_shot'),
-            (kind.zero_shot and (cfg.lr != Settings.lr or cfg.seed or cfg.causal or cfg.layers >= 0
-                                 or cfg.save_model),
-             f'kind {cfg.kind} takes no --lr, --seed, --causal, --layers, --save_model: nothing is trained'),
+            (kind.zero_shot and (cfg.causal or cfg.layers >= 0 or cfg.save_model),
+             f'kind {cfg.kind} takes no --causal, --layers, --save_model: nothing is trained'),
             (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),
@@ -455,7 +443,7 @@ def main():
         if actions.probe:
             return probe(cfg, base, sets)
         work = zero_shot if actions.zero_shot else do_run
-        words = 'already done' if is_done(cfg, base, sets) else work(cfg, base, sets, say=print)
+        words = 'already done' if is_done(cfg, base, sets) else work(cfg, base, sets)
         print(f'{run_folder(cfg, cfg.dataset)}: {words}')
 
 

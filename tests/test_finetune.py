@@ -531,7 +531,6 @@ def test_sentence_transformers_gives_our_vectors(qk_norm, toy, checkpoint, tmp_p
         ours = np.stack(finetune.outputs(cfg, base.world, encoder, arrays, per_token=False))
         assert np.abs(encode(texts, batch_size=4) - ours).max() < 1e-5
         assert ours.std() > 0.05
-    assert 'sentence-similarity' in (tmp_path / 'saved/README.md').read_text()
     again = huggingface.open_checkpoint(tmp_path / 'saved').model(head=False)  # names without "model."
     assert all(torch.equal(p, encoder.model.get_parameter(name)) for name, p in again.named_parameters())
 
@@ -562,9 +561,8 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
 @pytest.mark.parametrize('more, words', [
     ('--model=', 'model is empty'), ('--model=nowhere', 'nowhere: no checkpoint'),
     ('--max_length=900', 'max_length 900: the model reads 2 to 128'), ('--batch_size=0', 'batch_size must'),
-    ('--lrs=(-1e-4,) --grid', 'lrs is a tuple'), ('--seeds=(0,0) --grid', 'seeds is a tuple of different'),
-    ('--name=a/b', 'name must be'), ('--tokenizer=gpt2', "tokenizer is the model's"),
-    ('--layers=3', 'layers 3: the model has 2'),
+    ('--lrs=(-1e-4,) --grid', 'lr must be at least 0'), ('--seeds=a --grid', 'seed takes int, not str'),
+    ('--name=a/b', 'name must be'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
     ('--probe --save_model', 'a probe trains no model'), ('--grid --probe', 'stand alone')])
 def test_bad_settings_get_one_line(more, words, toy, checkpoint):

@@ -24,7 +24,6 @@ KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval, 
 
 
 def kind_of(task):
-    """The Kind of a task; ValueError if its settings do not suit one."""
     return KINDS[task.kind](task)
 
 
@@ -32,12 +31,12 @@ def load_data(task, tokenizer, max_length, training=True):
     """The Data of a task. Says what truncation loses."""
     kind = kind_of(task)
     rows, labels = kind.load(training)
-    encoded = kind.encode(rows, labels, tokenizer, max_length)
-    examples = {part: made for part, (made, _) in encoded.items()}
-    for part, (_, lost) in encoded.items():
+    examples = {}
+    for part, (made, lost) in kind.encode(rows, labels, tokenizer, max_length).items():
+        examples[part] = made
         if words := ', '.join(f'{count:,} {what}' for what, count in lost.items()):
             print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}', file=sys.stderr)
-    return Data(task, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
+    return Data(kind, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 
 
 def load_sets(task, tokenizer, max_length):
@@ -76,7 +75,7 @@ def look(task, tokenizer):
         if lengths := [len(example.tokens) for example in data.examples.get(part, ())]:
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
         print(line)
-    if column := kind_of(task).labelled_by:
+    if column := data.kind.labelled_by:
         for label, count in Counter(np.hstack([row[column] for row in data.rows['train']])).most_common():
             print(f'  label {label:<16} {count:>10,} in train')
     for row in (data.rows['train'] or data.rows['test'])[:2]:

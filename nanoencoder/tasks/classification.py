@@ -3,7 +3,7 @@ import contextlib
 import math
 import statistics
 import string
-from collections import Counter, defaultdict
+from collections import Counter
 
 import numpy as np
 
@@ -16,8 +16,6 @@ class Classification(Kind):
     """Rows of id, text, label, fields (the template's columns)."""
     head = 'text'
     labelled_by = 'label'
-    architecture, pipeline = 'ForSequenceClassification', 'text-classification'
-    use = "pipeline('text-classification', '<this folder>')"
 
     def __init__(self, task):
         super().__init__(task)
@@ -63,10 +61,6 @@ class Classification(Kind):
         methods = {'majority-class': lambda row: majority, 'naive-bayes': naive_bayes(train)}
         return methods | ({'word-overlap': word_overlap(train)} if is_pair else {})
 
-    def check_export(self, sizes):
-        if sizes.qk_norm:
-            raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
-
 
 def number(value, where):
     with contextlib.suppress(TypeError, ValueError):
@@ -82,26 +76,17 @@ def shared_words(row):
 
 
 def word_overlap(train):
-    """Predicted by a threshold on shared words that splits train best."""
-    shares, golds = np.array([*map(shared_words, train)]), np.array([row['label'] for row in train])
-    cuts = []  # of labels that are equally frequent on a side the last
-    for cut in np.unique(shares.round(2)):
-        parts = (Counter(golds[side].tolist()) for side in (shares <= cut, shares > cut))
-        (hits, low), (more, high) = (max(zip(part.values(), part), default=(0, max(golds))) for part in parts)
-        cuts.append((hits + more, cut, low, high))
-    _, cut, low, high = max(cuts)
-    return lambda row: str(high if shared_words(row) > cut else low)
+    """Predicted by a threshold on shared words, a decision tree's that splits once."""
+    from sklearn.tree import DecisionTreeClassifier
+    tree = DecisionTreeClassifier(max_depth=1)
+    tree.fit([[shared_words(row)] for row in train], [row['label'] for row in train])
+    return lambda row: str(tree.predict([[shared_words(row)]])[0])
 
 
 def naive_bayes(train):
-    """Multinomial, smoothed by one over the words of train; unseen ones are ignored. As scikit-learn's."""
-    counts, classes = defaultdict(Counter), Counter(row['label'] for row in train)
-    for row in train:
-        counts[row['label']].update(terms(' '.join(row['fields'])))
-    vocabulary = set().union(*counts.values())
-    totals = {label: words.total() + len(vocabulary) for label, words in counts.items()}
-
-    def score(label, words):
-        return math.log(classes[label]) + sum(math.log((counts[label][word] + 1) / totals[label])
-                                              for word in words if word in vocabulary)
-    return lambda row: max(sorted(classes), key=lambda label: score(label, terms(' '.join(row['fields']))))
+    """Multinomial, smoothed by one over the words of train; unseen ones are ignored."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.naive_bayes import MultinomialNB
+    counter, judge = CountVectorizer(analyzer=lambda row: terms(' '.join(row['fields']))), MultinomialNB()
+    judge.fit(counter.fit_transform(train), [row['label'] for row in train])
+    return lambda row: str(judge.predict(counter.transform([row]))[0])

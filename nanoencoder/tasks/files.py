@@ -11,7 +11,6 @@ from nanoencoder import docs, wordnet
 from nanoencoder.files import locked, whole
 
 EMBEDDED = {'docs': docs, 'wordnet': wordnet}    # sources that need no download
-QUOTING = ('auto', 'none', 'standard')  # none: quotes are characters; auto: none in a .tsv
 
 
 class Field(str):
@@ -21,10 +20,9 @@ class Field(str):
 def read_table(task, sources, split, subset='', only=None):
     """The table of a split, of `only` these ids, if given; a local copy may lie in a folder of any source."""
     if task.data:
-        files = local_files(Path(task.data), sources, subset, split)
-        return read_files(files, only, task.quoting, task.columns, (task.words, task.tags))
+        return read_files(local_files(Path(task.data), sources, subset, split), task, only)
     if task.source in EMBEDDED:
-        return read_files([embedded_files(task) / f'{split}.jsonl'], only)
+        return read_files([embedded_files(task) / f'{split}.jsonl'], task, only)
     return read_hub(sources[0], subset, split, task.revision, only)
 
 
@@ -45,14 +43,14 @@ def local_files(folder, sources, subset, split):
                             f'what is there: {there:.200}{hint}')
 
 
-def read_files(paths, only=None, quoting='auto', columns=(), called=('tokens', 'tags')):
+def read_files(paths, task, only=None):
     rows = []
     for path in paths:
         reader = next((READERS[suffix] for suffix in READERS if path.name.endswith(suffix)), None)
-        if not (reader := read_iob if columns else reader):
+        if not (reader := read_iob if task.columns else reader):
             raise ValueError(f'{path}: is none of {", ".join(READERS)}; `columns` reads others for TC')
         try:
-            read, labels = reader(path, *{read_csv: [quoting], read_iob: [columns, called]}.get(reader, []))
+            read, labels = reader(path, task)
         except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f'{path}: cannot be read: {error}') from None
         rows += read if only is None else [row for row in read if id_of(row) in only]
@@ -65,7 +63,7 @@ def id_of(row):     # of BEIR's and MLDR's queries and documents
     return next((str(row[column]) for column in ('_id', 'docid') if column in row), None)
 
 
-def read_jsonl(path):
+def read_jsonl(path, task):
     """Objects, one a line. A lone surrogate, which JSON can hold and UTF-8 cannot, becomes U+FFFD."""
     rows = []
     with (gzip.open if path.suffix == '.gz' else open)(path, 'rt', encoding='utf-8-sig') as file:
@@ -82,10 +80,10 @@ def read_jsonl(path):
     return rows, {}
 
 
-def read_csv(path, quoting):
+def read_csv(path, task):
     csv.field_size_limit(2 ** 30)
     is_tsv, rows = path.suffix == '.tsv', []
-    plain = quoting == 'none' or quoting == 'auto' and is_tsv
+    plain = task.quoting == 'none' or task.quoting == 'auto' and is_tsv
     with path.open(encoding='utf-8-sig', newline='') as file:
         reader = csv.reader(file, strict=True, delimiter='\t' if is_tsv else ',',
                             quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
@@ -102,7 +100,7 @@ def read_csv(path, quoting):
     return rows, {}
 
 
-def read_parquet(path):
+def read_parquet(path, task):
     import pyarrow.parquet
     try:
         table = pyarrow.parquet.read_table(path)
@@ -112,9 +110,9 @@ def read_parquet(path):
         raise ValueError(f'{path}: not a whole parquet file: {error}') from None
 
 
-def read_iob(path, columns, called):
-    """A word and its tag a line, in these columns, or CoNLL's, first and last, or Universal NER's five."""
-    sentences = [[]]
+def read_iob(path, task):
+    """A word and its tag a line, in task.columns, or CoNLL's, first and last, or Universal NER's five."""
+    sentences, columns = [[]], task.columns
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate(file, 1):
             fields = re.findall('[^ \t\r\n]+', line)
@@ -130,7 +128,7 @@ def read_iob(path, columns, called):
                 raise ValueError(f'{path}:{number}: has a word but no tag in {columns}: {line.strip()!r:.80}')
             else:
                 sentences[-1].append([fields[column] for column in columns])
-    return [dict(zip(called, map(list, zip(*words)))) for words in sentences if words], {}
+    return [dict(zip((task.words, task.tags), map(list, zip(*words)))) for words in sentences if words], {}
 
 
 READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.tsv': read_csv,
@@ -175,9 +173,6 @@ def embedded_files(task):
                     (temporary / name).mkdir(parents=True)
                     for split, rows in splits.items():
                         (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
-    if not (folder / task.dataset).is_dir():
-        raise ValueError(f'{task.source} has no {task.dataset}, only '
-                         f'{", ".join(sorted(path.name for path in folder.iterdir()))}')
     return folder / task.dataset
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nanoencoder.tasks.files import read_table
-from nanoencoder.tasks.task import SCORED, SPLITS, Labels, Task, train_test_split
+from nanoencoder.tasks.task import SCORED, SPLITS, Labels
 
 NO_LABEL = -100   # the target of a token that has none
 
@@ -19,16 +19,6 @@ class Example(NamedTuple):
     words: np.ndarray = None     # TC: the word of each token, or -1. QA: (n, 2) characters [first, last + 1)
 
 
-class Data(NamedTuple):
-    """A task's rows, and what one model reads of them."""
-    task: Task
-    rows: dict       # {split: rows}; IR also has 'corpus': {document: text}
-    labels: tuple    # in the order of the head's outputs; () for IR
-    examples: dict   # {split: [Example]}; IR has pairs to train on, and 'texts': all queries and documents
-    scored_sha256: str
-    training_sha256: str
-
-
 class Kind:
     """A kind of task, made of a Task's settings. Besides what it changes of this class, it defines
 
@@ -36,7 +26,6 @@ class Kind:
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it
     baselines(rows)                {name: function, row -> what is predicted} of methods without a model
-    use                            code that opens a saved model
     """
     head = 'tokens'      # of finetune.HEADS: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
@@ -44,8 +33,6 @@ class Kind:
     has_probe = True     # whether frozen features can answer
     zero_shot = False    # whether the pretrained model itself answers: nothing is trained
     splits = SPLITS      # that it reads
-    architecture, pipeline = 'ForTokenClassification', 'token-classification'  # of a saved model
-    reads = '{template!r}'   # of the settings: the texts of a saved model
 
     def __init__(self, task):
         self.task = task
@@ -60,8 +47,11 @@ class Kind:
             split: [(row, self.make_row(row, labels, f'{task.dataset} {split} row {number}'))
                     for number, row in enumerate(table)] for split, (table, _) in tables.items()}
         if 'train' in tables and not task.validation:
-            parts = train_test_split(len(rows['train']), task.hold_out)
-            rows['train'], rows['validation'] = ([rows['train'][i] for i in part] for part in parts)
+            import datasets     # which takes seconds
+            numbers = datasets.Dataset.from_dict({'row': range(len(rows['train']))})
+            parts = numbers.train_test_split(train_size=1 - task.hold_out, seed=42)
+            rows['train'], rows['validation'] = (
+                [rows['train'][i] for i in parts[name]['row']] for name in ('train', 'test'))
         for split, seen in zip(SPLITS, (set(), set(), set())):      # no two rows have one id
             for number, (row, columns) in enumerate(rows[split]):
                 name = str(row.get('id', row.get('idx', number)))
@@ -89,8 +79,15 @@ class Kind:
     def prediction(self, row, pred):
         return {'id': row['id'], 'gold': row[self.labelled_by], 'pred': pred}
 
-    def check_export(self, sizes):
-        """ValueError if transformers cannot hold a fine-tuned model."""
+
+class Data(NamedTuple):
+    """A task's rows, and what one model reads of them."""
+    kind: Kind       # with its task
+    rows: dict       # {split: rows}; IR also has 'corpus': {document: text}
+    labels: tuple    # in the order of the head's outputs; () for IR
+    examples: dict   # {split: [Example]}; IR has pairs to train on, and 'texts': all queries and documents
+    scored_sha256: str
+    training_sha256: str
 
 
 def room(tokenizer, max_length):

@@ -12,23 +12,22 @@ from nanoencoder.tasks.task import fill, get, terms
 class Questions(Kind):
     """Rows of id, question, context, answers [(text, start)]."""
     has_probe = False  # a frozen model has not read the question into the context
-    use = "AutoModelForTokenClassification.from_pretrained('<this folder>')"
 
     def __init__(self, task):
         super().__init__(task)
         self.is_span = task.qa_head == 'span'
         self.loss = 'span' if self.is_span else 'labels'
-        if not task.template.endswith('{context}'):
-            raise ValueError('template of a QA task must end with {context}')
 
     def load(self, training=True):
-        return super().load(training)[0], ('start', 'end') if self.is_span else ('O', 'ANSWER')
+        rows, _ = super().load(training)
+        # as in SQuAD v1.1; then "span" predicts no empty answer, and trains on no window without one
+        self.never_empty = all(row['answers'] for row in rows['train'])
+        return rows, ('start', 'end') if self.is_span else ('O', 'ANSWER')
 
     def make_row(self, row, labels, where):
         context, value = get(row, 'context', where), row.get(column := self.task.answers)
-        try:    # SQuAD's form, or ReCoRD's
-            answers = (list(zip(value['text'], value['answer_start'], strict=True)) if isinstance(value, dict)
-                       else [(answer['text'], answer['start']) for answer in value])
+        try:
+            answers = list(zip(value['text'], value['answer_start'], strict=True))
         except (KeyError, TypeError, ValueError):
             raise ValueError(f'{where}: column {column!r} is no {{"text": [], "answer_start": []}}') from None
         for text, start in answers:     # in characters of the context
@@ -40,7 +39,7 @@ class Questions(Kind):
 
     def encode(self, rows, labels, tokenizer, max_length):
         encoded = super().encode(rows, labels, tokenizer, max_length)
-        if self.is_span and always_answered(rows):  # SQuAD v1.1: no window without its answer
+        if self.is_span and self.never_empty:
             examples, lost = encoded['train']
             encoded['train'] = [example for example in examples if (example.targets == 1).any()], lost
         return encoded
@@ -69,10 +68,6 @@ class Questions(Kind):
                         answers=bool(row['answers']) and not any(complete))
         return examples, +lost
 
-    def predict(self, data, outputs):
-        self.never_empty = always_answered(data.rows)
-        return super().predict(data, outputs)
-
     def answer(self, row, read, labels):
         """The text of the best span of any window, empty if there is none; of equal spans the later one."""
         spans = [(best_span if self.is_span else best_run)(example, logits) for example, logits in read]
@@ -89,11 +84,6 @@ class Questions(Kind):
             asked, sentences = {*terms(row['question'], own)}, re.split(r'(?<=[.!?])\s+', row['context'])
             return max(sentences, key=lambda text: len(asked & {*terms(text)}))
         return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest}
-
-
-def always_answered(rows):
-    """Whether every question of train has an answer, as in SQuAD v1.1; then "span" predicts none empty."""
-    return all(row['answers'] for row in rows['train'])
 
 
 def best_run(example, logits):

@@ -20,9 +20,6 @@ Pair = namedtuple('Pair', 'tokens positive document positives')
 class Retrieval(Kind):
     """Rows of train: query, positive; else: id, query, grades {document: grade}. 'corpus' is {id: text}."""
     head, loss = 'vector', 'pairs'
-    architecture, pipeline = 'Model', 'sentence-similarity'
-    use = "SentenceTransformer('<this folder>')"
-    reads = '{query!r} and {document!r}'
 
     def load(self, training=True):
         task = self.task
@@ -75,14 +72,6 @@ class Retrieval(Kind):
                 scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
             return ranking(row, ids, scores)
         return {'BM25': predict}
-
-    def prompts(self):  # which sentence-transformers puts before a text
-        return {name: getattr(self.task, name).split('{')[0] for name in ('query', 'document')}
-
-    def check_export(self, sizes):
-        for name in self.prompts():
-            if not (template := getattr(self.task, name)).endswith('}'):
-                raise ValueError(f'{name} {template!r} must end with a column to be saved as a prompt')
 
 
 def scored_texts(rows):
@@ -153,20 +142,18 @@ def judgements(task, split, queries):
     grades, sources = defaultdict(dict), [name for name in (task.qrels, task.source) if name] or ['']
     for number, row in enumerate(read_table(task, sources, split, 'qrels' if task.data else '')[0]):
         where = f'{task.dataset} {split} judgement {number}'
-        try:
-            if 'positive_passages' in row:
-                query = str(row['query_id'])
-                add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
-                for grade, column in enumerate(('negative_passages', 'positive_passages')):
-                    for passage in row.get(column) or ():
-                        add(grades[query], str(passage['docid']), grade, where)
-            else:
-                query, document, score = (str(row[name]) for name in ('query-id', 'corpus-id', 'score'))
-                if not (whole := re.fullmatch(r'(-?\d{1,9})(\.0*)?', score)):
-                    raise ValueError(f'{where}: score {score:.80} is not a whole number')
-                add(grades[query], document, int(whole[1]), where)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f'{where}: has no query-id, corpus-id, score, as BEIR: {error!r}') from None
+        if 'positive_passages' in row:
+            query = str(get(row, 'query_id', where, object))
+            add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
+            for grade, column in enumerate(('negative_passages', 'positive_passages')):
+                for passage in row.get(column) or ():
+                    add(grades[query], str(get(passage, 'docid', where, object)), grade, where)
+        else:
+            query, document, score = (str(get(row, name, where, object))
+                                      for name in ('query-id', 'corpus-id', 'score'))
+            if not (whole := re.fullmatch(r'(-?\d{1,9})(\.0*)?', score)):
+                raise ValueError(f'{where}: score {score:.80} is not a whole number')
+            add(grades[query], document, int(whole[1]), where)
     return grades
 
 

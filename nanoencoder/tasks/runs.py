@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from nanoencoder import huggingface, tasks
+from nanoencoder import huggingface
 from nanoencoder.files import read_json, sha256, whole, write_json
 from nanoencoder.judging.metrics import both_scores, lr_text
 from nanoencoder.settings import flat
@@ -22,7 +22,7 @@ def saved_folder(cfg):
 
 def run_folders(cfg, sets):
     """{folder: the Data it is of} of all that a run writes."""
-    folders = {run_folder(cfg, data.task.dataset): data for data in sets}
+    folders = {run_folder(cfg, data.kind.task.dataset): data for data in sets}
     return folders | ({saved_folder(cfg): sets[0]} if cfg.save_model else {})
 
 
@@ -41,25 +41,32 @@ def is_done(cfg, base, sets):
     return all(path.exists() for path in paths)
 
 
-def about_model(cfg, checkpoint, transformer):
+def describe(cfg, checkpoint, transformer):
+    """(a model's name in predictions, what run.json says of it). The name is the run's, with -<step> for a
+    checkpoint before its end and +<variant> where there is one."""
     sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
     sizes |= {f'{role}_token_id': number for role, number in checkpoint.tokenizer().ids.items()}
     past = None if cfg.untrained else checkpoint.state.get('pretraining')
     if past:
         row = past['row'] + f'+{cfg.variant}' * bool(past['row'] and cfg.variant)
         past = past | {'fixed': checkpoint.state['fixed'], 'row': row}
-    return {'tokenizer': checkpoint.tokenizer().fingerprint(), 'sizes': sizes, 'pretraining': past,
-            'checkpoint': 'none' if cfg.untrained else checkpoint.digest()}
+    run = huggingface.run_of(checkpoint.folder).name
+    if huggingface.is_hub_id(cfg.model):
+        run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
+    if past and past['step'] < sum(steps for _, steps in past['phases']) * past.get('repeat', 1):
+        run = f'{run}-{past["step"]}'
+    name = (cfg.name or ('untrained' if cfg.untrained else run)) + (cfg.variant and f'+{cfg.variant}')
+    return name, {'tokenizer': checkpoint.tokenizer().fingerprint(), 'sizes': sizes, 'pretraining': past,
+                  'checkpoint': 'none' if cfg.untrained else checkpoint.digest()}
 
 
 def about_run(cfg, base, sets, data, method='', grid=()):
     """run.json: what fixes the numbers, so that a run is not taken for another."""
-    method = method or ('zero-shot' if tasks.kind_of(cfg).zero_shot else 'fine-tuned')
+    method = method or ('zero-shot' if data.kind.zero_shot else 'fine-tuned')
     return json.loads(json.dumps({
         'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'method': method,
-        'weights': cfg.weights,
-        'labels': sets[0].labels, 'scheme': cfg.scheme, 'trained_on': cfg.trained_on, 'grid': grid,
-        **base.about, 'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
+        'weights': cfg.weights, 'labels': sets[0].labels, 'scheme': cfg.scheme, 'trained_on': cfg.trained_on,
+        'grid': grid, **base.about, 'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
 
 
 def write_run(folder, task, about, predictions, log=()):
@@ -78,39 +85,33 @@ def write_run(folder, task, about, predictions, log=()):
     return {part: f'{scores["name"]} {100 * scores[part]["standard"]["score"]:.1f}' for part in predictions}
 
 
-def model_name(cfg, checkpoint, about):
-    """The run's name, with -<step> for a checkpoint before its end and +<variant> where there is one."""
-    run, past = huggingface.run_of(checkpoint.folder).name, about['pretraining']
-    if huggingface.is_hub_id(cfg.model):
-        run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
-    if past and past['step'] < sum(steps for _, steps in past['phases']) * past.get('repeat', 1):
-        run = f'{run}-{past["step"]}'
-    return (cfg.name or ('untrained' if cfg.untrained else run)) + (cfg.variant and f'+{cfg.variant}')
+def check_export(kind, sizes):
+    """ValueError if transformers, or sentence-transformers, cannot hold a fine-tuned model."""
+    if kind.head == 'text' and sizes.qk_norm:
+        raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
+    for name in ('query', 'document') if kind.head == 'vector' else ():
+        if not (template := getattr(kind.task, name)).endswith('}'):
+            raise ValueError(f'{name} {template!r} must end with a column to be saved as a prompt')
 
 
 def save_encoder(cfg, base, data, encoder, folder):
     """A Hugging Face folder: EuroBert, or with norms of q and k a Qwen3, and the task's head."""
-    sizes, checkpoint, kind = base.transformer.sizes, base.checkpoint, tasks.kind_of(cfg)
-    tokenizer, is_bare = checkpoint.tokenizer(), kind.architecture == 'Model'  # for sentence-transformers
+    sizes, checkpoint, head = base.transformer.sizes, base.checkpoint, data.kind.head
+    tokenizer, is_bare = checkpoint.tokenizer(), head == 'vector'   # which sentence-transformers opens
     tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
     if is_bare or sizes.qk_norm:
         old, new = ('model.', '') if is_bare else ('classifier.', 'score.')
         tensors = {name.replace(old, new, 1): p for name, p in tensors.items()}
-    more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + kind.architecture]}
+    names = {'tokens': 'ForTokenClassification', 'text': 'ForSequenceClassification', 'vector': 'Model'}
+    more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + names[head]]}
     if labels := data.labels:
         more |= {'id2label': dict(enumerate(labels)), 'label2id': {name: k for k, name in enumerate(labels)}}
-        more |= {'problem_type': 'regression'} if kind.loss == 'squares' else {}
-    lines = [f'A bidirectional encoder, {cfg.name}, fine-tuned on {cfg.dataset} with nanoEncoder.',
-             f'texts: {kind.reads.format_map(vars(cfg))}; then eos, which the tokenizer adds; at most '
-             f'{cfg.max_length:,} tokens',
-             f'training: {cfg.num_steps(len(data.examples["train"])):,} steps of {cfg.batch_size}']
+        more |= {'problem_type': 'regression'} if data.kind.loss == 'squares' else {}
     with whole(folder) as temporary:
         temporary.mkdir()
         huggingface.save(temporary, sizes, checkpoint.context, tokenizer.ids, tensors, **more)
         tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if is_bare:
-            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, kind.prompts())
-        huggingface.write_card(temporary, f'{cfg.name} on {cfg.dataset}, {folder.name}', lines, kind.use,
-                               kind.pipeline, '' if cfg.untrained else checkpoint.base_model(),
-                               'sentence-transformers' if is_bare else 'transformers')
+            prompts = {name: getattr(cfg, name).split('{')[0] for name in ('query', 'document')}
+            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts)
         write_json(temporary / 'run.json', about_run(cfg, base, [data], data))

@@ -14,8 +14,6 @@ from nanoencoder.tasks.task import get
 class Tagging(Kind):
     """Rows of id, words, tags."""
     labelled_by = 'tags'
-    use = "pipeline('token-classification', '<this folder>', aggregation_strategy='first')"  # of whole words
-    reads = 'words joined by a space'
 
     @property
     def is_plain(self):

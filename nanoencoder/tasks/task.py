@@ -1,18 +1,15 @@
 """A task's settings and labels, and what is asked of a row."""
 import hashlib
 import json
-import math
 import re
 import string
 from collections import Counter
 from dataclasses import dataclass
 
-import numpy as np
-
 from nanoencoder.docs import CACHE, SPLITS
 from nanoencoder.judging.metrics import KINDS, OF_LABELS
 from nanoencoder.settings import check, setting
-from nanoencoder.tasks.files import QUOTING, Field
+from nanoencoder.tasks.files import Field
 
 SCORED = SPLITS[1:]
 
@@ -25,11 +22,12 @@ class Task:
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
     revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
     data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
-    quoting: str = setting('auto', choices=QUOTING, fixes='rows')  # auto: none in a .tsv, standard in a .csv
+    # none: quotes are characters; auto: none in a .tsv, standard in a .csv
+    quoting: str = setting('auto', choices=('auto', 'none', 'standard'), fixes='rows')
     train: str = setting('train', fixes='rows')        # names of the splits or files
     validation: str = setting('validation', fixes='rows')  # empty: hold_out of the training rows
     test: str = setting('test', fixes='rows')
-    hold_out: float = setting(0.05, 1e-9, 1 - 1e-9, fixes='rows')  # drawn as `datasets` does with seed 42
+    hold_out: float = setting(0.05, 1e-9, 1 - 1e-9, fixes='rows')  # by `datasets`, with seed 42
     # SC, QA
     template: str = setting('{text}', fixes='rows')    # of the row's columns; for QA it ends with {context}
     # SC, TC
@@ -42,7 +40,7 @@ class Task:
     label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
     scheme: str = setting('IOB2', choices=('IOB1', 'IOB2', 'plain'), fixes='rows')  # of TC's tags; plain: POS
     # QA
-    answers: str = setting('answers', fixes='rows')    # column: {"text", "answer_start"}, [{"text", "start"}]
+    answers: str = setting('answers', fixes='rows')    # column: {"text": [...], "answer_start": [...]}
     overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
     qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer, as the authors, or its two ends
     # IR
@@ -69,26 +67,25 @@ class Task:
 
     def __post_init__(self):
         check(self)
-        names, template = 'a tuple of different names', 'text with columns in braces, as "Question: {it}"'
+        template = 'text with columns in braces, as "Question: {it}"'
         for name, good, wanted in (
                 ('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder'),
                 ('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given'),
                 *((name, getattr(self, name), 'the name of a split or file') for name in ('train', 'test')),
                 *((name, is_template(getattr(self, name)), template)
                   for name in ('template', 'query', 'document')),
+                ('template', self.kind != 'QA' or self.template.endswith('{context}'),
+                 'text with columns in braces, {context} the last'),
                 ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
                 ('metric', self.metric == 'accuracy' or self.kind == 'SC', 'left out but for SC'),
-                ('labels', are_different(self.labels, str), names),
-                ('columns', len(self.columns) in (0, 2) and are_different(self.columns, int)
-                 and min(self.columns, default=0) >= 0, "a word's and its tag's, counted from 0, as (1, 3)"),
+                ('labels', all(isinstance(name, str) for name in self.labels)
+                 and len({*self.labels}) == len(self.labels), 'a tuple of different names'),
+                ('columns', not self.columns or [*map(type, self.columns)] == [int, int]
+                 and min(self.columns) >= 0, "a word's and its tag's, counted from 0, as (1, 3)"),
                 ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
                                   for pair in self.label_map), '((in the file, meant), ...)')):
             if not good:
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
-
-
-def are_different(values, wanted):
-    return all(type(value) is wanted for value in values) and len(set(values)) == len(values)
 
 
 def is_template(text):
@@ -118,15 +115,6 @@ def terms(text, template='{text}'):
     return re.findall(r'\w+', ' '.join(re.fullmatch(''.join(pieces), text, re.DOTALL).groups()).lower())
 
 
-def train_test_split(n, share, seed=42):
-    """(training, held out): indices of n rows, as `datasets` draws them for train_size=1 - share."""
-    held = n - math.floor((1 - share) * n)
-    order = np.random.default_rng(seed).permutation(n)
-    if not 0 < held < n:
-        raise ValueError(f'hold_out {share} of {n} rows leaves nothing on one side')
-    return order[held:].tolist(), order[:held].tolist()
-
-
 def fingerprint(rows, parts=(*SCORED, 'corpus')):
     """sha256 over some parts of a task's rows: what is scored, or ('train',)."""
     digest = hashlib.sha256()
@@ -148,12 +136,13 @@ class Labels:
         named = tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
         if named and task.labels and named != task.labels:
             raise ValueError(f'{task.dataset}: the file has the labels {named}, the task {task.labels}')
-        occur = set()
+        occur = []
         for number, row in enumerate(tables['train'][0] if column and not (task.labels or named) else ()):
             value = get(row, column, f'{task.dataset} train row {number}', object)
-            for label in value if isinstance(value, list) else [value]:
-                if isinstance(label, str) and not is_score(label := self.meant.get(label, label)):
-                    occur.add(label)
+            occur += value if isinstance(value, list) else [value]
+        # of text; "3.80" is a number, as a .csv has it
+        occur = {self.meant.get(label, label) for label in occur if isinstance(label, str)
+                 and not (isinstance(label, Field) and re.fullmatch(r'-?\d+\.\d+', label))}
         self.names = task.labels or named or tuple(sorted(occur, key=lambda name: (name != 'O', name)))
         self.numbered = order or task.labels    # what numbers stand for
 
@@ -173,7 +162,3 @@ class Labels:
                              f'label_map = (({value!r:.80}, "its name"),); '
                              '--metric=Pearson or Spearman predicts numbers')
         return name
-
-
-def is_score(label):    # a .csv has it as text
-    return isinstance(label, float) or isinstance(label, Field) and re.fullmatch(r'-?\d+\.\d+', label)
