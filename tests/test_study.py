@@ -50,7 +50,8 @@ from pathlib import Path
 if '--each' in sys.argv:
     names = 'name lr phases save_at branch_from weights_from variant causal steps template lrs'
     for words in json.load(sys.stdin):
-        settings = {'lr': 1, 'steps': 9, 'weights_from': '', 'template': 'x'}
+        settings = {'lr': 1, 'steps': 9, 'weights_from': '', 'template': 'x',
+                    'out': str(Path(__file__).with_name('corpus'))}
         for name, value in (word[2:].split('=') for word in words if word.startswith('--')):
             if name not in names.split():
                 sys.exit(f'error: --{name}: unknown setting')
@@ -113,7 +114,7 @@ elif words[0] == 'pack':
         old = gzip.open(path, 'rt').read().splitlines() if path.exists() else []
         path.parent.mkdir(exist_ok=True)
         with gzip.open(path.with_suffix('.tmp'), 'wt') as file:
-            file.writelines(line + '\\n' for line in sorted({*old, *lines}))
+            file.writelines(line + '\\n' for line in sorted({*old, *lines}, key=lambda line: (len(line), line)))
         path.with_suffix('.tmp').rename(path)
     root = Path(words[1], 'runs')
     add(root / 'all.jsonl.gz', [
@@ -191,8 +192,8 @@ def test_the_graph_by_hand(place):
         'clm': (3, 6), 'mlm': (6,), 'clm-mlm': (), 'again': ()}
     plain, causal = study.finetunings
     assert {*plain.models} == {'untrained', 'clm', 'mlm', 'mlm-6', 'clm-mlm', 'again'}
-    assert (plain.datasets, plain.settings['lrs'], plain.variant) == (['words'], (1e-3, 2e-3), '')
-    assert (causal.models, causal.settings['lrs']) == (['clm-6', 'clm-mlm'], (1e-2,))
+    assert (plain.datasets, plain.lrs, plain.variant) == (['words'], (1e-3, 2e-3), '')
+    assert (causal.models, causal.lrs) == (['clm-6', 'clm-mlm'], (1e-2,))
     weights = {('clm', None): 1.0, ('mlm', 2e-3): -0.5, ('clm-mlm+causal', None): -0.5}
     assert study.comparisons == [studies.Contrast('early', 'better', weights, ('words',))]
 
@@ -230,7 +231,7 @@ def test_the_studies_of_the_repository():
     """The paper's has its 50 models, 15,000 fine-tunings and 18,000 scores; the others have three arms."""
     paper, demo, one_gpu = (studies.load([str(ROOT / f'configs/studies/{name}.py')])[0]
                             for name in ('paper', 'demo', 'one_gpu'))
-    counts = [(len(line.models) * len(line.settings['lrs']) * 5, len(line.datasets))
+    counts = [(len(line.models) * len(line.lrs) * 5, len(line.datasets))
               for line in paper.finetunings]
     assert sum(runs for runs, _ in counts) == 15_000 and sum(runs * sets for runs, sets in counts) == 18_000
     with open(ROOT / 'configs/paper/models.csv') as file:
@@ -326,6 +327,8 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
     for name, old, new in (('steps', 9, 3), ('template', 'x', 'y')):
         refused(f'/SC/words/lr1e-03_sd0: was made with {name} = {old}, not {new}',
                 **{"'lrs': (1e-3": f"'{name}': {new!r}, 'lrs': (1e-3"})
+    for seed in (0, 1):
+        shutil.rmtree(place / f'out/again-s{seed}')
     refused('runs/again-s0/SC/words/lr1e-03_sd0: was made with lr = 1.0, not 0.5', **again)
     write(place, **again | {"'again'": "'third'"})
     assert run(place)[0] == 0 and 'third-s1' in models(place)
