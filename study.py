@@ -88,15 +88,13 @@ class Done:
         table = csv.DictReader(open(path) if path.exists() else ())
         self.logged = {line['folder']: int(line['step']) for line in table}    # {run: its last step}
 
-    def run(self, row, seed, *step):
-        return Path(self.study.out, f'{row}-s{seed}', *map(str, step))
-
     def pretraining(self, row, seed, wanted):
         """The job of a row, which needs the checkpoint that it begins with. Its run may be elsewhere now."""
-        run, needs = self.run(row.name, seed), [path for job in self.corpus for path in job.makes]
-        options = dict(name=run.name, row=row.name, seed=seed, out=self.study.out,
-                       save_at=self.study.save_at(row.name), **{'corpus': path.parent for path in needs})
-        begins = {row.begins: str(self.run(row.parent, seed, row.parent_step))} if row.parent else {}
+        study, needs = self.study, [path for job in self.corpus for path in job.makes]
+        run = study.run(row.name, seed)
+        options = dict(name=run.name, row=row.name, seed=seed, out=study.out, save_at=study.save_at(row.name),
+                       **{'corpus': path.parent for path in needs})
+        begins = {row.begins: str(study.run(row.parent, seed, row.parent_step))} if row.parent else {}
         if step := max(saved_steps(run), default=0):
             state = read_json(path := run / str(step) / 'state.json')
             made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
@@ -104,17 +102,17 @@ class Done:
         else:
             needs += map(Path, begins.values())
         command = ['pretrain.py', *studies.arguments(row.options, **options, **begins)]
-        return Job(run.name, command, needs, [self.run(row.name, seed, row.steps)],
+        return Job(run.name, command, needs, [study.run(row.name, seed, row.steps)],
                    wanted and max(step, self.logged.get(run.name, 0)) < row.steps)
 
     def finetunings(self, row, seed):
         """A job for each of a row's models and tasks: the grid of what is missing, which skips what is done."""
-        jobs, seeds = [], [10 * seed + k for k in range(self.study.finetuning_seeds)]
-        new = {'untrained': True} if row == 'untrained' else {}     # sizes and tokenizer of the first row
-        of = self.study.rows[next(iter(self.rows)) if new else row]
+        study, jobs, seeds = self.study, [], [10 * seed + k for k in range(self.study.finetuning_seeds)]
+        new = {'untrained': True} if row == 'untrained' else {}
+        of = study.rows[next(iter(self.rows)) if new else row]      # it has sizes and tokenizer of the first row
         for line, settings in self.lines:
-            for name in (name for name in line.models if self.study.check_model(name)[0] == row):
-                step = of.steps if new else self.study.check_model(name)[1]
+            for name in (name for name in line.models if study.check_model(name)[0] == row):
+                step = of.steps if new else study.check_model(name)[1]
                 model = row if new else f'{row}-s{seed}' + f'-{step}' * (step != of.steps)
                 tuned = [self.tuned.get((model + line.variant, dataset), {}) for dataset in line.datasets]
                 for (lr, number), (folder, about) in itertools.chain(*map(dict.items, tuned)):
@@ -126,7 +124,7 @@ class Done:
                 if missing := [run for run in itertools.product(line.lrs, seeds)
                                if not all(run in of_dataset for of_dataset in tuned)]:
                     lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
-                    checkpoint = self.run(of.name, seed, step)
+                    checkpoint = study.run(of.name, seed, step)
                     command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs,
                                                 seeds=numbers, predictions=self.runs, **new)
                     jobs.append(Job(f'{model}{line.variant} {line.datasets[0]}', ['finetune.py', *command],
@@ -142,29 +140,23 @@ class Done:
                 for dataset, line in lines.items() if dataset not in scored]
 
 
-def chosen(study, actions):
-    """{seed: names of rows} that the actions ask for; `untrained` belongs to the least seed."""
+def plan(study, actions):
+    """{seed: jobs that are missing} of what the actions ask for; a row is fine-tuned before the next begins."""
     names = [*study.rows]
-    row = dict(zip(map(str, itertools.count(1)), names)).get(actions.row, actions.row)
-    if row not in ('', *names):
-        raise ValueError(f'--row: no row {row!r}, nor number of 1 to {len(names)}{nearest(row, names)}')
+    only = dict(zip(map(str, itertools.count(1)), names)).get(actions.row, actions.row)
+    if only not in ('', *names):
+        raise ValueError(f'--row: no row {only!r}, nor number of 1 to {len(names)}{nearest(only, names)}')
     if actions.seed not in (-1, *study.seeds):
         raise ValueError(f'--seed is one of {study.seeds}')
-    return {seed: ([row] if row else names) + ['untrained'] * (row == '' and seed == min(study.seeds))
-            for seed in study.seeds if actions.seed in (-1, seed)}
-
-
-def plan(study, actions):
-    """{seed: jobs that are missing}; a row is fine-tuned before the next begins."""
     done, blocks = Done(study), {}
     corpus = done.corpus
-    for seed, names in chosen(study, actions).items():
+    for seed in study.seeds if actions.seed == -1 else [actions.seed]:
         jobs = [*corpus]
-        if 'untrained' in names:
+        if not only and seed == min(study.seeds):
             jobs += done.finetunings('untrained', seed) + done.baselines()
-        for row in study.rows.values():
-            tunings, asked = done.finetunings(row.name, seed), row.name in names
-            jobs += [done.pretraining(row, seed, asked)] + tunings * asked
+        for name in names:
+            tunings, wanted = done.finetunings(name, seed), only in ('', name)
+            jobs += [done.pretraining(study.rows[name], seed, wanted)] + tunings * wanted
         lacking, blocks[seed] = set(), []
         for job in reversed(jobs):      # what another job needs stands before it
             if job.wanted or {path.parent for path in lacking} & {path.parent for path in job.makes}:
@@ -266,7 +258,7 @@ def main():
         print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; see {study.folder}/logs'
               if jobs else f'{study.folder}: nothing to do')
         failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
-        runs = [Path(study.out, f'{name}-s{number}') for number in study.seeds for name in study.rows]
+        runs = itertools.starmap(study.run, itertools.product(study.rows, study.seeds))
         logs = [run for run in runs if (run / 'log.jsonl').exists()]
         failed += start('evaluate.py', 'pack', study.folder, *logs).wait() != 0
     if failed:

@@ -13,11 +13,9 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-import study as script
 from conftest import ROOT, SMALL, log_lines, run_process
 from nanoencoder.judging import studies
 
@@ -114,7 +112,8 @@ elif words[0] == 'pack':
         old = gzip.open(path, 'rt').read().splitlines() if path.exists() else []
         path.parent.mkdir(exist_ok=True)
         with gzip.open(path.with_suffix('.tmp'), 'wt') as file:
-            file.writelines(line + '\\n' for line in sorted({*old, *lines}, key=lambda line: (len(line), line)))
+            for line in sorted({*old, *lines}, key=lambda line: (len(line), line)):
+                file.write(line + '\\n')
         path.with_suffix('.tmp').rename(path)
     root = Path(words[1], 'runs')
     add(root / 'all.jsonl.gz', [
@@ -340,16 +339,10 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
 
 def test_rows_and_seeds(place):
     """A row takes what it branches from with it."""
-    study = load(place)
-
-    def chosen(row='', seed=-1):
-        return script.chosen(study, SimpleNamespace(row=row, seed=seed))
-    assert chosen() == {0: [*study.rows, 'untrained'], 1: [*study.rows]}
-    assert chosen(row='3', seed=1) == chosen(row='clm-mlm', seed=1) == {1: ['clm-mlm']}
-    with pytest.raises(ValueError, match="no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'"):
-        chosen(row='clm-ml')
-    with pytest.raises(ValueError, match='--seed is one of'):
-        chosen(seed=2)
+    for options, words in ((['--row=clm-ml'], "no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'"),
+                           (['--seed=2'], '--seed is one of'),
+                           (['--row=3', '--seed=1', '--dry_run'], '; 5 processes are left')):
+        assert words in run(place, *options)[1]
     code, _, starts = run(place, '--row=3', '--seed=0')
     assert code == 0 and names_of(starts) == ['clm-s0', 'clm-mlm-s0'] and 'report' not in ''.join(starts)
 

@@ -77,12 +77,18 @@ class Evidence:
                  for dataset in datasets]
         return estimate(parts, self.cfg, without)
 
+    def row_of(self, model):
+        """(its Row, its step) of a model or variant; (None, 0) of `untrained` and of baselines."""
+        with contextlib.suppress(ValueError):
+            name, step = self.study.check_model(model.partition('+')[0])
+            return self.study.rows.get(name), step
+        return None, 0
+
     def margin(self, weights, datasets):
         """A tenth of what MLM gains over no pretraining: of the contrast's rows that had MLM alone."""
         gains = []
         for model, lr in weights:
-            name, step = self.study.check_model(model.partition('+')[0])
-            row = self.study.rows.get(name)      # none of `untrained`
+            row, step = self.row_of(model)
             if row and {*row.phases[:step]} == {'mlm'} and row.begins != 'weights_from':
                 gains += [self.cell(model, d, lr).mean - self.cell('untrained', d).mean for d in datasets]
         if not gains:
@@ -91,12 +97,12 @@ class Evidence:
 
     def last(self, model, name):
         """[a number of a model's last validation] of each seed that has come that far."""
-        with contextlib.suppress(ValueError, KeyError):   # a baseline; a study without validation
-            row, step = self.study.check_model(model.partition('+')[0])
-            lines = self.losses[self.losses['row'] == row]
-            lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
-            return lines[lines['step'] <= step].groupby('seed')[name].last().dropna().tolist()
-        return []
+        row, step = self.row_of(model)
+        if not row or name not in self.losses:      # a study without validation
+            return []
+        lines = self.losses[self.losses['row'] == row.name]
+        lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
+        return lines[lines['step'] <= step].groupby('seed')[name].last().dropna().tolist()
 
     def over_seeds(self, model, name):
         """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone: 95 %; of two seeds
@@ -136,10 +142,10 @@ def markdown(heads, rows):
     return '\n'.join(f'| {line} |' for line in lines)
 
 
-def points(mean, low, high, sign='+'):
-    """Fractions of 1 in percent."""
-    interval = '' if math.isnan(low) else f' [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]'
-    return f'{100 * mean:{sign}.1f}{interval}'
+def points(seen, sign='+'):
+    """An Estimate or a Cell, in percent."""
+    interval = f' [{100 * seen.low:{sign}.1f}, {100 * seen.high:{sign}.1f}]'
+    return f'{100 * seen.mean:{sign}.1f}' + interval * (not math.isnan(seen.low))
 
 
 def verdict_table(judged, among_all, evidence):
@@ -158,7 +164,7 @@ def verdict_table(judged, among_all, evidence):
         alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
         rows.append([claim['words'],
                      f'{" ".join(terms).removeprefix("+ ")}; {", ".join(line.datasets)}; {rule}',
-                     points(*whole[:3]), alone if whole.unit == 'pretraining' else 'one model',
+                     points(whole), alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
                      ', '.join(numbers) or 'no number', *(['', ''] if whole.p is None else
                                                           [f'{one.p["all"]:.4f}', f'{p:.4f}']),
@@ -175,7 +181,7 @@ def moves_table(judged, p):
         means, counts = [100 * one.seen[seed].mean for seed in left], Counter(words[seed] for seed in left)
         counts = ', '.join(f'{count} {word}' for word, count in counts.items())
         rows.append([one.line.name, f'{min(means):+.1f} to {max(means):+.1f}: {counts}' if means else '',
-                     *(f'{points(*one.seen[split][:3])} {words[split]}' for split in ('test', 'validation'))])
+                     *(f'{points(one.seen[split])} {words[split]}' for split in ('test', 'validation'))])
     return markdown(['claim', 'each seed left out', 'test split', 'validation split'], rows)
 
 
@@ -189,10 +195,10 @@ def lengths_table(evidence):
             weights = {(firsts[step], None): 1, (seconds[step], None): -1}
             with contextlib.suppress(Missing):
                 differences[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
-    among_all = holm([1.0 if few(seen) else seen.p for seen in differences.values()])
-    cells = {key: points(*seen[:3]) + f', {p:.3f}' * (not few(seen))
-             for (key, seen), p in zip(differences.items(), among_all)}
-    steps = sorted({step for *_, step in differences})
+    cells, steps = {key: points(seen) for key, seen in differences.items()}, sorted({key[2] for key in differences})
+    several = [key for key, seen in differences.items() if not few(seen)]
+    for key, p in zip(several, holm([differences[key].p for key in several], len(differences))):
+        cells[key] += f', {p:.3f}'
     rows = [[*key, *(cells.get((*key, step), '') for step in steps)]
             for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in differences)]
     return markdown(['arms', 'task', *(f'{step:,} steps' for step in steps)], rows) if rows else ''
@@ -205,41 +211,40 @@ def all_rows_table(evidence):
         if evidence.last(model, 'val_mlm_loss'):
             mean, low, high = evidence.over_seeds(model, MLM_LOSS)
             loss = f'{mean:.2f}' + (f' [{low:.2f}, {high:.2f}]' if low < high else '')
-        row = evidence.study.rows.get(model.partition('+')[0])
+        row, _ = evidence.row_of(model)
         more = '+' if row and row.begins == 'weights_from' else ''     # than the row it continues
         rows.append([model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss])
         for dataset in evidence.datasets:
             rows[-1].append('')
             with contextlib.suppress(Missing):
-                cell = evidence.cell(model, dataset)
-                rows[-1][-1] = points(cell.mean, cell.low, cell.high, sign='')
+                rows[-1][-1] = points(evidence.cell(model, dataset), sign='')
     heads = [f'{name}, {evidence.about[name].metric}' for name in evidence.datasets]
     return markdown(['row', 'M tokens', MLM_LOSS, *heads], rows)
 
 
 def beside(evidence, other):
-    """{what: (values here, those of another study's S seeds, (low, high))}: the 95 % prediction interval for
-    one more pretraining of that study, mean +- t s sqrt(1 + 1 / S). What one of them lacks is a problem."""
-    from scipy.special import stdtrit
-    values, places = {}, (evidence, other)      # {what: (here, there)}
+    """Lines of contrasts and losses here, and where one more pretraining of another study would lie: the 95 %
+    prediction interval of its S seeds, mean +- t s sqrt(1 + 1 / S). What one of them lacks is a problem."""
+    values, studied, lines = {}, (evidence, other), []      # {what: (here, there)}
     for line in evidence.study.comparisons:
         names = ' - '.join(model for model, _ in sorted(line.weights, key=line.weights.get, reverse=True))
         for datasets in [*([name] for name in line.datasets), line.datasets]:
             try:
                 values[f'{names}, {" and ".join(datasets)}, points'] = [
-                    [100 * x for x in of.estimate(line.weights, datasets).units.values()] for of in places]
+                    [100 * x for x in of.estimate(line.weights, datasets).units.values()] for of in studied]
             except Missing as error:
                 evidence.problems.append(f'{line.name} is not compared: there is no {error}')
     for name, row in evidence.study.rows.items():
         last = row.phases[-1]
-        values[f'{name}, held-out {last.upper()} loss'] = [of.last(name, f'val_{last}_loss') for of in places]
-    shown = {}
+        values[f'{name}, held-out {last.upper()} loss'] = [of.last(name, f'val_{last}_loss') for of in studied]
     for what, (here, there) in values.items():
         if here and len(there) > 1:
-            mean, S = statistics.fmean(there), len(there)
-            half = stdtrit(S - 1, 0.975) * statistics.stdev(there) * math.sqrt(1 + 1 / S)
-            shown[what] = here, there, (mean - half, mean + half)
-    return shown
+            mean, half = statistics.fmean(there), seeds_half([(there, 0)]) * math.sqrt(len(there) + 1)
+            number = ('{:.2f}' if what.endswith('loss') else '{:+.1f}').format
+            lines.append(f'{what}: yours {number(statistics.fmean(here))}; {len(there)} seeds of '
+                         f'{Path(other.study.folder).name} {number(mean)}, '
+                         f'between {number(mean - half)} and {number(mean + half)} for one more')
+    return lines
 
 
 def verdicts(evidence):
@@ -278,50 +283,32 @@ then, of three pretrainings or more, p with Holm's correction over this table.
 """}'''
 
 
-def page(evidence, content):
-    study, seeds = evidence.study, str(sorted(evidence.seeds))[1:-1]
-    instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
-                          for name in evidence.datasets)
-    return f'''# {Path(study.folder).name}: the paper's claims, judged at this size
-
-Pretraining seeds: {seeds}, each fine-tuned with {study.finetuning_seeds} seeds.
-Test instances, of both held-out splits: {instances}.
-{content}
-## All rows
-
-{all_rows_table(evidence)}
-'''
-
-
 def ladder_panels(evidence):
     """What figures.ladder draws: a panel a quantity, which is left out where a row is missing."""
-    study, panels = evidence.study, []
-    every = list(itertools.chain(*study.arms.values()))
-    if len(every) == len(study.arms) or not all(evidence.last(model, 'tokens') for model in every):
+    arms, panels = evidence.study.arms, []
+    models = [*itertools.chain(*arms.values())]
+    if len(models) == len(arms) or not all(evidence.last(model, 'tokens') for model in models):
         return []
-    has_losses = all(evidence.last(model, 'val_mlm_loss') for model in every)
+    has_losses = all(evidence.last(model, 'val_mlm_loss') for model in models)
     for name in [MLM_LOSS] * has_losses + evidence.datasets:
-        lines, floors = {}, {}
         with contextlib.suppress(Missing):
-            for arm, models in study.arms.items():
-                lines[arm] = [(max(evidence.last(model, 'tokens')), *evidence.over_seeds(model, name))
-                              for model in models]
-                row, step = study.check_model(models[-1])
-                if name == MLM_LOSS and OBJECTIVES[study.rows[row].phases[step - 1]].causal:
-                    floors[arm] = lines.pop(arm)[-1][1]     # it has seen no mask: its length says nothing
-            for model in evidence.models:
-                runs = evidence.runs.get((model, name))
-                if runs and (model == 'untrained' or runs[0].method == 'baseline'):
-                    floors[model] = 100 * evidence.cell(model, name).mean
-            title = f'{name}: {evidence.about[name].metric}, %' if name in evidence.about else name
-            panels.append((title, lines, floors))
+            lines = {arm: [(max(evidence.last(model, 'tokens')), *evidence.over_seeds(model, name))
+                           for model in models] for arm, models in arms.items()}
+            if name == MLM_LOSS:    # an arm that ends with CLM has seen no mask: its length says nothing
+                causal = [arm for arm, models in arms.items()
+                          if OBJECTIVES[evidence.last_objective(models[-1])].causal]
+                panels.append((name, lines, {arm: lines.pop(arm)[-1][1] for arm in causal}))
+            else:
+                floors = sorted(model for (model, dataset), runs in evidence.runs.items() if dataset == name
+                                and (model == 'untrained' or runs[0].method == 'baseline'))
+                floors = {model: 100 * evidence.cell(model, name).mean for model in floors}
+                panels.append((f'{name}: {evidence.about[name].metric}, %', lines, floors))
     return panels
 
 
 def write(study, runs, cfg, problems):
     """A study's report.md and ladder.png; [lines to print, and their paths]."""
-    evidence, lines = Evidence(study, runs, cfg, problems), []
-    panels, paths = ladder_panels(evidence), [Path(study.folder, 'report.md')]
+    evidence, lines, path = Evidence(study, runs, cfg, problems), [], Path(study.folder, 'report.md')
     if study.beside:
         shown, _ = studies.load([study.beside, f'--finetuning_seeds={study.finetuning_seeds}'])
         there = dataclasses.replace(cfg, predictions=f'{shown.folder}/runs', models=tuple(study.rows))
@@ -329,22 +316,20 @@ def write(study, runs, cfg, problems):
         problems += [f'{name}: its rows are not those of {shown.folder}; other packages?'
                      for name in other.about.keys() & evidence.datasets
                      if evidence.about[name].data != other.about[name].data]
-        values = beside(evidence, other)
-        lines = [f'{what}: yours {number(statistics.fmean(here))}; {len(theirs)} seeds of '
-                 f'{Path(shown.folder).name} {number(statistics.fmean(theirs))}, '
-                 f'between {number(low)} and {number(high)} for one more'
-                 for what, (here, theirs, (low, high)) in values.items()
-                 for number in ['{:.2f}'.format if what.endswith('loss') else '{:+.1f}'.format]]
-        text = page(evidence, '''
-One pretraining is no test of a claim, but it can be held against what another study's seeds say of the next
-one: 19 of 20 lie between the two numbers. `beside.png` shows the seeds.
+        lines = beside(evidence, other)
+    instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
+                          for name in evidence.datasets)
+    text = f'''# {Path(study.folder).name}: the paper's claims, judged at this size
 
-''' + ''.join(f'- {line}\n' for line in lines))
-        paths.append(figures.save(figures.beside(values), paths[0].with_name('beside.png')))
-    else:
-        text = page(evidence, verdicts(evidence))
-    if panels:
-        paths.append(figures.save(figures.ladder(panels), paths[0].with_name('ladder.png')))
-    with whole(paths[0]) as temporary:
+Pretraining seeds: {str(sorted(evidence.seeds))[1:-1]}, each fine-tuned with {study.finetuning_seeds} seeds.
+Test instances, of both held-out splits: {instances}.
+{BESIDE + ''.join(f'- {line}{chr(10)}' for line in lines) if study.beside else verdicts(evidence)}
+## All rows
+
+{all_rows_table(evidence)}
+'''
+    if panels := ladder_panels(evidence):
+        lines = [*lines, figures.save(figures.ladder(panels), path.with_name('ladder.png'))]
+    with whole(path) as temporary:
         temporary.write_text(text, encoding='utf-8')
-    return [*lines, *paths]
+    return [*lines, path]

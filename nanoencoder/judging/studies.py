@@ -140,6 +140,10 @@ class Study:
             return row, int(step)
         raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
 
+    def run(self, row, seed, *step):
+        """Folder of a run, or of its checkpoint of a step."""
+        return Path(self.out, f'{row}-s{seed}', *map(str, step))
+
     def save_at(self, name):
         """Steps of a row whose checkpoints something asks for: itself, branches, fine-tunings."""
         asked = [self.check_model(model) for line in self.finetunings for model in line.models]
