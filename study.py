@@ -92,8 +92,9 @@ class Done:
         """The job of a row, which needs the checkpoint that it begins with. Its run may be elsewhere now."""
         study, needs = self.study, [path for job in self.corpus for path in job.makes]
         run = study.run(row.name, seed)
-        options = dict(name=run.name, row=row.name, seed=seed, out=study.out, save_at=study.save_at(row.name),
-                       **{'corpus': path.parent for path in needs})
+        options = dict(name=run.name, row=row.name, seed=seed, out=study.out,
+                       save_at=tuple(sorted(row.save_at - {row.steps})))
+        options |= {'corpus': path.parent for path in needs}
         begins = {row.begins: str(study.run(row.parent, seed, row.parent_step))} if row.parent else {}
         if step := max(saved_steps(run), default=0):
             state = read_json(path := run / str(step) / 'state.json')
@@ -102,14 +103,14 @@ class Done:
         else:
             needs += map(Path, begins.values())
         command = ['pretrain.py', *studies.arguments(row.options, **options, **begins)]
-        return Job(run.name, command, needs, [study.run(row.name, seed, row.steps)],
+        return Job(run.name, command, needs, [run / str(row.steps)],
                    wanted and max(step, self.logged.get(run.name, 0)) < row.steps)
 
     def finetunings(self, row, seed):
-        """A job for each of a row's models and tasks: the grid of what is missing, which skips what is done."""
+        """A job for each of a row's models and tasks: the grid of what is missing; it skips what is done."""
         study, jobs, seeds = self.study, [], [10 * seed + k for k in range(self.study.finetuning_seeds)]
         new = {'untrained': True} if row == 'untrained' else {}
-        of = study.rows[next(iter(self.rows)) if new else row]      # it has sizes and tokenizer of the first row
+        of = study.rows[next(iter(self.rows)) if new else row]      # `untrained` has the first row's sizes
         for line, settings in self.lines:
             for name in (name for name in line.models if study.check_model(name)[0] == row):
                 step = of.steps if new else study.check_model(name)[1]
@@ -141,7 +142,7 @@ class Done:
 
 
 def plan(study, actions):
-    """{seed: jobs that are missing} of what the actions ask for; a row is fine-tuned before the next begins."""
+    """{seed: jobs that are missing}, of those asked for; a row is fine-tuned before the next begins."""
     names = [*study.rows]
     only = dict(zip(map(str, itertools.count(1)), names)).get(actions.row, actions.row)
     if only not in ('', *names):
@@ -188,14 +189,7 @@ def run_jobs(jobs, study, processes, torchrun, tell):
     usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'} | os.environ
     usual |= {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}    # who waits for others sleeps
     try:
-        while waiting or running:
-            for slot, (job, log, process) in list(running.items()):
-                if process.poll() is not None:
-                    del running[slot]
-                    good = process.returncode == 0 and all(path.exists() for path in job.makes)
-                    failed += not good
-                    tell(job, re.sub(r'; \S+ left$', '', last_words(log)) if good else
-                         f'FAILED: {last_words(log)} ({log})')
+        while True:
             ready = [job for job in waiting if all(path.exists() for path in job.needs)]
             free = [slot for slot in range(processes) if slot not in running]
             for slot, job in zip(free, ready):
@@ -207,21 +201,28 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                     running[slot] = job, log, start(
                         *job.command, torchrun=torchrun * several, env=usual | {'LOCAL_RANK': str(slot)},
                         stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+            if not running:
+                break
+            time.sleep(0.1)
+            for slot, (job, log, process) in list(running.items()):
+                if process.poll() is not None:
+                    del running[slot]
+                    good = process.returncode == 0 and all(path.exists() for path in job.makes)
+                    failed += not good
+                    tell(job, re.sub(r'; \S+ left$', '', last_words(log)) if good else
+                         f'FAILED: {last_words(log)} ({log})')
             if time.monotonic() > told + 60:    # seconds: what runs are doing, and the time they have left
                 told = time.monotonic()
                 for job, log, _ in running.values():
                     print(f'    {job.name}: {last_words(log).strip()}')
-            if waiting and not running:
-                for job in waiting:
-                    tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
-                return failed + len(waiting)
-            time.sleep(0.1)
     finally:
         for *_, process in running.values():
             process.terminate()  # a pretraining saves
         for *_, process in running.values():
             process.wait()
-    return failed
+    for job in waiting:
+        tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
+    return failed + len(waiting)
 
 
 def dry_run(study, left):

@@ -29,6 +29,7 @@ class Row(NamedTuple):      # runs of pretrain.py that differ in their seed alon
     begins: str      # branch_from, weights_from or ''
     parent: str      # the row that it begins with, or ''
     parent_step: int
+    save_at: set     # steps whose checkpoints something asks for: itself, branches, fine-tunings
 
     @property
     def steps(self):
@@ -100,16 +101,19 @@ class Study:
             shared = step < len(phases) and above[:step] == phases[:step]
             if step > len(above) or begins == 'branch_from' and not shared:
                 raise ValueError(f'{begins} {parent}/{step}: one ends there, or they differ before that step')
-        self.rows[name] = Row(name, self.every_run | entry, settings, phases, begins, parent, step)
-        self.models |= {f'{name}-{saved}': (name, saved) for saved in settings.get('save_at', ())
-                        if saved < len(phases)} | {name: (name, len(phases))}
+            self.rows[parent].save_at.add(step)
+        saved = {*settings.get('save_at', ())}
+        self.rows[name] = Row(name, self.every_run | entry, settings, phases, begins, parent, step, saved)
+        self.models |= {f'{name}-{step}': (name, step) for step in sorted(saved) if step < len(phases)}
+        self.models[name] = name, len(phases)
 
     def add_task(self, number, entry):
         settings, models = with_config(options := self.every_task | entry), {}
         for pattern in settings['models']:
-            if not (chosen := fnmatch.filter(self.models, pattern)):
-                self.check_model(pattern)
-            models |= dict.fromkeys(chosen or [pattern])
+            models |= dict.fromkeys(fnmatch.filter(self.models, pattern) or [pattern])
+        for row, step in map(self.check_model, models):
+            if row in self.rows:
+                self.rows[row].save_at.add(step)
         datasets = [settings['dataset'], *(read(path)['dataset'][0] for path in settings.get('score_on', ()))]
         variant = f'+{settings["variant"]}' if settings.get('variant') else ''
         for model, dataset in itertools.product(models, datasets):
@@ -143,13 +147,6 @@ class Study:
     def run(self, row, seed, *step):
         """Folder of a run, or of its checkpoint of a step."""
         return Path(self.out, f'{row}-s{seed}', *map(str, step))
-
-    def save_at(self, name):
-        """Steps of a row whose checkpoints something asks for: itself, branches, fine-tunings."""
-        asked = [self.check_model(model) for line in self.finetunings for model in line.models]
-        asked += [(row.parent, row.parent_step) for row in self.rows.values()]
-        steps = {step for row, step in asked if row == name} | {*self.rows[name].settings.get('save_at', ())}
-        return tuple(sorted(steps - {self.rows[name].steps}))
 
 
 def with_config(options):
