@@ -79,13 +79,14 @@ class Done:
         self.lines = [*zip(study.finetunings, ask('finetune.py', 'tasks', entries))]
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             check_packed(self.runs)
-        self.tuned = {}     # {(model, dataset): {(learning rate, seed): (folder, run.json)}}
+        self.tuned = {}     # {(model, dataset): {(learning rate, seed): (folder, settings, pretraining's)}}
         for folder, about, _ in find_runs(self.runs, False):
             model, _, dataset, run = folder.parts[-4:]
             lr, seed = run.removeprefix('lr').split('_sd')
-            self.tuned.setdefault((model, dataset), {})[float(lr), int(seed)] = folder, about
-        path = Path(study.folder, 'losses.csv')
-        table = csv.DictReader(open(path) if path.exists() else ())
+            made, past = about.get('settings', {}) | about.get('rows', {}), about.get('pretraining') or {}
+            there = self.tuned.setdefault((model, dataset), {})
+            there[float(lr), int(seed)] = folder, made, past | past.get('fixed', {})
+        table = csv.DictReader(open(path) if (path := Path(study.folder, 'losses.csv')).exists() else ())
         self.logged = {line['folder']: int(line['step']) for line in table}    # {run: its last step}
 
     def pretraining(self, row, seed, wanted):
@@ -110,26 +111,21 @@ class Done:
         """A job for each of a row's models and tasks: the grid of what is missing; it skips what is done."""
         study, jobs, seeds = self.study, [], [10 * seed + k for k in range(self.study.finetuning_seeds)]
         new = {'untrained': True} if row == 'untrained' else {}
-        of = study.rows[next(iter(self.rows)) if new else row]      # `untrained` has the first row's sizes
+        of = study.rows[next(iter(study.rows)) if new else row]     # `untrained` has the first row's sizes
         for line, settings in self.lines:
-            for name in (name for name in line.models if study.check_model(name)[0] == row):
-                step = of.steps if new else study.check_model(name)[1]
-                model = row if new else f'{row}-s{seed}' + f'-{step}' * (step != of.steps)
-                tuned = [self.tuned.get((model + line.variant, dataset), {}) for dataset in line.datasets]
-                for (lr, number), (folder, about) in itertools.chain(*map(dict.items, tuned)):
-                    made, past = about.get('settings', {}), about.get('pretraining') or {}
-                    check_same_settings(folder, made | about.get('rows', {}),
-                                        settings | {'lr': lr, 'seed': number})
-                    check_same_settings(folder, past | past.get('fixed', {}),
-                                        self.rows.get(row, {}) | {'seed': seed})
+            for step in (step for name, step in line.models.values() if name == row):
+                model = (row if new else f'{row}-s{seed}' + f'-{step}' * (step != of.steps)) + line.variant
+                tuned = [self.tuned.get((model, dataset), {}) for dataset in line.datasets]
+                for (lr, number), (folder, made, past) in itertools.chain(*map(dict.items, tuned)):
+                    check_same_settings(folder, made, settings | {'lr': lr, 'seed': number})
+                    check_same_settings(folder, past, self.rows.get(row, {}) | {'seed': seed})
                 if missing := [run for run in itertools.product(line.lrs, seeds)
                                if not all(run in of_dataset for of_dataset in tuned)]:
                     lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
-                    checkpoint = study.run(of.name, seed, step)
+                    checkpoint = study.run(of.name, seed, of.steps if new else step)
                     command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs,
                                                 seeds=numbers, predictions=self.runs, **new)
-                    jobs.append(Job(f'{model}{line.variant} {line.datasets[0]}', ['finetune.py', *command],
-                                    [checkpoint]))
+                    jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint]))
         return jobs
 
     def baselines(self):

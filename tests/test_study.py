@@ -192,7 +192,7 @@ def test_the_graph_by_hand(place):
     plain, causal = study.finetunings
     assert {*plain.models} == {'untrained', 'clm', 'mlm', 'mlm-6', 'clm-mlm', 'again'}
     assert (plain.datasets, plain.lrs, plain.variant) == (['words'], (1e-3, 2e-3), '')
-    assert (causal.models, causal.lrs) == (['clm-6', 'clm-mlm'], (1e-2,))
+    assert (causal.models, causal.lrs) == ({'clm-6': ('clm', 6), 'clm-mlm': ('clm-mlm', 12)}, (1e-2,))
     weights = {('clm', None): 1.0, ('mlm', 2e-3): -0.5, ('clm-mlm+causal', None): -0.5}
     assert study.comparisons == [studies.Contrast('early', 'better', weights, ('words',))]
 

@@ -37,7 +37,7 @@ class Row(NamedTuple):      # runs of pretrain.py that differ in their seed alon
 
 
 class Finetuning(NamedTuple):   # an entry of the table of tasks
-    models: list     # names: rows, row-<step>, untrained
+    models: dict     # {name: (row, step)}: rows, row-<step>, untrained
     options: dict    # of finetune.py, as the study has them, without models and lrs
     lrs: tuple
     datasets: list   # that it is scored on, the one that it is trained on first
@@ -110,8 +110,9 @@ class Study:
     def add_task(self, number, entry):
         settings, models = with_config(options := self.every_task | entry), {}
         for pattern in settings['models']:
-            models |= dict.fromkeys(fnmatch.filter(self.models, pattern) or [pattern])
-        for row, step in map(self.check_model, models):
+            names = fnmatch.filter(self.models, pattern) or [pattern]
+            models |= {name: self.check_model(name) for name in names}
+        for row, step in models.values():
             if row in self.rows:
                 self.rows[row].save_at.add(step)
         datasets = [settings['dataset'], *(read(path)['dataset'][0] for path in settings.get('score_on', ()))]
@@ -121,7 +122,7 @@ class Study:
                 raise ValueError(f'{model}{variant} on {dataset} is there twice; one of them needs a variant')
             self.tried[model + variant, dataset] = settings['lrs']
         options = {name: options[name] for name in options if name not in ('models', 'lrs')}
-        self.finetunings.append(Finetuning([*models], options, settings['lrs'], datasets, variant))
+        self.finetunings.append(Finetuning(models, options, settings['lrs'], datasets, variant))
 
     def add_contrast(self, name, entry):
         check_value('rule', str, entry['rule'], choices=('better', 'at_least', 'no_difference'))
