@@ -273,9 +273,11 @@ def beside(evidence, other):
     for line in evidence.study.comparisons:
         names = ' - '.join(model for model, _ in sorted(line.weights, key=line.weights.get, reverse=True))
         for datasets in [*([name] for name in line.datasets), line.datasets]:
-            with contextlib.suppress(Missing):
+            try:
                 values[f'{names}, {" and ".join(datasets)}, points'] = [
                     of.percents(line.weights, datasets) for of in both]
+            except Missing as error:
+                evidence.problems.append(f'{line.name} is not compared: there is no {error}')
     for name, row in evidence.study.rows.items():
         last = row.phases[-1]
         values[f'{name}, held-out {last.upper()} loss'] = [of.last(name, f'val_{last}_loss') for of in both]
