@@ -11,10 +11,10 @@ MODELS = out/clm-1800-s6 out/mlm-1800-s6 out/clm25-mlm-1800-s6
 demo: .venv/installed
 	$(RUN) study.py configs/studies/demo.py
 	$(RUN) fill_mask.py $(MODELS) $(TEXT)
-	$(RUN) evaluate.py losses $(MODELS)
 	$(RUN) evaluate.py table --split=both --predictions=studies/demo/runs
+	$(RUN) evaluate.py losses $(MODELS)
 	@sed -n 's/^- //p' studies/demo/report.md
-	@echo "The page is studies/demo/report.md, its picture studies/demo/beside.png"
+	@echo "The page is studies/demo/report.md"
 
 # Hours on two cores; what studies/small/ already holds is not done again. It goes on after a kill.
 study: .venv/installed

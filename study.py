@@ -32,137 +32,135 @@ ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'seed': (-1, 'only this pretraining seed', 0, 10 ** 9),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
+LEFT_TO_RUNS = ('dtype', 'auto'), ('max_length', 0), ('row', '')   # what a study cannot know yet
 GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
 
 
 class Job(NamedTuple):
     name: str
-    command: list       # a script and its arguments
-    needs: list = []    # paths that must be there before it starts
-    makes: list = []    # and those that it leaves
+    command: list           # a script and its arguments
+    needs: list = []        # paths that must be there before it starts
+    makes: list = []        # and those that it leaves
+    wanted: bool = True     # or only where another job needs what it makes
 
 
-class Done:
-    """What a study has finished, by its runs and losses.csv. A run made with other settings is an error."""
-    def __init__(self, study):
-        self.study, self.runs = study, Path(study.folder, 'runs')
-        rows, lines, corpus = study.ask(Path(__file__).parent)
-        if (meta := study.corpus_meta()) and meta.exists():     # else runs would read another corpus
-            check_same_settings(meta, read_json(meta)['settings'], corpus)
-        if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
-            check_packed(self.runs)
-        asked = {(self.model(name, seed) + line.variant, dataset):
-                 (settings, rows.get(study.check_model(name)[0], {}) | {'seed': seed})
-                 for seed in study.seeds for line, settings in zip(study.finetunings, lines)
-                 for name in line.models for dataset in line.datasets}
-        self.tuned = set()      # {(model, dataset, learning rate, seed)}
-        for folder, about, _ in find_runs(self.runs, False):
-            model, _, dataset, run = folder.parts[-4:]
-            settings, row = asked.get((model, dataset), ({}, {}))
-            past = about.get('pretraining') or {}
-            check_same_settings(folder, about.get('settings', {}) | about.get('rows', {}), settings)
-            check_same_settings(folder, past | past.get('fixed', {}), row)
-            lr, seed = run.removeprefix('lr').split('_sd')
-            self.tuned.add((model, dataset, float(lr), int(seed)))
-        table = csv.DictReader(open(path) if (path := Path(study.folder, 'losses.csv')).exists() else ())
-        last = {row['folder']: int(row['step']) for row in sorted(table, key=lambda row: int(row['step']))}
-        self.reached = {}   # {(row, seed): step of the newest checkpoint, or of losses.csv}
-        for row, seed in itertools.product(study.rows.values(), study.seeds):
-            step = max(saved_steps(run := self.run(row.name, seed)), default=0)
-            self.reached[row.name, seed] = max(step, last.get(run.name, 0))     # a run may be elsewhere now
-            if step:
-                state = read_json(path := run / str(step) / 'state.json')
-                made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
-                parent = {row.begins: str(self.run(row.parent, seed, row.parent_step))} if row.parent else {}
-                check_same_settings(path, made, rows[row.name] | parent | {'seed': seed})
-
-    def model(self, name, seed):
-        """What a model is called in runs/."""
-        row, step = self.study.check_model(name)
-        return f'{row}-s{seed}' + f'-{step}' * (step != self.study.rows[row].steps) if row else name
-
-    def run(self, row, seed, *step):
-        return Path(self.study.out, f'{row}-s{seed}', *map(str, step))
+def ask(script, table, entries):
+    """The settings, defaults included, that a script reads of each entry; ValueError where it refuses one."""
+    process = subprocess.run([sys.executable, Path(__file__).with_name(script), '--each'], text=True,
+                             input=json.dumps([*map(studies.arguments, entries)]), capture_output=True)
+    settings = [*map(json.loads, process.stdout.splitlines())]
+    if process.returncode:
+        error = process.stderr.strip().removeprefix('error: ') or f'{script} was killed'
+        raise ValueError(f'{table} {len(settings) + 1}: {error}')
+    return settings
 
 
 def check_same_settings(path, made, settings):
     for name, value in settings.items():
-        if made.get(name, value) != value:
+        if (name, value) not in LEFT_TO_RUNS and made.get(name, value) != value:
             raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename it')
 
 
-def chosen(study, actions):
-    """{seed: names of rows} that the actions ask for; `untrained` belongs to the least seed."""
-    names = [*study.rows]
-    row = dict(zip(map(str, itertools.count(1)), names)).get(actions.row, actions.row)
-    if row not in ('', *names):
-        raise ValueError(f'--row: no row {row!r}, nor number of 1 to {len(names)}{nearest(row, names)}')
-    if actions.seed not in (-1, *study.seeds):
-        raise ValueError(f'--seed is one of {study.seeds}')
-    return {seed: ([row] if row else names) + ['untrained'] * (row == '' and seed == min(study.seeds))
-            for seed in study.seeds if actions.seed in (-1, seed)}
+class Done:
+    """What a study has finished, and jobs of the rest. What was made with other settings is an error."""
+    def __init__(self, study):
+        self.study, self.runs, self.corpus = study, Path(study.folder, 'runs'), []
+        for settings in ask('data.py', 'corpus', [study.corpus] * bool(study.corpus)):
+            meta, command = Path(settings['out'], 'meta.json'), ['data.py', *studies.arguments(study.corpus)]
+            self.corpus = [Job('corpus', command, makes=[meta], wanted=False)]
+            if meta.exists():   # else runs would read another corpus
+                check_same_settings(meta, read_json(meta)['settings'], settings)
+        entries = [row.options | {'name': row.name} for row in study.rows.values()]
+        self.rows = dict(zip(study.rows, ask('pretrain.py', 'row', entries)))   # {row: its settings}
+        for row, settings in zip(study.rows.values(), self.rows.values()):
+            sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
+            settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
+        entries = [line.options | {'lrs': line.lrs} for line in study.finetunings]
+        self.lines = [*zip(study.finetunings, ask('finetune.py', 'tasks', entries))]
+        if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
+            check_packed(self.runs)
+        self.tuned = {}     # {(model, dataset): {(learning rate, seed): (folder, settings, pretraining's)}}
+        for folder, about, _ in find_runs(self.runs, False):
+            model, _, dataset, run = folder.parts[-4:]
+            lr, seed = run.removeprefix('lr').split('_sd')
+            made, past = about.get('settings', {}) | about.get('rows', {}), about.get('pretraining') or {}
+            there = self.tuned.setdefault((model, dataset), {})
+            there[float(lr), int(seed)] = folder, made, past | past.get('fixed', {})
+        table = csv.DictReader(open(path) if (path := Path(study.folder, 'losses.csv')).exists() else ())
+        self.logged = {line['folder']: int(line['step']) for line in table}    # {run: its last step}
+
+    def pretraining(self, row, seed, wanted):
+        """The job of a row, which needs the checkpoint that it begins with. Its run may be elsewhere now."""
+        study, needs = self.study, [path for job in self.corpus for path in job.makes]
+        run = study.run(row.name, seed)
+        options = dict(name=run.name, row=row.name, seed=seed, out=study.out,
+                       save_at=tuple(sorted(row.save_at - {row.steps})))
+        options |= {'corpus': path.parent for path in needs}
+        begins = {row.begins: str(study.run(row.parent, seed, row.parent_step))} if row.parent else {}
+        if step := max(saved_steps(run), default=0):
+            state = read_json(path := run / str(step) / 'state.json')
+            made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
+            check_same_settings(path, made, self.rows[row.name] | begins | {'seed': seed})
+        else:
+            needs += map(Path, begins.values())
+        command = ['pretrain.py', *studies.arguments(row.options, **options, **begins)]
+        return Job(run.name, command, needs, [run / str(row.steps)],
+                   wanted and max(step, self.logged.get(run.name, 0)) < row.steps)
+
+    def finetunings(self, row, seed):
+        """A job for each of a row's models and tasks: the grid of what is missing; it skips what is done."""
+        study, jobs, seeds = self.study, [], [10 * seed + k for k in range(self.study.finetuning_seeds)]
+        new = {'untrained': True} if row == 'untrained' else {}
+        of = study.rows[next(iter(study.rows)) if new else row]     # `untrained` has the first row's sizes
+        for line, settings in self.lines:
+            for step in (step for name, step in line.models.values() if name == row):
+                model = (row if new else f'{row}-s{seed}' + f'-{step}' * (step != of.steps)) + line.variant
+                tuned = [self.tuned.get((model, dataset), {}) for dataset in line.datasets]
+                for (lr, number), (folder, made, past) in itertools.chain(*map(dict.items, tuned)):
+                    check_same_settings(folder, made, settings | {'lr': lr, 'seed': number})
+                    check_same_settings(folder, past, self.rows.get(row, {}) | {'seed': seed})
+                if missing := [run for run in itertools.product(line.lrs, seeds)
+                               if not all(run in of_dataset for of_dataset in tuned)]:
+                    lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
+                    checkpoint = study.run(of.name, seed, of.steps if new else step)
+                    command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs,
+                                                seeds=numbers, predictions=self.runs, **new)
+                    jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint]))
+        return jobs
+
+    def baselines(self):
+        """A job for each task whose simple method has not been scored yet."""
+        scored = {dataset for (_, dataset), runs in self.tuned.items() for lr, _ in runs if not lr}
+        lines = {line.datasets[0]: line for line in self.study.finetunings if not line.variant}
+        return [Job(f'baseline {dataset}', ['finetune.py', *studies.arguments(
+                    line.options, baseline=True, predictions=self.runs)])
+                for dataset, line in lines.items() if dataset not in scored]
 
 
 def plan(study, actions):
-    """{seed: jobs that are missing}; a row is fine-tuned before the next begins."""
-    done, blocks, meta = Done(study), {}, study.corpus_meta()
-    for seed, names in chosen(study, actions).items():
-        tunings, trainings = {name: finetunings(study, done, seed, name) for name in names}, {}
-        lacking = {path for job in sum(tunings.values(), []) for path in job.needs if not path.exists()}
-        for row in reversed(study.rows.values()):    # branches stand after their parents
-            unfinished = row.name in names and done.reached[row.name, seed] < row.steps
-            if unfinished or done.run(row.name, seed) in {path.parent for path in lacking}:
-                trainings[row.name] = [pretraining(study, done, row, seed)]
-                lacking |= {path for path in trainings[row.name][0].needs if not path.exists()}
-        blocks[seed] = tunings.get('untrained', []) + baselines(study, done) * ('untrained' in names)
-        if meta in lacking:     # it is prepared once
-            blocks[seed].insert(0, Job('corpus', ['data.py', *studies.arguments(study.corpus)], makes=[meta]))
-            meta = None
-        for name in study.rows:
-            blocks[seed] += trainings.get(name, []) + tunings.get(name, [])
+    """{seed: jobs that are missing}, of those asked for; a row is fine-tuned before the next begins."""
+    names = [*study.rows]
+    only = dict(zip(map(str, itertools.count(1)), names)).get(actions.row, actions.row)
+    if only not in ('', *names):
+        raise ValueError(f'--row: no row {only!r}, nor number of 1 to {len(names)}{nearest(only, names)}')
+    if actions.seed not in (-1, *study.seeds):
+        raise ValueError(f'--seed is one of {study.seeds}')
+    done, blocks = Done(study), {}
+    corpus = done.corpus
+    for seed in study.seeds if actions.seed == -1 else [actions.seed]:
+        jobs = [*corpus]
+        if not only and seed == min(study.seeds):
+            jobs += done.finetunings('untrained', seed) + done.baselines()
+        for name in names:
+            tunings, wanted = done.finetunings(name, seed), only in ('', name)
+            jobs += [done.pretraining(study.rows[name], seed, wanted)] + tunings * wanted
+        lacking, blocks[seed] = set(), []
+        for job in reversed(jobs):      # what another job needs stands before it
+            if job.wanted or {path.parent for path in lacking} & {path.parent for path in job.makes}:
+                blocks[seed].insert(0, job)
+                lacking |= {path for path in job.needs if not path.exists()}
+        corpus = [job for job in corpus if job not in blocks[seed]]     # it is prepared once
     return blocks
-
-
-def pretraining(study, done, row, seed):
-    """The job of a row, which needs the checkpoint that it begins with."""
-    run, needs = done.run(row.name, seed), []
-    options = dict(name=run.name, row=row.name, seed=seed, out=study.out, save_at=study.save_at(row.name))
-    if row.parent:
-        options |= {row.begins: done.run(row.parent, seed, row.parent_step)}
-        needs += [] if saved_steps(run) else [options[row.begins]]
-    if meta := study.corpus_meta():
-        options['corpus'] = meta.parent
-        needs.append(meta)
-    command = ['pretrain.py', *studies.arguments(row.options, **options)]
-    return Job(run.name, command, needs, [run / str(row.steps)])
-
-
-def finetunings(study, done, seed, row):
-    """A job for each of a row's models and tasks: the grid of what is missing, which skips what is done."""
-    jobs, seeds = [], [10 * seed + k for k in range(study.finetuning_seeds)]
-    for line in study.finetunings:
-        for name in (name for name in line.models if (study.check_model(name)[0] or name) == row):
-            model = done.model(name, seed) + line.variant
-            if missing := [run for run in itertools.product(line.settings['lrs'], seeds)
-                           if any((model, dataset, *run) not in done.tuned for dataset in line.datasets)]:
-                new = {'untrained': True} if row == 'untrained' else {}
-                of, step = study.check_model(next(iter(study.rows)) if new else name)   # sizes, tokenizer
-                checkpoint = done.run(of, seed, step)
-                lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
-                command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs, seeds=numbers,
-                                            predictions=done.runs, **new)
-                jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint]))
-    return jobs
-
-
-def baselines(study, done):
-    """A job for each task whose simple method has not been scored yet."""
-    scored, jobs = {dataset for _, dataset, lr, _ in done.tuned if not lr}, {}
-    for line in study.finetunings:
-        if not line.variant and (dataset := line.datasets[0]) not in scored:
-            command = studies.arguments(line.options, baseline=True, predictions=done.runs)
-            jobs.setdefault(dataset, Job(f'baseline {dataset}', ['finetune.py', *command]))
-    return [*jobs.values()]
 
 
 def start(name, *arguments, torchrun='', **options):
@@ -187,14 +185,7 @@ def run_jobs(jobs, study, processes, torchrun, tell):
     usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'} | os.environ
     usual |= {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}    # who waits for others sleeps
     try:
-        while waiting or running:
-            for slot, (job, log, process) in list(running.items()):
-                if process.poll() is not None:
-                    del running[slot]
-                    good = process.returncode == 0 and all(path.exists() for path in job.makes)
-                    failed += not good
-                    tell(job, re.sub(r'; \S+ left$', '', last_words(log)) if good else
-                         f'FAILED: {last_words(log)} ({log})')
+        while True:
             ready = [job for job in waiting if all(path.exists() for path in job.needs)]
             free = [slot for slot in range(processes) if slot not in running]
             for slot, job in zip(free, ready):
@@ -206,21 +197,28 @@ def run_jobs(jobs, study, processes, torchrun, tell):
                     running[slot] = job, log, start(
                         *job.command, torchrun=torchrun * several, env=usual | {'LOCAL_RANK': str(slot)},
                         stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+            if not running:
+                break
+            time.sleep(0.1)
+            for slot, (job, log, process) in list(running.items()):
+                if process.poll() is not None:
+                    del running[slot]
+                    good = process.returncode == 0 and all(path.exists() for path in job.makes)
+                    failed += not good
+                    tell(job, re.sub(r'; \S+ left$', '', last_words(log)) if good else
+                         f'FAILED: {last_words(log)} ({log})')
             if time.monotonic() > told + 60:    # seconds: what runs are doing, and the time they have left
                 told = time.monotonic()
                 for job, log, _ in running.values():
                     print(f'    {job.name}: {last_words(log).strip()}')
-            if waiting and not running:
-                for job in waiting:
-                    tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
-                return failed + len(waiting)
-            time.sleep(0.1)
     finally:
         for *_, process in running.values():
             process.terminate()  # a pretraining saves
         for *_, process in running.values():
             process.wait()
-    return failed
+    for job in waiting:
+        tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
+    return failed + len(waiting)
 
 
 def dry_run(study, left):
@@ -257,7 +255,7 @@ def main():
         print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; see {study.folder}/logs'
               if jobs else f'{study.folder}: nothing to do')
         failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
-        runs = [Path(study.out, f'{name}-s{number}') for number in study.seeds for name in study.rows]
+        runs = itertools.starmap(study.run, itertools.product(study.rows, study.seeds))
         logs = [run for run in runs if (run / 'log.jsonl').exists()]
         failed += start('evaluate.py', 'pack', study.folder, *logs).wait() != 0
     if failed:

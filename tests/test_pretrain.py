@@ -138,7 +138,7 @@ def test_the_papers_38_runs(corpus):
         runs[name] = cfg = build(pretrain.Settings, settings)
         assert cfg.decay_steps == 2_000 and cfg.lr == 5e-4 and cfg.total_steps == row.steps
         if row.parent:
-            assert row.parent_step in (runs[row.parent].total_steps, *study.save_at(row.parent))
+            assert row.parent_step in (runs[row.parent].total_steps, *study.rows[row.parent].save_at)
         if row.begins == 'branch_from':
             numbers, parents = (fixed(c, corpus, world) for c in (cfg, runs[row.parent]))
             state = {'fixed': parents, 'settings': flat(runs[row.parent]), 'step': row.parent_step}

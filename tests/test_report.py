@@ -19,7 +19,7 @@ from nanoencoder.judging.statistics import p_value
 
 def judged(rule, mean, p, seeds=6, margin=2):
     seen = SimpleNamespace(mean=mean, unit='pretraining', units=dict.fromkeys(range(seeds)))
-    return report.Judged(SimpleNamespace(rule=rule), margin, {'all': seen}, {'all': p})
+    return report.Judged(SimpleNamespace(rule=rule), margin, {'both': seen}, {'both': p})
 
 
 @pytest.mark.parametrize('rule, low, high, word', [     # the margin is 2
@@ -35,7 +35,7 @@ def test_verdicts_at_each_side_of_each_rule(rule, low, high, word):
     rest = (high - low) / 38
     draws = np.linspace(low - rest, high + rest, 40_001)
     p = p_value(draws, report.REGIONS[rule](2))
-    assert judged(rule, draws.mean(), p).verdict('all', p) == word
+    assert judged(rule, draws.mean(), p).verdict('both', p) == word
 
 
 def test_holm_by_hand():
@@ -57,7 +57,7 @@ def test_a_verdict_follows_holms_p_and_takes_three_pretrainings():
     for p, seeds, count, word in ((0.02, 6, 1, 'agrees'), (0.02, 6, 3, 'cannot tell'),
                                   (0.02, 3, 2, 'agrees'), (1e-4, 2, 1, 'cannot tell')):
         one = judged('better', 0.1, p, seeds)
-        assert one.verdict('all', report.holm([p], count)[0]) == word
+        assert one.verdict('both', report.holm([p], count)[0]) == word
 
 
 def test_a_margin_is_of_mlm_alone_and_never_negative():
@@ -66,7 +66,7 @@ def test_a_margin_is_of_mlm_alone_and_never_negative():
         return SimpleNamespace(mean={'mlm': 0.6, 'worse': 0.1, 'untrained': 0.2}.get(model, 0.9))
     rows = {name: SimpleNamespace(phases=['mlm'] * 9, begins='weights_from' * ('then' in name))
             for name in ('mlm', 'worse', 'clm-then-mlm')}
-    study = SimpleNamespace(cell=cell, study=SimpleNamespace(rows=rows, check_model=lambda name: (name, 9)))
+    study = SimpleNamespace(cell=cell, row_of=lambda model: (rows.get(model), 9))
     for model, margin in (('mlm', 0.04), ('worse', 0)):
         weights = {('clm-then-mlm', None): 1, (model, None): -1}
         assert report.Evidence.margin(study, weights, ['docs_tc']) == pytest.approx(margin)
@@ -321,13 +321,14 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(study, few_resamples):
 
 def test_one_more_pretraining_by_hand():
     """Of 1, 2, 3 the mean is 2 and s is 1; t of two degrees of freedom is 4.3027; 4.3027 sqrt(1 + 1 / 3)."""
-    def evidence(points, losses):
-        estimate = SimpleNamespace(units=dict(enumerate(points)))
-        study = SimpleNamespace(rows={'clm': SimpleNamespace(phases=['mlm', 'clm'])}, comparisons=[line])
+    def evidence(points, losses, data):
+        study = SimpleNamespace(rows={'clm': SimpleNamespace(phases=['mlm', 'clm'])}, comparisons=[line],
+                                folder='studies/small')
         return SimpleNamespace(study=study, last=lambda _, name: losses if name == 'val_clm_loss' else [],
-                               estimate=lambda weights, datasets: estimate)
-    line = SimpleNamespace(weights={('mlm', None): -1, ('clm', None): 1}, datasets=('words',))
-    shown = report.beside(evidence([0.025], [4.0]), evidence([0.01, 0.02, 0.03], [4.0, 5.0, 6.0]))
-    assert shown == {'clm - mlm, words, points': ([2.5], [1, 2, 3], pytest.approx((-2.968, 6.968), abs=1e-3)),
-                     'clm, held-out CLM loss': ([4], [4, 5, 6], pytest.approx((0.032, 9.968), abs=1e-3))}
-    report.figures.beside(shown)
+                               percents=lambda weights, datasets: points, problems=problems,
+                               about={'words': SimpleNamespace(data=data)}, datasets=['words'])
+    line, problems = SimpleNamespace(weights={('mlm', None): -1, ('clm', None): 1}, datasets=('words',)), []
+    assert report.beside(evidence([2.5], [4.0], 'a'), evidence([1, 2, 3], [4.0, 5.0, 6.0], 'b')) == [
+        'clm - mlm, words, points: yours +2.5; 3 seeds of small +2.0, between -3.0 and +7.0 for one more',
+        'clm, held-out CLM loss: yours 4.00; 3 seeds of small 5.00, between 0.03 and 9.97 for one more']
+    assert problems == ['words: its rows are not those of studies/small; other packages?']

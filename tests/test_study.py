@@ -13,11 +13,9 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-import study as script
 from conftest import ROOT, SMALL, log_lines, run_process
 from nanoencoder.judging import studies
 
@@ -50,7 +48,8 @@ from pathlib import Path
 if '--each' in sys.argv:
     names = 'name lr phases save_at branch_from weights_from variant causal steps template lrs'
     for words in json.load(sys.stdin):
-        settings = {'lr': 1, 'steps': 9, 'weights_from': '', 'template': 'x'}
+        settings = {'lr': 1, 'steps': 9, 'weights_from': '', 'template': 'x',
+                    'out': str(Path(__file__).with_name('corpus'))}
         for name, value in (word[2:].split('=') for word in words if word.startswith('--')):
             if name not in names.split():
                 sys.exit(f'error: --{name}: unknown setting')
@@ -113,7 +112,8 @@ elif words[0] == 'pack':
         old = gzip.open(path, 'rt').read().splitlines() if path.exists() else []
         path.parent.mkdir(exist_ok=True)
         with gzip.open(path.with_suffix('.tmp'), 'wt') as file:
-            file.writelines(line + '\\n' for line in sorted({*old, *lines}))
+            for line in sorted({*old, *lines}, key=lambda line: (len(line), line)):
+                file.write(line + '\\n')
         path.with_suffix('.tmp').rename(path)
     root = Path(words[1], 'runs')
     add(root / 'all.jsonl.gz', [
@@ -187,12 +187,12 @@ def test_the_graph_by_hand(place):
     assert study.rows['clm-mlm'].phases == ['clm'] * 3 + ['mlm'] * 9
     assert [(row.begins, row.parent, row.parent_step) for row in study.rows.values()] == [
         ('', '', 0), ('', '', 0), ('branch_from', 'clm', 3), ('weights_from', 'clm', 12)]
-    assert {name: study.save_at(name) for name in study.rows} == {
-        'clm': (3, 6), 'mlm': (6,), 'clm-mlm': (), 'again': ()}
+    assert {name: row.save_at - {row.steps} for name, row in study.rows.items()} == {
+        'clm': {3, 6}, 'mlm': {6}, 'clm-mlm': set(), 'again': set()}
     plain, causal = study.finetunings
     assert {*plain.models} == {'untrained', 'clm', 'mlm', 'mlm-6', 'clm-mlm', 'again'}
-    assert (plain.datasets, plain.settings['lrs'], plain.variant) == (['words'], (1e-3, 2e-3), '')
-    assert (causal.models, causal.settings['lrs']) == (['clm-6', 'clm-mlm'], (1e-2,))
+    assert (plain.datasets, plain.lrs, plain.variant) == (['words'], (1e-3, 2e-3), '')
+    assert (causal.models, causal.lrs) == ({'clm-6': ('clm', 6), 'clm-mlm': ('clm-mlm', 12)}, (1e-2,))
     weights = {('clm', None): 1.0, ('mlm', 2e-3): -0.5, ('clm-mlm+causal', None): -0.5}
     assert study.comparisons == [studies.Contrast('early', 'better', weights, ('words',))]
 
@@ -230,7 +230,7 @@ def test_the_studies_of_the_repository():
     """The paper's has its 50 models, 15,000 fine-tunings and 18,000 scores; the others have three arms."""
     paper, demo, one_gpu = (studies.load([str(ROOT / f'configs/studies/{name}.py')])[0]
                             for name in ('paper', 'demo', 'one_gpu'))
-    counts = [(len(line.models) * len(line.settings['lrs']) * 5, len(line.datasets))
+    counts = [(len(line.models) * len(line.lrs) * 5, len(line.datasets))
               for line in paper.finetunings]
     assert sum(runs for runs, _ in counts) == 15_000 and sum(runs * sets for runs, sets in counts) == 18_000
     with open(ROOT / 'configs/paper/models.csv') as file:
@@ -326,6 +326,8 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
     for name, old, new in (('steps', 9, 3), ('template', 'x', 'y')):
         refused(f'/SC/words/lr1e-03_sd0: was made with {name} = {old}, not {new}',
                 **{"'lrs': (1e-3": f"'{name}': {new!r}, 'lrs': (1e-3"})
+    for seed in (0, 1):
+        shutil.rmtree(place / f'out/again-s{seed}')
     refused('runs/again-s0/SC/words/lr1e-03_sd0: was made with lr = 1.0, not 0.5', **again)
     write(place, **again | {"'again'": "'third'"})
     assert run(place)[0] == 0 and 'third-s1' in models(place)
@@ -337,16 +339,9 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
 
 def test_rows_and_seeds(place):
     """A row takes what it branches from with it."""
-    study = load(place)
-
-    def chosen(row='', seed=-1):
-        return script.chosen(study, SimpleNamespace(row=row, seed=seed))
-    assert chosen() == {0: [*study.rows, 'untrained'], 1: [*study.rows]}
-    assert chosen(row='3', seed=1) == chosen(row='clm-mlm', seed=1) == {1: ['clm-mlm']}
-    with pytest.raises(ValueError, match="no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'"):
-        chosen(row='clm-ml')
-    with pytest.raises(ValueError, match='--seed is one of'):
-        chosen(seed=2)
+    assert "no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'" in run(place, '--row=clm-ml')[1]
+    assert '--seed is one of' in run(place, '--seed=2')[1]
+    assert '; 5 processes are left' in run(place, '--row=clm-mlm', '--seed=1', '--dry_run')[1]
     code, _, starts = run(place, '--row=3', '--seed=0')
     assert code == 0 and names_of(starts) == ['clm-s0', 'clm-mlm-s0'] and 'report' not in ''.join(starts)
 

@@ -20,22 +20,15 @@ REGIONS = {'better': lambda margin: (0.0, math.inf),    # in which the points ag
            'no_difference': lambda margin: (-margin, margin)}
 LEAST_SEEDS = 3     # of pretraining, for a verdict: two may agree by chance
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
+BESIDE = '''
+One pretraining is no test of a claim, but it can be held against what another study's seeds say of the next
+one: 19 of 20 lie between the two numbers.
+
+'''
 
 
 class Missing(Exception):
     """A model, dataset or row that a study lacks."""
-
-
-def few(seen):      # whether an Estimate is of fewer pretrainings than a verdict needs
-    return seen.unit != 'pretraining' or len(seen.units) < LEAST_SEEDS
-
-
-def holm(values, count=0):
-    """p values adjusted for their number, or for a count of more claims, in the order given (Holm 1979)."""
-    adjusted, highest = [0.0] * len(values), 0.0
-    for rank, k in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = adjusted[k] = max(highest, min(1.0, ((count or len(values)) - rank) * values[k]))
-    return adjusted
 
 
 class Evidence:
@@ -53,8 +46,6 @@ class Evidence:
         self.about = {run.dataset: run for run in runs}    # any run of a dataset: its task, metric
         asked = [name for line in study.finetunings for name in line.datasets]
         self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
-        others = sorted({run.model for run in runs}, key=lambda model: ('+' in model, model))
-        self.models = [model for model in dict.fromkeys([*study.rows, *others]) if model in others]
         losses = pandas.read_csv(Path(study.folder, 'losses.csv'))
         self.losses = losses[losses['seed'].isin(study.seeds)].sort_values('step')
 
@@ -77,51 +68,58 @@ class Evidence:
                  for dataset in datasets]
         return estimate(parts, self.cfg, without)
 
+    def percents(self, weights, datasets):      # of each seed
+        return [100 * x for x in self.estimate(weights, datasets).units.values()]
+
+    def row_of(self, model):
+        """(its Row, its step) of a model or variant; (None, 0) of `untrained` and of baselines."""
+        with contextlib.suppress(ValueError):
+            name, step = self.study.check_model(model.partition('+')[0])
+            return self.study.rows.get(name), step
+        return None, 0
+
+    def last(self, model, name):
+        """[a number of a model's last validation] of each seed that has come that far."""
+        row, step = self.row_of(model)
+        if not row or name not in self.losses:      # a study without validation
+            return []
+        lines = self.losses[self.losses['row'] == row.name]
+        lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
+        return lines[lines['step'] <= step].groupby('seed')[name].last().dropna().tolist()
+
+    def over_seeds(self, model, name):
+        """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone: 95 %; of two seeds
+        their range, for Student's t of those says next to nothing."""
+        values = (self.last(model, 'val_mlm_loss') if name == MLM_LOSS else
+                  self.percents({(model, None): 1}, [name]))
+        mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # nan for one
+        return (mean, mean - half, mean + half) if len(values) > 2 else (mean, min(values), max(values))
+
     def margin(self, weights, datasets):
         """A tenth of what MLM gains over no pretraining: of the contrast's rows that had MLM alone."""
         gains = []
         for model, lr in weights:
-            name, step = self.study.check_model(model.partition('+')[0])
-            row = self.study.rows.get(name)      # none of `untrained`
+            row, step = self.row_of(model)
             if row and {*row.phases[:step]} == {'mlm'} and row.begins != 'weights_from':
                 gains += [self.cell(model, d, lr).mean - self.cell('untrained', d).mean for d in datasets]
         if not gains:
             raise Missing('row of MLM alone, of whose gain the margin is a tenth')
         return 0.1 * max(0.0, statistics.fmean(gains))
 
-    def last(self, model, name):
-        """[a number of a model's last validation] of each seed that has come that far."""
-        with contextlib.suppress(ValueError, KeyError):   # a baseline; a study without validation
-            row, step = self.study.check_model(model.partition('+')[0])
-            lines = self.losses[self.losses['row'] == row]
-            lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
-            return lines[lines['step'] <= step].groupby('seed')[name].last().dropna().tolist()
-        return []
-
-    def over_seeds(self, model, name):
-        """(mean, low, high) of a score in percent, or of the MLM loss, over seeds alone: 95 %; of two seeds
-        their range, for Student's t of those says next to nothing."""
-        if name == MLM_LOSS:
-            values = self.last(model, 'val_mlm_loss')
-        else:
-            values = [100 * x for x in self.estimate({(model, None): 1}, [name]).units.values()]
-        mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # nan for one
-        return (mean, mean - half, mean + half) if len(values) > 2 else (mean, min(values), max(values))
-
     def judge(self, line):
         margin = 0.0 if line.rule == 'better' else self.margin(line.weights, line.datasets)
-        seen = {view: self.estimate(line.weights, line.datasets, split)
-                for view, split in (('all', 'both'), ('test', 'test'), ('validation', 'validation'))}
-        if len(units := seen['all'].units) > LEAST_SEEDS:
+        seen = {split: self.estimate(line.weights, line.datasets, split)
+                for split in ('both', 'test', 'validation')}
+        if len(units := seen['both'].units) > LEAST_SEEDS:
             seen |= {seed: self.estimate(line.weights, line.datasets, without=(seed,)) for seed in units}
         return Judged(line, margin, seen, {view: 1.0 if one.p is None else p_value(
             one.draws, REGIONS[line.rule](margin)) for view, one in seen.items()})
 
 
 class Judged(NamedTuple):
-    line: tuple         # studies.Contrast
+    line: studies.Contrast
     margin: float
-    seen: dict          # {view: Estimate}: 'all', 'test', 'validation', or the pretraining seed left out
+    seen: dict          # {view: Estimate}: of both splits, of one, or without a pretraining seed
     p: dict             # {view: its p}, 1 where a trained arm has one seed
 
     def verdict(self, view, p):     # Holm's
@@ -131,21 +129,33 @@ class Judged(NamedTuple):
         return 'agrees' if least < self.seen[view].mean < most else 'disagrees'
 
 
+def few(seen):      # whether an Estimate is of fewer pretrainings than a verdict needs
+    return seen.unit != 'pretraining' or len(seen.units) < LEAST_SEEDS
+
+
+def holm(values, count=0):
+    """p values adjusted for their number, or for a count of more claims, in the order given (Holm 1979)."""
+    adjusted, highest = [0.0] * len(values), 0.0
+    for rank, k in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        highest = adjusted[k] = max(highest, min(1.0, ((count or len(values)) - rank) * values[k]))
+    return adjusted
+
+
 def markdown(heads, rows):
     lines = [' | '.join(heads), '|'.join(['---'] * len(heads)), *map(' | '.join, rows)]
     return '\n'.join(f'| {line} |' for line in lines)
 
 
-def points(mean, low, high, sign='+'):
-    """Fractions of 1 in percent."""
-    interval = '' if math.isnan(low) else f' [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]'
-    return f'{100 * mean:{sign}.1f}{interval}'
+def points(seen, sign='+'):
+    """An Estimate or a Cell, in percent."""
+    interval = '' if math.isnan(seen.low) else f' [{100 * seen.low:{sign}.1f}, {100 * seen.high:{sign}.1f}]'
+    return f'{100 * seen.mean:{sign}.1f}{interval}'
 
 
 def verdict_table(judged, among_all, evidence):
     rows, published = [], paper.numbers()
     for one, p in zip(judged, among_all):
-        line, whole = one.line, one.seen['all']
+        line, whole = one.line, one.seen['both']
         claim = paper.claims().get(line.name, {'words': f'{line.name} (not a claim of the paper)'})
         numbers = []
         for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets):
@@ -158,11 +168,11 @@ def verdict_table(judged, among_all, evidence):
         alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
         rows.append([claim['words'],
                      f'{" ".join(terms).removeprefix("+ ")}; {", ".join(line.datasets)}; {rule}',
-                     points(*whole[:3]), alone if whole.unit == 'pretraining' else 'one model',
+                     points(whole), alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
-                     ', '.join(numbers) or 'no number', *(['', ''] if whole.p is None else
-                                                          [f'{one.p["all"]:.4f}', f'{p:.4f}']),
-                     f'**{one.verdict("all", p)}**'])
+                     ', '.join(numbers) or 'no number',
+                     *(['', ''] if whole.p is None else [f'{one.p["both"]:.4f}', f'{p:.4f}']),
+                     f'**{one.verdict("both", p)}**'])
     return markdown(['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p',
                      'Holm', 'verdict'], rows)
 
@@ -175,7 +185,7 @@ def moves_table(judged, p):
         means, counts = [100 * one.seen[seed].mean for seed in left], Counter(words[seed] for seed in left)
         counts = ', '.join(f'{count} {word}' for word, count in counts.items())
         rows.append([one.line.name, f'{min(means):+.1f} to {max(means):+.1f}: {counts}' if means else '',
-                     *(f'{points(*one.seen[split][:3])} {words[split]}' for split in ('test', 'validation'))])
+                     *(f'{points(one.seen[split])} {words[split]}' for split in ('test', 'validation'))])
     return markdown(['claim', 'each seed left out', 'test split', 'validation split'], rows)
 
 
@@ -183,63 +193,38 @@ def lengths_table(evidence):
     """The difference of each two arms at each length that both have; '' if there is none."""
     lengths = {arm: {evidence.study.check_model(model)[1]: model for model in models}
                for arm, models in evidence.study.arms.items()}
-    differences = {}    # {(arms, dataset, step): Estimate}
+    seen = {}   # {(arms, dataset, step): Estimate}
     for (first, firsts), (second, seconds) in itertools.combinations(lengths.items(), 2):
         for dataset, step in itertools.product(evidence.datasets, sorted(firsts.keys() & seconds)):
             weights = {(firsts[step], None): 1, (seconds[step], None): -1}
             with contextlib.suppress(Missing):
-                differences[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
-    among_all = holm([1.0 if few(seen) else seen.p for seen in differences.values()])
-    cells = {key: points(*seen[:3]) + f', {p:.3f}' * (not few(seen))
-             for (key, seen), p in zip(differences.items(), among_all)}
-    steps = sorted({step for *_, step in differences})
+                seen[f'{first} less {second}', dataset, step] = evidence.estimate(weights, [dataset])
+    cells = {key: points(one) for key, one in seen.items()}
+    tested = [key for key, one in seen.items() if not few(one)]
+    for key, p in zip(tested, holm([seen[key].p for key in tested], len(seen))):
+        cells[key] += f', {p:.3f}'
+    steps = sorted({step for *_, step in cells})
     rows = [[*key, *(cells.get((*key, step), '') for step in steps)]
-            for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in differences)]
+            for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in cells)]
     return markdown(['arms', 'task', *(f'{step:,} steps' for step in steps)], rows) if rows else ''
 
 
 def all_rows_table(evidence):
-    rows = []
-    for model in evidence.models:
-        tokens, loss = max(evidence.last(model, 'tokens'), default=0), ''
+    rows, names = [], [*evidence.study.rows]
+    for model in sorted({model for model, _ in evidence.runs}, key=lambda model: (
+            names.index(model) if model in names else len(names), '+' in model, model)):
+        (row, _), tokens, loss = evidence.row_of(model), max(evidence.last(model, 'tokens'), default=0), ''
         if evidence.last(model, 'val_mlm_loss'):
             mean, low, high = evidence.over_seeds(model, MLM_LOSS)
             loss = f'{mean:.2f}' + (f' [{low:.2f}, {high:.2f}]' if low < high else '')
-        row = evidence.study.rows.get(model.partition('+')[0])
         more = '+' if row and row.begins == 'weights_from' else ''     # than the row it continues
         rows.append([model, f'{more}{tokens / 1e6:.1f}' if tokens else '', loss])
         for dataset in evidence.datasets:
             rows[-1].append('')
             with contextlib.suppress(Missing):
-                cell = evidence.cell(model, dataset)
-                rows[-1][-1] = points(cell.mean, cell.low, cell.high, sign='')
+                rows[-1][-1] = points(evidence.cell(model, dataset), sign='')
     heads = [f'{name}, {evidence.about[name].metric}' for name in evidence.datasets]
     return markdown(['row', 'M tokens', MLM_LOSS, *heads], rows)
-
-
-def beside(evidence, other):
-    """{what: (values here, those of another study's S seeds, (low, high))}: the 95 % prediction interval for
-    one more pretraining of that study, mean +- t s sqrt(1 + 1 / S). What one of them lacks is a problem."""
-    from scipy.special import stdtrit
-    values, places = {}, (evidence, other)      # {what: (here, there)}
-    for line in evidence.study.comparisons:
-        names = ' - '.join(model for model, _ in sorted(line.weights, key=line.weights.get, reverse=True))
-        for datasets in [*([name] for name in line.datasets), line.datasets]:
-            try:
-                values[f'{names}, {" and ".join(datasets)}, points'] = [
-                    [100 * x for x in of.estimate(line.weights, datasets).units.values()] for of in places]
-            except Missing as error:
-                evidence.problems.append(f'{line.name} is not compared: there is no {error}')
-    for name, row in evidence.study.rows.items():
-        last = row.phases[-1]
-        values[f'{name}, held-out {last.upper()} loss'] = [of.last(name, f'val_{last}_loss') for of in places]
-    shown = {}
-    for what, (here, there) in values.items():
-        if here and len(there) > 1:
-            mean, S = statistics.fmean(there), len(there)
-            half = stdtrit(S - 1, 0.975) * statistics.stdev(there) * math.sqrt(1 + 1 / S)
-            shown[what] = here, there, (mean - half, mean + half)
-    return shown
 
 
 def verdicts(evidence):
@@ -263,7 +248,7 @@ of the figure are over seeds alone: 95 %, or of two seeds their range.
 
 ## Verdicts
 
-{verdict_table(judged, p['all'], evidence) if judged else ''}
+{verdict_table(judged, p['both'], evidence) if judged else ''}
 
 ## How the verdicts move
 
@@ -278,40 +263,52 @@ then, of three pretrainings or more, p with Holm's correction over this table.
 """}'''
 
 
-def page(evidence, content):
-    study, seeds = evidence.study, str(sorted(evidence.seeds))[1:-1]
-    instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
-                          for name in evidence.datasets)
-    return f'''# {Path(study.folder).name}: the paper's claims, judged at this size
-
-Pretraining seeds: {seeds}, each fine-tuned with {study.finetuning_seeds} seeds.
-Test instances, of both held-out splits: {instances}.
-{content}
-## All rows
-
-{all_rows_table(evidence)}
-'''
+def beside(evidence, other):
+    """Lines of what is measured here and what another study's S seeds say of one pretraining more: its 95 %
+    prediction interval is mean +- t s sqrt(1 + 1 / S)."""
+    evidence.problems += [f'{name}: its rows are not those of {other.study.folder}; other packages?'
+                          for name in other.about.keys() & evidence.datasets
+                          if evidence.about[name].data != other.about[name].data]
+    values, lines, both = {}, [], (evidence, other)     # {what: (here, there)}
+    for line in evidence.study.comparisons:
+        names = ' - '.join(model for model, _ in sorted(line.weights, key=line.weights.get, reverse=True))
+        for datasets in [*([name] for name in line.datasets), line.datasets]:
+            try:
+                values[f'{names}, {" and ".join(datasets)}, points'] = [
+                    of.percents(line.weights, datasets) for of in both]
+            except Missing as error:
+                evidence.problems.append(f'{line.name} is not compared: there is no {error}')
+    for name, row in evidence.study.rows.items():
+        last = row.phases[-1]
+        values[f'{name}, held-out {last.upper()} loss'] = [of.last(name, f'val_{last}_loss') for of in both]
+    for what, (here, there) in values.items():
+        if here and len(there) > 1:
+            mean, half = statistics.fmean(there), seeds_half([(there, 0)]) * math.sqrt(len(there) + 1)
+            number = ('{:.2f}' if what.endswith('loss') else '{:+.1f}').format
+            lines.append(f'{what}: yours {number(statistics.fmean(here))}; {len(there)} seeds of '
+                         f'{Path(other.study.folder).name} {number(mean)}, '
+                         f'between {number(mean - half)} and {number(mean + half)} for one more')
+    return lines
 
 
 def ladder_panels(evidence):
     """What figures.ladder draws: a panel a quantity, which is left out where a row is missing."""
-    study, panels = evidence.study, []
-    every = list(itertools.chain(*study.arms.values()))
-    if len(every) == len(study.arms) or not all(evidence.last(model, 'tokens') for model in every):
+    arms, panels = evidence.study.arms, []
+    every = [*itertools.chain(*arms.values())]
+    if len(every) == len(arms) or not all(evidence.last(model, 'tokens') for model in every):
         return []
     has_losses = all(evidence.last(model, 'val_mlm_loss') for model in every)
     for name in [MLM_LOSS] * has_losses + evidence.datasets:
-        lines, floors = {}, {}
         with contextlib.suppress(Missing):
-            for arm, models in study.arms.items():
+            lines, floors = {}, {}
+            for arm, models in arms.items():
                 lines[arm] = [(max(evidence.last(model, 'tokens')), *evidence.over_seeds(model, name))
                               for model in models]
-                row, step = study.check_model(models[-1])
-                if name == MLM_LOSS and OBJECTIVES[study.rows[row].phases[step - 1]].causal:
+                row, step = evidence.row_of(models[-1])
+                if name == MLM_LOSS and OBJECTIVES[row.phases[step - 1]].causal:
                     floors[arm] = lines.pop(arm)[-1][1]     # it has seen no mask: its length says nothing
-            for model in evidence.models:
-                runs = evidence.runs.get((model, name))
-                if runs and (model == 'untrained' or runs[0].method == 'baseline'):
+            for (model, dataset), runs in sorted(evidence.runs.items()):
+                if dataset == name and (model == 'untrained' or runs[0].method == 'baseline'):
                     floors[model] = 100 * evidence.cell(model, name).mean
             title = f'{name}: {evidence.about[name].metric}, %' if name in evidence.about else name
             panels.append((title, lines, floors))
@@ -320,30 +317,24 @@ def ladder_panels(evidence):
 
 def write(study, runs, cfg, problems):
     """A study's report.md and ladder.png; [lines to print, and their paths]."""
-    evidence, lines = Evidence(study, runs, cfg, problems), []
-    panels, paths = ladder_panels(evidence), [Path(study.folder, 'report.md')]
+    evidence, lines, paths = Evidence(study, runs, cfg, problems), [], [Path(study.folder, 'report.md')]
     if study.beside:
         shown, _ = studies.load([study.beside, f'--finetuning_seeds={study.finetuning_seeds}'])
         there = dataclasses.replace(cfg, predictions=f'{shown.folder}/runs', models=tuple(study.rows))
-        other = Evidence(shown, read_runs(there, []), there, [])
-        problems += [f'{name}: its rows are not those of {shown.folder}; other packages?'
-                     for name in other.about.keys() & evidence.datasets
-                     if evidence.about[name].data != other.about[name].data]
-        values = beside(evidence, other)
-        lines = [f'{what}: yours {number(statistics.fmean(here))}; {len(theirs)} seeds of '
-                 f'{Path(shown.folder).name} {number(statistics.fmean(theirs))}, '
-                 f'between {number(low)} and {number(high)} for one more'
-                 for what, (here, theirs, (low, high)) in values.items()
-                 for number in ['{:.2f}'.format if what.endswith('loss') else '{:+.1f}'.format]]
-        text = page(evidence, '''
-One pretraining is no test of a claim, but it can be held against what another study's seeds say of the next
-one: 19 of 20 lie between the two numbers. `beside.png` shows the seeds.
+        lines = beside(evidence, Evidence(shown, read_runs(there, []), there, []))
+    instances = ', '.join(f'{name} {evidence.about[name].n:,} (data {evidence.about[name].data[:8]})'
+                          for name in evidence.datasets)
+    content = BESIDE + ''.join(f'- {line}\n' for line in lines) if study.beside else verdicts(evidence)
+    text = f'''# {Path(study.folder).name}: the paper's claims, judged at this size
 
-''' + ''.join(f'- {line}\n' for line in lines))
-        paths.append(figures.save(figures.beside(values), paths[0].with_name('beside.png')))
-    else:
-        text = page(evidence, verdicts(evidence))
-    if panels:
+Pretraining seeds: {str(sorted(evidence.seeds))[1:-1]}, each fine-tuned with {study.finetuning_seeds} seeds.
+Test instances, of both held-out splits: {instances}.
+{content}
+## All rows
+
+{all_rows_table(evidence)}
+'''
+    if panels := ladder_panels(evidence):
         paths.append(figures.save(figures.ladder(panels), paths[0].with_name('ladder.png')))
     with whole(paths[0]) as temporary:
         temporary.write_text(text, encoding='utf-8')

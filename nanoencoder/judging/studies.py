@@ -10,10 +10,7 @@
 """
 import fnmatch
 import itertools
-import json
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +29,7 @@ class Row(NamedTuple):      # runs of pretrain.py that differ in their seed alon
     begins: str      # branch_from, weights_from or ''
     parent: str      # the row that it begins with, or ''
     parent_step: int
+    save_at: set     # steps whose checkpoints something asks for: itself, branches, fine-tunings
 
     @property
     def steps(self):
@@ -39,9 +37,9 @@ class Row(NamedTuple):      # runs of pretrain.py that differ in their seed alon
 
 
 class Finetuning(NamedTuple):   # an entry of the table of tasks
-    models: list     # names: rows, row-<step>, untrained
+    models: dict     # {name: (row, step)}: rows, row-<step>, untrained
     options: dict    # of finetune.py, as the study has them, without models and lrs
-    settings: dict   # and with those of its config
+    lrs: tuple
     datasets: list   # that it is scored on, the one that it is trained on first
     variant: str     # '+name' after the names of its models
 
@@ -72,11 +70,12 @@ class Study:
         """Read the tables. Messages begin with a table's name, so that the parser can say where it stands."""
         check(self)
         self.rows, self.finetunings, self.comparisons, self.arms = {}, [], [], self.ladder
-        self.models = {'untrained': ('', 0)}    # {name: (row, step)} of what * can match
+        self.models = {'untrained': ('untrained', 0)}   # {name: (row, step)} of what * can match
         self.tried = {}     # {(model, dataset): learning rates} of the table of tasks
         for table, entries, add in (
                 ('runs', self.runs, self.add_row), ('tasks', dict(enumerate(self.tasks, 1)), self.add_task),
-                ('contrasts', self.contrasts, self.add_contrast), ('ladder', self.ladder, self.check_arm)):
+                ('contrasts', self.contrasts, self.add_contrast),
+                ('ladder', self.ladder, lambda arm, names: [*map(self.check_model, names)])):
             for name, entry in entries.items():
                 try:
                     check_value('entry', tuple if table == 'ladder' else dict, entry)
@@ -86,7 +85,7 @@ class Study:
                     raise ValueError(f'{table} {name!r}: {absent}{error}') from None
 
     def add_row(self, name, entry):
-        settings, parent, step = with_config(self.every_run | entry, GIVEN), '', 0
+        settings, parent, step = with_config(self.every_run | entry), '', 0
         if not all(type(pair) is tuple for pair in settings['phases']):
             raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
         phases = [objective for objective, steps in settings['phases'] for _ in range(steps)]
@@ -102,16 +101,20 @@ class Study:
             shared = step < len(phases) and above[:step] == phases[:step]
             if step > len(above) or begins == 'branch_from' and not shared:
                 raise ValueError(f'{begins} {parent}/{step}: one ends there, or they differ before that step')
-        self.rows[name] = Row(name, self.every_run | entry, settings, phases, begins, parent, step)
-        self.models |= {f'{name}-{saved}': (name, saved) for saved in settings.get('save_at', ())
-                        if saved < len(phases)} | {name: (name, len(phases))}
+            self.rows[parent].save_at.add(step)
+        saved = {*settings.get('save_at', ())}
+        self.rows[name] = Row(name, self.every_run | entry, settings, phases, begins, parent, step, saved)
+        self.models |= {f'{name}-{step}': (name, step) for step in sorted(saved) if step < len(phases)}
+        self.models[name] = name, len(phases)
 
     def add_task(self, number, entry):
-        settings, models = with_config(options := self.every_task | entry, GIVEN), {}
+        settings, models = with_config(options := self.every_task | entry), {}
         for pattern in settings['models']:
-            if not (chosen := fnmatch.filter(self.models, pattern)):
-                self.check_model(pattern)
-            models |= dict.fromkeys(chosen or [pattern])
+            names = fnmatch.filter(self.models, pattern) or [pattern]
+            models |= {name: self.check_model(name) for name in names}
+        for row, step in models.values():
+            if row in self.rows:
+                self.rows[row].save_at.add(step)
         datasets = [settings['dataset'], *(read(path)['dataset'][0] for path in settings.get('score_on', ()))]
         variant = f'+{settings["variant"]}' if settings.get('variant') else ''
         for model, dataset in itertools.product(models, datasets):
@@ -119,7 +122,7 @@ class Study:
                 raise ValueError(f'{model}{variant} on {dataset} is there twice; one of them needs a variant')
             self.tried[model + variant, dataset] = settings['lrs']
         options = {name: options[name] for name in options if name not in ('models', 'lrs')}
-        self.finetunings.append(Finetuning([*models], options, settings, datasets, variant))
+        self.finetunings.append(Finetuning(models, options, settings['lrs'], datasets, variant))
 
     def add_contrast(self, name, entry):
         check_value('rule', str, entry['rule'], choices=('better', 'at_least', 'no_difference'))
@@ -133,9 +136,6 @@ class Study:
                     raise ValueError(f'no entry of tasks has {text} on {dataset}')
         self.comparisons.append(Contrast(name, entry['rule'], weights, entry['datasets']))
 
-    def check_arm(self, arm, names):
-        return [self.check_model(name) for name in names]
-
     def check_model(self, name):
         """(row, step) of a model's name. ValueError if there is none."""
         row, _, step = name.rpartition('-')
@@ -145,41 +145,14 @@ class Study:
             return row, int(step)
         raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
 
-    def ask(self, scripts):
-        """({row: settings}, [settings of an entry of tasks], the corpus's) as scripts read them."""
-        def answers(script, table, entries, *varying):     # without what differs in a row
-            process = subprocess.run([sys.executable, scripts / script, '--each'], text=True,
-                                     input=json.dumps([*map(arguments, entries)]), capture_output=True)
-            settings = [*map(json.loads, process.stdout.splitlines())]
-            if process.returncode:
-                error = process.stderr.strip().removeprefix('error: ') or f'{script} was killed'
-                raise ValueError(f'{table} {len(settings) + 1}: {error}')
-            resolved = ('dtype', 'auto'), ('max_length', 0)     # by a run itself
-            return [{name: value for name, value in one.items()
-                     if name not in varying and (name, value) not in resolved} for one in settings]
-        corpus = answers('data.py', 'corpus', [self.corpus] * bool(self.corpus))
-        entries = [row.options | {'name': row.name} for row in self.rows.values()]
-        rows = dict(zip(self.rows, answers('pretrain.py', 'row', entries, 'seed', 'row')))
-        lines = [line.options | {'lrs': line.settings['lrs']} for line in self.finetunings]
-        for row, settings in zip(self.rows.values(), rows.values()):
-            sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
-            settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
-        return rows, answers('finetune.py', 'tasks', lines, 'seed', 'lr'), dict(*corpus)
-
-    def corpus_meta(self):
-        return Path(with_config(self.corpus).get('out', 'corpora/docs'), 'meta.json') if self.corpus else None
-
-    def save_at(self, name):
-        """Steps of a row whose checkpoints something asks for: itself, branches, fine-tunings."""
-        asked = [self.check_model(model) for line in self.finetunings for model in line.models]
-        asked += [(row.parent, row.parent_step) for row in self.rows.values()]
-        steps = {step for row, step in asked if row == name} | {*self.rows[name].settings.get('save_at', ())}
-        return tuple(sorted(steps - {self.rows[name].steps}))
+    def run(self, row, seed, *step):
+        """Folder of a run, or of its checkpoint of a step."""
+        return Path(self.out, f'{row}-s{seed}', *map(str, step))
 
 
-def with_config(options, given=()):
+def with_config(options):
     """All that settings of a table and their config say."""
-    if own := options.keys() & given:
+    if own := options.keys() & GIVEN:
         raise ValueError(f'{min(own)} is what a study gives each run; leave it out')
     config = read(str(options['config'])) if 'config' in options else {}
     settings = {name: value for name, (value, _) in config.items()} | options
