@@ -122,15 +122,14 @@ def open_peer(name, folder, config):
 
 def check_weights(model, info):
     """ValueError unless all weights that config.json asks for are there, none too many, and finite."""
-    missing = [name for name in info['missing_keys'] if not name.startswith('pooler.')]  # a head, never read
+    wrong = [f'missing weight {name}' for name in info['missing_keys']
+             if not name.startswith('pooler.')]     # a head, never read
     # heads of pretraining, as cls. and lm_head., are left out too
     parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
-    unexpected = [name for name in info['unexpected_keys'] if name.split('.')[0] in parts]
-    if wrong := missing or unexpected:
-        which = 'missing' if missing else 'unexpected'
-        raise ValueError(f'{which} weight {min(wrong)}: of another model, or a classifier')
-    if bad := next((name for name, p in model.named_parameters() if not p.isfinite().all()), None):
-        raise ValueError(f'{bad} holds values that are not finite')
+    wrong += [f'unexpected weight {name}' for name in info['unexpected_keys'] if name.split('.')[0] in parts]
+    wrong += [f'damaged weight {name}' for name, p in model.named_parameters() if not p.isfinite().all()]
+    if wrong:
+        raise ValueError(f'{min(wrong)}: not finite, of another model, or a classifier')
 
 
 @torch.no_grad()

@@ -203,12 +203,9 @@ def load_tokenizer(name):
     if not path.is_file():
         raise ValueError(f'{name}: no such file or folder with a tokenizer.json or .model in it')
     if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
-        try:
+        with one_line(f"{path}: not a vocabulary in tiktoken's format ({NO_SENTENCEPIECE})"):
             ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, path.open('rb'))}
-        except ValueError as error:
-            raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
-        specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
-        with one_line(path):
+            specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
             return from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate(specials)})
     beside = path.with_name('tokenizer_config.json')
     with one_line(path):
@@ -224,14 +221,13 @@ def splits(pattern):
 
 def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
     """The Tokenizer of a vocabulary in tiktoken's form, {bytes: id}, and {special token: id}."""
-    written = {token: ''.join(map(ALPHABET.get, token)) for token in sorted(ranks, key=ranks.get)}
+    vocab = {''.join(map(ALPHABET.get, token)): ranks[token] for token in sorted(ranks, key=ranks.get)}
     merges = []  # tiktoken merges any two neighbours whose union is a token: so each split of a token is one
-    for token in written:
+    for token in vocab:
         pairs = [(token[:k], token[k:]) for k in range(1, len(token))]
-        pairs = [(a, b) for a, b in pairs if a in ranks and b in ranks]
-        merges += sorted(pairs, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
-    vocab = {text: ranks[token] for token, text in written.items()} | specials
-    backend = Backend(models.BPE(vocab, [(written[a], written[b]) for a, b in merges], ignore_merges=True))
+        pairs = [pair for pair in pairs if vocab.keys() >= {*pair}]
+        merges += sorted(pairs, key=lambda pair: [*map(vocab.get, pair)])
+    backend = Backend(models.BPE(vocab | specials, merges, ignore_merges=True))
     backend.pre_tokenizer = splits(pattern)
     backend.add_special_tokens([*specials])
     return from_backend(backend, {})
