@@ -262,11 +262,10 @@ def train_tokenizer(cfg, vocab_size):
     """Learn a byte-level BPE vocabulary from the texts to train on and write it where `tokenizer` points."""
     if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, models, trainers
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = splits(LLAMA3_PATTERN)
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False, initial_alphabet=[*BYTES])
     units, _ = open_source(cfg)
     texts = (without_surrogates(text) for unit in units for text, held in unit() if not held)
     trained.train_from_iterator(texts, trainer)

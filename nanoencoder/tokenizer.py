@@ -65,9 +65,8 @@ class Tokenizer:
     def encode_with_offsets(self, text):
         """(ids (n,), offsets (n, 2)): each token's characters but white space; first == last if none are."""
         ids, offsets, _ = self.encoded(text)
-        offsets = [(last - len(text[first:last].lstrip()), text[first:last]) for first, last in offsets]
-        offsets = np.array([(first, first + len(piece.strip())) for first, piece in offsets], np.int64)
-        offsets = offsets.reshape(-1, 2)    # also of no token
+        parts = [(last - len(text[first:last].lstrip()), text[first:last].strip()) for first, last in offsets]
+        offsets = np.array([(first, first + len(piece)) for first, piece in parts], np.int64).reshape(-1, 2)
         starts = {*offsets[:, 0].tolist()}
         for place in offsets if self.composes else ():  # a mark in no token was joined to what is before it
             while place[0] < place[1] < len(text) and not (place[1] in starts or text[place[1]].isspace()):
@@ -167,15 +166,15 @@ def nasty_texts():
 
 
 @contextlib.contextmanager
-def one_line(name):
+def one_line(name, refusal='the tokenizers library refuses it'):
     """Errors become a named ValueError, the tokenizers library's panics, which are no Exception, too."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        library = '' if isinstance(error, ValueError) else 'the tokenizers library refuses it: '
-        raise ValueError(f'{name}: {library}{error}') from None
+        words = error if isinstance(error, ValueError) else f'{refusal}: {error!r}'
+        raise ValueError(f'{name}: {words}') from None
 
 
 def is_hub_id(name):
