@@ -26,10 +26,11 @@ ROLE = r':[\w:]+:`~?([^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredText
 MARKED = re.compile(ROLE + r'|``([^`]+)``|`([^`<]+)`_?|(?<![\w*])\*(\w[^*\s]*)\*(?![\w*])')
 
 
-def key():
-    """Of what is extracted here: what it is read from and by."""
-    versions = [sys.version, *map(importlib.metadata.version, PACKAGES)]
-    return hashlib.sha256('\n'.join(versions).encode() + Path(__file__).read_bytes()).hexdigest()[:12]
+def key(packages=PACKAGES, sources=(__file__,)):
+    """Of what is extracted: what it is read from and by."""
+    versions = [sys.version, *map(importlib.metadata.version, packages)]
+    code = b''.join(Path(source).read_bytes() for source in sources)
+    return hashlib.sha256('\n'.join(versions).encode() + code).hexdigest()[:12]
 
 
 def documents(cache=CACHE):
@@ -37,27 +38,26 @@ def documents(cache=CACHE):
     path = Path(cache, f'documents-{key()}.json')
     with locked(path, wait=True):
         if not path.exists():
-            write_json(path, {'documents': extracted()}, indent=None)
-    return list(map(tuple, read_json(path)['documents']))
+            write_json(path, extracted(), indent=None)
+    return list(map(tuple, read_json(path)))
 
 
 def extracted():
     """As `documents`, read from the packages' files."""
-    files = {}  # name: path
-    for package in PACKAGES:
-        root = Path(importlib.util.find_spec(package).origin).parent
-        files |= {path.relative_to(root.parent).as_posix(): str(path) for path in root.rglob('*.py')}
+    rows, unique = [], {}
     with multiprocessing.Pool() as pool:
-        read = pool.imap(docstrings, files.values(), chunksize=32)
-        texts = dict(zip(files, tqdm(read, 'reading docstrings', len(files), leave=False, disable=None)))
-    # by file, as near-copies share one: a tenth is held out for test, and validation
-    tenths = {name: int(hashlib.md5(name.encode()).hexdigest(), 16) % 10 for name in files}
-    splits = {name: {0: 'test', 1: 'validation'}.get(tenth, 'train') for name, tenth in tenths.items()}
-    rows = {}
-    for name in sorted(files, key=lambda name: (-SPLITS.index(splits[name]), name)):
-        for text in texts[name]:
-            rows.setdefault(text, (splits[name], name, text))
-    return sorted(rows.values(), key=lambda row: row[1])
+        for package in PACKAGES:
+            root = Path(importlib.util.find_spec(package).origin).parent
+            paths = [*root.rglob('*.py')]
+            read = pool.imap(docstrings, paths, chunksize=32)
+            for path, texts in zip(paths, tqdm(read, package, len(paths), leave=False, disable=None)):
+                name = path.relative_to(root.parent).as_posix()
+                # by file, as near-copies share one: a tenth is held out for test, and validation
+                tenth = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
+                rows += [({0: 'test', 1: 'validation'}.get(tenth, 'train'), name, text) for text in texts]
+    for row in sorted(rows, key=lambda row: (-SPLITS.index(row[0]), row[1])):
+        unique.setdefault(row[2], row)
+    return sorted(unique.values(), key=lambda row: row[1])
 
 
 def docstrings(path):

@@ -67,8 +67,7 @@ def whole(path):
     remove(temporary)
     try:
         yield temporary
-        inside = [*temporary.rglob('*')] if temporary.is_dir() else []
-        for part in (*inside, temporary):
+        for part in (*temporary.rglob('*'), temporary):
             sync(part)
         if path.is_dir():  # which no rename replaces; killed here, the caller does its work again
             remove(path)

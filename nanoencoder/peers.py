@@ -70,11 +70,9 @@ def open_encoder(cfg):
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
     Checkpoint(name, folder, sizes=None, context=0, ids={}, state={}).fetch()
-    try:
+    # CLIP has no pad, CANINE no embedding table, others ask for more than tokens
+    with one_line(folder, 'transformers cannot open it as an encoder of text'):
         return open_peer(name, folder, config)
-    except Exception as error:  # CLIP has no pad, CANINE no embedding table, others ask for more than tokens
-        raise ValueError(f'{folder}: {error}' if isinstance(error, ValueError) else
-                         f'{folder}: transformers cannot open it as an encoder of text: {error!r}') from error
 
 
 def open_peer(name, folder, config):
@@ -98,16 +96,15 @@ def open_peer(name, folder, config):
     if settings.is_encoder_decoder or model.main_input_name != 'input_ids':
         raise ValueError('is not an encoder of text alone')
     check_weights(model, info)
-    with one_line('tokenizer.json'):
-        named = transformers.AutoTokenizer.from_pretrained(folder, **options)
-        backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
-        specials = dict(zip(named.all_special_tokens, named.all_special_ids))
-        specials.pop(named.unk_token, None)
-        roles = {role: getattr(named, f'{role}_token') for role in IDS}
-        tokenizer = Tokenizer(backend, roles, specials, named.unk_token_id)
-        if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
-            raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, make the '
-                             'tokenizer_class in tokenizer_config.json PreTrainedTokenizerFast')
+    named = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
+    specials = dict(zip(named.all_special_tokens, named.all_special_ids))
+    specials.pop(named.unk_token, None)
+    roles = {role: getattr(named, f'{role}_token') for role in IDS}
+    tokenizer = Tokenizer(backend, roles, specials, named.unk_token_id)
+    if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
+        raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, make the '
+                         'tokenizer_class in tokenizer_config.json PreTrainedTokenizerFast')
     pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa finds positions by the first
     pad = next(pad for pad in pads if pad is not None and pad >= 0)     # -1 is none
     transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
@@ -122,15 +119,14 @@ def open_peer(name, folder, config):
 
 def check_weights(model, info):
     """ValueError unless all weights that config.json asks for are there, none too many, and finite."""
-    missing = [name for name in info['missing_keys'] if not name.startswith('pooler.')]  # a head, never read
+    wrong = [f'missing weight {name}' for name in info['missing_keys']
+             if not name.startswith('pooler.')]     # a head, never read
     # heads of pretraining, as cls. and lm_head., are left out too
     parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
-    unexpected = [name for name in info['unexpected_keys'] if name.split('.')[0] in parts]
-    if wrong := missing or unexpected:
-        which = 'missing' if missing else 'unexpected'
-        raise ValueError(f'{which} weight {min(wrong)}: of another model, or a classifier')
-    if bad := next((name for name, p in model.named_parameters() if not p.isfinite().all()), None):
-        raise ValueError(f'{bad} holds values that are not finite')
+    wrong += [f'unexpected weight {name}' for name in info['unexpected_keys'] if name.split('.')[0] in parts]
+    wrong += [f'damaged weight {name}' for name, p in model.named_parameters() if not p.isfinite().all()]
+    if wrong:
+        raise ValueError(f'{min(wrong)}: not finite, of another model, or a classifier')
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ folder's files, makes a shard. Run the same command again to make those that are
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import sys
@@ -61,14 +62,14 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 
 
 def open_source(cfg):
-    """(functions that yield (text, whether it is held out), a shard each; characters, about; their files)"""
+    """(functions that yield (text, whether it is held out), a shard each; the files that they read)"""
     def unit(read, part):
         return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(part, cfg))
 
     if cfg.source in ('docs', 'embedded'):
         everything = docs.documents() + (wordnet.documents() if cfg.source == 'embedded' else [])
         texts = [(text, split == 'validation') for split, _, text in everything if split != 'test']
-        return [lambda: iter(texts)], sum(len(text) for text, _ in texts), []
+        return [lambda: iter(texts)], []
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
@@ -78,24 +79,18 @@ def open_source(cfg):
             raise ValueError(f'path {cfg.path!r}: no .txt, .jsonl or .parquet file; --path names the texts')
         if left := len(everything) - len(files):
             print(f'{cfg.path}: {left} files of other kinds are left out', file=sys.stderr)
-        groups, before = {}, 0
-        for file, size in files:
-            groups.setdefault(before // cfg.shard_bytes, []).append(Path(file))
-            before += size
-        return [unit(folder_texts, group) for group in groups.values()], before, files
+        groups, starts = {}, itertools.accumulate((size for _, size in files), initial=0)
+        for (file, _), start in zip(files, starts):
+            groups.setdefault(start // cfg.shard_bytes, []).append(Path(file))
+        return [unit(folder_texts, group) for group in groups.values()], files
     import datasets
     try:
         dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
         dataset = dataset.select_columns([cfg.column])
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
-
-    def hub_texts(file, cfg):
-        return (clean(text, cfg) for batch in file.iter(CHUNK) for text in batch[cfg.column])
-
-    files = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
-    split = (dataset.info.splits or {}).get(cfg.split)
-    return [unit(hub_texts, file) for file in files], split and split.num_bytes or 0, []
+    shards = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
+    return [unit(hub_texts, shard) for shard in shards], []
 
 
 def held_out(text, val_permille):
@@ -110,6 +105,10 @@ def folder_texts(files, cfg):
             yield from READERS[file.suffix](file, cfg)
         except (ValueError, KeyError, OSError) as error:  # of UTF-8, of a parquet file, or of ours
             raise ValueError(f'{file}: {error}') from None
+
+
+def hub_texts(shard, cfg):
+    return (clean(text, cfg) for batch in shard.iter(CHUNK) for text in batch[cfg.column])
 
 
 def clean(text, cfg):
@@ -161,7 +160,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
                 raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it')
             print(f'{folder}: already prepared')
             return
-        units, characters, files = open_source(cfg)
+        units, files = open_source(cfg)
         tokenizer = load_tokenizer(cfg.tokenizer)
         identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint(),
                     'vocab_size': tokenizer.vocab_size, 'special_ids': sorted(tokenizer.specials.values())}
@@ -171,31 +170,31 @@ def prepare(cfg, in_order, part=-1, parts=1):
         if {*folder.glob('.*.unit')} - {*done}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
         ids_of = tokenizer.bulk([text for text, _ in itertools.islice(units[0](), 1_000)])
+        dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
 
-        def encode(chunk):  # [(prefix of what counts it, tokens, characters)]
-            return [('val_' if held else '', np.append(ids_of(text), tokenizer.ids['eos']), len(text))
+        def encode(chunk):  # [(prefix of what counts it, tokens)]
+            return [('val_' if held else '', np.append(ids_of(text), tokenizer.ids['eos']).astype(dtype))
                     for text, held in chunk if text]
-        encoded = partial(in_order, encode)
         for number in numbers:
-            prepare_part(cfg, [*zip(done, units)][number::parts], encoded, characters / parts,
-                         cfg.max_tokens / parts, np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32)
+            prepare_part(cfg, [*zip(done, units)][number::parts], partial(in_order, encode), dtype,
+                         cfg.max_tokens / parts or math.inf)
         if part < 0:
             join(folder, tokenizer, identity, [read_json(path) for path in done if path.exists()])
             for path in done:
                 remove(path)
 
 
-def prepare_part(cfg, units, encoded, size, limit, dtype):
-    """Write the units that are missing, of `size` characters together, until there are `limit` tokens."""
+def prepare_part(cfg, units, encoded, dtype, limit):
+    """Write the units that are missing, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
-    with tqdm(desc=cfg.out, total=limit or size or None, unit=' tokens' if limit else ' characters',
-              unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30,
+    with tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30,
               disable=False) as bar:    # in any environment: it counts what --max_tokens limits
-        for done, unit in units:
+        for number, (done, unit) in enumerate(units, 1):
+            bar.set_description(f'{cfg.out}, {number} of {len(units)}')
             if done.exists():
                 counts = read_json(done)
-                bar.update(counts['tokens'] + counts['val_tokens'] if limit else size / len(units))
-            elif not limit or bar.n < limit:
+                bar.update(counts['tokens'] + counts['val_tokens'])
+            elif bar.n < limit:
                 texts = unit()
                 chunks = iter(lambda: [*itertools.islice(texts, CHUNK)], [])
                 write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype,
@@ -212,18 +211,17 @@ def write_unit(folder, number, dtype, encoded, limit, bar):
         for file in files.values():
             file.write(bytes(HEADER))
         for documents in encoded:
-            if limit and bar.n >= limit:
+            if bar.n >= limit:
                 break
-            for prefix, tokens, characters in documents:
-                files[prefix].write(tokens.astype(dtype))
+            for prefix, tokens in documents:
+                files[prefix].write(tokens)
                 counts[prefix + 'tokens'] += len(tokens)
                 counts[prefix + 'documents'] += 1
-                bar.update(len(tokens) if limit else characters)
+                bar.update(len(tokens))
         for prefix, file in files.items():
             file.seek(0)
             np.lib.format.write_array_header_1_0(file, {'descr': np.dtype(dtype).str, 'fortran_order': False,
                                                         'shape': (counts[prefix + 'tokens'],)})
-            assert file.tell() == HEADER, 'numpy writes another header'
     for prefix, path in paths.items():
         if num_tokens := counts[prefix + 'tokens']:
             counts[prefix + 'shards'] = [{'name': path.name, 'tokens': num_tokens, 'sha256': sha256(path)}]
@@ -264,12 +262,11 @@ def train_tokenizer(cfg, vocab_size):
     """Learn a byte-level BPE vocabulary from the texts to train on and write it where `tokenizer` points."""
     if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, models, trainers
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = splits(LLAMA3_PATTERN)
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    units, _, _ = open_source(cfg)
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False, initial_alphabet=[*BYTES])
+    units, _ = open_source(cfg)
     texts = (without_surrogates(text) for unit in units for text, held in unit() if not held)
     trained.train_from_iterator(texts, trainer)
     ranks = {bytes(map(BYTES.get, token)): i for token, i in trained.get_vocab().items()}

@@ -19,11 +19,7 @@ class World:
 
     def sum(self, integers):
         """A list of ints summed over processes. On the CPU, so that no GPU waits for it."""
-        if self.size == 1:
-            return integers
-        total = torch.tensor(integers, dtype=torch.int64)
-        dist.all_reduce(total)
-        return total.tolist()
+        return self.sum_tensor(torch.tensor(integers, dtype=torch.int64)).tolist()
 
     def sum_tensor(self, tensor):
         if self.size > 1:
@@ -93,10 +89,8 @@ def processes(device='auto', dtype='auto'):
 def stop_signals():
     """A list that SIGTERM and SIGINT grow; nothing else happens on them."""
     received = []
-    before = {number: signal.signal(number, lambda number, frame: received.append(number))
-              for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with contextlib.ExitStack() as stack:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.signal(number, lambda number, frame: received.append(number))
+            stack.callback(signal.signal, number, before)
         yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -32,15 +32,14 @@ def check(cfg):
     """Every settings class calls this when it is constructed; an int will do for a float.
     Messages begin with the field's name: `parse` adds where it was set."""
     for entry in fields(cfg):
-        value = getattr(cfg, entry.name)
-        if entry.type is float and type(value) is int:
-            object.__setattr__(cfg, entry.name, value := float(value))
-        check_value(entry.name, entry.type, value, **entry.metadata)
+        check_value(entry.name, entry.type, value := getattr(cfg, entry.name), **entry.metadata)
+        if entry.type is float:
+            object.__setattr__(cfg, entry.name, float(value))
 
 
 def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
     """ValueError unless a value has a type and is in its range."""
-    if type(value) is not wanted:
+    if type(value) is not wanted and (type(value), wanted) != (int, float):
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
         raise ValueError(f'{name} is one of {", ".join(filter(None, choices))}, not {value!r:.80}')
@@ -93,14 +92,13 @@ def read(path, is_base=False):
     for number, statement in enumerate(statements):
         where = f'{path}:{statement.lineno}'
         source = repr(ast.get_source_segment(text, statement).splitlines()[0][:80])
-        if not isinstance(statement, ast.Assign) or [*map(type, statement.targets)] != [ast.Name]:
-            raise ValueError(f'{where}: only `name = value` lines are allowed, not {source}')
-        name, expression = statement.targets[0].id, statement.value
         try:
-            value = ast.literal_eval(expression)
-        except (ValueError, TypeError):
-            raise ValueError(f'{where}: {source} is not a literal: nothing is computed in a config') from None
-        for table in (node for node in ast.walk(expression) if isinstance(node, ast.Dict)):
+            (target,), value = statement.targets, ast.literal_eval(statement.value)
+            name = target.id
+        except (AttributeError, ValueError, TypeError):
+            raise ValueError(f'{where}: only `name = value` lines are allowed, and a value is a literal: '
+                             f'nothing is computed in a config; not {source}') from None
+        for table in (node for node in ast.walk(statement) if isinstance(node, ast.Dict)):
             keys = [ast.unparse(key) for key in table.keys]
             if twice := {key for key in keys if keys.count(key) > 1}:
                 raise ValueError(f'{where}: {name} has {min(twice)} twice')
@@ -187,17 +185,18 @@ def nearest(name, options):
 
 def describe(cls, actions):
     """--help: the script's docstring, then each setting with its default and its comment in the source."""
-    lines = [sys.modules[cls.__module__].__doc__.strip(), '', 'settings (in a config file, or --name=value):']
+    lines = [sys.modules[cls.__module__].__doc__.strip(), '',
+             'settings (in a config file, or --name=value) and actions (on the command line only):']
     owners = [*cls.__mro__, *(entry.type for entry in fields(cls))]
     source = ''.join(inspect.getsource(owner) for owner in owners if is_dataclass(owner))
     comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
-    for name, entry in leaves(cls).items():
-        default = '' if entry.default is MISSING else repr(entry.default)
-        lines.append(f'  --{name:<24} {entry.type.__name__:<6} {default:<18} {comments.get(name, "")}')
-    lines += ['', 'actions (on the command line only):'] * bool(actions)
-    lines += [f'  --{name:<24} {type(default).__name__:<6} {default!r:<18} {text}'
-              for name, (default, text, *_) in actions.items()]
-    return '\n'.join(map(str.rstrip, lines))
+    rows = [(name, entry.type, entry.default, comments.get(name, '')) for name, entry in leaves(cls).items()]
+    rows += [(name, type(default), default, f'action: {text}')
+             for name, (default, text, *_) in actions.items()]
+    for name, kind, default, text in rows:
+        default = '' if default is MISSING else repr(default)
+        lines.append(f'  --{name:<24} {kind.__name__:<6} {default:<18} {text}'.rstrip())
+    return '\n'.join(lines)
 
 
 def run_main(main):

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import random
 import re
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ from nanoencoder.files import read_json, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN_PATTERN = LLAMA3_PATTERN.replace('{1,3}', '')    # a digit alone
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 SMALL_FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
                'added_tokens.json', 'model.safetensors.index.json')     # what a hub id gives at first
@@ -65,9 +65,8 @@ class Tokenizer:
     def encode_with_offsets(self, text):
         """(ids (n,), offsets (n, 2)): each token's characters but white space; first == last if none are."""
         ids, offsets, _ = self.encoded(text)
-        offsets = [(last - len(text[first:last].lstrip()), text[first:last]) for first, last in offsets]
-        offsets = np.array([(first, first + len(piece.strip())) for first, piece in offsets], np.int64)
-        offsets = offsets.reshape(-1, 2)    # also of no token
+        parts = [(last - len(text[first:last].lstrip()), text[first:last].strip()) for first, last in offsets]
+        offsets = np.array([(first, first + len(piece)) for first, piece in parts], np.int64).reshape(-1, 2)
         starts = {*offsets[:, 0].tolist()}
         for place in offsets if self.composes else ():  # a mark in no token was joined to what is before it
             while place[0] < place[1] < len(text) and not (place[1] in starts or text[place[1]].isspace()):
@@ -93,7 +92,7 @@ class Tokenizer:
 
     def bulk(self, sample):
         """A function from a text to its ids, for a whole corpus: by tiktoken, which is three times as fast,
-        unless a nasty text or one of the sample would get other ids."""
+        if it is known to split texts as tokenizers does, and gives the sample the same ids."""
         def slow(text):
             with one_line('a text'):    # a batch, or other threads would wait
                 texts = [without_surrogates(text)]
@@ -105,13 +104,12 @@ class Tokenizer:
             except ValueError:  # a million spaces in a row are too much for its regular expressions
                 return slow(text)
         normal = self.backend.normalizer.normalize_str if self.composes else str
-        if self.in_tiktoken:
-            pattern, ranks = self.in_tiktoken
-            with contextlib.suppress(ValueError):   # a regular expression that is none for tiktoken
-                encoding = tiktoken.Encoding('own', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-                if all(np.array_equal(fast(text), slow(text)) for text in (*nasty_texts(), *sample)):
-                    return fast
-        print('tiktoken would give other ids: tokenizers encodes, three times slower', file=sys.stderr)
+        pattern, ranks = self.in_tiktoken or ('', {})
+        if pattern in (LLAMA3_PATTERN, QWEN_PATTERN):
+            encoding = tiktoken.Encoding('own', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+            if all(np.array_equal(fast(text), slow(text)) for text in sample):
+                return fast
+        print('tiktoken might give other ids: tokenizers encodes, three times slower', file=sys.stderr)
         return slow
 
     @functools.cached_property
@@ -157,25 +155,16 @@ def without_surrogates(text):
     return re.sub('[\ud800-\udfff]', '\ufffd', text)  # JSON may hold them alone, UTF-8 cannot
 
 
-def nasty_texts():
-    """Characters of all scripts beside letters, digits and quotes, and mixtures of what splits heed."""
-    words = """a Z 0 12 1234567 the The 's 'LL 'Re don't na\xefve ., !? "( )_ -{ <|mask|> \u6771\u4eac \u0663
-               \u0301 \u0323 \u1100\u1161\u11a8 \U0010ffff \U0001f469\u200d\U0001f3fd""".split()
-    words += [' ', '\n', '\r\n', '\t', '\xa0', '\u3000', ' the', '   \n\n', ' ' * 99, 'x' * 99]
-    codes, draw = [*range(0x3100), *range(0x3100, 0xd800, 89), *range(0xe000, 0x20000, 89)], random.Random(0)
-    return [f"a{c}a {c} {c}1'{c}\n{c}" + ''.join(draw.choices(words, k=9)) for c in map(chr, codes)]
-
-
 @contextlib.contextmanager
-def one_line(name):
+def one_line(name, refusal='the tokenizers library refuses it'):
     """Errors become a named ValueError, the tokenizers library's panics, which are no Exception, too."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        library = '' if isinstance(error, ValueError) else 'the tokenizers library refuses it: '
-        raise ValueError(f'{name}: {library}{error}') from None
+        words = error if isinstance(error, ValueError) else f'{refusal}: {error!r}'
+        raise ValueError(f'{name}: {words}') from None
 
 
 def is_hub_id(name):
@@ -203,12 +192,9 @@ def load_tokenizer(name):
     if not path.is_file():
         raise ValueError(f'{name}: no such file or folder with a tokenizer.json or .model in it')
     if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
-        try:
+        with one_line(f"{path}: not a vocabulary in tiktoken's format ({NO_SENTENCEPIECE})"):
             ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, path.open('rb'))}
-        except ValueError as error:
-            raise ValueError(f"{path}: not in tiktoken's format ({NO_SENTENCEPIECE}): {error}") from None
-        specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
-        with one_line(path):
+            specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
             return from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate(specials)})
     beside = path.with_name('tokenizer_config.json')
     with one_line(path):
@@ -224,14 +210,13 @@ def splits(pattern):
 
 def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
     """The Tokenizer of a vocabulary in tiktoken's form, {bytes: id}, and {special token: id}."""
-    written = {token: ''.join(map(ALPHABET.get, token)) for token in sorted(ranks, key=ranks.get)}
+    vocab = {''.join(map(ALPHABET.get, token)): ranks[token] for token in sorted(ranks, key=ranks.get)}
     merges = []  # tiktoken merges any two neighbours whose union is a token: so each split of a token is one
-    for token in written:
+    for token in vocab:
         pairs = [(token[:k], token[k:]) for k in range(1, len(token))]
-        pairs = [(a, b) for a, b in pairs if a in ranks and b in ranks]
-        merges += sorted(pairs, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
-    vocab = {text: ranks[token] for token, text in written.items()} | specials
-    backend = Backend(models.BPE(vocab, [(written[a], written[b]) for a, b in merges], ignore_merges=True))
+        pairs = [pair for pair in pairs if vocab.keys() >= {*pair}]
+        merges += sorted(pairs, key=lambda pair: [*map(vocab.get, pair)])
+    backend = Backend(models.BPE(vocab | specials, merges, ignore_merges=True))
     backend.pre_tokenizer = splits(pattern)
     backend.add_special_tokens([*specials])
     return from_backend(backend, {})

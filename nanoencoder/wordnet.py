@@ -5,8 +5,8 @@ A synset, the words that share a meaning, belongs to one split by its hash. Held
 that a model is trained on.
 """
 import collections
+import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import itertools
 import re
@@ -17,6 +17,7 @@ from nanoencoder import docs
 
 ROWS = {'train': 12_000, 'validation': 1_000, 'test': 1_000}    # at most
 ENDINGS = re.compile(r'\w?(?:e?s|e?d|ing|ie[sd]|e?r|e?st|e?n|[ey])?')    # \w: hit, hitting
+key = functools.partial(docs.key, ['wn'], [__file__, docs.__file__])
 
 
 class Synset(NamedTuple):
@@ -26,21 +27,8 @@ class Synset(NamedTuple):
     definition: str
     examples: list
     parents: list       # names of its hypernyms
-
-    @property
-    def split(self):
-        percent = digest(self.name) % 100
-        return 'test' if percent < 8 else 'validation' if percent < 16 else 'train'
-
-
-def digest(text):
-    return int.from_bytes(hashlib.md5(text.encode()).digest()[:8], 'big')
-
-
-def key():
-    """Of what is made here: what it is read from and by."""
-    sources = [Path(module).read_bytes() for module in (__file__, docs.__file__)]
-    return hashlib.sha256(importlib.metadata.version('wn').encode() + b''.join(sources)).hexdigest()[:12]
+    digest: int         # of its name: the order in which tasks draw
+    split: str          # by the digest, too
 
 
 def synsets():
@@ -57,9 +45,11 @@ def synsets():
             words = [re.sub(r'\(\w+\)$', '', word).replace('_', ' ') for word in rest[:2 * count:2]]
             pointers = rest[2 * count + 1:]
             parents = [part + at for symbol, at in zip(pointers[::4], pointers[1::4]) if symbol == '@']
+            digest = int.from_bytes(hashlib.md5((part + offset).encode()).digest()[:8], 'big')
+            split = 'test' if digest % 100 < 8 else 'validation' if digest % 100 < 16 else 'train'
             parsed[part + offset] = Synset(part + offset, topics[int(topic)], words,
                                            gloss.partition('"')[0].strip(' ;'),
-                                           re.findall(r'"([^"]+)"', gloss), parents)
+                                           re.findall(r'"([^"]+)"', gloss), parents, digest, split)
     return parsed
 
 
@@ -71,7 +61,7 @@ def documents():
 
 def tasks(cache=''):
     """{'wn_sc', 'wn_pairs', 'wn_qa', 'wn_ir': {split: rows}}, drawn by the synsets' hashes."""
-    parsed = sorted(synsets().values(), key=lambda one: digest(one.name))
+    parsed = sorted(synsets().values(), key=lambda one: one.digest)
     trained = {one.definition for one in parsed if one.split == 'train'}    # some synsets share theirs
     parsed = [one for one in parsed if one.split == 'train' or one.definition not in trained]
     made = collections.defaultdict(list, wn_pairs=[*pairs(parsed)])

@@ -48,7 +48,7 @@ def test_order_of_precedence(tmp_path):
     ('steps = 1.0\n', ('run.py:1', 'steps takes int, not float')),
     ('steps = 1\nlr = 1.0\nsteps = 2\n', ('run.py:3', 'steps is set twice', 'run.py:1')),
     ('steps = 2 * 3\n', ('run.py:1', 'steps = 2 * 3', 'literal')),
-    ('name = open("executed", "w")\n', ('run.py:1', 'is not a literal: nothing is computed')),
+    ('name = open("executed", "w")\n', ('run.py:1', 'a value is a literal: nothing is computed')),
     ('steps: int = 3\n', ('run.py:1', 'steps: int = 3')),
     ('steps = = 3\n', ('run.py:1', 'steps = = 3')),
     ('steps = depth = 3\n', ('run.py:1', 'only `name = value` lines')),

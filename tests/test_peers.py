@@ -227,7 +227,7 @@ BAD = {
     # BERT's class lower-cases unless tokenizer_config.json says otherwise, whatever tokenizer.json says
     'other ids': (tokenizer_with({'normalizer': CASED}, do_lower_case=None, strip_accents=None), [],
                   'BertTokenizer gives other ids than tokenizer.json, .*PreTrainedTokenizerFast'),
-    'nan': (with_tensor(QUERY, lambda t: t * float('nan')), [], f'bert: {QUERY} holds .* not finite'),
+    'nan': (with_tensor(QUERY, lambda t: t * float('nan')), [], f'bert: damaged weight {QUERY}: not finite'),
     'a weight less': (with_tensor(QUERY, lambda _: None), [], f'missing weight {QUERY}'),
     'classifier': (with_tensor('classifier.bias', lambda _: torch.zeros(2)), [],
                    'unexpected weight classifier.bias: .*a classifier'),

@@ -548,12 +548,12 @@ def test_what_wordnet_holds_out_is_in_no_text_to_train_on(embedded):
 
 def test_a_used_word_by_hand():
     def used(words, *examples):
-        example, *span = wordnet.used_word(wordnet.Synset('', '', words, '', [*examples], []))
+        example, *span = wordnet.used_word(wordnet.Synset('', '', words, '', [*examples], [], 0, ''))
         return example[slice(*span)]
     assert used(['run'], 'a walk', 'He kept running home') == 'running'
     assert used(['pass out', 'faint'], 'She passed out at once') == 'passed out'
     assert used(['carry'], 'It carries weight') == 'carries'
-    assert wordnet.used_word(wordnet.Synset('', '', ['cat'], '', ['a catalogue', 'cat'], [])) is None
+    assert wordnet.used_word(wordnet.Synset('', '', ['cat'], '', ['a catalogue', 'cat'], [], 0, '')) is None
 
 
 def test_embedded_tasks_have_enough_and_no_leak(embedded):
