@@ -6,10 +6,11 @@ import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import LLAMA3, ROOT, texts
-from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, QWEN_PATTERN, load_tokenizer, splits
+from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
 NEEDS_LLAMA3 = pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
+QWEN_PATTERN = LLAMA3_PATTERN.replace(r'\p{N}{1,3}', r'\p{N}')
 # SmolLM2's vocabulary has no token for these bytes
 LACKING = bytes.fromhex('04 06 13 14 16 1D C0 C1 F1 F2 F5 F6 F7 F8 F9 FA FB FC FD FE FF')
 LACKED = ['\x04', '\x06\x13', '\x16 ', '\x1d\n', '!\x04!', 'the\x1dre', '\U00050000', 'x\U000a0000']
@@ -74,11 +75,9 @@ def test_a_corpus_has_the_ids_of_hugging_face(style, tmp_path, capsys):
     assert ours.vocab_size == ours.largest + 2 and (ours.prefix, ours.suffix) == ((), (ours.ids['eos'],))
     assert ours.roles['eos'] == ('<|end_of_text|>' if style == 'llama-3' else '<|endoftext|>')
     bulk = ours.bulk(())
-    assert ('tiktoken might give other ids' in capsys.readouterr().err) == (style == 'smollm')
+    assert ('tiktoken would give other ids' in capsys.readouterr().err) == (style == 'smollm')
     assert bulk.__name__ == ('slow' if style == 'smollm' else 'fast')
     same_ids(bulk, theirs, samples)
-    codes = *range(0x3100), *range(0x3100, 0xd800, 89), *range(0xe000, 0x20000, 89)
-    same_ids(bulk, theirs, [f"a{c}a {c} {c}1'{c}\n{c}" for c in map(chr, codes)])     # of all scripts
     same_ids(ours.encode, theirs, samples[:300])
     spaces = ' ' * (1_200_000 if style == 'llama-3' else 150_000) + 'x'
     same_ids(bulk, theirs, ['word' * 40_000, 'a' * 150_000, spaces, '\n' * 150_000, '7' * 150_000])
@@ -114,17 +113,17 @@ def test_llama3_is_what_transformers_makes_of_the_same_file():
     same_ids(ours.bulk(()), theirs, samples + ['word' * 250_000])
 
 
-def test_what_tiktoken_splits_or_merges_otherwise_it_does_not_encode(tmp_path, capsys):
-    """{1,3}+ repeats for one engine alone; tiktoken merges what the list of merges lacks, as samples tell."""
-    for pattern, merge in ((r'\p{N}{1,3}+|\w+|\s+|[^\s\w]+', ['x', 'y']), (LLAMA3_PATTERN, ['t', 'h'])):
-        spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
-        spec['pre_tokenizer']['pretokenizers'][0]['pattern'] = {'Regex': pattern}
-        spec['model']['merges'] = [pair for pair in spec['model']['merges'] if pair != merge]
+def test_what_tiktoken_splits_otherwise_it_does_not_encode(tmp_path, capsys):
+    """{1,3}+ repeats for one engine alone; ^ begins a line there and a text here, as a sample may tell."""
+    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
+    steps = spec['pre_tokenizer']['pretokenizers']
+    for pattern, sample in ((r'\p{N}{1,3}+|\w+|\s+|[^\s\w]+', ()),
+                            (r'^\w+ |\w+|\s+|[^\s\w]+', ['x\nthe array'])):
+        steps[0]['pattern'] = {'Regex': pattern}
         (tmp_path / 'tokenizer.json').write_text(json.dumps(spec))
-        ours, sample = load_tokenizer(str(tmp_path)), ['1234567', 'xthxq']
-        assert ours.in_tiktoken and ours.bulk(sample).__name__ == 'slow'
-        same_ids(ours.bulk(sample), ours.backend, sample_texts(200) + sample)
-    assert 'tiktoken might give other ids' in capsys.readouterr().err
+        ours = load_tokenizer(str(tmp_path))
+        same_ids(ours.bulk(sample), ours.backend, sample_texts(200) + sample * 2 if sample else ['1234567'])
+    assert 'tiktoken would give other ids' in capsys.readouterr().err
 
 
 def test_special_tokens_in_text_are_characters():
