@@ -61,14 +61,13 @@ def table(cfg, problems):
         cells, cfg = published_cells(cfg), dataclasses.replace(cfg, published=False, protocol='paper')
     else:
         cells = make_cells(read_runs(cfg, problems), cfg, problems)
-    for task in dict.fromkeys(key[1:] for key in cells):
-        runs = [run for key in cells if key[1:] == task for run in cells[key].runs if run.data]
-        if len({(run.data, run.metric) for run in runs}) > 1:
-            problems.append(f'{task[1]}: its models were tested on different data, or by different metrics, '
-                            'and cannot be compared')
     if not cells:
         raise ValueError('; '.join(problems))
     frame = frame_of(cells, cfg)
+    for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
+        if rows['column'].nunique() > 1:
+            problems.append(f'{dataset}: its models were tested on different data, or by different metrics, '
+                            'and cannot be compared')
     if cfg.format == 'csv':
         return print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
     for kind in [kind for kind in KINDS if kind in {*frame['task']}]:
@@ -149,22 +148,6 @@ def compare(cfg, first, second, problems):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
 
 
-def points_of_models(cfg, problems):
-    """[(model, pretraining, task, mean, low, high)] in percent; of several datasets, of their average."""
-    if cfg.published:
-        cells, pretraining = published_cells(cfg), paper.models()
-    else:
-        runs = read_runs(cfg, problems)
-        pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
-        cells = make_cells([run for run in runs if run.model in pretraining], cfg, problems)
-    several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
-    for model, kind in dict.fromkeys(key[:2] for key in cells):
-        if kind in several and (model, kind, 'Average') not in cells:
-            problems.append(f'{model} is left out, which lacks a dataset of {kind}')
-    return [(model, pretraining[model], kind, *cell.percent) for (model, kind, dataset), cell in cells.items()
-            if (dataset == 'Average') == (kind in several)]
-
-
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST, 'lr'))
@@ -178,7 +161,17 @@ def figure(cfg, name, problems):
             points.append((*key, statistics.fmean(scores), min(scores), max(scores)))     # over seeds
         drawn = figures.curves(points, 'learning rate', 'log')
     else:
-        drawn = figures.against(name, points_of_models(cfg, problems))
+        runs, pretraining = [] if cfg.published else read_runs(cfg, problems), paper.models()
+        pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
+        runs = [run for run in runs if run.model in pretraining]
+        cells = published_cells(cfg) if cfg.published else make_cells(runs, cfg, problems)
+        several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
+        for model, kind in dict.fromkeys(key[:2] for key in cells):
+            if kind in several and (model, kind, 'Average') not in cells:
+                problems.append(f'{model} is left out, which lacks a dataset of {kind}')
+        drawn = figures.against(name, [(model, pretraining[model], kind, *cell.percent)
+                                       for (model, kind, dataset), cell in cells.items()
+                                       if (dataset == 'Average') == (kind in several)])
     print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
 
 
@@ -198,7 +191,7 @@ def main():
             compare(cfg, first, second, problems)
         case ['figure', name]:
             figure(cfg, name, problems)
-        case ['losses', *folders]:
+        case ['losses', *folders] if folders:
             losses.show(folders, cfg.out)
         case ['pack', folder, *logs] if cfg == Settings():
             pack(folder, logs, cfg)

@@ -101,13 +101,6 @@ def key_of(names):
     return names if type(names) is int else zlib.crc32('\n'.join(names).encode())
 
 
-def resampled(times, statistic, terms):
-    """(R, S) scores, where `times` (R, N) says how often each instance was drawn; see `bootstrap`."""
-    sums = times @ terms.reshape(-1, terms.shape[-1]).T
-    sums = sums.reshape(len(times), len(terms), -1).swapaxes(0, 1)
-    return STATISTICS[statistic].score(sums, terms.shape[-1])
-
-
 def bootstrap(statistic, terms, resamples=10_000, seed=0):
     """(resamples, S) scores of a Statistic's (terms, S, N), of instances drawn once for all S."""
     _, S, N = terms.shape
@@ -117,7 +110,8 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
         at = random.integers(0, N, (len(part), N), dtype=np.int32)
         at += np.arange(len(part), dtype=np.int32)[:, None] * N
         times = np.bincount(at.ravel(), minlength=at.size).reshape(at.shape).astype(float)
-        part[:] = resampled(times, statistic, terms)
+        sums = (times @ terms.reshape(-1, N).T).reshape(len(part), -1, S).swapaxes(0, 1)
+        part[:] = STATISTICS[statistic].score(sums, N)
     return scores
 
 
@@ -241,14 +235,14 @@ def check_one_experiment(runs):
     for (lr, seed, _), group in grouped(runs, 'lr', 'seed', 'origin').items():
         if len(group) > 1:
             raise ValueError(f'two runs are lr{lr_text(lr)}_sd{seed}')
-    first, *more = [(run.pretraining or {}) | (run.settings or {})
-                    | {'data': run.data, 'method': run.method, 'metric': run.metric} for run in runs]
-    fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in (run.pretraining or {})]
-    differing = {f'{name} of pretraining' for past in fixed for name in past.keys() | fixed[0]
-                 if name != 'seed' and past.get(name) != fixed[0].get(name)}
-    if differing := differing | {name for facts in more for name in facts.keys() | first
-                                 if name not in ('lr', 'seed', 'fixed', 'tokens')
-                                 and (facts.get(name) or None) != (first.get(name) or None)}:
+    fixed = [{f'{name} of pretraining': value for name, value in run.pretraining['fixed'].items()}
+             for run in runs if 'fixed' in (run.pretraining or {})]
+    facts = [(run.pretraining or {}) | (run.settings or {})
+             | {'data': run.data, 'method': run.method, 'metric': run.metric} for run in runs]
+    differing = {name for first, *more in filter(None, (facts, fixed))
+                 for other in more for name in other.keys() | first
+                 if (other.get(name) or None) != (first.get(name) or None)}
+    if differing := differing - {'lr', 'seed', 'fixed', 'tokens', 'seed of pretraining'}:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 
 
@@ -277,12 +271,13 @@ def make_cell(runs, cfg):
     terms = STATISTICS[statistic].terms(np.stack(columns, 1))
     draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
     data = first[0].data, first[0].metric, *(key_of(split['ids']) for split in scored[0])
-    values, least = instance_values(statistic, terms), STATISTICS[statistic].least
-    cell = standard_cell(first, draws, values, data, cfg, least)
-    return replace(cell, runs=tuple(run for of_split in chosen.values() for run in of_split))
+    cell = standard_cell(first, draws, instance_values(statistic, terms), data, cfg)
+    least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
+    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high),
+                   runs=tuple(run for of_split in chosen.values() for run in of_split))
 
 
-def standard_cell(runs, draws, values, data, cfg, least=0.0):
+def standard_cell(runs, draws, values, data, cfg):
     """The Cell of S runs: a pretraining's are averaged. draws (resamples, S); values (S, N), of instances."""
     name, unit = unit_of(runs)
     seeds = [getattr(run, name) for run in runs]
@@ -291,7 +286,7 @@ def standard_cell(runs, draws, values, data, cfg, least=0.0):
     cell = Cell(0, 0, 0, draws.astype(np.float32), dict(zip(at, values.mean(1).tolist())), tuple(runs),
                 values.astype(np.float32), data, unit)
     result = estimate([[(1, cell)]], cfg)
-    return replace(cell, mean=result.mean, low=max(least, result.low), high=min(1.0, result.high))
+    return replace(cell, mean=result.mean, low=result.low, high=result.high)
 
 
 def average(cells, cfg):
