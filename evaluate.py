@@ -29,7 +29,6 @@ Intervals are of one model: `compare` tests differences.""",
     'paper': """\
 Protocol "paper": the learning rate of each seed by its own validation score; 1.96 s / sqrt(seeds). TC is the
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
-USUAL = {'', 'fine-tuned', 'fp32'}     # methods and weights that a table need not mention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +96,15 @@ def frame_of(cells, cfg):
     for key, cell in cells.items():
         first = cell.runs[0] if cell.runs else None     # of an average, and of the paper's, there is none
         row = dict(zip(('model', 'task', 'dataset'), key), metric=first.metric if first else '')
-        row |= zip(('mean', 'low', 'high'), map('{:.4f}'.format, cell.percent))
+        mean, low, high = (100 * x for x in (cell.mean, cell.low, cell.high))
+        row |= {'mean': f'{mean:.4f}', 'low': f'{low:.4f}', 'high': f'{high:.4f}'}
         row |= {'n': first.n if first else '', 'seeds': cell.seeds}
         for name, text in (('lr', lr_text), ('method', str), ('weights', str), ('data', '{:.8}'.format)):
             row[name] = '/'.join(map(text, sorted({getattr(run, name) for run in cell.runs} - {'', 0})))
-        row |= {'protocol': cfg.protocol, 'column': key[2], 'shown': str(cell),
-                'notes': ', '.join(sorted({row['method'], row['weights']} - USUAL))}
+        half = f'{100 * (cell.high - cell.mean):.2f}' if len(cell.scores) > 1 else 'one seed'
+        shown = f'{mean:.2f} ({half})' if cfg.protocol == 'paper' else f'{mean:.1f} [{low:.1f}, {high:.1f}]'
+        row |= {'protocol': cfg.protocol, 'column': key[2], 'shown': shown,
+                'notes': ', '.join(sorted({row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}))}
         if first:
             row['column'] += f' ({first.metric}, n={first.n:,}{row["data"] and ", data " + row["data"]})'
         if cfg.published:
@@ -125,11 +127,7 @@ def compare(cfg, first, second, problems):
     results = []
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
-        try:
-            results.append(result := estimate([[(1, b), (-1, a)]], cfg))
-        except ValueError as error:
-            problems.append(f'{dataset}: {error}')
-            continue
+        results.append(result := estimate([[(1, b), (-1, a)]], cfg))
         sign = '<=' if result.p == 2 / (cfg.resamples + 1) else '='     # the draws show no less
         mean, low, high, *of_seeds = (100 * x for x in result[:5])
         alone = '  ' if math.isnan(of_seeds[0]) else '({:+.1f}, {:+.1f})   '.format(*of_seeds)
@@ -169,9 +167,10 @@ def figure(cfg, name, problems):
         for model, kind in dict.fromkeys(key[:2] for key in cells):
             if kind in several and (model, kind, 'Average') not in cells:
                 problems.append(f'{model} is left out, which lacks a dataset of {kind}')
-        drawn = figures.against(name, [(model, pretraining[model], kind, *cell.percent)
-                                       for (model, kind, dataset), cell in cells.items()
-                                       if (dataset == 'Average') == (kind in several)])
+        points = [(model, pretraining[model], kind, 100 * cell.mean, 100 * cell.low, 100 * cell.high)
+                  for (model, kind, dataset), cell in cells.items()
+                  if (dataset == 'Average') == (kind in several)]     # of several datasets their average
+        drawn = figures.against(name, points)
     print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
 
 

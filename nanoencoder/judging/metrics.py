@@ -11,9 +11,6 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 
-DISCOUNTS = [1 / math.log2(rank + 2) for rank in range(10)]     # of the first ten documents of a ranking
-
-
 def lr_text(lr):
     """As a run's folder has it: 1e-04; 0.00015 where one digit does not say."""
     return f'{lr:.0e}' if float(f'{lr:.0e}') == lr else str(lr)
@@ -38,12 +35,6 @@ def entities(tags, scheme='conlleval'):
             inside, start = name if begins else None, i
         before = tag
     return spans
-
-
-def entity_counts(gold, pred, scheme='conlleval'):
-    """(correct, predicted, gold) entities of one sentence."""
-    gold, pred = entities(gold, scheme), entities(pred, scheme)
-    return len(gold & pred), len(pred), len(gold)
 
 
 def f1(correct, predicted, gold):
@@ -79,22 +70,27 @@ def answer_scores(pred, golds):
     return max(token_f1(pred, gold) for gold in golds), float(normalise(pred) in map(normalise, golds))
 
 
-def ndcg(grades, docs, scores=None, tied=None):
-    """NDCG@10 of {document: grade} and ids, best first, as trec_eval's: ties are in the caller's order.
+def ndcg(row, binary=False, ties=False):
+    """NDCG@10 of a row of predictions, as trec_eval's.
 
-    scores  the documents': those of equal score share their mean gain, as scikit-learn and the paper have it
-    tied    {'size', 'grades'} of all documents of the last score, where docs holds not all of them
+    binary  any grade of 1 or more counts as 1
+    ties    documents of equal score share their mean gain, as scikit-learn and the paper have it: the last
+            score's also with those that `docs` has not, of which `tied` says {'size', 'grades'} of all
     """
+    def gain(grade):
+        return int(grade >= 1) if binary else max(0, grade)
+    discounts = [1 / math.log2(rank + 2) for rank in range(10)]
+    scores = row['scores'] if ties else itertools.count()
     gained, rank = 0.0, 0
-    for score, group in itertools.groupby(zip(scores or itertools.count(), docs), key=lambda item: item[0]):
-        gains = [max(0, grades.get(doc, 0)) for _, doc in group]
+    for score, group in itertools.groupby(zip(scores, row['docs']), key=lambda pair: pair[0]):
+        gains = [gain(row['gold'].get(doc, 0)) for _, doc in group]
         size = len(gains)
-        if tied and score == scores[-1]:
-            gains, size = tied['grades'], tied['size']
-        gained += math.fsum(gains) / size * sum(DISCOUNTS[rank:rank + size])
+        if ties and 'tied' in row and score == scores[-1]:
+            gains, size = [*map(gain, row['tied']['grades'])], row['tied']['size']
+        gained += math.fsum(gains) / size * sum(discounts[rank:rank + size])
         rank += size
-    best_first = sorted(grades.values(), reverse=True)
-    ideal = sum(max(0, grade) * discount for grade, discount in zip(best_first, DISCOUNTS))
+    gains = sorted(map(gain, row['gold'].values()), reverse=True)
+    ideal = sum(most * discount for most, discount in zip(gains, discounts))
     return gained / ideal if ideal else 0.0     # without gain, any ranking scores 0
 
 
@@ -179,8 +175,11 @@ def score_tags(rows, scheme, metric):
         words = [[tag for row in rows for tag in row[side]] for side in ('gold', 'pred')]
         others = {'macro F1': macro_f1(*words), 'words': len(words[0])}
         return 'accuracy', 'ratio', [[*map(sum, right)], [*map(len, right)]], others
-    counts, strict = (np.array([entity_counts(row['gold'], row['pred'], rules) for row in rows])
-                      for rules in ('conlleval', scheme))
+
+    def counts_by(rules):   # (sentences, 3): entities that are correct, predicted, gold
+        pairs = [(entities(row['gold'], rules), entities(row['pred'], rules)) for row in rows]
+        return np.array([(len(gold & pred), len(pred), len(gold)) for gold, pred in pairs])
+    counts, strict = counts_by('conlleval'), counts_by(scheme)
     correct, predicted, gold = counts.sum(0).tolist()
     others = {'precision': correct / max(1, predicted), 'recall': correct / max(1, gold),
               f'strict {scheme} F1': f1(*strict.sum(0).tolist()), 'entities': gold}
@@ -198,19 +197,9 @@ def score_answers(rows, scheme, metric):
     return 'F1', 'mean', [scores], others
 
 
-def relevant(row):
-    return {doc: int(grade >= 1) for doc, grade in row['gold'].items()}
-
-
 def score_rankings(rows, scheme, metric):
-    scores = [ndcg(row['gold'], row['docs']) for row in rows]
-    binary = statistics.fmean(ndcg(relevant(row), row['docs']) for row in rows)
-    return 'NDCG@10', 'mean', [scores], {'binary NDCG@10': binary}
-
-
-def paper_ndcg(row):
-    tied = row.get('tied') and {'size': row['tied']['size'], 'grades': [1] * len(row['tied']['grades'])}
-    return ndcg(relevant(row), row['docs'], row['scores'], tied)
+    binary = statistics.fmean(ndcg(row, binary=True) for row in rows)
+    return 'NDCG@10', 'mean', [[ndcg(row) for row in rows]], {'binary NDCG@10': binary}
 
 
 def score_pairs(rows, scheme, metric):
@@ -232,7 +221,7 @@ KINDS = {
     'SC': Kind(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
     'TC': Kind(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),     # of "O", too
     'QA': Kind(score_answers, 'F1', lambda row: answer_scores(row['pred'], row['golds'])[0]),
-    'IR': Kind(score_rankings, 'NDCG@10', paper_ndcg),
+    'IR': Kind(score_rankings, 'NDCG@10', partial(ndcg, binary=True, ties=True)),
     'MP': Kind(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad']))}
 
 

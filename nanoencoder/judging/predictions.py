@@ -96,30 +96,11 @@ def read_runs(cfg, problems):
         grid = itertools.product(*(sorted(set().union(*axis)) for axis in axes))
         if missing := [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in grid if (lr, seed) not in pairs]:
             problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
-    absent = {*cfg.models} - {run.model for run in runs} | {*cfg.datasets} - {run.dataset for run in runs}
-    if absent:
+    if absent := {*cfg.models, *cfg.datasets} - {name for run in runs for name in (run.model, run.dataset)}:
         problems.append(f'there is no {", ".join(sorted(map(str, absent)))}')
     if not runs:
         raise ValueError('; '.join([f'{cfg.results or cfg.predictions}: no runs there', *problems]))
     return runs
-
-
-def packed(root, runs):
-    """({file's name: lines}, rows of scores.csv) of what `read_tree` yields; one number for all ids."""
-    files, table = {}, []
-    for run, path, about, scores in runs:
-        line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},
-                'about': {name: about[name] for name in PACKED if about.get(name)}}
-        for split in SPLITS:
-            standard = scores[split]['standard']
-            line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
-                                     'standard': standard | {'ids': key_of(standard['ids'])}}
-        name, origin = ('other', '') if run.origin is None else (f's{run.origin}', run.origin)
-        text = json.dumps(line, sort_keys=True, ensure_ascii=False) + '\n'
-        files.setdefault(name, []).append(text.encode())
-        table.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
-                      f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
-    return files, sorted(table, key=lambda row: list(map(str, row)))
 
 
 def pack(folder, logs, cfg):
@@ -132,7 +113,20 @@ def pack(folder, logs, cfg):
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
         check_packed(root)
-        files, rows = packed(root, read_tree(cfg, root))
+        files, rows = {}, []    # {file's name: lines}
+        for run, path, about, scores in read_tree(cfg, root):
+            line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},
+                    'about': {name: about[name] for name in PACKED if about.get(name)}}
+            for split in SPLITS:
+                standard = scores[split]['standard']
+                line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
+                                         'standard': standard | {'ids': key_of(standard['ids'])}}
+            name, origin = ('other', '') if run.origin is None else (f's{run.origin}', run.origin)
+            text = json.dumps(line, sort_keys=True, ensure_ascii=False) + '\n'
+            files.setdefault(name, []).append(text.encode())
+            rows.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed,
+                         run.n, f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
+        rows.sort(key=lambda row: list(map(str, row)))
         tables = {'scores.csv': pandas.DataFrame(rows, columns=COLUMNS),
                   'losses.csv': losses.table(folder / 'losses.csv', logs)}
         listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it

@@ -62,17 +62,6 @@ class Cell:
         tuned = len({(run.origin, run.seed) for run in self.runs}) / max(1, len(self.scores))
         return f'{len(self.scores) or ""}' + f' x {tuned:.3g}' * (tuned > 0 and self.unit == 'pretraining')
 
-    @property
-    def percent(self):
-        return 100 * self.mean, 100 * self.low, 100 * self.high
-
-    def __str__(self):
-        mean, low, high = self.percent
-        if self.draws is not None:
-            return f'{mean:.1f} [{low:.1f}, {high:.1f}]'
-        half = f'{100 * (self.high - self.mean):.2f}' if len(self.scores) > 1 else 'one seed'
-        return f'{mean:.2f} ({half})'
-
 
 class Estimate(NamedTuple):
     """A weighted sum of Cells, as fractions of 1; intervals are of 95 %."""
@@ -172,8 +161,10 @@ def estimate(parts, cfg, without=()):
     Runs of one seed go up and down together: it fixes the order of the data and the first weights. So arms
     of the same units are paired, unit by unit; arms of other units add a share of theirs.
     """
-    if any(cell.data != arms[0][1].data for arms in parts for _, cell in arms):
-        raise ValueError('the models were tested on different data, or by different metrics')
+    for first, *others in ([cell for _, cell in arms] for arms in parts):
+        if any(cell.data != first.data for cell in others):
+            raise ValueError(f'{first.runs[0].dataset}: the models were tested on different data, '
+                             'or by different metrics')
     cells = with_shared_units([cell for arms in parts for _, cell in arms], without)
     weights = [(part, weight / len(parts)) for part, arms in enumerate(parts) for weight, _ in arms]
     groups = {}     # {(unit, its seeds): arms}
@@ -293,9 +284,8 @@ def average(cells, cfg):
     """The Cell of several datasets' mean, of the seeds that all of them have; None if they have none."""
     if cells[0].draws is not None:
         result = estimate([[(1, cell)] for cell in cells], cfg)
-        least = min(0.0, *(cell.low for cell in cells))     # of correlations it may be below 0
-        return Cell(result.mean, max(least, result.low), min(1.0, result.high), result.draws, result.units,
-                    unit=result.unit)
+        low = max(result.low, min(0.0, *(cell.low for cell in cells)))  # of correlations it may be below 0
+        return Cell(result.mean, low, min(1.0, result.high), result.draws, result.units, unit=result.unit)
     shared = set.intersection(*(set(cell.scores) for cell in cells))
     scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}
     return paper_cell(scores) if scores else None
