@@ -65,8 +65,7 @@ def table(cfg, problems):
     frame = frame_of(cells, cfg)
     for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
         if rows['column'].nunique() > 1:
-            problems.append(f'{dataset}: its models were tested on different data, or by different metrics, '
-                            'and cannot be compared')
+            problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
     if cfg.format == 'csv':
         return print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
     for kind in [kind for kind in KINDS if kind in {*frame['task']}]:

@@ -133,14 +133,10 @@ class Statistic(NamedTuple):
     score: Callable     # ((terms, ..) sums, number of instances) -> (..)
 
 
-def ratio(sums, n):
-    """Micro F1 and the like; 0 where there is nothing to find."""
-    return np.divide(*sums, np.zeros_like(sums[0]), where=sums[1] > 0)
-
-
 STATISTICS = {
     'mean': Statistic(partial(np.asarray, dtype=float), lambda sums, n: sums[0] / n),
-    'ratio': Statistic(partial(np.asarray, dtype=float), ratio),
+    'ratio': Statistic(partial(np.asarray, dtype=float),    # micro F1 and the like; 0 of nothing
+                       lambda sums, n: np.divide(*sums, np.zeros_like(sums[0]), where=sums[1] > 0)),
     'Pearson': Statistic(products, correlation),
     'Spearman': Statistic(partial(products, ranks=True), correlation),
     'Matthews': Statistic(one_hot, matthews)}

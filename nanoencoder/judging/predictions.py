@@ -96,7 +96,8 @@ def read_runs(cfg, problems):
         grid = itertools.product(*(sorted(set().union(*axis)) for axis in axes))
         if missing := [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in grid if (lr, seed) not in pairs]:
             problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
-    if absent := {*cfg.models, *cfg.datasets} - {name for run in runs for name in (run.model, run.dataset)}:
+    absent = {*cfg.models} - {run.model for run in runs} | {*cfg.datasets} - {run.dataset for run in runs}
+    if absent:
         problems.append(f'there is no {", ".join(sorted(map(str, absent)))}')
     if not runs:
         raise ValueError('; '.join([f'{cfg.results or cfg.predictions}: no runs there', *problems]))

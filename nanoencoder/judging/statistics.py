@@ -47,7 +47,7 @@ class Cell:
     high: float
     draws: object           # (units, resamples) of the bootstrap over instances; None by the paper's protocol
     scores: dict            # {unit: score}, of several fine-tunings of a pretraining their mean
-    runs: tuple = ()        # that validation chose; none of an average
+    runs: list = ()         # that validation chose; none of an average
     values: object = None   # (units, n) of `instance_values`
     data: tuple = ()        # by which two cells are known to be of the same instances
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
@@ -161,10 +161,9 @@ def estimate(parts, cfg, without=()):
     Runs of one seed go up and down together: it fixes the order of the data and the first weights. So arms
     of the same units are paired, unit by unit; arms of other units add a share of theirs.
     """
-    for first, *others in ([cell for _, cell in arms] for arms in parts):
-        if any(cell.data != first.data for cell in others):
-            raise ValueError(f'{first.runs[0].dataset}: the models were tested on different data, '
-                             'or by different metrics')
+    for (_, first), *others in parts:
+        if any(cell.data != first.data for _, cell in others):
+            raise ValueError(f'{first.runs[0].dataset}: tested on different data, or by different metrics')
     cells = with_shared_units([cell for arms in parts for _, cell in arms], without)
     weights = [(part, weight / len(parts)) for part, arms in enumerate(parts) for weight, _ in arms]
     groups = {}     # {(unit, its seeds): arms}
@@ -264,8 +263,7 @@ def make_cell(runs, cfg):
     data = first[0].data, first[0].metric, *(key_of(split['ids']) for split in scored[0])
     cell = standard_cell(first, draws, instance_values(statistic, terms), data, cfg)
     least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
-    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high),
-                   runs=tuple(run for of_split in chosen.values() for run in of_split))
+    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high), runs=sum(chosen.values(), []))
 
 
 def standard_cell(runs, draws, values, data, cfg):
@@ -274,7 +272,7 @@ def standard_cell(runs, draws, values, data, cfg):
     seeds = [getattr(run, name) for run in runs]
     at = {seed: [k for k, own in enumerate(seeds) if own == seed] for seed in seeds}    # places of its runs
     draws, values = (np.array([rows[places].mean(0) for places in at.values()]) for rows in (draws.T, values))
-    cell = Cell(0, 0, 0, draws.astype(np.float32), dict(zip(at, values.mean(1).tolist())), tuple(runs),
+    cell = Cell(0, 0, 0, draws.astype(np.float32), dict(zip(at, values.mean(1).tolist())), runs,
                 values.astype(np.float32), data, unit)
     result = estimate([[(1, cell)]], cfg)
     return replace(cell, mean=result.mean, low=result.low, high=result.high)
