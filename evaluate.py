@@ -29,7 +29,6 @@ Intervals are of one model: `compare` tests differences.""",
     'paper': """\
 Protocol "paper": the learning rate of each seed by its own validation score; 1.96 s / sqrt(seeds). TC is the
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
-USUAL = {'', 'fine-tuned', 'fp32'}     # methods and weights that a table need not mention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +60,12 @@ def table(cfg, problems):
         cells, cfg = published_cells(cfg), dataclasses.replace(cfg, published=False, protocol='paper')
     else:
         cells = make_cells(read_runs(cfg, problems), cfg, problems)
-    for task in dict.fromkeys(key[1:] for key in cells):
-        runs = [run for key in cells if key[1:] == task for run in cells[key].runs if run.data]
-        if len({(run.data, run.metric) for run in runs}) > 1:
-            problems.append(f'{task[1]}: its models were tested on different data, or by different metrics, '
-                            'and cannot be compared')
     if not cells:
         raise ValueError('; '.join(problems))
     frame = frame_of(cells, cfg)
+    for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
+        if rows['column'].nunique() > 1:
+            problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
     if cfg.format == 'csv':
         return print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
     for kind in [kind for kind in KINDS if kind in {*frame['task']}]:
@@ -98,12 +95,15 @@ def frame_of(cells, cfg):
     for key, cell in cells.items():
         first = cell.runs[0] if cell.runs else None     # of an average, and of the paper's, there is none
         row = dict(zip(('model', 'task', 'dataset'), key), metric=first.metric if first else '')
-        row |= zip(('mean', 'low', 'high'), map('{:.4f}'.format, cell.percent))
+        mean, low, high = (100 * x for x in (cell.mean, cell.low, cell.high))
+        row |= {'mean': f'{mean:.4f}', 'low': f'{low:.4f}', 'high': f'{high:.4f}'}
         row |= {'n': first.n if first else '', 'seeds': cell.seeds}
         for name, text in (('lr', lr_text), ('method', str), ('weights', str), ('data', '{:.8}'.format)):
             row[name] = '/'.join(map(text, sorted({getattr(run, name) for run in cell.runs} - {'', 0})))
-        row |= {'protocol': cfg.protocol, 'column': key[2], 'shown': str(cell),
-                'notes': ', '.join(sorted({row['method'], row['weights']} - USUAL))}
+        half = f'{100 * (cell.high - cell.mean):.2f}' if len(cell.scores) > 1 else 'one seed'
+        shown = f'{mean:.2f} ({half})' if cfg.protocol == 'paper' else f'{mean:.1f} [{low:.1f}, {high:.1f}]'
+        row |= {'protocol': cfg.protocol, 'column': key[2], 'shown': shown,
+                'notes': ', '.join(sorted({row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}))}
         if first:
             row['column'] += f' ({first.metric}, n={first.n:,}{row["data"] and ", data " + row["data"]})'
         if cfg.published:
@@ -126,11 +126,7 @@ def compare(cfg, first, second, problems):
     results = []
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
-        try:
-            results.append(result := estimate([[(1, b), (-1, a)]], cfg))
-        except ValueError as error:
-            problems.append(f'{dataset}: {error}')
-            continue
+        results.append(result := estimate([[(1, b), (-1, a)]], cfg))
         sign = '<=' if result.p == 2 / (cfg.resamples + 1) else '='     # the draws show no less
         mean, low, high, *of_seeds = (100 * x for x in result[:5])
         alone = '  ' if math.isnan(of_seeds[0]) else '({:+.1f}, {:+.1f})   '.format(*of_seeds)
@@ -149,22 +145,6 @@ def compare(cfg, first, second, problems):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
 
 
-def points_of_models(cfg, problems):
-    """[(model, pretraining, task, mean, low, high)] in percent; of several datasets, of their average."""
-    if cfg.published:
-        cells, pretraining = published_cells(cfg), paper.models()
-    else:
-        runs = read_runs(cfg, problems)
-        pretraining = paper.models() | {run.model: run.pretraining for run in runs if run.pretraining}
-        cells = make_cells([run for run in runs if run.model in pretraining], cfg, problems)
-    several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
-    for model, kind in dict.fromkeys(key[:2] for key in cells):
-        if kind in several and (model, kind, 'Average') not in cells:
-            problems.append(f'{model} is left out, which lacks a dataset of {kind}')
-    return [(model, pretraining[model], kind, *cell.percent) for (model, kind, dataset), cell in cells.items()
-            if (dataset == 'Average') == (kind in several)]
-
-
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST, 'lr'))
@@ -178,7 +158,18 @@ def figure(cfg, name, problems):
             points.append((*key, statistics.fmean(scores), min(scores), max(scores)))     # over seeds
         drawn = figures.curves(points, 'learning rate', 'log')
     else:
-        drawn = figures.against(name, points_of_models(cfg, problems))
+        runs, pretraining = [] if cfg.published else read_runs(cfg, problems), paper.models()
+        pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
+        runs = [run for run in runs if run.model in pretraining]
+        cells = published_cells(cfg) if cfg.published else make_cells(runs, cfg, problems)
+        several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
+        for model, kind in dict.fromkeys(key[:2] for key in cells):
+            if kind in several and (model, kind, 'Average') not in cells:
+                problems.append(f'{model} is left out, which lacks a dataset of {kind}')
+        points = [(model, pretraining[model], kind, 100 * cell.mean, 100 * cell.low, 100 * cell.high)
+                  for (model, kind, dataset), cell in cells.items()
+                  if (dataset == 'Average') == (kind in several)]     # of several datasets their average
+        drawn = figures.against(name, points)
     print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
 
 
@@ -198,7 +189,7 @@ def main():
             compare(cfg, first, second, problems)
         case ['figure', name]:
             figure(cfg, name, problems)
-        case ['losses', *folders]:
+        case ['losses', *folders] if folders:
             losses.show(folders, cfg.out)
         case ['pack', folder, *logs] if cfg == Settings():
             pack(folder, logs, cfg)

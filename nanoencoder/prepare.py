@@ -187,7 +187,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
 def prepare_part(cfg, units, encoded, dtype, limit):
     """Write the units that are missing, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
-    with tqdm(unit=' tokens', unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30,
+    with tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30,
               disable=False) as bar:    # in any environment: it counts what --max_tokens limits
         for number, (done, unit) in enumerate(units, 1):
             bar.set_description(f'{cfg.out}, {number} of {len(units)}')
@@ -199,7 +199,7 @@ def prepare_part(cfg, units, encoded, dtype, limit):
                 chunks = iter(lambda: [*itertools.islice(texts, CHUNK)], [])
                 write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype,
                                             encoded(chunks, threads, 2 * threads), limit, bar))
-            bar.total = limit if limit < math.inf else round(bar.n * len(units) / number)
+            bar.total = min(limit, round(bar.n * len(units) / number))
 
 
 def write_unit(folder, number, dtype, encoded, limit, bar):

@@ -139,8 +139,8 @@ def simulate(metric, seeds, spread, n, cfg):
     batches = cfg.simulations // BATCH
     for batch in range(batches):
         statistic, terms = answers(random, metric, seeds, spread, n, cfg.each)
-        times = random.multinomial(n, np.full(n, 1 / n), cfg.resamples).astype(np.float32)
-        draws = statistics.resampled(times, statistic, terms.reshape(len(terms), -1, n))
+        draws = statistics.bootstrap(statistic, terms.reshape(len(terms), -1, n), cfg.resamples,
+                                     random.integers(2 ** 32))
         draws = draws.reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
         for k in range(BATCH):
             sub = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)

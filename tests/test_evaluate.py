@@ -1,7 +1,6 @@
 """Scores against the libraries and scripts that define them, intervals against scipy and simulation,
 the paper's own cells."""
 import csv
-import gzip
 import itertools
 import json
 import random
@@ -50,11 +49,13 @@ def test_entities_and_f1_equal_seqeval(scheme):
                 chunks = seqeval.metrics.sequence_labeling.get_entities(tags)
                 theirs = {(kind, start, end + 1) for kind, start, end in chunks}
             assert metrics.entities(tags, scheme) == theirs, tags
-        counts = np.sum([metrics.entity_counts(*pair, scheme) for pair in zip(golds, preds)], 0)
+        rows = [{'gold': gold, 'pred': pred} for gold, pred in zip(golds, preds)]
+        _, *ours, others = metrics.standard_scores('TC', rows, scheme)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             theirs = seqeval.metrics.f1_score(golds, preds, **options)
-        assert metrics.f1(*counts) == pytest.approx(theirs, abs=1e-12)
+        ours = others[f'strict {scheme} F1'] if strict else metrics.score_of(*ours)
+        assert ours == pytest.approx(theirs, abs=1e-12)
 
 
 @pytest.mark.parametrize('tags, chunks', [  # worked by hand from the rules of the CoNLL-2000 script
@@ -116,10 +117,9 @@ def test_answers_equal_torchmetrics_squad():
         golds = [gold for gold in golds if metrics.normalise(gold)] or ['cat']
         if not metrics.normalise(pred):
             continue  # v1.1 has no empty answers; v2's rule is tested below
-        for ours, theirs in ((metrics.token_f1, _compute_f1_score),
-                             (metrics.exact_match, _compute_exact_match_score)):
-            their_best = float(_metric_max_over_ground_truths(theirs, pred, golds))
-            assert metrics.best(ours, pred, golds) == pytest.approx(their_best)
+        theirs = [float(_metric_max_over_ground_truths(score, pred, golds))
+                  for score in (_compute_f1_score, _compute_exact_match_score)]
+        assert metrics.answer_scores(pred, golds) == pytest.approx(tuple(theirs))
 
 
 @pytest.mark.parametrize('pred, golds, exact, f1', [  # worked by hand from the official scripts
@@ -131,8 +131,7 @@ def test_answers_equal_torchmetrics_squad():
     ('', ['the', 'cat'], 0, 0), ('', ['the'], 1, 1),        # golds that normalise to nothing count only alone
 ])
 def test_squad_v2_by_hand(pred, golds, exact, f1):
-    assert metrics.best(metrics.exact_match, pred, golds) == exact
-    assert metrics.best(metrics.token_f1, pred, golds) == pytest.approx(f1)
+    assert metrics.answer_scores(pred, golds) == (pytest.approx(f1), exact)
 
 
 def test_answered_and_unanswered_questions_are_scored_apart():
@@ -182,16 +181,14 @@ def test_ndcg_equals_trec_eval_and_the_papers_sklearn(graded):
         evaluator = pytrec_eval.RelevanceEvaluator({'q': grades}, {'ndcg_cut.10'})
         theirs = evaluator.evaluate({'q': scores})['q']['ndcg_cut_10']
         row, whole = ranked(grades, scores)
-        ours = metrics.ndcg(grades, row['docs'])
-        assert ours == metrics.ndcg(grades, whole['docs']) == pytest.approx(theirs, abs=1e-9)
+        assert metrics.ndcg(row) == metrics.ndcg(whole) == pytest.approx(theirs, abs=1e-9)
         if len(scores) < 2:
             continue
         cut += 'tied' in row
         theirs = sklearn.metrics.ndcg_score([[grades.get(document, 0) for document in scores]],
                                             [[*scores.values()]], k=10)
-        ours = metrics.ndcg_of_ties(grades, row['docs'], row['scores'], row.get('tied'))
-        assert ours == pytest.approx(theirs, abs=1e-9)
-        assert metrics.ndcg_of_ties(grades, whole['docs'], whole['scores']) == pytest.approx(theirs, abs=1e-9)
+        assert metrics.ndcg(row, ties=True) == pytest.approx(theirs, abs=1e-9)
+        assert metrics.ndcg(whole, ties=True) == pytest.approx(theirs, abs=1e-9)
         assert metrics.KINDS['IR'].paper(row) == metrics.KINDS['IR'].paper(whole)
     assert cut > 500
 
@@ -465,8 +462,9 @@ def test_the_papers_cells_from_its_own_runs():
                                *(float(row[split] or 'nan') for split in statistics.SPLITS))
                 for row in csv.DictReader(file)]
     problems = []
-    cells = statistics.make_cells(runs, evaluate.Settings(protocol='paper'), problems)
-    texts = {key: str(cell) for key, cell in cells.items()}
+    cfg = evaluate.Settings(protocol='paper')
+    cells = statistics.make_cells(runs, cfg, problems)
+    texts = dict(zip(cells, evaluate.frame_of(cells, cfg)['shown']))
     assert texts == {
         ('210m-clm-42k', 'SC', 'sst2'): '90.00 (0.30)', ('210m-clm-42k', 'SC', 'qqp'): '83.84 (0.27)',
         ('210m-clm-42k', 'SC', 'mnli'): '74.56 (0.16)', ('210m-clm-42k', 'SC', 'Average'): '82.80 (0.02)',
@@ -678,7 +676,7 @@ def test_a_packed_study_is_the_same_study(rows_of_a_study):
     one_line_error(pack(study, '--split=both'), 'pack FOLDER without settings')
 
 
-def test_the_studies_in_git_are_as_they_were_packed():
+def test_the_studies_in_git_are_as_they_were_packed(tmp_path):
     """And packed again they are the same bytes."""
     for name in ('small', 'small_tuning', 'novels'):
         folder = ROOT / 'studies' / name
@@ -686,11 +684,10 @@ def test_the_studies_in_git_are_as_they_were_packed():
         digests = json.loads((folder / 'sha256.json').read_text())
         packed = {f'runs/{path.name}' for path in folder.glob('runs/*.gz')}
         assert {*digests} == packed | {'losses.csv', 'scores.csv'}
-    runs = judging_predictions.read_tree(evaluate.Settings(), folder / 'runs')
-    files, table = judging_predictions.packed(folder / 'runs', runs)
-    assert len(table) == 74
-    for name, lines in files.items():
-        assert gzip.decompress((folder / f'runs/{name}.jsonl.gz').read_bytes()) == b''.join(sorted(lines))
+    again = shutil.copytree(folder, tmp_path / 'again')
+    assert pack(again).stdout.strip().endswith('again: 74 runs')
+    for name in (*digests, 'sha256.json'):
+        assert (again / name).read_bytes() == (folder / name).read_bytes(), name
 
 
 def write_results(folder, score, count):
@@ -769,7 +766,7 @@ def test_compare_says_what_else_differs_and_tests_baselines(predictions):
     (['table', '--predictions=nowhere'], 'nowhere: no runs there'),
     (['figure', 'pie'], 'figure is one of'),
     (['compare', 'a', 'b', '--predictions=nowhere'], 'no runs there'),
-    (['losses', 'nowhere'], 'no pretraining run'),
+    (['losses', 'nowhere'], 'nowhere/config.json: No such file'), (['losses'], 'losses FOLDERS'),
     (['table', '--resamples=1000000000000'], 'resamples must be from 100 to 1000000')])
 def test_bad_commands_get_one_line(words, part):
     one_line_error(run_script('evaluate.py', *words), part)

@@ -365,7 +365,7 @@ def test_a_ranking_holds_ten_documents_and_counts_what_ties_with_the_tenth():
         listed = [i for i in best if scores[i] >= scores[best[9]]]
         whole = {'id': 'q', 'gold': grades, 'docs': [ids[i] for i in listed],
                  'scores': scores[listed].round(6).tolist()}
-        assert metrics.paper_ndcg(row) == pytest.approx(metrics.paper_ndcg(whole), abs=1e-12)
+        assert metrics.ndcg(row, True, True) == pytest.approx(metrics.ndcg(whole, True, True), abs=1e-12)
         assert standard_scores('IR', [row]) == standard_scores('IR', [whole])
 
 

@@ -91,20 +91,6 @@ def curves(points, label, scale, score='score, %'):
     return drawn
 
 
-def beside(shown):
-    """{what: (values here, of another study's seeds, (low, high))}: stars, dots, where one more would lie."""
-    drawn, axes = panels(['points', 'loss'])
-    drawn.set_size_inches(11, 3.2)
-    for unit, ax in axes.items():
-        names = [what for what in reversed(shown) if what.endswith(unit)]
-        for k, (here, there, interval) in enumerate(map(shown.get, names)):
-            ax.plot(interval, [k, k], color='0.8', linewidth=7, solid_capstyle='butt')
-            ax.plot(there, [k] * len(there), 'o', color=COLOURS[0], markersize=4, alpha=0.7)
-            ax.plot(here, [k] * len(here), '*', color=COLOURS[1], markersize=13)
-        ax.set_yticks(range(len(names)), [name.removesuffix(f', {unit}') for name in names])
-    return drawn
-
-
 def ladder(shown):
     """A line and its band over seeds an arm, by length; bands may leave the panel.
 

@@ -12,12 +12,9 @@ COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'train_
 
 def read_log(folder, with_parent=False):
     """(config.json, lines of log.jsonl) of out/<name>; of a branch with its parent's, if they are there."""
-    config, log = Path(folder, 'config.json'), Path(folder, 'log.jsonl')
-    if not config.exists() or not log.exists():
-        raise ValueError(f'{folder}: no pretraining run there (config.json and log.jsonl)')
     last = Path(folder, str(max(saved_steps(folder), default='')), 'state.json')
-    state = read_json(last) if last.exists() else {}
-    config, lines = read_json(config), [line for _, line in read_log_lines(log, state)]
+    rows = read_log_lines(Path(folder, 'log.jsonl'), read_json(last) if last.exists() else {})
+    config, lines = read_json(Path(folder, 'config.json')), [line for _, line in rows]
     if with_parent and (parent := config.get('branch_from')):     # a run, or a checkpoint in it
         for run in (run for run in (Path(parent), Path(parent).parent) if (run / 'log.jsonl').exists()):
             _, before = read_log(run, with_parent=True)
@@ -35,9 +32,8 @@ def table(path, folders):
             since.append(line)
             if measured := {name: f'{line[name]:.6f}' for name in LOSSES if name in line}:
                 loss = statistics.fmean(past['loss'] for past in since if past['phase'] == line['phase'])
-                rows.append({'folder': Path(folder).name, 'row': config.get('row', ''),
-                             'seed': config['seed'], 'step': line['step'], 'tokens': line['tokens'],
-                             'seconds': line['seconds'], 'train_loss': f'{loss:.6f}', **measured})
+                rows.append(line | measured | {'folder': Path(folder).name, 'row': config.get('row', ''),
+                                               'seed': config['seed'], 'train_loss': f'{loss:.6f}'})
                 since = []
     if rows:
         frame = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')
@@ -48,8 +44,6 @@ def table(path, folders):
 def show(folders, out):
     """Print each run's last validation, in nats, and that of token frequencies; draw <out>/losses.png."""
     import pandas
-    if not folders:
-        raise ValueError('losses takes folders of pretraining runs, as: losses out/mine out/other')
     rows, corpora, points = [], {}, []      # (panel, run, step, mean, low, high)
     for config, lines in map(read_log, folders):
         if not lines:

@@ -37,12 +37,6 @@ def entities(tags, scheme='conlleval'):
     return spans
 
 
-def entity_counts(gold, pred, scheme='conlleval'):
-    """(correct, predicted, gold) entities of one sentence."""
-    gold, pred = entities(gold, scheme), entities(pred, scheme)
-    return len(gold & pred), len(pred), len(gold)
-
-
 def f1(correct, predicted, gold):
     return 2 * correct / (predicted + gold) if predicted + gold else 0.0
 
@@ -61,10 +55,6 @@ def normalise(answer):
     return ' '.join(re.sub(r'\b(a|an|the)\b', ' ', answer).split())
 
 
-def exact_match(pred, gold):
-    return float(normalise(pred) == normalise(gold))
-
-
 def token_f1(pred, gold):
     """F1 of two bags of words; where either is empty, whether both are."""
     pred, gold = normalise(pred).split(), normalise(gold).split()
@@ -73,55 +63,47 @@ def token_f1(pred, gold):
     return f1((collections.Counter(pred) & collections.Counter(gold)).total(), len(pred), len(gold))
 
 
-def best(score, pred, golds):
-    """The best score over the gold answers; as in SQuAD's script, without those that normalise to nothing.
-    Where none is left, the answer is the empty one."""
-    return max(score(pred, gold) for gold in [gold for gold in golds if normalise(gold)] or [''])
+def answer_scores(pred, golds):
+    """(F1, exact match), the best over the gold answers; as in SQuAD's script, without those that normalise
+    to nothing. Where none is left, the answer is the empty one."""
+    golds = [gold for gold in golds if normalise(gold)] or ['']
+    return max(token_f1(pred, gold) for gold in golds), float(normalise(pred) in map(normalise, golds))
 
 
-def dcg(grades):
-    """Discounted cumulative gain of the first ten grades of a ranking, best document first."""
-    return sum(max(0, grade) / math.log2(i + 2) for i, grade in enumerate(grades[:10]))
+def ndcg(row, binary=False, ties=False):
+    """NDCG@10 of a row of predictions, as trec_eval's.
 
-
-def ideal(grades):
-    return dcg(sorted(grades.values(), reverse=True)) or math.inf   # without gain, any ranking scores 0
-
-
-def ndcg(grades, docs):
-    """NDCG@10 as trec_eval's, of {document: grade} and ids, best first; ties are in the caller's order."""
-    return dcg([grades.get(doc, 0) for doc in docs]) / ideal(grades)
-
-
-def ndcg_of_ties(grades, docs, scores, tied=None):
-    """NDCG@10 as scikit-learn's and the paper's numbers: documents of equal score share their mean gain.
-
-    tied  {'size', 'grades'} of all documents whose score is the last one's, where docs holds not all of them
+    binary  any grade of 1 or more counts as 1
+    ties    documents of equal score share their mean gain, as scikit-learn and the paper have it: the last
+            score's also with those that `docs` has not, of which `tied` says {'size', 'grades'} of all
     """
+    def gain(grade):
+        return int(grade >= 1) if binary else max(0, grade)
+    discounts = [1 / math.log2(rank + 2) for rank in range(10)]
+    scores = row['scores'] if ties else itertools.count()
     gained, rank = 0.0, 0
-    for score, group in itertools.groupby(zip(scores, docs), key=lambda item: item[0]):
-        gains = [max(0, grades.get(doc, 0)) for _, doc in group]
+    for score, group in itertools.groupby(zip(scores, row['docs']), key=lambda pair: pair[0]):
+        gains = [gain(row['gold'].get(doc, 0)) for _, doc in group]
         size = len(gains)
-        if tied and score == scores[-1]:
-            gains, size = tied['grades'], tied['size']
-        discounts = sum(1 / math.log2(i + 2) for i in range(rank, min(10, rank + size)))
-        gained += math.fsum(gains) / size * discounts
+        if ties and 'tied' in row and score == scores[-1]:
+            gains, size = [*map(gain, row['tied']['grades'])], row['tied']['size']
+        gained += math.fsum(gains) / size * sum(discounts[rank:rank + size])
         rank += size
-    return gained / ideal(grades)
+    gains = sorted(map(gain, row['gold'].values()), reverse=True)
+    ideal = sum(most * discount for most, discount in zip(gains, discounts))
+    return gained / ideal if ideal else 0.0     # without gain, any ranking scores 0
 
 
-def products(columns):
+def products(columns, ranks=False):
     """x, y, xx, yy, xy, where x and y are standardised (zero, if constant): what a correlation is made of."""
+    if ranks:
+        from scipy.stats import rankdata
+        columns = rankdata(columns, axis=-1)
     columns = np.asarray(columns, float)
     spread = columns.std(-1, keepdims=True) * (np.ptp(columns, -1, keepdims=True) > 0)
     centred = columns - columns.mean(-1, keepdims=True)
     x, y = np.divide(centred, spread, np.zeros_like(columns), where=spread > 0)
     return np.array([x, y, x * x, y * y, x * y])
-
-
-def products_of_ranks(columns):
-    from scipy.stats import rankdata
-    return products(rankdata(columns, axis=-1))
 
 
 def correlation(sums, n):
@@ -149,27 +131,22 @@ class Statistic(NamedTuple):
     """A score as a function of sums over instances, so that any resample of them has one."""
     terms: Callable     # (columns, .., N) that instances have -> (terms, .., N) floats that are added
     score: Callable     # ((terms, ..) sums, number of instances) -> (..)
-    least: float = 0.0
-
-
-def ratio(sums, n):
-    """Micro F1 and the like; 0 where there is nothing to find."""
-    return np.divide(*sums, np.zeros_like(sums[0]), where=sums[1] > 0)
 
 
 STATISTICS = {
     'mean': Statistic(partial(np.asarray, dtype=float), lambda sums, n: sums[0] / n),
-    'ratio': Statistic(partial(np.asarray, dtype=float), ratio),
-    'Pearson': Statistic(products, correlation, least=-1.0),
-    'Spearman': Statistic(products_of_ranks, correlation, least=-1.0),
-    'Matthews': Statistic(one_hot, matthews, least=-1.0)}
+    'ratio': Statistic(partial(np.asarray, dtype=float),    # micro F1 and the like; 0 of nothing
+                       lambda sums, n: np.divide(*sums, np.zeros_like(sums[0]), where=sums[1] > 0)),
+    'Pearson': Statistic(products, correlation),
+    'Spearman': Statistic(partial(products, ranks=True), correlation),
+    'Matthews': Statistic(one_hot, matthews)}
 CORRELATIONS = 'Pearson', 'Spearman'    # of numbers: regression
 OF_LABELS = 'accuracy', 'Matthews', *CORRELATIONS     # metrics of SC
 
 
 def score_of(statistic, columns):
     """A float; 0 of no instances."""
-    terms, score, _ = STATISTICS[statistic]
+    terms, score = STATISTICS[statistic]
     return float(score(terms(columns).sum(-1), len(columns[0]))) if len(columns[0]) else 0.0
 
 
@@ -194,8 +171,11 @@ def score_tags(rows, scheme, metric):
         words = [[tag for row in rows for tag in row[side]] for side in ('gold', 'pred')]
         others = {'macro F1': macro_f1(*words), 'words': len(words[0])}
         return 'accuracy', 'ratio', [[*map(sum, right)], [*map(len, right)]], others
-    counts, strict = (np.array([entity_counts(row['gold'], row['pred'], rules) for row in rows])
-                      for rules in ('conlleval', scheme))
+
+    def counts_by(rules):   # (sentences, 3): entities that are correct, predicted, gold
+        pairs = [(entities(row['gold'], rules), entities(row['pred'], rules)) for row in rows]
+        return np.array([(len(gold & pred), len(pred), len(gold)) for gold, pred in pairs])
+    counts, strict = counts_by('conlleval'), counts_by(scheme)
     correct, predicted, gold = counts.sum(0).tolist()
     others = {'precision': correct / max(1, predicted), 'recall': correct / max(1, gold),
               f'strict {scheme} F1': f1(*strict.sum(0).tolist()), 'entities': gold}
@@ -203,8 +183,7 @@ def score_tags(rows, scheme, metric):
 
 
 def score_answers(rows, scheme, metric):
-    scores = [best(token_f1, row['pred'], row['golds']) for row in rows]
-    exact = [best(exact_match, row['pred'], row['golds']) for row in rows]
+    scores, exact = map(list, zip(*(answer_scores(row['pred'], row['golds']) for row in rows)))
     others = {'exact': statistics.fmean(exact)}
     for name, answered in (('HasAns', True), ('NoAns', False)):
         at = [i for i, row in enumerate(rows) if bool(row['golds']) == answered]
@@ -214,19 +193,9 @@ def score_answers(rows, scheme, metric):
     return 'F1', 'mean', [scores], others
 
 
-def relevant(row):
-    return {doc: int(grade >= 1) for doc, grade in row['gold'].items()}
-
-
 def score_rankings(rows, scheme, metric):
-    scores = [ndcg(row['gold'], row['docs']) for row in rows]
-    binary = statistics.fmean(ndcg(relevant(row), row['docs']) for row in rows)
-    return 'NDCG@10', 'mean', [scores], {'binary NDCG@10': binary}
-
-
-def paper_ndcg(row):
-    tied = row.get('tied') and {'size': row['tied']['size'], 'grades': [1] * len(row['tied']['grades'])}
-    return ndcg_of_ties(relevant(row), row['docs'], row['scores'], tied)
+    binary = statistics.fmean(ndcg(row, binary=True) for row in rows)
+    return 'NDCG@10', 'mean', [[ndcg(row) for row in rows]], {'binary NDCG@10': binary}
 
 
 def score_pairs(rows, scheme, metric):
@@ -247,8 +216,8 @@ class Kind(NamedTuple):
 KINDS = {
     'SC': Kind(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
     'TC': Kind(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),     # of "O", too
-    'QA': Kind(score_answers, 'F1', lambda row: best(token_f1, row['pred'], row['golds'])),
-    'IR': Kind(score_rankings, 'NDCG@10', paper_ndcg),
+    'QA': Kind(score_answers, 'F1', lambda row: answer_scores(row['pred'], row['golds'])[0]),
+    'IR': Kind(score_rankings, 'NDCG@10', partial(ndcg, binary=True, ties=True)),
     'MP': Kind(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad']))}
 
 

@@ -11,7 +11,6 @@ DATASETS = {    # the authors' folder: the paper's word
     'msmarco': 'MS MARCO', 'nq': 'NQ', 'mldr_en': 'MLDR'}
 
 
-@functools.cache
 def claims():
     """{name: {'words', 'differences'}} of its sections 3 to 5, for contrasts of the same name.
 
@@ -21,7 +20,6 @@ def claims():
     return json.loads((FOLDER / 'claims.json').read_text(encoding='utf-8'))
 
 
-@functools.cache
 def models():
     """{name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
     return {row['model']: row | {'phases': json.loads(row['phases']), 'step': int(row['step']),

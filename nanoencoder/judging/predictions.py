@@ -21,7 +21,8 @@ def read_scores(folder, about):
     if not about:
         if not all(0 <= content[split]['score'] < 1.001 for split in SPLITS):
             raise ValueError(f'{path}: a score is no fraction of 1')
-        return {split: {'paper': content[split]} for split in SPLITS}   # without instances
+        return {split: {'paper': content[split], 'standard': {'columns': [content[split]['scores_i']]}}
+                for split in SPLITS}
     if sha256(path) != about['sha256'][path.name]:
         raise ValueError(f'{path}: changed since it was written; remove its folder, and fine-tune again')
     return content
@@ -31,9 +32,6 @@ def check_packed(root):
     """ValueError unless what a study's sha256.json lists is as `pack` wrote it. root holds its runs."""
     folder = Path(root).parent
     digests = read_json(listing) if (listing := folder / 'sha256.json').exists() else {}
-    for path in Path(root).glob('*.jsonl.gz'):
-        if str(path.relative_to(folder)) not in digests:
-            raise ValueError(f'{listing}: lacks {path.name}; remove either, then evaluate.py pack {folder}')
     for name, digest in digests.items():
         if sha256(folder / name) != digest:
             raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')
@@ -75,13 +73,12 @@ def read_tree(cfg, root):
             continue
         done.add(folder)
         scores = load()
-        scored = [scores[split] for split in SPLITS if cfg.split in (split, 'both')]
         run = Run(model=row, task=task, dataset=dataset, lr=float(match[1]), seed=int(match[2]),
                   **{split: scores[split][cfg.protocol]['score'] for split in SPLITS},
                   metric=scores['name'] if cfg.protocol == 'standard' or scores.get('name') in CORRELATIONS
                   else KINDS[task].metric,
-                  n=sum(len(instances(split['standard'])['columns'][0] if 'standard' in split else
-                            split['paper']['scores_i']) for split in scored),
+                  n=sum(len(instances(scores[split]['standard'])['columns'][0])
+                        for split in SPLITS if cfg.split in (split, 'both')),
                   instances=lambda split, load=load: instances(load()[split]['standard']),
                   method=about.get('method') or about.get('kind', ''),
                   origin=past.get('seed') if past.get('row') else None, folder=model,
@@ -107,24 +104,6 @@ def read_runs(cfg, problems):
     return runs
 
 
-def packed(root, runs):
-    """({file's name: lines}, rows of scores.csv) of what `read_tree` yields; one number for all ids."""
-    files, table = {}, []
-    for run, path, about, scores in runs:
-        line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},
-                'about': {name: about[name] for name in PACKED if about.get(name)}}
-        for split in SPLITS:
-            standard = scores[split]['standard']
-            line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
-                                     'standard': standard | {'ids': key_of(standard['ids'])}}
-        name, origin = ('other', '') if run.origin is None else (f's{run.origin}', run.origin)
-        text = json.dumps(line, sort_keys=True, ensure_ascii=False) + '\n'
-        files.setdefault(name, []).append(text.encode())
-        table.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
-                      f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
-    return files, sorted(table, key=lambda row: list(map(str, row)))
-
-
 def pack(folder, logs, cfg):
     """Write what git keeps of a study's folder: packed runs, scores.csv, losses.csv, sha256.json."""
     import pandas
@@ -134,9 +113,21 @@ def pack(folder, logs, cfg):
     listing, root = folder / 'sha256.json', folder / 'runs'
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
-        if listing.exists():
-            check_packed(root)
-        files, rows = packed(root, read_tree(cfg, root))
+        check_packed(root)
+        files, rows = {}, []    # {file's name: lines}
+        for run, path, about, scores in read_tree(cfg, root):
+            line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},
+                    'about': {name: about[name] for name in PACKED if about.get(name)}}
+            for split in SPLITS:
+                standard = scores[split]['standard']
+                line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
+                                         'standard': standard | {'ids': key_of(standard['ids'])}}
+            name, origin = ('other', '') if run.origin is None else (f's{run.origin}', run.origin)
+            text = json.dumps(line, sort_keys=True, ensure_ascii=False) + '\n'
+            files.setdefault(name, []).append(text.encode())
+            rows.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed,
+                         run.n, f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
+        rows.sort(key=lambda row: list(map(str, row)))
         tables = {'scores.csv': pandas.DataFrame(rows, columns=COLUMNS),
                   'losses.csv': losses.table(folder / 'losses.csv', logs)}
         listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it

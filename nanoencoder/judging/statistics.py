@@ -47,7 +47,7 @@ class Cell:
     high: float
     draws: object           # (units, resamples) of the bootstrap over instances; None by the paper's protocol
     scores: dict            # {unit: score}, of several fine-tunings of a pretraining their mean
-    runs: tuple = ()        # that validation chose; none of an average
+    runs: list = ()         # that validation chose; none of an average
     values: object = None   # (units, n) of `instance_values`
     data: tuple = ()        # by which two cells are known to be of the same instances
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
@@ -61,17 +61,6 @@ class Cell:
         """5; or 6 x 3, of each of six pretrainings three fine-tunings; of an average only how many count."""
         tuned = len({(run.origin, run.seed) for run in self.runs}) / max(1, len(self.scores))
         return f'{len(self.scores) or ""}' + f' x {tuned:.3g}' * (tuned > 0 and self.unit == 'pretraining')
-
-    @property
-    def percent(self):
-        return 100 * self.mean, 100 * self.low, 100 * self.high
-
-    def __str__(self):
-        mean, low, high = self.percent
-        if self.draws is not None:
-            return f'{mean:.1f} [{low:.1f}, {high:.1f}]'
-        half = f'{100 * (self.high - self.mean):.2f}' if len(self.scores) > 1 else 'one seed'
-        return f'{mean:.2f} ({half})'
 
 
 class Estimate(NamedTuple):
@@ -101,13 +90,6 @@ def key_of(names):
     return names if type(names) is int else zlib.crc32('\n'.join(names).encode())
 
 
-def resampled(times, statistic, terms):
-    """(R, S) scores, where `times` (R, N) says how often each instance was drawn; see `bootstrap`."""
-    sums = times @ terms.reshape(-1, terms.shape[-1]).T
-    sums = sums.reshape(len(times), len(terms), -1).swapaxes(0, 1)
-    return STATISTICS[statistic].score(sums, terms.shape[-1])
-
-
 def bootstrap(statistic, terms, resamples=10_000, seed=0):
     """(resamples, S) scores of a Statistic's (terms, S, N), of instances drawn once for all S."""
     _, S, N = terms.shape
@@ -117,7 +99,8 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
         at = random.integers(0, N, (len(part), N), dtype=np.int32)
         at += np.arange(len(part), dtype=np.int32)[:, None] * N
         times = np.bincount(at.ravel(), minlength=at.size).reshape(at.shape).astype(float)
-        part[:] = resampled(times, statistic, terms)
+        sums = (times @ terms.reshape(-1, N).T).reshape(len(part), -1, S).swapaxes(0, 1)
+        part[:] = STATISTICS[statistic].score(sums, N)
     return scores
 
 
@@ -178,8 +161,9 @@ def estimate(parts, cfg, without=()):
     Runs of one seed go up and down together: it fixes the order of the data and the first weights. So arms
     of the same units are paired, unit by unit; arms of other units add a share of theirs.
     """
-    if any(cell.data != arms[0][1].data for arms in parts for _, cell in arms):
-        raise ValueError('the models were tested on different data, or by different metrics')
+    for (_, first), *others in parts:
+        if any(cell.data != first.data for _, cell in others):
+            raise ValueError(f'{first.runs[0].dataset}: tested on different data, or by different metrics')
     cells = with_shared_units([cell for arms in parts for _, cell in arms], without)
     weights = [(part, weight / len(parts)) for part, arms in enumerate(parts) for weight, _ in arms]
     groups = {}     # {(unit, its seeds): arms}
@@ -241,14 +225,14 @@ def check_one_experiment(runs):
     for (lr, seed, _), group in grouped(runs, 'lr', 'seed', 'origin').items():
         if len(group) > 1:
             raise ValueError(f'two runs are lr{lr_text(lr)}_sd{seed}')
-    first, *more = [(run.pretraining or {}) | (run.settings or {})
-                    | {'data': run.data, 'method': run.method, 'metric': run.metric} for run in runs]
-    fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in (run.pretraining or {})]
-    differing = {f'{name} of pretraining' for past in fixed for name in past.keys() | fixed[0]
-                 if name != 'seed' and past.get(name) != fixed[0].get(name)}
-    if differing := differing | {name for facts in more for name in facts.keys() | first
-                                 if name not in ('lr', 'seed', 'fixed', 'tokens')
-                                 and (facts.get(name) or None) != (first.get(name) or None)}:
+    fixed = [{f'{name} of pretraining': value for name, value in run.pretraining['fixed'].items()}
+             for run in runs if 'fixed' in (run.pretraining or {})]
+    facts = [(run.pretraining or {}) | (run.settings or {})
+             | {'data': run.data, 'method': run.method, 'metric': run.metric} for run in runs]
+    differing = {name for first, *more in filter(None, (facts, fixed))
+                 for other in more for name in other.keys() | first
+                 if (other.get(name) or None) != (first.get(name) or None)}
+    if differing := differing - {'lr', 'seed', 'fixed', 'tokens', 'seed of pretraining'}:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 
 
@@ -277,30 +261,29 @@ def make_cell(runs, cfg):
     terms = STATISTICS[statistic].terms(np.stack(columns, 1))
     draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
     data = first[0].data, first[0].metric, *(key_of(split['ids']) for split in scored[0])
-    values, least = instance_values(statistic, terms), STATISTICS[statistic].least
-    cell = standard_cell(first, draws, values, data, cfg, least)
-    return replace(cell, runs=tuple(run for of_split in chosen.values() for run in of_split))
+    cell = standard_cell(first, draws, instance_values(statistic, terms), data, cfg)
+    least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
+    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high), runs=sum(chosen.values(), []))
 
 
-def standard_cell(runs, draws, values, data, cfg, least=0.0):
+def standard_cell(runs, draws, values, data, cfg):
     """The Cell of S runs: a pretraining's are averaged. draws (resamples, S); values (S, N), of instances."""
     name, unit = unit_of(runs)
     seeds = [getattr(run, name) for run in runs]
     at = {seed: [k for k, own in enumerate(seeds) if own == seed] for seed in seeds}    # places of its runs
     draws, values = (np.array([rows[places].mean(0) for places in at.values()]) for rows in (draws.T, values))
-    cell = Cell(0, 0, 0, draws.astype(np.float32), dict(zip(at, values.mean(1).tolist())), tuple(runs),
+    cell = Cell(0, 0, 0, draws.astype(np.float32), dict(zip(at, values.mean(1).tolist())), runs,
                 values.astype(np.float32), data, unit)
     result = estimate([[(1, cell)]], cfg)
-    return replace(cell, mean=result.mean, low=max(least, result.low), high=min(1.0, result.high))
+    return replace(cell, mean=result.mean, low=result.low, high=result.high)
 
 
 def average(cells, cfg):
     """The Cell of several datasets' mean, of the seeds that all of them have; None if they have none."""
     if cells[0].draws is not None:
         result = estimate([[(1, cell)] for cell in cells], cfg)
-        least = min(0.0, *(cell.low for cell in cells))     # of correlations it may be below 0
-        return Cell(result.mean, max(least, result.low), min(1.0, result.high), result.draws, result.units,
-                    unit=result.unit)
+        low = max(result.low, min(0.0, *(cell.low for cell in cells)))  # of correlations it may be below 0
+        return Cell(result.mean, low, min(1.0, result.high), result.draws, result.units, unit=result.unit)
     shared = set.intersection(*(set(cell.scores) for cell in cells))
     scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}
     return paper_cell(scores) if scores else None
