@@ -6,7 +6,7 @@ pinned = $(shell sed -n 's/.*"$(1)==\([^"]*\)".*/\1/p' pyproject.toml | head -1)
 # Waiting threads sleep: where others use the cores too, small models train seven times faster than with spinning ones.
 export OMP_WAIT_POLICY = passive
 TEXT = "Compute the <|mask|> deviation of the array along the specified axis. axis : <|mask|> or tuple of ints, optional. The number of <|mask|> in the array."
-MODELS = out/clm-1800-s6 out/mlm-1800-s6 out/clm25-mlm-1800-s6
+MODELS = out/mlm-1800-s6 out/clm25-mlm-1800-s6
 
 demo: .venv/installed
 	$(RUN) study.py configs/studies/demo.py

@@ -3,22 +3,21 @@
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
-    python evaluate.py figure share             # figures/share.png; also ratio, steps, tokens, flops, cpt, lr
-    python evaluate.py losses out/clm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
+    python evaluate.py figure share             # figures/share.png; also ratio, steps, tokens, flops, cpt
+    python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
     python evaluate.py report configs/studies/demo.py           # the paper's claims, judged by a study's runs
 """
 import dataclasses
 import itertools
 import math
-import statistics
 import sys
 from pathlib import Path
 
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import pack, read_runs
-from nanoencoder.judging.statistics import SPLITS, Cell, estimate, grouped, lr_text, make_cells, unit_of
+from nanoencoder.judging.statistics import SPLITS, Cell, estimate, lr_text, make_cells
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
@@ -147,30 +146,19 @@ def compare(cfg, first, second, problems):
 
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
-    check_value('figure', str, name, choices=(*figures.AGAINST, 'lr'))
-    if name == 'lr':
-        if cfg.published or cfg.split == 'both':
-            raise ValueError('figure lr is of your runs on one split: no --published, no --split=both')
-        points, runs = [], sorted(read_runs(cfg, problems), key=lambda run: list(KINDS).index(run.task))
-        for key, group in grouped((run for run in runs if run.lr), 'task', 'model', 'lr').items():
-            scores = [100 * statistics.fmean(getattr(run, cfg.split) for run in of_seed)
-                      for of_seed in grouped(group, unit_of(group)[0]).values()]
-            points.append((*key, statistics.fmean(scores), min(scores), max(scores)))     # over seeds
-        drawn = figures.curves(points, 'learning rate', 'log')
-    else:
-        runs, pretraining = [] if cfg.published else read_runs(cfg, problems), paper.models()
-        pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
-        runs = [run for run in runs if run.model in pretraining]
-        cells = published_cells(cfg) if cfg.published else make_cells(runs, cfg, problems)
-        several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
-        for model, kind in dict.fromkeys(key[:2] for key in cells):
-            if kind in several and (model, kind, 'Average') not in cells:
-                problems.append(f'{model} is left out, which lacks a dataset of {kind}')
-        points = [(model, pretraining[model], kind, 100 * cell.mean, 100 * cell.low, 100 * cell.high)
-                  for (model, kind, dataset), cell in cells.items()
-                  if (dataset == 'Average') == (kind in several)]     # of several datasets their average
-        drawn = figures.against(name, points)
-    print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
+    check_value('figure', str, name, choices=(*figures.AGAINST,))
+    runs, pretraining = [] if cfg.published else read_runs(cfg, problems), paper.models()
+    pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
+    runs = [run for run in runs if run.model in pretraining]
+    cells = published_cells(cfg) if cfg.published else make_cells(runs, cfg, problems)
+    several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
+    for model, kind in dict.fromkeys(key[:2] for key in cells):
+        if kind in several and (model, kind, 'Average') not in cells:
+            problems.append(f'{model} is left out, which lacks a dataset of {kind}')
+    points = [(model, pretraining[model], kind, 100 * cell.mean, 100 * cell.low, 100 * cell.high)
+              for (model, kind, dataset), cell in cells.items()
+              if (dataset == 'Average') == (kind in several)]     # of several datasets their average
+    print(figures.save(figures.against(name, points), Path(cfg.out, f'{name}.png')))
 
 
 def main():

@@ -1,6 +1,6 @@
 """Print what checkpoints say of the masks in a text: the five best tokens for each mask.
 
-    python fill_mask.py out/clm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
+    python fill_mask.py out/clm25-mlm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
 
 Folders, runs or hub ids come first, then one text. Each model is used as an encoder.
 """
@@ -22,7 +22,7 @@ def fill_mask(model, tokenizer, text, objective='mlm'):
     if objective == 'mntp' and masks[0] == 0:
         raise ValueError(f'{text!r}: an MNTP model needs a token before a mask')
     with torch.no_grad():
-        hidden = model.hidden_states(tokens.to(model.head.device), [len(tokens)], causal=False)
+        hidden = model.model(tokens.to(model.head.device), [len(tokens)], causal=False)
         logits = model.logits(hidden[masks - 1 if objective == 'mntp' else masks])
     best = logits.float().softmax(1)[:, :tokenizer.vocab_size].topk(5)  # some decoders have rows of no token
     return [[(tokenizer.decode([i]), p) for p, i in zip(*row)]

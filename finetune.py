@@ -30,7 +30,7 @@ from torch import nn
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
-from nanoencoder.judging.metrics import standard_scores
+from nanoencoder.judging.metrics import both_scores
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
@@ -70,13 +70,11 @@ class Settings(tasks.Task):
 
     def __post_init__(self):
         super().__post_init__()
-        for wrong, words in (
-                (self.name and not re.fullmatch(r'[^./][^/]*', self.name), 'name must be that of a folder'),
-                (not re.fullmatch(r'[\w.-]*', self.variant), 'variant must be letters, digits, _, . and -'),
-                (self.save_model and (self.causal or self.layers >= 0),
-                 'save_model is for whole bidirectional models; leave out causal and layers')):
-            if wrong:
-                raise ValueError(words)
+        for name in ('name', 'variant'):
+            if not re.fullmatch('([^./][^/]*)?', getattr(self, name)):
+                raise ValueError(f'{name} must be that of a folder, or a part of it')
+        if self.save_model and (self.causal or self.layers >= 0):
+            raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
 
     def num_steps(self, num_examples):
         """At most `steps`, and at most `epochs` times all examples."""
@@ -263,7 +261,6 @@ def fit(cfg, base, data, tell=False):
     order = (i for epoch in range(cfg.epochs)
              for i in np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train)))
     began, log = time.monotonic(), []
-    encoder.train()
     for step in range(total):
         batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
         loss = float(backward(cfg, base.world, encoder, batch, data.kind.loss))
@@ -285,7 +282,6 @@ def fit(cfg, base, data, tell=False):
 @torch.no_grad()
 def outputs(cfg, world, encoder, examples, per_token):
     """The encoder's output for each example, as numpy, in order: (n, ...) for its n tokens, or one vector."""
-    encoder.eval()
     lengths, results = np.array([len(example.tokens) for example in examples], int), [None] * len(examples)
     order = np.argsort(lengths, kind='stable')
     for part in pack(lengths[order], cfg.tokens_at_once):
@@ -301,7 +297,7 @@ def outputs(cfg, world, encoder, examples, per_token):
 @torch.no_grad()
 def likelihoods(cfg, base, data):
     """The log-likelihood of each sentence: the sum of its tokens', which Pairs.batches asks for."""
-    model, sums = new_encoder(cfg, base, head=None).model.eval(), np.zeros(len(data.examples['test']))
+    model, sums = new_encoder(cfg, base, head=None).model, np.zeros(len(data.examples['test']))
     encoder = Encoder(model.model, lambda x, lengths: x, cfg.likelihood == 'causal')
     size = base.checkpoint.sizes.vocab_size     # without a row that its tokenizer was given for the mask
     batches = data.kind.batches(data, base.checkpoint.tokenizer(), cfg.tokens_at_once)
@@ -341,8 +337,8 @@ def zero_shot(cfg, base, sets):
     began, (data,) = time.monotonic(), sets
     rows = data.kind.predict(data, {'validation': [], 'test': likelihoods(cfg, base, data)})
     scores = write_run(run_folder(cfg, cfg.dataset), cfg, about_run(cfg, base, sets, data), rows)
-    sets_by_score = sorted((score, name) for name, score in standard_scores('MP', rows['test'])[3].items())
-    print('\n'.join(f'{100 * score:7.1f}  {name}' for score, name in sets_by_score))
+    of_sets = both_scores('MP', rows['test'])[1]['standard']['others']
+    print('\n'.join(f'{100 * of_sets[name]:7.1f}  {name}' for name in sorted(of_sets, key=of_sets.get)))
     return f'{cfg.likelihood} {scores["test"]}; {time.monotonic() - began:.0f} s'
 
 
@@ -375,19 +371,17 @@ def ridge(features, targets, num_labels):
 
     features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0 is no label
     """
-    def standardised(x):
-        x = (np.atleast_2d(x) - mean) / deviation
-        return np.append(x, np.ones((len(x), 1)), 1).astype(np.float64)
-
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
     (x, y), (unseen, wanted) = ((np.concatenate([*map(np.atleast_2d, features[split])]),
                                  np.concatenate(targets[split])) for split in tasks.SPLITS[:2])
     x, y = x[y >= 0], y[y >= 0]
-    mean, deviation = x.mean(0), x.std(0) + 1e-6
-    X = standardised(x)
-    gram, onto = X.T @ X, X.T @ np.eye(num_labels)[y]
-    weights = [np.linalg.solve(gram + penalty * len(X) * np.eye(len(gram)), onto) for penalty in PENALTIES]
-    best = max(weights, key=lambda W: np.sum((standardised(unseen) @ W).argmax(1) == wanted))
-    return {split: [standardised(array) @ best for array in arrays] for split, arrays in features.items()}
+    models = [make_pipeline(StandardScaler(), Ridge(penalty * len(x))).fit(x, np.eye(num_labels)[y])
+              for penalty in PENALTIES]
+    best = max(models, key=lambda model: np.sum(model.predict(unseen).argmax(1) == wanted))
+    return {split: [best.predict(np.atleast_2d(array)) for array in arrays]
+            for split, arrays in features.items()}
 
 
 def probe(cfg, base, sets):
@@ -416,11 +410,11 @@ def main():
              f'kind {cfg.kind} {"takes" if kind.zero_shot else "is trained and takes no"} --zero_shot'),
             (kind.zero_shot and (cfg.causal or cfg.layers >= 0 or cfg.save_model),
              f'kind {cfg.kind} takes no --causal, --layers, --save_model: nothing is trained'),
+            (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
             (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),
              'model is empty: --model=out/<run> or a checkpoint folder'),
-            (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
             (actions.probe and not kind.has_probe,
              'there is no probe of a regression, nor of questions')):
         if wrong:

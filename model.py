@@ -169,9 +169,6 @@ class Model(nn.Module):
         options = torch.is_grad_enabled(), self.loss_and_gradient
         return ChunkedCrossEntropy.apply(x, self.head, targets, weights, *options), len(at)
 
-    def hidden_states(self, tokens, lengths, causal=False):    # (N, d), normed
-        return self.model(tokens, lengths, causal)
-
     def logits(self, hidden):    # (..., V) of hidden states (..., d)
         return F.linear(hidden, self.head)
 

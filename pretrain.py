@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -111,8 +112,7 @@ class Settings:
 
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),
-           'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6),
-           'tracker': ('', 'send the log to tensorboard or wandb, too', 0, 0, ('tensorboard', 'wandb'))}
+           'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6)}
 
 
 def lr_at(step, cfg):
@@ -130,7 +130,7 @@ def build(cfg, world):
         model = Model(cfg.model)
     model.model.recompute = cfg.recompute
     if world.size > 1 and cfg.parallel == 'fsdp':
-        mesh = world.mesh()
+        mesh = init_device_mesh(world.device.type, (world.size,))     # sharded over all processes
         for part in (*model.model.layers, model):
             fully_shard(part, mesh=mesh)
     model.to_empty(device=world.device)
@@ -240,7 +240,7 @@ def validate(wrapped, corpus, cfg, world):
 
 # ---------------------------------------------------------------------------------------------------- loop
 
-def train(cfg, tracker=''):
+def train(cfg):
     """The whole run, or what is left of it."""
     def load(step):
         batches, count, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
@@ -253,7 +253,7 @@ def train(cfg, tracker=''):
         check_rows(cfg, world.size)
         corpus = open_corpus(cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
-        log = Log(run, cfg, corpus, world, state, how, tracker)
+        log = Log(run, cfg, corpus, world, state, how)
         done, total = state['step'], cfg.total_steps
         steps = range(done, total)
         for step, (batches, count, rows_hash) in zip(steps, in_order(load, steps)):
@@ -281,7 +281,7 @@ def main():
         raise ValueError('--world_size belongs to --dry_run; torchrun starts the processes of a run')
     if actions.dry_run:
         return cost.dry_run(cfg, actions.world_size)
-    train(cfg, actions.tracker)
+    train(cfg)
 
 
 if __name__ == '__main__':

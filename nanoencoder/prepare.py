@@ -66,6 +66,9 @@ def open_source(cfg):
     def unit(read, part):
         return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(part, cfg))
 
+    def hub_texts(shard, cfg):
+        return (clean(text, cfg) for batch in shard.iter(CHUNK) for text in batch[cfg.column])
+
     if cfg.source in ('docs', 'embedded'):
         everything = docs.documents() + (wordnet.documents() if cfg.source == 'embedded' else [])
         texts = [(text, split == 'validation') for split, _, text in everything if split != 'test']
@@ -105,10 +108,6 @@ def folder_texts(files, cfg):
             yield from READERS[file.suffix](file, cfg)
         except (ValueError, KeyError, OSError) as error:  # of UTF-8, of a parquet file, or of ours
             raise ValueError(f'{file}: {error}') from None
-
-
-def hub_texts(shard, cfg):
-    return (clean(text, cfg) for batch in shard.iter(CHUNK) for text in batch[cfg.column])
 
 
 def clean(text, cfg):

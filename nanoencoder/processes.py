@@ -33,9 +33,6 @@ class World:
             dist.broadcast_object_list(values, device='cpu')
         return values[0]
 
-    def mesh(self):     # of FSDP: sharded over all processes
-        return dist.init_device_mesh(self.device.type, (self.size,))
-
     def autocast(self):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bf16')
 

@@ -64,8 +64,18 @@ def tasks(cache=''):
     parsed = sorted(synsets().values(), key=lambda one: one.digest)
     trained = {one.definition for one in parsed if one.split == 'train'}    # some synsets share theirs
     parsed = [one for one in parsed if one.split == 'train' or one.definition not in trained]
-    made = collections.defaultdict(list, wn_pairs=[*pairs(parsed)])
+    named, made, children = {one.name: one for one in parsed}, collections.defaultdict(list), {}
     for one in parsed:
+        for parent in one.parents:
+            children.setdefault(parent, []).append(one)
+    for one in parsed:
+        label = 'parent' if one.digest // 100 % 2 else 'sibling'
+        others = [named.get(parent) for parent in one.parents] if label == 'parent' else [
+            other for parent in one.parents for other in children[parent] if other is not one]
+        if others := [other for other in others if other and other.split in ('train', one.split)]:
+            second = others[one.digest // 200 % len(others)].definition
+            row = {'first': one.definition, 'second': second, 'label': label}
+            made['wn_pairs'].append((one.split, row, one.definition))
         if one.topic.startswith('noun.') and one.topic != 'noun.Tops':
             row = {'text': one.definition, 'label': one.topic.removeprefix('noun.')}
             made['wn_sc'].append((one.split, row, one.definition))
@@ -78,28 +88,6 @@ def tasks(cache=''):
             made['wn_ir'].append((one.split, row, example))
     return {name: {split: rows[:ROWS[split]] for split, rows in docs.without_copies(rows).items()}
             for name, rows in made.items()}
-
-
-def pairs(parsed):
-    """(split, row, text): a second definition is there twice, once with a child of its synset, once with a
-    sibling, so it alone does not reveal the label. Each first one is used at most once a label."""
-    families, drawn = collections.defaultdict(list), set()
-    for one in parsed:
-        for parent in one.parents:
-            families[parent].append(one)
-    for second in parsed:
-        children, siblings = families[second.name], []
-        for family in (families[parent] for parent in second.parents if children):
-            at = family.index(second)
-            siblings += family[at + 1:] + family[:at]   # others are nearest to others
-        for split in docs.SPLITS if second.split == 'train' else (second.split,):
-            firsts = {label: next((one for one in group if one.split == split
-                                   and (label, one.name) not in drawn), None)
-                      for label, group in (('parent', children), ('sibling', siblings))}
-            for label, first in firsts.items() if all(firsts.values()) else ():
-                drawn.add((label, first.name))
-                row = {'first': first.definition, 'second': second.definition, 'label': label}
-                yield split, row, f'{first.definition} {second.definition}'
 
 
 def used_word(one):

@@ -100,7 +100,7 @@ def judge_logits(folder, causal, text):
     theirs = (AutoModelForCausalLM if causal else AutoModelForMaskedLM).from_pretrained(folder).eval()
     tokens = torch.from_numpy(checkpoint.tokenizer().encode(text).astype(np.int64))[:512]
     ours = checkpoint.model()
-    ours = ours.logits(ours.hidden_states(tokens, [len(tokens)], causal=causal))
+    ours = ours.logits(ours.model(tokens, [len(tokens)], causal=causal))
     expected = theirs(tokens[None]).logits[0]
     worst = (ours[:, :expected.shape[1]] - expected).abs().max().item()
     yield f'{type(theirs).__name__}: logits of {len(tokens)} tokens differ by at most {worst:.1e}'

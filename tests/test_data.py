@@ -208,7 +208,7 @@ def test_what_is_computed_ahead_comes_in_order_with_errors_and_stops():
     assert threading.active_count() == before - 1
 
 
-def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, settings, tmp_path):
+def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, tmp_path):
     copied = shutil.copytree(corpus, tmp_path / 'copied')
     verify = 'data.py', f'--out={copied}', '--verify'
     assert 'every shard is as it was written' in run_script(*verify).stdout
@@ -219,10 +219,6 @@ def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, settings, tmp
             one_line_error(run_script(*verify), f'{name}: ')
         (copied / name).write_bytes(whole)
     shard = copied / 'tokens_00001.npy'
-    tokens, before = np.load(shard), len(data.Corpus(copied).streams['train'][0][0])
-    np.save(shard, np.append(tokens[:5], 4096).astype(tokens.dtype).repeat(64))
-    with pytest.raises(ValueError, match='copied: id 4096 is beyond .* --verify names'):
-        data.make_batch(data.Corpus(copied), 'train', [(0, 0), (1, before // 64 + 5)], 0, 'clm', settings())
     for damage in (lambda: shard.write_bytes(whole[:-100]), shard.unlink):
         damage()
         with pytest.raises(ValueError, match='tokens_00001.npy: missing or cut short'):

@@ -81,7 +81,7 @@ def test_logits_are_those_of_transformers(family, tmp_path):
             allowed = torch.ones(1_300, 1_300).tril(0 if causal else 1_300).bool()
             mask = torch.where(allowed, 0.0, -torch.inf)[None, None]
             expected = theirs(ids, attention_mask=mask).logits[0]
-            found = ours.logits(ours.hidden_states(ids[0], [1_300], causal=causal))
+            found = ours.logits(ours.model(ids[0], [1_300], causal=causal))
             assert expected.std() > 0.5  # a difference would show
             torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
         if family == 'llama':
@@ -247,7 +247,7 @@ def test_a_rotation_said_in_several_places_is_that_of_transformers(changes, llam
     shutil.copytree(llama, tmp_path, dirs_exist_ok=True)
     rewrite(**{'rope_parameters': 'gone'} | changes)(tmp_path)
     ours, ids = load(tmp_path), torch.arange(320)
-    found = ours.logits(ours.hidden_states(ids, [320], causal=True))
+    found = ours.logits(ours.model(ids, [320], causal=True))
     expected = transformers.LlamaForCausalLM.from_pretrained(tmp_path)(ids[None]).logits[0]
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
@@ -278,7 +278,7 @@ def five_best(model, tokenizer, text, shift=0):
     ids = torch.from_numpy(tokenizer.encode_masked(text))
     at = torch.nonzero(ids == tokenizer.ids['mask']).squeeze(1) - shift
     with torch.no_grad():
-        p = model.logits(model.hidden_states(ids, [len(ids)])).softmax(1)[at]
+        p = model.logits(model.model(ids, [len(ids)], False)).softmax(1)[at]
     best = p[:, :tokenizer.vocab_size].topk(5)  # a padded vocabulary has rows of no token
     return [[tokenizer.decode([i]) for i in row] for row in best.indices], best.values.tolist(), p
 

@@ -52,7 +52,7 @@ def test_causal_cannot_see_the_future_and_bidirectional_can():
     b[-1] = (b[-1] + 1) % 290
     with torch.no_grad():
         for causal in (True, False):
-            x, y = (model.hidden_states(t, [50], causal) for t in (a, b))
+            x, y = (model.model(t, [50], causal) for t in (a, b))
             unchanged = torch.equal(x[:-1], y[:-1])
             assert unchanged if causal else (x[0] - y[0]).abs().max() > 1e-4
 
@@ -73,10 +73,10 @@ def test_segments_never_see_each_other(causal):
     """Packed in any company, alone, or behind other content: the same vectors; positions restart."""
     model, parts = make(), [tokens(n, seed=n) for n in (7, 1, 30, 12)]
     with torch.no_grad():
-        packed = model.hidden_states(torch.cat(parts), [7, 1, 30, 12], causal).split([7, 1, 30, 12])
-        other = model.hidden_states(torch.cat([tokens(20, 9), parts[2]]), [20, 30], causal)[20:]
+        packed = model.model(torch.cat(parts), [7, 1, 30, 12], causal).split([7, 1, 30, 12])
+        other = model.model(torch.cat([tokens(20, 9), parts[2]]), [20, 30], causal)[20:]
         for vectors, part in zip(packed, parts):
-            alone = model.hidden_states(part, [len(part)], causal)
+            alone = model.model(part, [len(part)], causal)
             torch.testing.assert_close(vectors, alone, atol=1e-5, rtol=0)
         torch.testing.assert_close(packed[2], other, atol=1e-5, rtol=0)
 
@@ -161,7 +161,7 @@ def test_the_whole_model_in_float64_equals_its_float32(weights):
     loss, count = model(a, [40, 50], targets, causal=False, weights=weights)
     (loss / count).backward()
     exact = make().double()
-    logits = exact.logits(exact.hidden_states(a, [40, 50]))
+    logits = exact.logits(exact.model(a, [40, 50], False))
     reference = F.cross_entropy(logits, targets, reduction='none')
     reference = (reference * (1 if weights is None else weights)).sum() / count
     reference.backward()

@@ -272,6 +272,10 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(study, name, few_res
             one_line_error(run_script('evaluate.py', *words), f'{path}: changed since it was written; rest')
     path.unlink()
     one_line_error(run_script('evaluate.py', 'report', *study), f'{path}: No such file')
+    (folder / 'runs/s9.jsonl.gz').write_bytes(content)
+    one_line_error(run_script('evaluate.py', 'report', *study), 'lacks s9.jsonl.gz; remove either, then ')
+    (folder / 'sha256.json').unlink()
+    one_line_error(run_script('evaluate.py', 'report', *study), f'then evaluate.py pack {folder}')
     assert (folder / 'report.md').read_text() == 'as it was' and not (folder / 'ladder.png').exists()
 
 

@@ -3,7 +3,7 @@
 kind = "TC"
 dataset = "entities"
 data = "my_entities"
-scheme = "IOB2"                     # or IOB1; decides which strict F1 stands beside the usual one
+scheme = "IOB2"                     # IOB1 is read alike; "plain" are tags without B- and I-
 label_map = (("B-MISC", "O"), ("I-MISC", "O"))  # what is found, what it is read as; counted
 # columns = (1, 3)                # files of a word a line: words in column 1, tags in column 3, from 0
 # labels = ("O", "B-LOC", "I-LOC")  # all there are, if train does not have them all

@@ -21,19 +21,14 @@ def entities(tags, scheme='conlleval'):
 
     scheme  conlleval: by the CoNLL-2000 script's rules, which read IOB1 and IOB2 alike (seqeval's default)
             IOB2: an entity begins with B- and nothing else (seqeval's mode='strict')
-            IOB1: it begins with B- where it touches one of its own type, and otherwise with I-
     """
-    spans, inside, start, before = set(), None, 0, 'O'      # inside: the type of the entity that goes on
+    spans, inside, start = set(), None, 0       # inside: the type of the entity that goes on
     for i, tag in enumerate([*tags, 'O']):
         prefix, _, name = tag.partition('-')
-        continues = prefix == 'I' and name == inside
-        begins = {'conlleval': prefix == 'B' or prefix == 'I' and not continues, 'IOB2': prefix == 'B',
-                  'IOB1': prefix == 'B' and before[2:] == name or prefix == 'I' and not continues}[scheme]
-        if not continues:
-            if inside and not (scheme == 'IOB1' and before[0] == prefix == 'B' and name != inside):
-                spans.add((inside, start, i))       # but what IOB1 has there is to seqeval no end
-            inside, start = name if begins else None, i
-        before = tag
+        if prefix != 'I' or name != inside:
+            if inside:
+                spans.add((inside, start, i))
+            inside, start = name if prefix == 'B' or prefix == 'I' and scheme == 'conlleval' else None, i
     return spans
 
 
@@ -221,14 +216,9 @@ KINDS = {
     'MP': Kind(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad']))}
 
 
-def standard_scores(kind, rows, scheme='IOB2', metric='accuracy'):
-    """(name, statistic, columns of instances, {name: other score}); the score is `score_of` the columns."""
-    return KINDS[kind].standard(rows, scheme, metric)
-
-
 def both_scores(kind, rows, scheme='IOB2', metric='accuracy'):
     """(name, {'standard': .., 'paper': ..}): what scores.json says of a split's predictions."""
-    name, statistic, columns, others = standard_scores(kind, rows, scheme, metric)
+    name, statistic, columns, others = KINDS[kind].standard(rows, scheme, metric)
     score = score_of(statistic, columns)
     by_row = [] if metric in CORRELATIONS else [KINDS[kind].paper(row) for row in rows]
     return name, {'standard': {'score': score, 'statistic': statistic, 'columns': columns,

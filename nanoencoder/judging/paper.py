@@ -1,14 +1,10 @@
-"""What the paper published: claims, numbers, models, words for datasets."""
+"""What the paper published: claims, numbers, models."""
 import csv
 import functools
 import json
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / 'configs/paper'
-DATASETS = {    # the authors' folder: the paper's word
-    'sst2': 'SST-2', 'qqp': 'QQP', 'mnli_m': 'MNLI', 'mnli': 'MNLI', 'conll2003_en': 'CoNLL',
-    'uner_en': 'UNER', 'ontonotes': 'OntoNotes', 'squad': 'SQuAD', 'squad_v2': 'SQuAD-v2', 'record': 'ReCoRD',
-    'msmarco': 'MS MARCO', 'nq': 'NQ', 'mldr_en': 'MLDR'}
 
 
 def claims():
@@ -29,14 +25,13 @@ def models():
 
 @functools.cache
 def numbers():
-    """{(model, task, the paper's dataset): (mean, half of the interval)} in percent; its appendix C."""
+    """{(model, task, dataset): (mean, half of the interval)} in percent; its appendix C."""
     return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
             for row in csv.DictReader((FOLDER / 'tables.csv').read_text(encoding='utf-8').splitlines())}
 
 
 def published(model, task, dataset, keys):
     """(mean, half of the interval) in percent, or None; of an average if `keys` have its datasets."""
-    ours, papers = ({DATASETS.get(name, name) for *about, name in names if about == [model, task]}
-                    for names in (keys, numbers()))
+    ours, papers = ({name for *about, name in names if about == [model, task]} for names in (keys, numbers()))
     if dataset != 'Average' or ours == papers:
-        return numbers().get((model, task, DATASETS.get(dataset, dataset)))
+        return numbers().get((model, task, dataset))

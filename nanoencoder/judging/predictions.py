@@ -19,8 +19,6 @@ def read_scores(folder, about):
     """scores.json of a run with this run.json; without, results.json in the authors' format."""
     content = read_json(path := folder / ('scores.json' if about else 'results.json'))
     if not about:
-        if not all(0 <= content[split]['score'] < 1.001 for split in SPLITS):
-            raise ValueError(f'{path}: a score is no fraction of 1')
         return {split: {'paper': content[split], 'standard': {'columns': [content[split]['scores_i']]}}
                 for split in SPLITS}
     if sha256(path) != about['sha256'][path.name]:
@@ -32,6 +30,9 @@ def check_packed(root):
     """ValueError unless what a study's sha256.json lists is as `pack` wrote it. root holds its runs."""
     folder = Path(root).parent
     digests = read_json(listing) if (listing := folder / 'sha256.json').exists() else {}
+    for path in Path(root).glob('*.jsonl.gz'):
+        if str(path.relative_to(folder)) not in digests:
+            raise ValueError(f'{listing}: lacks {path.name}; remove either, then evaluate.py pack {folder}')
     for name, digest in digests.items():
         if sha256(folder / name) != digest:
             raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')
@@ -54,8 +55,8 @@ def instances(scored):
     if 'columns' in scored:
         return scored
     above, below = scored['numerators'], scored['denominators']
-    return scored | ({'statistic': 'ratio', 'columns': [above, below]} if any(x != 1 for x in below) else
-                     {'statistic': 'mean', 'columns': [above]})
+    is_ratio = any(x != 1 for x in below)
+    return scored | {'statistic': ('mean', 'ratio')[is_ratio], 'columns': [above, below][:1 + is_ratio]}
 
 
 def read_tree(cfg, root):
@@ -113,7 +114,8 @@ def pack(folder, logs, cfg):
     listing, root = folder / 'sha256.json', folder / 'runs'
     logs = logs or [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     with locked(folder, wait=True):
-        check_packed(root)
+        if listing.exists():    # none before the first pack, or killed in one
+            check_packed(root)
         files, rows = {}, []    # {file's name: lines}
         for run, path, about, scores in read_tree(cfg, root):
             line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},

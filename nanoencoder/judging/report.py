@@ -20,11 +20,7 @@ REGIONS = {'better': lambda margin: (0.0, math.inf),    # in which the points ag
            'no_difference': lambda margin: (-margin, margin)}
 LEAST_SEEDS = 3     # of pretraining, for a verdict: two may agree by chance
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
-BESIDE = '''
-One pretraining is no test of a claim, but it can be held against what another study's seeds say of the next
-one: 19 of 20 lie between the two numbers.
-
-'''
+BESIDE = '\nOne pretraining tests no claim; 19 of 20 lie where the seeds of another study say:\n\n'
 
 
 class Missing(Exception):

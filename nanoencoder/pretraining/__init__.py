@@ -1,1 +1,0 @@
-"""Where a pretraining begins, what it writes, what it costs."""

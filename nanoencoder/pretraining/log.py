@@ -1,4 +1,4 @@
-"""What a run says of itself: log.jsonl, the console, a tracker, and config.json."""
+"""What a run says of itself: log.jsonl, the console, and config.json."""
 import contextlib
 import importlib.metadata
 import json
@@ -29,7 +29,7 @@ def locked_run(cfg, world):
 
 class Log:
     """A line for every step, written in blocks: until then its loss stays on the device."""
-    def __init__(self, run, cfg, corpus, world, state, how, tracker):
+    def __init__(self, run, cfg, corpus, world, state, how):
         self.run, self.cfg, self.world = run, cfg, world
         self.first, self.seconds_before = state['step'], state['seconds']
         self.waiting = []  # (line, number of targets, sum of losses, gradient norm) of each step
@@ -41,7 +41,6 @@ class Log:
                 temporary.write_bytes(b''.join(row for row, line in lines if line['step'] <= self.first))
             write_config(run, cfg, corpus, world, state, how)
             self.file = path.open('a')
-            self.send = open_tracker(tracker, run) if tracker else lambda line: None
             print(f'{run}: {how}; {cfg.rows_per_step * cfg.context:,} tokens a step, {world.size} x '
                   f'{world.device.type}, {world.dtype}')
 
@@ -71,8 +70,6 @@ class Log:
             self.file.writelines(json.dumps(line) + '\n' for line in lines)
             self.file.flush()
             os.fsync(self.file.fileno())
-            for line in lines:
-                self.send(line)
             last, total = lines[-1], self.cfg.total_steps
             per_step = (time.monotonic() - self.began) / (last['step'] - self.first)
             loss = statistics.fmean(line['loss'] for line in lines if line['phase'] == last['phase'])
@@ -88,18 +85,6 @@ class Log:
 
     def seconds(self):
         return self.seconds_before + time.monotonic() - self.began
-
-
-def open_tracker(name, run):
-    """A function that takes each log line, for --tracker=tensorboard or wandb."""
-    if name == 'wandb':
-        import wandb
-        session = wandb.init(project='nanoencoder', name=run.name, id=run.name, resume='allow', dir=run)
-        return lambda line: session.log(line, step=line['step'])
-    from torch.utils.tensorboard import SummaryWriter
-    writer = SummaryWriter(run)
-    return lambda line: [writer.add_scalar(name, value, line['step'])
-                         for name, value in line.items() if not isinstance(value, str)]
 
 
 def write_config(run, cfg, corpus, world, state, how):

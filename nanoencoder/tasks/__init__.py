@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoencoder.judging.metrics import score_of, standard_scores
+from nanoencoder.judging.metrics import both_scores
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
@@ -58,9 +58,8 @@ def baseline(task, rows):
     kind, tried = kind_of(task), []
     for name, method in kind.baselines(rows).items():
         predictions = {split: [kind.prediction(row, method(row)) for row in rows[split]] for split in SCORED}
-        _, statistic, columns, _ = standard_scores(task.kind, predictions['validation'], task.scheme,
-                                                   task.metric)
-        tried.append((score_of(statistic, columns), name, predictions))
+        _, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
+        tried.append((scores['standard']['score'], name, predictions))
     return max(tried, key=lambda one: one[0])[1:]
 
 

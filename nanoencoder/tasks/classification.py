@@ -24,10 +24,6 @@ class Classification(Kind):
 
     def load(self, training=True):
         rows, labels = super().load(training)
-        for split, part in rows.items() if not self.labelled_by else ():
-            if len({row['label'] for row in part}) == 1:
-                raise ValueError(f'{self.task.dataset} {split}: every label is {part[0]["label"]:g}: '
-                                 'no correlation is defined')
         return rows, labels if self.labelled_by else ('score',)
 
     def make_row(self, row, labels, where):
@@ -52,14 +48,12 @@ class Classification(Kind):
         return {'id': row['id'], 'gold': row['label'], 'pred': pred}
 
     def baselines(self, rows):
-        train, labels = rows['train'], sorted(row['label'] for row in rows['train'])
-        is_pair = len(train[0]['fields']) == 2
+        train = rows['train']
         if not self.labelled_by:
-            mean = statistics.fmean(labels)
+            mean, is_pair = statistics.fmean(row['label'] for row in train), len(train[0]['fields']) == 2
             return {'mean': lambda row: mean} | ({'word-overlap': shared_words} if is_pair else {})
-        majority = Counter(labels).most_common(1)[0][0]
-        methods = {'majority-class': lambda row: majority, 'naive-bayes': naive_bayes(train)}
-        return methods | ({'word-overlap': word_overlap(train)} if is_pair else {})
+        majority = Counter(sorted(row['label'] for row in train)).most_common(1)[0][0]
+        return {'majority-class': lambda row: majority, 'naive-bayes': naive_bayes(train)}
 
 
 def number(value, where):
@@ -73,14 +67,6 @@ def shared_words(row):
     """The share of the first field's words that the second has."""
     first, second = map(set, map(terms, row['fields']))
     return len(first & second) / max(1, len(first))
-
-
-def word_overlap(train):
-    """Predicted by a threshold on shared words, a decision tree's that splits once."""
-    from sklearn.tree import DecisionTreeClassifier
-    tree = DecisionTreeClassifier(max_depth=1)
-    tree.fit([[shared_words(row)] for row in train], [row['label'] for row in train])
-    return lambda row: str(tree.predict([[shared_words(row)]])[0])
 
 
 def naive_bayes(train):

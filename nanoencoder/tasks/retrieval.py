@@ -1,5 +1,4 @@
 """IR, retrieval: a query finds documents by cosines of mean-pooled vectors; trained on (query, positive)."""
-import math
 import random
 import re
 import sys
@@ -57,20 +56,18 @@ class Retrieval(Kind):
 
     def baselines(self, rows):
         """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
-        k1, b, ids, postings = 0.9, 0.4, sorted(rows['corpus'], reverse=True), defaultdict(Counter)
+        from sklearn.feature_extraction.text import CountVectorizer
+        k1, b, ids, counter = 0.9, 0.4, sorted(rows['corpus'], reverse=True), CountVectorizer(analyzer=list)
         words = [terms(rows['corpus'][document], self.task.document) for document in ids]
-        for k, term in ((k, term) for k, text in enumerate(words) for term in text):
-            postings[term][k] += 1
-        lengths = np.array([*map(len, words)])
-        norm = k1 * (1 - b + b * lengths / max(1e-9, lengths.mean()))
+        lengths, weights = np.array([*map(len, words)]), counter.fit_transform(words).astype(float)
+        found = np.bincount(weights.indices)    # in how many documents a word is
+        idf = np.log(1 + (len(ids) - found + 0.5) / (found + 0.5))
+        norm = np.repeat(k1 * (1 - b + b * lengths / lengths.mean()), np.diff(weights.indptr))
+        weights.data *= (k1 + 1) / (weights.data + norm)
 
         def predict(row):
-            scores = np.zeros(len(ids))
-            for found in filter(None, map(postings.get, terms(row['query'], self.task.query))):
-                at, counts = np.array([*found]), np.array([*found.values()])
-                idf = math.log(1 + (len(ids) - len(at) + 0.5) / (len(at) + 0.5))
-                scores[at] += idf * counts * (k1 + 1) / (counts + norm[at])
-            return ranking(row, ids, scores)
+            asked = counter.transform([terms(row['query'], self.task.query)]).toarray()[0]
+            return ranking(row, ids, weights @ (idf * asked))
         return {'BM25': predict}
 
 

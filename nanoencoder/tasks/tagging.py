@@ -21,12 +21,10 @@ class Tagging(Kind):
 
     def load(self, training=True):
         rows, labels = super().load(training)
-        if not self.is_plain and not any(set(row['tags']) - {'O'} for row in rows['train']):
-            raise ValueError(f'{self.task.dataset} train: every tag is O: there is no entity to learn')
-        for split, part in rows.items() if self.task.scheme == 'IOB2' else ():
+        for split, part in rows.items() if not self.is_plain else ():
             if count := sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in part):
-                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-; '
-                      'if that is how the file marks them, say --scheme=IOB1', file=sys.stderr)
+                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, as in IOB1: '
+                      'F1 counts them, strict F1 does not', file=sys.stderr)
         return rows, labels
 
     def make_row(self, row, labels, where):
@@ -74,10 +72,10 @@ class Tagging(Kind):
             return max(sorted(counts), key=counts.get)
 
         def tags(row):
-            types, first = [*map(type_of, row['words'])], 'I' if self.task.scheme == 'IOB1' else 'B'
+            types = [*map(type_of, row['words'])]
             if self.is_plain:
                 return types
-            return [f'{"I" if name == before else first}-{name}' if name else 'O'
+            return [f'{"I" if name == before else "B"}-{name}' if name else 'O'
                     for before, name in zip(['', *types], types)]
         words, shapes, every = defaultdict(Counter), defaultdict(Counter), Counter()
         for row in rows['train']:

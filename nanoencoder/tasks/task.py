@@ -38,7 +38,7 @@ class Task:
     columns: tuple = setting((), fixes='rows')         # of word and tag, from 0, in files of a word a line
     labels: tuple = setting((), fixes='rows')          # in the order of their numbers; empty: train's, sorted
     label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
-    scheme: str = setting('IOB2', choices=('IOB1', 'IOB2', 'plain'), fixes='rows')  # of TC's tags; plain: POS
+    scheme: str = setting('IOB2', choices=('IOB2', 'plain'), fixes='rows')  # of TC's tags; plain: as of POS
     # QA
     answers: str = setting('answers', fixes='rows')    # column: {"text": [...], "answer_start": [...]}
     overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
@@ -80,8 +80,7 @@ class Task:
                 ('metric', self.metric == 'accuracy' or self.kind == 'SC', 'left out but for SC'),
                 ('labels', all(isinstance(name, str) for name in self.labels)
                  and len({*self.labels}) == len(self.labels), 'a tuple of different names'),
-                ('columns', not self.columns or [*map(type, self.columns)] == [int, int]
-                 and min(self.columns) >= 0, "a word's and its tag's, counted from 0, as (1, 3)"),
+                ('columns', len(self.columns) in (0, 2), "a word's and its tag's, as (1, 3)"),
                 ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
                                   for pair in self.label_map), '((in the file, meant), ...)')):
             if not good:
