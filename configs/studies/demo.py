@@ -1,7 +1,7 @@
 # The question in miniature, 7 minutes on two cores: is a quarter of CLM, then MLM, better than MLM alone? Two
 # rows of small.py, which has six seeds, with one seed more. The size is the smallest that learns these tasks;
 # 1,800 steps are that study's shortest length (0.6 passes over the corpus), where its arms are furthest apart;
-# docs_tc and docs_ir are the tasks on which its seeds agree. Each core trains an arm, both as long.
+# docs_tc and docs_ir are the tasks on which its seeds agree. Each core trains an arm; the longer task is first.
 corpus = {'config': 'configs/corpora/docs.py'}
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100, 'val_every': 600}
 runs = {
@@ -11,10 +11,10 @@ runs = {
 seeds = (6,)
 every_task = {'steps': 0}
 tasks = (
-    {'models': ('mlm-1800',), 'config': 'configs/tasks/docs_tc.py', 'lrs': (4e-3,)},
-    {'models': ('clm25-mlm-1800',), 'config': 'configs/tasks/docs_tc.py', 'lrs': (2e-3,)},
     {'models': ('mlm-1800',), 'config': 'configs/tasks/docs_ir.py', 'epochs': 2, 'lrs': (2e-3,)},
     {'models': ('clm25-mlm-1800',), 'config': 'configs/tasks/docs_ir.py', 'epochs': 2, 'lrs': (1e-3,)},
+    {'models': ('mlm-1800',), 'config': 'configs/tasks/docs_tc.py', 'lrs': (4e-3,)},
+    {'models': ('clm25-mlm-1800',), 'config': 'configs/tasks/docs_tc.py', 'lrs': (2e-3,)},
 )
 finetuning_seeds = 1
 contrasts = {
