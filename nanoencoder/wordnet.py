@@ -64,18 +64,19 @@ def tasks(cache=''):
     parsed = sorted(synsets().values(), key=lambda one: one.digest)
     trained = {one.definition for one in parsed if one.split == 'train'}    # some synsets share theirs
     parsed = [one for one in parsed if one.split == 'train' or one.definition not in trained]
-    named, made, children = {one.name: one for one in parsed}, collections.defaultdict(list), {}
+    made, children = collections.defaultdict(list), collections.defaultdict(list)
     for one in parsed:
         for parent in one.parents:
-            children.setdefault(parent, []).append(one)
-    for one in parsed:
-        label = 'parent' if one.digest // 100 % 2 else 'sibling'
-        others = [named.get(parent) for parent in one.parents] if label == 'parent' else [
-            other for parent in one.parents for other in children[parent] if other is not one]
-        if others := [other for other in others if other and other.split in ('train', one.split)]:
-            second = others[one.digest // 200 % len(others)].definition
-            row = {'first': one.definition, 'second': second, 'label': label}
-            made['wn_pairs'].append((one.split, row, one.definition))
+            children[parent].append(one)
+    for one in parsed:      # with a child and with a sibling, so that it alone does not tell the label
+        siblings = [other for parent in one.parents for other in children[parent] if other is not one]
+        for split in docs.SPLITS if one.split == 'train' else [one.split]:
+            firsts = [[first for first in group if first.split == split]
+                      for group in (children[one.name], siblings)]
+            for label, group in zip(('parent', 'sibling'), firsts if all(firsts) else ()):
+                first = group[one.digest // 100 % len(group)].definition
+                row = {'first': first, 'second': one.definition, 'label': label}
+                made['wn_pairs'].append((split, row, f'{first} {one.definition}'))
         if one.topic.startswith('noun.') and one.topic != 'noun.Tops':
             row = {'text': one.definition, 'label': one.topic.removeprefix('noun.')}
             made['wn_sc'].append((one.split, row, one.definition))

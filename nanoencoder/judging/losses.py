@@ -37,8 +37,7 @@ def table(path, folders):
                 since = []
     if rows:
         frame = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')
-        frame = frame.drop_duplicates(['folder', 'step'], keep='last')
-        return frame[[name for name in COLUMNS if name in frame]]
+        return frame.drop_duplicates(['folder', 'step'], keep='last')[[c for c in COLUMNS if c in frame]]
 
 
 def show(folders, out):
