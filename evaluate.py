@@ -125,7 +125,11 @@ def compare(cfg, first, second, problems):
     results = []
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
-        results.append(result := estimate([[(1, b), (-1, a)]], cfg))
+        try:
+            results.append(result := estimate([[(1, b), (-1, a)]], cfg))
+        except ValueError as error:
+            problems.append(str(error))
+            continue
         sign = '<=' if result.p == 2 / (cfg.resamples + 1) else '='     # the draws show no less
         mean, low, high, *of_seeds = (100 * x for x in result[:5])
         alone = '  ' if math.isnan(of_seeds[0]) else '({:+.1f}, {:+.1f})   '.format(*of_seeds)
@@ -147,14 +151,11 @@ def compare(cfg, first, second, problems):
 def figure(cfg, name, problems):
     """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST,))
-    runs, pretraining = [] if cfg.published else read_runs(cfg, problems), paper.models()
+    runs, pretraining = ([] if cfg.published else read_runs(cfg, problems)), paper.models()
     pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
     runs = [run for run in runs if run.model in pretraining]
     cells = published_cells(cfg) if cfg.published else make_cells(runs, cfg, problems)
     several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
-    for model, kind in dict.fromkeys(key[:2] for key in cells):
-        if kind in several and (model, kind, 'Average') not in cells:
-            problems.append(f'{model} is left out, which lacks a dataset of {kind}')
     points = [(model, pretraining[model], kind, 100 * cell.mean, 100 * cell.low, 100 * cell.high)
               for (model, kind, dataset), cell in cells.items()
               if (dataset == 'Average') == (kind in several)]     # of several datasets their average

@@ -70,9 +70,9 @@ class Settings(tasks.Task):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ('name', 'variant'):
-            if not re.fullmatch('([^./][^/]*)?', getattr(self, name)):
-                raise ValueError(f'{name} must be that of a folder, or a part of it')
+        for name, pattern in (('name', '([^./][^/]*)?'), ('variant', r'[\w.-]*')):
+            if not re.fullmatch(pattern, getattr(self, name)):
+                raise ValueError(f'{name} must be that of a folder, or letters that may follow one')
         if self.save_model and (self.causal or self.layers >= 0):
             raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
 
@@ -188,6 +188,8 @@ def prepare(cfg, training=True):
         raise ValueError(f'max_length {max_length}: the model reads {least} to {checkpoint.context} tokens')
     name, about = describe(cfg, checkpoint, transformer)
     if cfg.layers >= 0:
+        if cfg.layers > len(transformer.layers):
+            raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
         del transformer.layers[cfg.layers:]
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
@@ -367,21 +369,22 @@ def run_grid(cfg, base, sets):
 
 
 def ridge(features, targets, num_labels):
-    """{split: [(n, num_labels) scores of each array]} by ridge regression on one-hot labels.
+    """{split: [(n, num_labels) scores of each array]} of what is scored, by ridge regression on one-hot labels.
 
     features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0 is no label
     """
     from sklearn.linear_model import Ridge
-    from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
-    (x, y), (unseen, wanted) = ((np.concatenate([*map(np.atleast_2d, features[split])]),
-                                 np.concatenate(targets[split])) for split in tasks.SPLITS[:2])
-    x, y = x[y >= 0], y[y >= 0]
-    models = [make_pipeline(StandardScaler(), Ridge(penalty * len(x))).fit(x, np.eye(num_labels)[y])
+    parts = {split: [*map(np.atleast_2d, arrays)] for split, arrays in features.items()}
+    x, y = ({split: np.concatenate(of[split]) for split in tasks.SPLITS} for of in (parts, targets))
+    labelled = y['train'] >= 0
+    scaler = StandardScaler().fit(x['train'][labelled].astype(np.float64))
+    x = {split: scaler.transform(x[split].astype(np.float64)) for split in x}
+    models = [Ridge(penalty * labelled.sum()).fit(x['train'][labelled], np.eye(num_labels)[y['train'][labelled]])
               for penalty in PENALTIES]
-    best = max(models, key=lambda model: np.sum(model.predict(unseen).argmax(1) == wanted))
-    return {split: [best.predict(np.atleast_2d(array)) for array in arrays]
-            for split, arrays in features.items()}
+    best = max(models, key=lambda model: np.sum(model.predict(x['validation']).argmax(1) == y['validation']))
+    return {split: np.split(best.predict(x[split]), np.cumsum([*map(len, parts[split])])[:-1])
+            for split in tasks.SPLITS[1:]}
 
 
 def probe(cfg, base, sets):
@@ -411,6 +414,7 @@ def main():
             (kind.zero_shot and (cfg.causal or cfg.layers >= 0 or cfg.save_model),
              f'kind {cfg.kind} takes no --causal, --layers, --save_model: nothing is trained'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
+            (not (cfg.lrs and cfg.seeds), 'lrs and seeds must have one or more'),
             (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),

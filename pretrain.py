@@ -122,8 +122,6 @@ def lr_at(step, cfg):
     return cfg.lr * min(warmup, 1.0, decay)
 
 
-# --------------------------------------------------------------------------------------------------- start
-
 def build(cfg, world):
     """(model, the same wrapped for this world, its optimizer), the weights still empty."""
     with torch.device('meta'):
@@ -174,8 +172,6 @@ def start(cfg, corpus, world):
     parameters = sum(p.numel() for p in model.parameters())
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {parameters:,} parameters'
 
-
-# ---------------------------------------------------------------------------------------------------- step
 
 def to_tensors(batch, device):
     """The batch as tensors, pinned if a GPU is to read them."""
@@ -238,8 +234,6 @@ def validate(wrapped, corpus, cfg, world):
     return losses
 
 
-# ---------------------------------------------------------------------------------------------------- loop
-
 def train(cfg):
     """The whole run, or what is left of it."""
     def load(step):
@@ -268,7 +262,6 @@ def train(cfg):
                 log.write(lambda: validate(wrapped, corpus, cfg, world) if validating else {})
             if saving:
                 save(run, model, optimizer, done, log.seconds(), corpus, cfg, world)
-                log.restart_clock()
             if stopping:
                 break
     if world.rank == 0:
@@ -277,8 +270,6 @@ def train(cfg):
 
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS, partial(inherited, Settings))
-    if actions.world_size != 1 and not actions.dry_run:
-        raise ValueError('--world_size belongs to --dry_run; torchrun starts the processes of a run')
     if actions.dry_run:
         return cost.dry_run(cfg, actions.world_size)
     train(cfg)

@@ -131,7 +131,7 @@ class Done:
     def baselines(self):
         """A job for each task whose simple method has not been scored yet."""
         scored = {dataset for (_, dataset), runs in self.tuned.items() for lr, _ in runs if not lr}
-        lines = {line.datasets[0]: line for line in self.study.finetunings if not line.variant}
+        lines = {line.datasets[0]: line for line in reversed(self.study.finetunings) if not line.variant}
         return [Job(f'baseline {dataset}', ['finetune.py', *studies.arguments(
                     line.options, baseline=True, predictions=self.runs)])
                 for dataset, line in lines.items() if dataset not in scored]
@@ -148,11 +148,12 @@ def plan(study, actions):
     done, blocks = Done(study), {}
     corpus = done.corpus
     for seed in study.seeds if actions.seed == -1 else [actions.seed]:
-        jobs = [*corpus]
-        if not only and seed == min(study.seeds):
-            jobs += done.finetunings('untrained', seed) + done.baselines()
+        is_first = not only and seed == min(study.seeds)
+        jobs = corpus + done.baselines() * is_first
         for name in names:
             tunings, wanted = done.finetunings(name, seed), only in ('', name)
+            if is_first and name == names[0]:   # whose sizes `untrained` has
+                tunings = done.finetunings('untrained', seed) + tunings
             jobs += [done.pretraining(study.rows[name], seed, wanted)] + tunings * wanted
         lacking, blocks[seed] = set(), []
         for job in reversed(jobs):      # what another job needs stands before it

@@ -17,9 +17,9 @@ from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, newest_checkpoint
 from nanoencoder.tokenizer import Tokenizer, download, is_hub_id, one_line
 
 # encoders whose states heed attention_mask alone; others may see causally, or what pads a text
-FAMILIES_OF_PEERS = ('albert', 'bert', 'camembert', 'convbert', 'data2vec-text', 'deberta', 'deberta-v2',
-                     'distilbert', 'electra', 'ernie', 'mobilebert', 'modernbert', 'mpnet', 'rembert',
-                     'roberta', 'roberta-prelayernorm', 'roformer', 'xlm-roberta', 'xlm-roberta-xl')
+FAMILIES_OF_PEERS = ('albert', 'bert', 'camembert', 'data2vec-text', 'deberta', 'deberta-v2', 'distilbert',
+                     'electra', 'ernie', 'modernbert', 'mpnet', 'rembert', 'roberta', 'roberta-prelayernorm',
+                     'roformer', 'xlm-roberta', 'xlm-roberta-xl')
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # config: all of config.json

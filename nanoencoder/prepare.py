@@ -222,6 +222,7 @@ def write_unit(folder, number, dtype, encoded, limit, bar):
             file.seek(0)
             np.lib.format.write_array_header_1_0(file, {'descr': np.dtype(dtype).str, 'fortran_order': False,
                                                         'shape': (counts[prefix + 'tokens'],)})
+            assert file.tell() == HEADER, 'numpy writes another header'
     for prefix, path in paths.items():
         if num_tokens := counts[prefix + 'tokens']:
             counts[prefix + 'shards'] = [{'name': path.name, 'tokens': num_tokens, 'sha256': sha256(path)}]

@@ -199,6 +199,25 @@ def test_weights_in_bf16_leave_the_rotation_alone(folders, toy, tmp_path):
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
+SMALL = COMMON | dict(dim=32, embedding_size=32, n_layers=2, n_heads=4, hidden_dim=48, pad_token_id=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('family', peers.FAMILIES_OF_PEERS)
+def test_states_of_every_family_heed_what_follows_and_not_what_pads(family):
+    config = transformers.AutoConfig.for_model(family)
+    for name in SMALL.keys() & {*dir(config)}:
+        setattr(config, name, SMALL[name])
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        model = peers.Transformer(transformers.AutoModel.from_config(config), peers.Sizes(32, {}), 0)
+        text, longer = torch.randint(5, ROWS, (8,)), torch.randint(5, ROWS, (9,))
+        alone, padded = model(text, [8]), model(torch.cat([text, longer]), [8, 9])[:8]
+        changed = model(torch.cat([text[:-1], (text[-1:] + 1) % ROWS]), [8])
+    torch.testing.assert_close(alone, padded, atol=1e-5, rtol=0)
+    assert (alone[0] - changed[0]).abs().max() > 1e-3
+
+
 QUERY = 'encoder.layer.0.attention.self.query.weight'
 
 

@@ -498,7 +498,6 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),
     ('vocab_size=128_256', 'has vocab_size 4096.*another tokenizer'), ('beta1=1', 'beta1 must be from 0 to'),
     ('name=a/b', 'name must be'),
-    ('world_size=8', '--world_size belongs to --dry_run'),
     ('micro_rows=3', 'of micro_rows 3'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
 def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):

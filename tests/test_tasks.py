@@ -422,13 +422,6 @@ def test_bad_task_settings_are_named(tmp_path, option):
     one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
 
 
-def test_entities_that_begin_with_i_are_counted(tmp_path, capsys):
-    for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', [{'tokens': ['New', 'York'], 'tags': ['I-LOC', 'I-LOC']}])
-    load('example_tc', data=str(tmp_path))
-    assert 'entities train: 1 entities begin with I-' in capsys.readouterr().err
-
-
 @pytest.mark.parametrize('content, columns, words', [
     ('# newdoc id = a\n# text = Rome fell # 2\n1\tRome\tB-LOC\t-\tann\n2\tfell\tO\t-\tann\n3\t#\tO\t-\tann\n'
      '4\t2\tO\t-\tann\n\n# newpar\n# sent_id = a-2\n# text = 1\n1\t1\tO\t-\tann\n', (),

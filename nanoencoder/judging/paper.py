@@ -4,6 +4,7 @@ import functools
 import json
 from pathlib import Path
 
+OURS = {'mnli': 'mnli_m'}   # the authors' folder: our name
 FOLDER = Path(__file__).parents[2] / 'configs/paper'
 
 
@@ -32,6 +33,7 @@ def numbers():
 
 def published(model, task, dataset, keys):
     """(mean, half of the interval) in percent, or None; of an average if `keys` have its datasets."""
-    ours, papers = ({name for *about, name in names if about == [model, task]} for names in (keys, numbers()))
+    ours, papers = ({OURS.get(name, name) for *about, name in names if about == [model, task]}
+                    for names in (keys, numbers()))
     if dataset != 'Average' or ours == papers:
-        return numbers().get((model, task, dataset))
+        return numbers().get((model, task, OURS.get(dataset, dataset)))

@@ -55,8 +55,9 @@ def instances(scored):
     if 'columns' in scored:
         return scored
     above, below = scored['numerators'], scored['denominators']
-    is_ratio = any(x != 1 for x in below)
-    return scored | {'statistic': ('mean', 'ratio')[is_ratio], 'columns': [above, below][:1 + is_ratio]}
+    if all(x == 1 for x in below):
+        return scored | {'statistic': 'mean', 'columns': [above]}
+    return scored | {'statistic': 'ratio', 'columns': [above, below]}
 
 
 def read_tree(cfg, root):

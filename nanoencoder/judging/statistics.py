@@ -229,9 +229,10 @@ def check_one_experiment(runs):
              for run in runs if 'fixed' in (run.pretraining or {})]
     facts = [(run.pretraining or {}) | (run.settings or {})
              | {'data': run.data, 'method': run.method, 'metric': run.metric} for run in runs]
-    differing = {name for first, *more in filter(None, (facts, fixed))
-                 for other in more for name in other.keys() | first
+    differing = {name for first, *more in [facts] for other in more for name in other.keys() | first
                  if (other.get(name) or None) != (first.get(name) or None)}
+    differing |= {name for other in fixed for name in other.keys() & fixed[0]   # older ones say fewer
+                  if other[name] != fixed[0][name]}
     if differing := differing - {'lr', 'seed', 'fixed', 'tokens', 'seed of pretraining'}:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 

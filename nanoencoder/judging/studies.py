@@ -170,5 +170,7 @@ def arguments(options, **others):
 
 def load(arguments, actions=()):
     study, actions = parse(Study, arguments, actions)
+    if not study.rows:
+        raise ValueError('a study is a config whose `runs` have a row or more, as configs/studies/demo.py')
     study.folder = study.folder or f'studies/{Path(arguments[0]).stem}'
     return study, actions

@@ -78,10 +78,7 @@ class Log:
             print(f'{last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  lr {last["lr"]:.2e}  '
                   f'grad {last["grad_norm"]:.2f}  {speed:,.0f} tokens/s  '
                   f'{timedelta(seconds=round(per_step * (total - last["step"])))} left{held_out}', flush=True)
-        self.restart_clock()
-
-    def restart_clock(self):  # speed is measured from here on: validation and saving do not count
-        self.marked = time.monotonic()
+        self.marked = time.monotonic()  # speed is measured from here on: validation does not count
 
     def seconds(self):
         return self.seconds_before + time.monotonic() - self.began

@@ -2,6 +2,7 @@
 import csv
 import gzip
 import json
+import os
 import re
 import sys
 import zlib
@@ -173,6 +174,8 @@ def embedded_files(task):
                     (temporary / name).mkdir(parents=True)
                     for split, rows in splits.items():
                         (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
+    if not (folder / task.dataset).is_dir():
+        raise ValueError(f'{task.source} has no {task.dataset}, only {sorted(os.listdir(folder))}')
     return folder / task.dataset
 
 

@@ -64,10 +64,11 @@ class Retrieval(Kind):
         idf = np.log(1 + (len(ids) - found + 0.5) / (found + 0.5))
         norm = np.repeat(k1 * (1 - b + b * lengths / lengths.mean()), np.diff(weights.indptr))
         weights.data *= (k1 + 1) / (weights.data + norm)
+        weights = weights.tocsc()
 
         def predict(row):
-            asked = counter.transform([terms(row['query'], self.task.query)]).toarray()[0]
-            return ranking(row, ids, weights @ (idf * asked))
+            asked = counter.transform([terms(row['query'], self.task.query)])
+            return ranking(row, ids, weights[:, asked.indices] @ (idf[asked.indices] * asked.data))
         return {'BM25': predict}
 
 

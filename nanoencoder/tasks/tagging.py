@@ -1,7 +1,6 @@
 """TC, token classification: each word of a sentence has a tag: O, B-TYPE or I-TYPE, or (plain) any other."""
 import re
 import string
-import sys
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -18,14 +17,6 @@ class Tagging(Kind):
     @property
     def is_plain(self):
         return self.task.scheme == 'plain'
-
-    def load(self, training=True):
-        rows, labels = super().load(training)
-        for split, part in rows.items() if not self.is_plain else ():
-            if count := sum(len(entities(row['tags']) - entities(row['tags'], 'IOB2')) for row in part):
-                print(f'{self.task.dataset} {split}: {count:,} entities begin with I-, as in IOB1: '
-                      'F1 counts them, strict F1 does not', file=sys.stderr)
-        return rows, labels
 
     def make_row(self, row, labels, where):
         words, tags = get(row, self.task.words, where, list), get(row, self.task.tags, where, list)
