@@ -16,7 +16,7 @@ import pytest
 
 import data
 from conftest import run_script
-from nanoencoder import docs, prepare
+from nanoencoder import docs, prepare, tokenizer
 from nanoencoder.files import locked
 from nanoencoder.settings import flat
 from nanoencoder.tokenizer import from_ranks, load_tokenizer
@@ -27,6 +27,7 @@ load_once = functools.cache(load_tokenizer)
 @pytest.fixture(autouse=True)
 def tokenizers_are_loaded_once(monkeypatch):
     monkeypatch.setattr(prepare, 'load_tokenizer', load_once)
+    monkeypatch.setattr(tokenizer, 'nasty_texts', lambda: [])  # test_tokenizer.py has them
 
 
 def jsonl(path, texts):
