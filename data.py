@@ -137,7 +137,7 @@ class Corpus:
         parts = [arrays[s][max(0, start - bounds[s]):stop - bounds[s]] for s in range(first, last + 1)]
         tokens = np.concatenate(parts).astype(np.int64)
         if tokens[tokens.argmax()] >= self.meta['vocab_size']:  # argmax takes a third of max's time
-            raise ValueError(f'{self.folder}: id {tokens.max()} is no token: data.py --verify names the shard')
+            raise ValueError(f'{self.folder}: id {tokens.max()} is none: data.py --verify names the shard')
         return tokens
 
 

@@ -369,7 +369,7 @@ def run_grid(cfg, base, sets):
 
 
 def ridge(features, targets, num_labels):
-    """{split: [(n, num_labels) scores of each array]} of what is scored, by ridge regression on one-hot labels.
+    """{split: [(n, num_labels) scores of each array]} of validation and test: ridge on one-hot labels.
 
     features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0 is no label
     """
@@ -377,10 +377,10 @@ def ridge(features, targets, num_labels):
     from sklearn.preprocessing import StandardScaler
     parts = {split: [*map(np.atleast_2d, arrays)] for split, arrays in features.items()}
     x, y = ({split: np.concatenate(of[split]) for split in tasks.SPLITS} for of in (parts, targets))
-    labelled = y['train'] >= 0
-    scaler = StandardScaler().fit(x['train'][labelled].astype(np.float64))
-    x = {split: scaler.transform(x[split].astype(np.float64)) for split in x}
-    models = [Ridge(penalty * labelled.sum()).fit(x['train'][labelled], np.eye(num_labels)[y['train'][labelled]])
+    known, labels = x['train'][y['train'] >= 0].astype(np.float64), y['train'][y['train'] >= 0]
+    scaler = StandardScaler().fit(known)
+    x = {split: scaler.transform(x[split].astype(np.float64)) for split in tasks.SPLITS[1:]}
+    models = [Ridge(penalty * len(known)).fit(scaler.transform(known), np.eye(num_labels)[labels])
               for penalty in PENALTIES]
     best = max(models, key=lambda model: np.sum(model.predict(x['validation']).argmax(1) == y['validation']))
     return {split: np.split(best.predict(x[split]), np.cumsum([*map(len, parts[split])])[:-1])
