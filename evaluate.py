@@ -156,6 +156,9 @@ def figure(cfg, name, problems):
     runs = [run for run in runs if run.model in pretraining]
     cells = published_cells(cfg) if cfg.published else make_cells(runs, cfg, problems)
     several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
+    for model, kind in dict.fromkeys(key[:2] for key in cells):
+        if kind in several and (model, kind, 'Average') not in cells:
+            problems.append(f'{model} is left out, which lacks a dataset of {kind}: see --datasets')
     points = [(model, pretraining[model], kind, 100 * cell.mean, 100 * cell.low, 100 * cell.high)
               for (model, kind, dataset), cell in cells.items()
               if (dataset == 'Average') == (kind in several)]     # of several datasets their average

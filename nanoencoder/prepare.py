@@ -80,8 +80,6 @@ def open_source(cfg):
         files = [(str(path), path.stat().st_size) for path in everything if path.suffix in READERS]
         if not files:
             raise ValueError(f'path {cfg.path!r}: no .txt, .jsonl or .parquet file; --path names the texts')
-        if left := len(everything) - len(files):
-            print(f'{cfg.path}: {left} files of other kinds are left out', file=sys.stderr)
         groups, starts = {}, itertools.accumulate((size for _, size in files), initial=0)
         for (file, _), start in zip(files, starts):
             groups.setdefault(start // cfg.shard_bytes, []).append(Path(file))
@@ -222,7 +220,6 @@ def write_unit(folder, number, dtype, encoded, limit, bar):
             file.seek(0)
             np.lib.format.write_array_header_1_0(file, {'descr': np.dtype(dtype).str, 'fortran_order': False,
                                                         'shape': (counts[prefix + 'tokens'],)})
-            assert file.tell() == HEADER, 'numpy writes another header'
     for prefix, path in paths.items():
         if num_tokens := counts[prefix + 'tokens']:
             counts[prefix + 'shards'] = [{'name': path.name, 'tokens': num_tokens, 'sha256': sha256(path)}]
