@@ -380,8 +380,8 @@ def ridge(features, targets, num_labels):
     known, labels = x['train'][y['train'] >= 0].astype(np.float64), y['train'][y['train'] >= 0]
     scaler = StandardScaler().fit(known)
     x = {split: scaler.transform(x[split].astype(np.float64)) for split in tasks.SPLITS[1:]}
-    models = [Ridge(penalty * len(known)).fit(scaler.transform(known), np.eye(num_labels)[labels])
-              for penalty in PENALTIES]
+    hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
+    models = [Ridge(penalty * len(known)).fit(scaler.transform(known), hot) for penalty in PENALTIES]
     best = max(models, key=lambda model: np.sum(model.predict(x['validation']).argmax(1) == y['validation']))
     return {split: np.split(best.predict(x[split]), np.cumsum([*map(len, parts[split])])[:-1])
             for split in tasks.SPLITS[1:]}

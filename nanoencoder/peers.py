@@ -67,8 +67,8 @@ def open_encoder(cfg):
     if config.get('model_type') in FAMILIES:
         return open_checkpoint(name)
     if config.get('model_type') not in FAMILIES_OF_PEERS or config.get('is_decoder'):
-        raise ValueError(f'{folder}: model_type {config.get("model_type")!r} is no encoder of '
-                         f'{", ".join(FAMILIES_OF_PEERS)}, nor of {", ".join(FAMILIES)}')
+        raise ValueError(f'{folder}: model_type {config.get("model_type")!r}, is_decoder '
+                         f'{config.get("is_decoder", False)}: is none of {", ".join(FAMILIES_OF_PEERS)}')
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')

@@ -240,7 +240,7 @@ CASED = {'type': 'BertNormalizer', 'clean_text': True, 'handle_chinese_chars': T
 
 
 BAD = {
-    'unknown': (rewrite(model_type='nobert'), [], "bert: model_type 'nobert' is no encoder of albert, "),
+    'unknown': (rewrite(model_type='nobert'), [], "bert: model_type 'nobert', is_decoder False: "),
     'remote code': (rewrite(auto_map={'AutoModel': 'evil.Model'}), [], 'needs code from its repository'),
     'slow tokenizer': (lambda folder: (folder / 'tokenizer.json').unlink(), [], 'has no tokenizer.json'),
     # BERT's class lower-cases unless tokenizer_config.json says otherwise, whatever tokenizer.json says
@@ -254,8 +254,8 @@ BAD = {
                     r'appends no special token such as \[SEP\]'),
     'vocabulary': (lambda folder: TOKENIZER.save(folder), [],
                    r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
-    'decoder': (rewrite(is_decoder=True), [], "model_type 'bert' is no encoder of albert, bert, "),
-    'Fourier': (another(transformers.FNetConfig(**COMMON, pad_token_id=0)), [], "model_type 'fnet' is no enc"),
+    'decoder': (rewrite(is_decoder=True), [], "model_type 'bert', is_decoder True: is none of albert, "),
+    'Fourier': (another(transformers.FNetConfig(**COMMON, pad_token_id=0)), [], "model_type 'fnet', is_decoder False: "),
     'layers': (lambda folder: None, ['--layers=1'], 'layers works only with')}
 
 

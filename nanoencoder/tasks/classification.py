@@ -53,7 +53,10 @@ class Classification(Kind):
             mean, is_pair = statistics.fmean(row['label'] for row in train), len(train[0]['fields']) == 2
             return {'mean': lambda row: mean} | ({'word-overlap': shared_words} if is_pair else {})
         majority = Counter(sorted(row['label'] for row in train)).most_common(1)[0][0]
-        return {'majority-class': lambda row: majority, 'naive-bayes': naive_bayes(train)}
+        methods = {'majority-class': lambda row: majority}
+        if any(terms(' '.join(row['fields'])) for row in train):
+            methods['naive-bayes'] = naive_bayes(train)
+        return methods
 
 
 def number(value, where):

@@ -80,8 +80,8 @@ class Task:
                 ('metric', self.metric == 'accuracy' or self.kind == 'SC', 'left out but for SC'),
                 ('labels', all(isinstance(name, str) for name in self.labels)
                  and len({*self.labels}) == len(self.labels), 'a tuple of different names'),
-                ('columns', len(self.columns) in (0, 2) and all(map(range(99).__contains__, self.columns)),
-                 "a word's and its tag's, counted from 0, as (1, 3)"),
+                ('columns', [*map(type, self.columns)] in ([], [int, int])
+                 and min(self.columns, default=0) >= 0, "a word's and its tag's, counted from 0, as (1, 3)"),
                 ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
                                   for pair in self.label_map), '((in the file, meant), ...)')):
             if not good:
