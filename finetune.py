@@ -29,8 +29,7 @@ from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.files import locked
-from nanoencoder.judging.metrics import both_scores
+from nanoencoder.files import locked, read_json
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
@@ -339,7 +338,7 @@ def zero_shot(cfg, base, sets):
     began, (data,) = time.monotonic(), sets
     rows = data.kind.predict(data, {'validation': [], 'test': likelihoods(cfg, base, data)})
     scores = write_run(run_folder(cfg, cfg.dataset), cfg, about_run(cfg, base, sets, data), rows)
-    of_sets = both_scores('MP', rows['test'])[1]['standard']['others']
+    of_sets = read_json(run_folder(cfg, cfg.dataset) / 'scores.json')['test']['standard']['others']
     print('\n'.join(f'{100 * of_sets[name]:7.1f}  {name}' for name in sorted(of_sets, key=of_sets.get)))
     return f'{cfg.likelihood} {scores["test"]}; {time.monotonic() - began:.0f} s'
 

@@ -139,8 +139,9 @@ def simulate(metric, seeds, spread, n, cfg):
     batches = cfg.simulations // BATCH
     for batch in range(batches):
         statistic, terms = answers(random, metric, seeds, spread, n, cfg.each)
-        draws = statistics.bootstrap(statistic, terms.reshape(len(terms), -1, n), cfg.resamples,
-                                     random.integers(2 ** 32))
+        times = random.multinomial(n, np.full(n, 1 / n), cfg.resamples).astype(np.float32)
+        sums = (times @ terms.reshape(-1, n).T).reshape(cfg.resamples, len(terms), -1).swapaxes(0, 1)
+        draws = statistics.STATISTICS[statistic].score(sums, n)
         draws = draws.reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
         for k in range(BATCH):
             sub = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)

@@ -448,7 +448,7 @@ def test_coverage(metric, seeds, spread, n, each):
     results = simulation.simulate(metric, seeds, spread, n, simulation.Settings(each=each))
     assert simulation.within(results['now']), results
     if each == 1:   # beside seeds' variance added whole
-        assert results['sum'][2] < 4 and results['sum'][2] < results['now'][2]
+        assert results['sum'][2] < 3.5 and results['sum'][2] < results['now'][2]
     else:           # pretraining seeds, of three fine-tunings each, beside the closed form
         assert np.abs(results['now'] - results['closed form']).max() < 3, results
 

@@ -562,7 +562,7 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     ('--model=', 'model is empty'), ('--model=nowhere', 'nowhere: no checkpoint'),
     ('--max_length=900', 'max_length 900: the model reads 2 to 128'), ('--batch_size=0', 'batch_size must'),
     ('--lrs=(-1e-4,) --grid', 'lr must be at least 0'), ('--seeds=a --grid', 'seed takes int, not str'),
-    ('--name=a/b', 'name must be'),
+    ('--name=a/b', 'name must be'), ('--layers=3', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
     ('--probe --save_model', 'a probe trains no model'), ('--grid --probe', 'stand alone')])
 def test_bad_settings_get_one_line(more, words, toy, checkpoint):

@@ -417,7 +417,7 @@ def test_bad_files_are_named(tmp_path, name, content, words):
 
 @pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={text.x}', '--train=',
                                     "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
-                                    '--columns=1'])
+                                    '--columns=1', '--columns=-1,0'])
 def test_bad_task_settings_are_named(tmp_path, option):
     one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
 

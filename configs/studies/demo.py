@@ -1,7 +1,8 @@
 # The question in miniature, 7 minutes on two cores: is a quarter of CLM, then MLM, better than MLM alone? Two
 # rows of small.py, which has six seeds, with one seed more. The size is the smallest that learns these tasks;
-# 1,800 steps are that study's shortest length (0.6 passes over the corpus), where its arms are furthest apart;
-# docs_tc and docs_ir are the tasks on which its seeds agree. Each core trains an arm; the longer task is first.
+# 1,800 steps are that study's shortest length (0.6 passes over the corpus), where its arms are furthest
+# apart; docs_tc and docs_ir are the tasks on which its seeds agree. Each core trains an arm; the longer task
+# is first.
 corpus = {'config': 'configs/corpora/docs.py'}
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100, 'val_every': 600}
 runs = {

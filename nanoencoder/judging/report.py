@@ -149,10 +149,10 @@ def points(seen, sign='+'):
 
 
 def verdict_table(judged, among_all, evidence):
-    rows, published = [], paper.numbers()
+    rows, published, claims = [], paper.numbers(), paper.claims()
     for one, p in zip(judged, among_all):
         line, whole = one.line, one.seen['both']
-        claim = paper.claims().get(line.name, {'words': f'{line.name} (not a claim of the paper)'})
+        claim = claims.get(line.name, {'words': f'{line.name} (not a claim of the paper)'})
         numbers = []
         for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets):
             if differences := [published[first, task, 'Average'][0] - published[second, task, 'Average'][0]
