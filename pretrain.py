@@ -27,6 +27,7 @@ from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import (copy_into, find_origin, inherited, open_corpus, read_moments,
                                                 save)
 from nanoencoder.pretraining.log import Log, locked_run
+from nanoencoder.pretraining.muon import Muon
 from nanoencoder.processes import processes, stop_signals
 from nanoencoder.settings import check, parse, run_main, setting
 
@@ -49,7 +50,9 @@ class Settings:
     mask_replace: tuple = (1.0, 0.0, 0.0)  # masked tokens become mask, random, stay; BERT: 0.8, 0.1, 0.1
     first_row: int = setting(0, 0, 2 ** 62 - 1)  # step 0's; the paper's CPT starts after its parent's
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
-    # the optimizer: AdamW, and warm-up, stable, decay (paper, section 2 and appendix A)
+    # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
+    optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on matrices of layers; AdamW else
+    muon_lr_ratio: float = setting(6.7, 0)  # the learning rate of these matrices is so many times as high
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
     decay_steps: int = setting(2_000, 0)  # the last ones, or a share; 2,000 at every length in the paper
@@ -138,9 +141,11 @@ def build(cfg, world):
     wrapped = model
     if world.size > 1 and cfg.parallel == 'ddp':
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
-    groups, betas = parameter_groups(model, cfg.weight_decay), (cfg.beta1, cfg.beta2)
-    fused = world.device.type != 'mps'
-    return model, wrapped, torch.optim.AdamW(groups, lr=cfg.lr, betas=betas, eps=cfg.eps, fused=fused)
+    options = {'lr': cfg.lr, 'betas': (cfg.beta1, cfg.beta2), 'eps': cfg.eps,
+               'fused': world.device.type != 'mps'}
+    if cfg.optimizer == 'muon':
+        return model, wrapped, Muon(model, cfg.weight_decay, cfg.muon_lr_ratio, **options)
+    return model, wrapped, torch.optim.AdamW(parameter_groups(model, cfg.weight_decay), **options)
 
 
 @torch.no_grad()

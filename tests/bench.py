@@ -131,10 +131,11 @@ def tiny(**changes):
 
 
 def of_size(size, **changes):
-    """The paper's settings for MLM of a size, at a constant learning rate, with changes."""
+    """The settings for MLM of one of the paper's sizes or of configs/small.py, at a constant learning rate."""
     changes = dict(decay_steps=0, warmup_steps=0, lr=1e-4) | changes
     options = [f'--{name}={value}' for name, value in changes.items()]
-    return parse(pretrain.Settings, [str(ROOT / f'configs/{size}_mlm.py'), *options])[0]
+    config = f'configs/{size}.py' if size == 'small' else f'configs/{size}_mlm.py'
+    return parse(pretrain.Settings, [str(ROOT / config), *options])[0]
 
 
 def batches_of(cfg, objective, count):
@@ -324,6 +325,13 @@ def finetuning():
     return Pair(other_step(encoder, ours, cfg), other_step(peer, others, cfg), sum(lengths))
 
 
+def muon(cfg):
+    """Ours is Muon's step, the peer AdamW's. Their updates are others: only time and memory are compared."""
+    (ours, batches, _), (peer, *_) = (our_step(dataclasses.replace(cfg, optimizer=optimizer))
+                                      for optimizer in ('muon', 'adamw'))
+    return Pair(ours, peer, len(batches[0].tokens), tolerance=math.inf)
+
+
 CUT, SHORT = dict(context=2_048, rows_per_step=6), dict(context=256, rows_per_step=4, compile=False)
 UNCUT = dict(context=256, rows_per_step=8, cut_rows=False)
 TITLES = ('training step, tiny model, 6 rows of 2,048 cut in two',
@@ -342,6 +350,10 @@ CASES = {   # the work, the peer, () -> Pair
     'loss_alone': (TITLES[3], 'linear, cross_entropy', loss),
     'loss_selected': (TITLES[3], 'linear, cross_entropy of those alone', lambda: loss(selected=True)),
     'clm_gpt': ('CLM step, sizes matched, both compiled', 'a plain GPT', clm_gpt),
+    'muon_tiny': ('a step with Muon, 2 rows of 512 cut in two, configs/tiny.py', 'with AdamW',
+                  lambda: muon(tiny(context=512, rows_per_step=2))),
+    'muon_51m': ('a step with Muon, 32 rows of 1,024 cut in two, configs/small.py', 'with AdamW',
+                 lambda: muon(of_size('small', rows_per_step=32, compile=False))),
     'finetuning': ('fine-tuning, batches of 32 short sentences', PADDED, finetuning)}
 
 

@@ -52,6 +52,12 @@ def test_dry_run_counts_the_paper(capsys):
         assert part in out, part
 
 
+def test_muon_remembers_less(capsys):
+    """One moment of the 460,062,720 weights in matrices of the layers, 4 bytes each."""
+    cost.dry_run(replace(CFG, optimizer='muon'), 8)
+    assert "9.55 GiB of each GPU for weights, gradients and muon's moments" in capsys.readouterr().out
+
+
 def test_a_branch_counts_what_it_computes(capsys):
     """Not the steps before it, which are its parent's."""
     cost.dry_run(replace(CFG, branch_from='out/610m-clm-42k/40000'), 8)

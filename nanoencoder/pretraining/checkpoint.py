@@ -1,7 +1,8 @@
 """A run's checkpoints, and where a run begins: its own newest one, another run's, other weights, or nothing.
 
-A checkpoint is a Hugging Face folder with AdamW's moments and state.json beside the weights. It is there
-complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the same bits.
+A checkpoint is a Hugging Face folder with the optimizer's moments and state.json beside the weights. It
+is there complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the
+same bits.
 """
 import json
 import re
@@ -22,8 +23,10 @@ from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
+MOMENT_KEYS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'     # in an optimizer's state, of a parameter's shape
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 FRESH = {'step': 0, 'seconds': 0.0}  # of state.json, which has more
+BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7}   # of checkpoints that are older than these settings
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
@@ -36,18 +39,20 @@ def copy_into(tensor, values):
 
 
 def moments(model, optimizer):
-    """{'<parameter>.exp_avg', '<parameter>.exp_avg_sq': tensor}: all that AdamW remembers but the step."""
-    return {f'{name}.{key}': optimizer.state[p][key]
-            for name, p in model.named_parameters() for key in ('exp_avg', 'exp_avg_sq')}
+    """{'<parameter>.exp_avg', ...: tensor}: all that the optimizer remembers but the step."""
+    return {f'{name}.{key}': optimizer.state[p][key] for name, p in model.named_parameters()
+            for key in MOMENT_KEYS if key in optimizer.state[p]}
 
 
 @torch.no_grad()
 def read_moments(model, optimizer, folder, step):
-    for p in model.parameters():  # the state that AdamW's first step would make
-        count = torch.tensor(float(step), device=p.device if optimizer.defaults['fused'] else 'cpu')
-        zeros = {key: torch.zeros_like(p) for key in ('exp_avg', 'exp_avg_sq')}
-        optimizer.state[p] = {'step': count, **zeros}
     values = load_file(folder / MOMENTS)    # which has been compared with its sha256
+    for name, p in model.named_parameters():    # the state that a first step would make
+        state = {key: torch.zeros_like(p) for key in MOMENT_KEYS if f'{name}.{key}' in values}
+        if 'exp_avg' in state:  # AdamW counts its steps
+            device = p.device if optimizer.defaults['fused'] else 'cpu'
+            state['step'] = torch.tensor(float(step), device=device)
+        optimizer.state[p] = state
     for name, tensor in moments(model, optimizer).items():
         copy_into(tensor, values[name])
 
@@ -148,7 +153,7 @@ def last_checkpoint(out, name):
 
 def refuse_differences(what, state, numbers, names, advice):
     for name in names:
-        if (was := state['fixed'][name]) != numbers[name]:
+        if (was := state['fixed'].get(name, BEFORE.get(name))) != numbers[name]:
             raise ValueError(f'{what} has {name} = {was!r}, this run {numbers[name]!r}; {advice}')
 
 

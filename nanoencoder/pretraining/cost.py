@@ -72,8 +72,10 @@ def dry_run(cfg, world_size):
                       for gpu, peak in PEAKS.items())
     share, at_once = cfg.rows_per_step // world_size, rows_at_once(cfg, world_size)
     # with several micro-batches FSDP's gradients stay whole until the last
-    sharded = 16 * weights / world_size + 4 * weights * (share > at_once)
-    checkpoint, kept = 12 * weights / 1e9, len(cfg.save_at) + cfg.keep + 1
+    matrices = sum(p.numel() for p in model.model.layers.parameters() if p.ndim == 2)
+    held = 16 * weights - 4 * matrices * (cfg.optimizer == 'muon')  # weight, gradient, two moments or one
+    sharded = held / world_size + 4 * weights * (share > at_once)
+    checkpoint, kept = (held - 4 * weights) / 1e9, len(cfg.save_at) + cfg.keep + 1
     print(f"""\
 run         {cfg.name}: {phases}
 parameters  {body:,} with the input embedding and without the output head (as "610M" counts)
@@ -83,7 +85,7 @@ corpus      {cfg.corpus}: {f'{tokens:,} tokens, read {epochs:.2f} times' if toke
 operations  {flops:.3g} FLOP{f' after step {begun:,}' if begun else ''}; a token {per_token}
 hours       {hours}: at an assumed {UTILISATION:.0%} of their peaks
 rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
-memory      {16 * weights / 2 ** 30:.2f} GiB of each GPU for weights, gradients and AdamW's moments (ddp)
+memory      {held / 2 ** 30:.2f} GiB of each GPU for weights, gradients and {cfg.optimizer}'s moments (ddp)
             {sharded / 2 ** 30:.2f} GiB (fsdp); activations come on top
 disk        {checkpoint:.2f} GB a checkpoint, at most {kept} of them: {checkpoint * kept:,.2f} GB""")
     if tokens and epochs > 1:
