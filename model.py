@@ -284,13 +284,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return grad_hidden.mul_(grad_loss), grad_head.mul_(grad_loss), None, None, None, None
 
 
-def initial_weight(name, shape, seed):
-    """A new parameter: N(0, 0.02) keyed by (seed, name): the same however sharded; gains are 1, biases 0."""
+def initial_weight(name, shape, seed, sd=0.02):
+    """A new parameter: N(0, sd) keyed by (seed, name): the same however sharded; gains are 1, biases 0."""
     if len(shape) == 1:
         return torch.full(shape, float(name.endswith('.weight')))
     key = hashlib.blake2b(f'{seed} {name}'.encode(), digest_size=7).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(key, 'little'))
-    return torch.empty(shape).normal_(0, 0.02, generator=generator)
+    return torch.empty(shape).normal_(0, sd, generator=generator)
 
 
 def parameter_groups(module, weight_decay):

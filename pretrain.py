@@ -49,6 +49,7 @@ class Settings:
     mask_ratio: float = setting(0.4, 1e-9, 1)  # of MLM and MNTP; the paper's choice for 610M, from 0.2 to 0.5
     mask_replace: tuple = (1.0, 0.0, 0.0)  # masked tokens become mask, random, stay; BERT: 0.8, 0.1, 0.1
     first_row: int = setting(0, 0, 2 ** 62 - 1)  # step 0's; the paper's CPT starts after its parent's
+    initializer_range: float = setting(0.02, 0)  # standard deviation of the initial weights
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on matrices of layers; AdamW else
@@ -159,7 +160,7 @@ def initialise(model, origin, cfg):
     for name, whole in weights:
         copy_into(parameters.pop(name), whole)
     for name, p in parameters.items():
-        copy_into(p, initial_weight(name, p.shape, cfg.seed))
+        copy_into(p, initial_weight(name, p.shape, cfg.seed, cfg.initializer_range))
 
 
 def schedule(step, cfg):

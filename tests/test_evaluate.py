@@ -808,6 +808,14 @@ def test_losses(runs):
     assert '4.880' in lines[1] and '3.880' in lines[2] and '6.500' in lines[3]
 
 
+def test_plateau_by_hand():
+    """After 100 losses of 6.4 nats, which tokens' frequencies give, 11 of 5 are enough: 39 * 6.4 + 55 < 305."""
+    config = {'corpus_meta': {'unigram_loss': 6.4}}
+    lines = [{'step': step, 'phase': 'clm' if step <= 20 else 'mlm', 'loss': 6.4 if 20 < step <= 120 else 5.0}
+             for step in range(1, 200)]
+    assert losses.plateau(config, lines) == 131 and losses.plateau(config, lines[:130]) is None
+
+
 def test_losses_of_a_study(runs, tmp_path):
     """A line a validation: of a branch with its parent's. What was there stays, as an older file's flops."""
     (tmp_path / 'losses.csv').write_text('folder,row,seed,step,tokens,flops,seconds,train_loss,val_mlm_loss\n'

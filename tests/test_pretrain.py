@@ -293,10 +293,10 @@ def test_resuming_with_other_numbers_is_refused(settings):
     shutil.rmtree(run_of(cfg) / '12')
     path = run_of(cfg) / '8/state.json'
     state = read_json(path)     # of before there was a choice
-    assert state['fixed'].pop('optimizer') == 'adamw' and state['fixed'].pop('muon_lr_ratio')
+    assert {name: state['fixed'].pop(name) for name in checkpoint.BEFORE} == checkpoint.BEFORE
     path.write_text(json.dumps(state))
     others = dict(lr=1e-3, seed=3, phases=(('mlm', 13),), context=128, hidden_size=64, dtype='bf16',
-                  optimizer='muon')
+                  optimizer='muon', initializer_range=0.1)
     for name, value in others.items():
         with pytest.raises(ValueError, match=f'{run_of(cfg) / "8"} has {name} = '):
             pretrain.train(replace(cfg, **{name: value}))

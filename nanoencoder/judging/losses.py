@@ -7,7 +7,7 @@ from nanoencoder.files import read_json, read_log_lines, saved_steps
 from nanoencoder.judging import figures
 
 LOSSES = [f'val_{objective}_loss' for objective in OBJECTIVES]
-COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'train_loss', *LOSSES
+COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES
 
 
 def read_log(folder, with_parent=False):
@@ -22,18 +22,32 @@ def read_log(folder, with_parent=False):
     return config, lines
 
 
+def plateau(config, lines):
+    """Where MLM has learnt more than how frequent each token is: the first step with a mean of the last 50
+    losses that is 0.3 nats below what those frequencies give. None if there is none."""
+    masked = [line for line in lines if line['phase'] == 'mlm']
+    level, total = config['corpus_meta']['unigram_loss'] - 0.3, sum(line['loss'] for line in masked[:49])
+    for k in range(49, len(masked)):
+        total += masked[k]['loss'] - (masked[k - 50]['loss'] if k >= 50 else 0)
+        if total < 50 * level:
+            return masked[k]['step']
+
+
 def table(path, folders):
-    """losses.csv with each validation of these runs, or None; train_loss is the mean since the one before."""
+    """losses.csv with each validation of these runs, or None; train_loss is the mean since the one before,
+    and plateau the run's, where that is behind it."""
     import pandas
     rows = pandas.read_csv(path, dtype=str).to_dict('records') if path.exists() else []
     for folder in folders:
         (config, lines), since = read_log(folder, with_parent=True), []
+        end = plateau(config, lines)
         for line in lines:
             since.append(line)
             if measured := {name: f'{line[name]:.6f}' for name in LOSSES if name in line}:
                 loss = statistics.fmean(past['loss'] for past in since if past['phase'] == line['phase'])
                 rows.append(line | measured | {'folder': Path(folder).name, 'row': config.get('row', ''),
-                                               'seed': config['seed'], 'train_loss': f'{loss:.6f}'})
+                                               'seed': config['seed'], 'train_loss': f'{loss:.6f}',
+                                               'plateau': f'{end}' if end and end <= line['step'] else ''})
                 since = []
     if rows:
         frame = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')

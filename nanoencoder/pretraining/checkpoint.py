@@ -26,7 +26,7 @@ from nanoencoder.tokenizer import load_tokenizer
 MOMENT_KEYS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'     # in an optimizer's state, of a parameter's shape
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 FRESH = {'step': 0, 'seconds': 0.0}  # of state.json, which has more
-BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7}   # of checkpoints that are older than these settings
+BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7, 'initializer_range': 0.02}    # of older checkpoints
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
