@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SHARED = ROOT.parent / 'shared'  # real text and vocabularies, where somebody has put them
-LLAMA3 = SHARED / 'tokenizer' / 'llama3.model'
+LLAMA3 = ROOT.parent / 'shared/tokenizer/llama3.model'  # where somebody has put it
 # threads of small models only wait for each other
 os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
 os.chdir(ROOT)
@@ -49,6 +48,13 @@ def run_script(script, *arguments):
             code = 1
             traceback.print_exc()
     return subprocess.CompletedProcess([script, *arguments], code, out.getvalue(), err.getvalue())
+
+
+def ran(script, *arguments):
+    """The same, of what is to end well."""
+    result = run_script(script, *arguments)
+    assert result.returncode == 0, result.stderr
+    return result
 
 
 def torchrun(processes, *arguments, timeout=200):

@@ -68,10 +68,8 @@ def do(step, entry, save):
 
 
 def do_all(steps, path, settings, go_on=False):
-    """Do {title: Step} in order; `path` holds what is done, with these settings. Titles of what failed.
-
-    go_on  past a step that fails; when all is started again, it is done again
-    """
+    """Do {title: Step} in order; `path` holds what is done, with these settings. Titles of what failed, past
+    which it is to go on: when all is started again, that is done again."""
     done, failed = read_json(path) if path.exists() else {'settings': settings}, []
     if done['settings'] != settings:
         raise ValueError(f'{path}: was begun with {done["settings"]}; take another --out')

@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 
 import pytest
+import torch
 
 import finetune
 import pretrain
@@ -42,7 +43,7 @@ def test_order_of_precedence(tmp_path):
     assert '\n' in parse(Example, template, no_range)[0].name
 
 
-@pytest.mark.parametrize('text, parts', [
+@pytest.mark.parametrize('given, parts', [     # a file, or words of a command line
     ('steps = 1\nstep = 2\n', ('run.py:2', "'step'", "'steps'")),
     ('lr = "5e-4"\n', ('run.py:1', 'lr takes float', '5e-4')),
     ('steps = 1.0\n', ('run.py:1', 'steps takes int, not float')),
@@ -56,14 +57,6 @@ def test_order_of_precedence(tmp_path):
     ('share = 1.5\n', ('run.py:1', 'share must be from 0 to 1, not 1.5')),
     ('mode = "c"\n', ('run.py:1', "mode is one of a, b, not 'c'")),
     ('base = "absent.py"\n', ('absent.py', 'No such file')),
-])
-def test_mistakes_in_a_file(tmp_path, text, parts):
-    with pytest.raises(ValueError) as caught:
-        parse(Example, [write(tmp_path, text)])
-    assert all(part in str(caught.value) for part in parts), str(caught.value)
-
-
-@pytest.mark.parametrize('arguments, parts', [
     (['--stepz=3'], ("'stepz'", "'steps'")),
     (['--steps=3', '--steps=3'], ('--steps', 'twice')),
     (['--steps'], ('--steps=',)),
@@ -75,32 +68,29 @@ def test_mistakes_in_a_file(tmp_path, text, parts):
     (['--parts=0'], ('--parts: parts must be from 1 to 9, not 0',)),
     (['--name=x', '--mode=of name it'], ('--mode: mode is one of a, b, not',)),  # `name` is a setting, too
     (['--warmup=3'], ("unknown setting 'warmup'; they are steps, lr, name",)),
-    (['run'], ('run: cannot read this config',)),
-])
-def test_mistakes_on_the_command_line(arguments, parts):
+    (['run'], ('run: cannot read this config',))])
+def test_mistakes_in_a_file_and_on_the_command_line(tmp_path, given, parts):
     with pytest.raises(ValueError) as caught:
-        parse(Example, arguments, {'parts': (-1, '', 1, 9)})
+        parse(Example, [write(tmp_path, given)] if type(given) is str else given, {'parts': (-1, '', 1, 9)})
     assert all(part in str(caught.value) for part in parts), str(caught.value)
-
-
-class OutOfMemoryError(RuntimeError):
-    """As torch's is called."""
 
 
 @pytest.mark.parametrize('error, message', [
     (MemoryError('8 TiB'), 'out of memory: 8 TiB'),
-    (OutOfMemoryError('CUDA'), 'out of memory: CUDA'),
+    (torch.OutOfMemoryError('CUDA'), 'out of memory: CUDA'),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 'out of memory'),
     (BlockingIOError('a: another process'), 'a: another process'),
     (OSError(28, 'No space left on device', 'a.json'), 'a.json: No space left on device: make room'),
-    (ValueError('a.json: damaged;\nremove it'), 'a.json: damaged; remove it')])
-def test_what_files_and_the_machine_cause_is_one_line(capsys, error, message):
+    (ValueError('a.json: damaged;\nremove it'), 'a.json: damaged; remove it'),
+    (KeyError('x'), ''), (TypeError('x'), '')])
+def test_what_the_machine_causes_is_one_line_and_a_mistake_of_ours_a_traceback(capsys, error, message):
     def work():
         raise error
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit if message else type(error)) as caught:
         run_main(work)
-    line = capsys.readouterr().err
-    assert caught.value.code == 2 and line.startswith(f'error: {message}') and line.count('\n') == 1
+    if message:
+        line = capsys.readouterr().err
+        assert caught.value.code == 2 and line.startswith(f'error: {message}') and line.count('\n') == 1
 
 
 def test_a_console_that_is_closed_is_not_a_good_end():
@@ -109,14 +99,6 @@ def test_a_console_that_is_closed_is_not_a_good_end():
     work = 'from nanoencoder.settings import run_main\nrun_main(lambda: print("x" * 10 ** 6, flush=True))'
     result = run_process('-c', closed + work)
     assert result.returncode == 141 and not result.stderr
-
-
-@pytest.mark.parametrize('error', [KeyError, TypeError])
-def test_a_mistake_of_ours_stays_a_traceback(error):
-    def work():
-        raise error('x')
-    with pytest.raises(error):
-        run_main(work)
 
 
 @pytest.mark.parametrize('text, options, part', [

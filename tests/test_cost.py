@@ -39,30 +39,25 @@ def test_flops_until_a_step():
     assert cost.flops_until(mixed, 6) == pytest.approx(2 * clm + 4 * mlm, rel=1e-12)
 
 
-def test_dry_run_counts_the_paper(capsys):
-    """16 and 12 bytes a parameter; FSDP keeps whole gradients where a step has several micro-batches."""
-    cost.dry_run(CFG, 192)
-    cost.dry_run(CFG, 8)
+STEP = 2_359_296 * cost.flops_per_token(CFG, 'clm')     # its operations
+
+
+@pytest.mark.parametrize('changes, num_processes, parts', [
+    # 16 and 12 bytes a parameter; FSDP keeps whole gradients where a step has several micro-batches
+    ({}, (192, 8), (
+        '607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all', '6 a process, 6 at once',
+        f'{42_000 * STEP:.3g} FLOP; a token', f'{42_000 * STEP / 989e12 / 0.4 / 3600 / 192:.1f} on 192 H100',
+        '11.26 GiB of each GPU', '0.06 GiB (fsdp)', '4.22 GiB (fsdp)', '9.07 GB a checkpoint, at most ')),
+    # one moment of the 460,062,720 weights in matrices of the layers, 4 bytes each
+    ({'optimizer': 'muon'}, (8,), ("9.55 GiB of each GPU for weights, gradients and muon's moments",)),
+    # not the steps before a branch, which are its parent's
+    ({'branch_from': 'out/610m-clm-42k/40000'}, (8,),
+     (f'operations  {2_000 * STEP:.3g} FLOP after step 40,000; a token',))])
+def test_dry_run_counts_the_paper(capsys, changes, num_processes, parts):
+    for number in num_processes:
+        cost.dry_run(replace(CFG, **changes), number)
     out = capsys.readouterr().out
-    flops = 42_000 * 2_359_296 * cost.flops_per_token(CFG, 'clm')
-    for part in ('607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all',
-                 '6 a process, 6 at once', f'{flops:.3g} FLOP; a token',
-                 f'{flops / 989e12 / 0.4 / 3600 / 192:.1f} on 192 H100', '11.26 GiB of each GPU',
-                 '0.06 GiB (fsdp)', '4.22 GiB (fsdp)', '9.07 GB a checkpoint, at most '):
-        assert part in out, part
-
-
-def test_muon_remembers_less(capsys):
-    """One moment of the 460,062,720 weights in matrices of the layers, 4 bytes each."""
-    cost.dry_run(replace(CFG, optimizer='muon'), 8)
-    assert "9.55 GiB of each GPU for weights, gradients and muon's moments" in capsys.readouterr().out
-
-
-def test_a_branch_counts_what_it_computes(capsys):
-    """Not the steps before it, which are its parent's."""
-    cost.dry_run(replace(CFG, branch_from='out/610m-clm-42k/40000'), 8)
-    flops = 2_000 * CFG.rows_per_step * CFG.context * cost.flops_per_token(CFG, 'clm')
-    assert f'operations  {flops:.3g} FLOP after step 40,000; a token' in capsys.readouterr().out
+    assert not [part for part in parts if part not in out]
 
 
 def test_an_epoch_too_many_is_a_warning(capsys, settings):

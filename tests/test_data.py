@@ -22,8 +22,7 @@ def rows_of(step, corpus, cfg):
 
 
 def test_the_law_of_a_batch_is_what_it_was(tmp_path, settings):
-    """Runs compared, resumed or branched across versions of this code need the same rows, cuts and masks.
-    The numbers come from a second writing of the law, in Python's own integers."""
+    """So runs compare across versions. Numbers are of a second writing of it, in Python's own integers."""
     tokens = (np.arange(6400) * 7919 % 4000).astype(np.uint16)
     np.save(tmp_path / 'tokens_00000.npy', tokens)
     write_json(tmp_path / 'meta.json', {
@@ -91,10 +90,6 @@ def test_cut_rows_have_the_papers_lengths(corpus, settings):
     assert whole.lengths == [64, 64]
 
 
-def test_clm_targets_by_hand():
-    assert data.next_tokens(np.array([5, 6, 7, 8, 9]), [2, 3]).tolist() == [6, -100, 8, 9, -100]
-
-
 def test_masks(corpus, settings):
     source = data.Corpus(corpus)
     rows = [(i, i % 40) for i in range(300)]
@@ -131,7 +126,8 @@ def test_bert_replacement(corpus, settings):
     assert not np.isin(became[became != 4095], source.meta['special_ids']).any()
 
 
-def test_mntp_predicts_the_masked_token_from_the_position_before(corpus, settings):
+def test_clm_by_hand_and_mntp_predict_a_token_from_the_position_before(corpus, settings):
+    assert data.next_tokens(np.array([5, 6, 7, 8, 9]), [2, 3]).tolist() == [6, -100, 8, 9, -100]
     source, rows = data.Corpus(corpus), [(i, i) for i in range(20)]
     mlm, _ = data.make_batch(source, 'train', rows, 0, 'mlm', settings())
     mntp, _ = data.make_batch(source, 'train', rows, 0, 'mntp', settings())

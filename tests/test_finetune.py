@@ -16,12 +16,11 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 import finetune
-from conftest import ROOT, Script, one_line_error, run_script, torchrun
+import layers
+from conftest import Script, one_line_error, ran, run_script, torchrun
 from model import Model, Sizes, initial_weight
-from nanoencoder import huggingface, peers, settings as configs, tasks
-from nanoencoder.files import locked
+from nanoencoder import files, huggingface, peers, settings as configs, tasks
 from nanoencoder.judging import metrics
-from nanoencoder.judging.metrics import both_scores
 from nanoencoder.tasks import questions, retrieval, runs
 from nanoencoder.tasks.kind import Example, framed
 from test_tasks import TOKENIZER, jsonl, judged
@@ -83,8 +82,7 @@ def toy(tmp_path_factory):
         rows = judged(*((f'q{k}', f'd{k}', 1) for k in range(first, first + 24)))[1]
         jsonl(folder / f'IR/qrels/{split}.jsonl', rows)
     return {kind: [f'--kind={kind}', '--dataset=toy', f'--data={folder / kind}', '--steps=30', '--lr=3e-3',
-                   '--device=cpu'] +
-            (['--template={question} {context}'] if kind == 'QA' else []) for kind in KINDS}
+                   '--device=cpu', *['--template={question} {context}'] * (kind == 'QA')] for kind in KINDS}
 
 
 def new(cfg, base, data, seed):
@@ -96,6 +94,13 @@ def new(cfg, base, data, seed):
 def merge(words, *more):
     """A command line in which what comes later wins."""
     return list({word.split('=')[0]: word for word in (*words, *more)}.values())
+
+
+@pytest.fixture
+def command(toy, checkpoint, tmp_path):
+    """A function: the command line that fine-tunes the small model on the toy task of a kind."""
+    return lambda kind, *more: merge(['finetune.py', *toy[kind]], f'--model={checkpoint}',
+                                     f'--predictions={tmp_path}/p', *more)
 
 
 def settings(toy, checkpoint, kind, tmp_path, **changes):
@@ -174,6 +179,32 @@ def test_span_loss_by_hand():
     ends = [F.log_softmax(torch.tensor([1., 3., 0.]), 0), F.log_softmax(torch.tensor([0., 2.]), 0)]
     by_hand = -(starts[0][0] + ends[0][1] + starts[1][1] + ends[1][1]) / 2
     assert finetune.span_loss(None, output, batch).item() == pytest.approx(by_hand.item(), abs=1e-6)
+
+
+def test_layers_are_compared_and_probed(toy, checkpoint, tmp_path, monkeypatch):
+    """Linear CKA is HSIC of the tokens' Gram matrices, normalised; a rotation and a scale leave it 1."""
+    x, y = torch.randn(50, 8, dtype=torch.float64).numpy(), torch.randn(50, 6).numpy()
+    centred = np.eye(50) - 1 / 50
+    k, l = (centred @ (z @ z.T) @ centred for z in (x, y.astype(float)))
+    by_hand = (k * l).sum() / np.sqrt((k * k).sum() * (l * l).sum())
+    assert layers.linear_cka(x, y) == pytest.approx(by_hand, rel=1e-9) and by_hand < 0.9
+    assert layers.linear_cka(x, 3 * x @ np.linalg.qr(x[:8])[0] + 1) == pytest.approx(1, abs=1e-9)
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'TC', tmp_path))
+    examples = data.examples['test']
+    seen, labels = layers.read_layers(base.transformer, examples)
+    keep = np.concatenate([example.targets for example in examples]) >= 0
+    assert len(seen) == 1 + len(base.transformer.layers) and len(labels) == keep.sum()
+    arrays = [example.tokens for example in examples]
+    with torch.no_grad():
+        whole = base.transformer(torch.from_numpy(np.concatenate(arrays)), [*map(len, arrays)], causal=False)
+        torch.testing.assert_close(base.transformer.norm(torch.from_numpy(seen[-1])), whole[keep])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'task.py').write_text('')
+    words = [word for word in toy['TC'] if not re.match('--(steps|lr|device)', word)]
+    result = run_script('layers.py', 'task.py', *words, checkpoint, checkpoint)
+    assert result.returncode == 0 and (tmp_path / 'figures/layers.png').exists(), result.stderr
+    assert re.search(r', layer 2: CKA with \S+ 1.000 accuracy of a probe 0.\d+\n', result.stdout)
+    one_line_error(run_script('layers.py', 'task.py', *toy['SC'][:3], checkpoint), 'takes a task of kind TC')
 
 
 def test_contrastive_loss_by_hand(checkpoint, toy, tmp_path):
@@ -256,9 +287,8 @@ def test_schedule_is_the_papers():
 def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path):
     results = []
     for budget in (40, 700, 16_384):
-        cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, kind, tmp_path,
-                                                       tokens_at_once=budget if kind != 'IR' else 16_384,
-                                                       steps=0, batch_size=8, lr=1e-2))
+        changes = dict(tokens_at_once=budget if kind != 'IR' else 16_384, steps=0, batch_size=8, lr=1e-2)
+        cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, kind, tmp_path, **changes))
         if kind != 'IR' or not results:     # a batch of retrieval is computed at once, whatever the budget
             encoder, log = finetune.fit(dataclasses.replace(cfg, lr=1e-2, seed=0), base, data)
         rows = finetune.predict(dataclasses.replace(cfg, tokens_at_once=budget), base.world, encoder, data)
@@ -297,15 +327,12 @@ def test_the_best_run_and_span_by_hand():
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_a_word_that_decides_is_learnt(kind, toy, checkpoint, tmp_path):
+def test_a_word_that_decides_is_learnt(kind, command, tmp_path):
     """Every head learns, from the command line; qa_head=span too."""
     for more in ([], ['--qa_head=span', '--name=span']) if kind == 'QA' else ([],):
-        result = run_script('finetune.py', *merge(toy[kind], f'--model={checkpoint}',
-                                                  f'--predictions={tmp_path}/p', '--steps=0',
-                                                   '--lr=1e-2', '--batch_size=4', *more))
-        assert result.returncode == 0, result.stderr
-        score = float(result.stdout.split(' validation ')[1].split(';')[0].split()[-1])
-        assert score > {'SC': 80, 'TC': 80, 'QA': 60, 'IR': 60}[kind], result.stdout
+        said = ran(*command(kind, '--steps=0', '--lr=1e-2', '--batch_size=4', *more)).stdout
+        score = float(said.split(' validation ')[1].split(';')[0].split()[-1])
+        assert score > {'SC': 80, 'TC': 80, 'QA': 60, 'IR': 60}[kind], said
     folder = tmp_path / f'p/random/{kind}/toy/lr1e-02_sd0'
     about, scores = (json.loads((folder / f'{name}.json').read_text()) for name in ('run', 'scores'))
     assert about['method'] == 'fine-tuned' and about['pretraining'] is None
@@ -317,7 +344,7 @@ def test_a_word_that_decides_is_learnt(kind, toy, checkpoint, tmp_path):
         assert (scores['name'], scores[split]) == metrics.both_scores(kind, rows, 'IOB2')
 
 
-def test_a_number_is_learnt_and_saved(toy, checkpoint, tmp_path, monkeypatch):
+def test_a_number_is_learnt_and_saved(toy, command, tmp_path, monkeypatch):
     """A regression: red is 3.5, blue is 1; transformers' pipeline says the same number of the saved model."""
     import transformers
     monkeypatch.chdir(tmp_path)     # fine-tuned/
@@ -325,11 +352,8 @@ def test_a_number_is_learnt_and_saved(toy, checkpoint, tmp_path, monkeypatch):
         rows = [json.loads(line) for line in open(toy['SC'][2].removeprefix('--data=') + f'/{split}.jsonl')]
         jsonl(tmp_path / f'data/{split}.jsonl', [row | {'label': {'red': 3.5, 'blue': 1}[row['label']]}
                                                  for row in rows])
-    options = merge(toy['SC'], f'--data={tmp_path}/data', f'--model={checkpoint}', '--predictions=p',
-                    '--steps=0', '--epochs=4', '--lr=1e-2', '--batch_size=4', '--metric=Pearson',
-                    '--save_model')
-    result = run_script('finetune.py', *options)
-    assert result.returncode == 0, result.stderr
+    ran(*command('SC', f'--data={tmp_path}/data', '--steps=0', '--epochs=4', '--lr=1e-2', '--batch_size=4',
+                 '--metric=Pearson', '--save_model'))
     rows = [json.loads(line) for line in gzip.open('p/random/SC/toy/lr1e-02_sd0/test.jsonl.gz')]
     assert np.mean([abs(row['pred'] - row['gold']) < 0.6 for row in rows]) > 0.9
     judge = scipy.stats.pearsonr([row['gold'] for row in rows], [row['pred'] for row in rows])
@@ -341,10 +365,8 @@ def test_a_number_is_learnt_and_saved(toy, checkpoint, tmp_path, monkeypatch):
         [row['pred'] for row in rows[:5]], abs=1e-4)
 
 
-def test_plain_tags_are_learnt(toy, checkpoint, tmp_path):
-    result = run_script('finetune.py', *merge(toy['TC'], f'--model={checkpoint}', f'--predictions={tmp_path}',
-                                              '--steps=0', '--lr=1e-2', '--batch_size=4', '--scheme=plain'))
-    assert result.returncode == 0, result.stderr
+def test_plain_tags_are_learnt(command):
+    result = ran(*command('TC', '--steps=0', '--lr=1e-2', '--batch_size=4', '--scheme=plain'))
     assert float(re.search(r'validation accuracy ([\d.]+)', result.stdout)[1]) > 97    # all "O": 90
 
 
@@ -366,10 +388,10 @@ def test_a_ranking_holds_ten_documents_and_counts_what_ties_with_the_tenth():
         whole = {'id': 'q', 'gold': grades, 'docs': [ids[i] for i in listed],
                  'scores': scores[listed].round(6).tolist()}
         assert metrics.ndcg(row, True, True) == pytest.approx(metrics.ndcg(whole, True, True), abs=1e-12)
-        assert both_scores('IR', [row]) == both_scores('IR', [whole])
+        assert metrics.both_scores('IR', [row]) == metrics.both_scores('IR', [whole])
 
 
-def test_retrieval_is_trained_once_and_scored_on_every_set(toy, checkpoint, tmp_path):
+def test_retrieval_is_trained_once_and_scored_on_every_set(toy, command, tmp_path):
     folder = toy['IR'][2].removeprefix('--data=')
     (tmp_path / 'other').mkdir()
     for name in ('corpus', 'queries'):
@@ -379,26 +401,22 @@ def test_retrieval_is_trained_once_and_scored_on_every_set(toy, checkpoint, tmp_
         jsonl(tmp_path / f'other/qrels/{split}.jsonl', rows[::2])
     other = f'kind = "IR"\ndataset = "other"\ndata = {str(tmp_path / "other")!r}\n'
     (tmp_path / 'other.py').write_text(other)
-    result = run_script('finetune.py', *merge(toy['IR'], f'--model={checkpoint}',
-                                              f'--predictions={tmp_path}/p', '--steps=2',
-                                               '--trained_on=pairs', f"--score_on=('{tmp_path}/other.py',)"))
-    assert result.returncode == 0, result.stderr
+    ran(*command('IR', '--steps=2', '--trained_on=pairs', f"--score_on=('{tmp_path}/other.py',)"))
     both = [read(tmp_path / f'p/random/IR/{name}')['lr3e-03_sd0/test.jsonl.gz'].splitlines()
             for name in ('toy', 'other')]
     assert both[1] == both[0][::2]
 
 
-def test_a_grid_killed_at_random_equals_the_sequential_one(toy, checkpoint, tmp_path):
-    options = merge(toy['TC'], f'--model={checkpoint}', '--grid', '--lrs=(1e-3, 3e-3)', '--seeds=(0, 1, 2)',
-                    '--steps=12')
-    whole = run_script('finetune.py', *options, f'--predictions={tmp_path}/whole')
-    assert whole.returncode == 0, whole.stderr
-    draw, kills, killed = random.Random(5), 0, [*options, f'--predictions={tmp_path}/killed']
+def test_a_grid_killed_at_random_equals_the_sequential_one(command, tmp_path):
+    killed = command('TC', '--grid', '--lrs=(1e-3, 3e-3)', '--seeds=(0, 1, 2)', '--steps=12')
+    whole = merge(killed, f'--predictions={tmp_path}/whole')
+    ran(*whole)
+    draw, kills = random.Random(5), 0
     for _ in range(2):
-        pair = [Script('finetune.py', *killed) for _ in range(2)]
+        pair = [Script(*killed) for _ in range(2)]
         wanted, deadline = draw.randint(1, 3) + kills, time.monotonic() + 60
         while any(process.is_alive() for process in pair) and time.monotonic() < deadline and \
-                len(list(Path(f'{tmp_path}/killed').glob('*/*/*/*/run.json'))) < wanted:
+                len(list(Path(f'{tmp_path}/p').glob('*/*/*/*/run.json'))) < wanted:
             time.sleep(0.01)
         time.sleep(draw.random() * 0.1)
         for process in pair:
@@ -406,28 +424,24 @@ def test_a_grid_killed_at_random_equals_the_sequential_one(toy, checkpoint, tmp_
             process.kill()
             process.ended()
     assert kills
-    pair = [Script('finetune.py', *killed) for _ in range(2)]
+    pair = [Script(*killed) for _ in range(2)]
     ends = [process.ended() for process in pair]
     assert [end.returncode for end in ends] == [0, 0], [end.stderr for end in ends]
     told = [line.split(' (')[0] for end in ends for line in end.stdout.splitlines() if 'validation' in line]
     assert len(told) == len(set(told))  # every run is computed once
-    before, after = read(tmp_path / 'whole'), read(tmp_path / 'killed')
+    before, after = read(tmp_path / 'whole'), read(tmp_path / 'p')
     assert len([name for name in before if name.endswith('run.json')]) == 6
     assert {name: content for name, content in after.items() if not name.endswith('.lock')} == before
-    again = run_script('finetune.py', *options, f'--predictions={tmp_path}/whole')
-    assert again.returncode == 0 and again.stdout == 'random toy: 6 of 6 runs are done\n'
+    assert ran(*whole).stdout == 'random toy: 6 of 6 runs are done\n'
 
 
-def test_a_grid_with_a_failure_ends_with_1_after_all_its_runs(toy, checkpoint, tmp_path):
+def test_a_grid_with_a_failure_ends_with_1_after_all_its_runs(command, tmp_path):
     """Two processes; then a run whose only update ruins the weights."""
-    words = merge(toy['SC'], f'--model={checkpoint}', f'--predictions={tmp_path}/p', '--grid',
-                  '--lrs=(1e30, 1e-3)', '--seeds=(0, 1)', '--epochs=9')
-    result = torchrun(2, 'finetune.py', *words)
+    result = torchrun(2, *command('SC', '--grid', '--lrs=(1e30, 1e-3)', '--seeds=(0, 1)', '--epochs=9'))
     assert result.returncode == 1 and 'lr1e+30_sd0 (1 of 4): failed: step' in result.stdout
     assert len(list(tmp_path.rglob('lr1e-03_sd*/run.json'))) == 2
     assert result.stderr.count('FloatingPointError: step') >= 2     # both may try one
-    result = run_script('finetune.py', *merge(toy['SC'], f'--model={checkpoint}', '--lr=1e300', '--steps=1',
-                                              f'--predictions={tmp_path}/p', '--name=one'))
+    result = run_script(*command('SC', '--lr=1e300', '--steps=1', '--name=one'))
     assert result.returncode == 1 and 'not finite' in result.stderr
 
 
@@ -451,43 +465,38 @@ def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, checkpoi
     (tmp_path / 'data/train.jsonl').unlink()
     options = merge(toy['IR'], f'--data={tmp_path}/data', f'--predictions={tmp_path}/p')
     for more in (['--look'], ['--baseline'], ['--probe', f'--model={checkpoint}']):
-        result = run_script('finetune.py', *options, *more)
-        assert result.returncode == 0 and 'no train{' in result.stderr, result.stderr
+        assert 'no train{' in ran('finetune.py', *options, *more).stderr
     assert len(list(tmp_path.rglob('run.json'))) == 2
     one_line_error(run_script('finetune.py', *options, f'--model={checkpoint}'), 'toy: nothing to train on')
 
 
-def test_other_settings_or_data_are_refused(toy, checkpoint, tmp_path, monkeypatch):
+def test_other_settings_or_data_are_refused(toy, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # fine-tuned/
-    options = [*toy['SC'], f'--model={ROOT / checkpoint}', f'--predictions={tmp_path}/p']
-    with locked(tmp_path / 'p/random/SC/toy/lr3e-03_sd0'):
-        one_line_error(run_script('finetune.py', *options), 'another process is writing there')
-    assert run_script('finetune.py', *options, '--save_model').returncode == 0
-    assert 'already done' in run_script('finetune.py', *options, '--save_model').stdout
-    again = merge(options, '--predictions=q', '--save_model', '--steps=2')
-    one_line_error(run_script('finetune.py', *again), '^error: fine-tuned/.*steps = 30, this run has 2')
-    one_line_error(run_script('finetune.py', *options, '--batch_size=8'), 'batch_size = 32, this run has 8')
+    with files.locked(tmp_path / 'p/random/SC/toy/lr3e-03_sd0'):
+        one_line_error(run_script(*command('SC')), 'another process is writing there')
+    ran(*command('SC', '--save_model'))
+    assert 'already done' in ran(*command('SC', '--save_model')).stdout
+
+    def refused(words, *more):
+        one_line_error(run_script(*command('SC', *more)), words)
+    refused('^error: fine-tuned/.*steps = 30, this run has 2', '--predictions=q', '--save_model', '--steps=2')
+    refused('batch_size = 32, this run has 8', '--batch_size=8')
     for split in tasks.SPLITS:
         rows = [json.loads(line) for line in open(toy['SC'][2].removeprefix('--data=') + f'/{split}.jsonl')]
         jsonl(tmp_path / f'data/{split}.jsonl', rows[:-1] if split == 'train' else rows)
-    one_line_error(run_script('finetune.py', *merge(options, f'--data={tmp_path}/data')), 'training_data = ')
-    assert run_script('finetune.py', *options, '--untrained').returncode == 0
-    random_model(tmp_path / 'other', hidden_size=16)
-    one_line_error(run_script('finetune.py', *merge(options, '--untrained', f'--model={tmp_path}/other')),
-                   'sizes = ')
+    refused('training_data = ', f'--data={tmp_path}/data')
+    ran(*command('SC', '--untrained'))
+    refused('sizes = ', '--untrained', f'--model={random_model(tmp_path / "other", hidden_size=16)}')
 
 
-def test_probe_reads_frozen_features(toy, checkpoint, tmp_path):
+def test_probe_reads_frozen_features(command, tmp_path):
     for kind in ('SC', 'TC', 'IR'):
-        result = run_script('finetune.py', *toy[kind], f'--model={checkpoint}', f'--predictions={tmp_path}/p',
-                            '--probe')
-        assert result.returncode == 0, result.stderr
+        result = ran(*command(kind, '--probe'))
         about = json.loads((tmp_path / f'p/random-probe/{kind}/toy/lr0e+00_sd0/run.json').read_text())
         assert about['method'] == 'probe'
         if kind != 'IR':
             assert float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1]) > 60, result.stdout
-    one_line_error(run_script('finetune.py', *toy['QA'], f'--model={checkpoint}', '--probe'),
-                   'no probe of a regression, nor of questions')
+    one_line_error(run_script(*command('QA', '--probe')), 'no probe of a regression, nor of questions')
 
 
 @pytest.mark.parametrize('ragged', [False, True])
@@ -550,8 +559,7 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'saved')
     tokens = tokenizer('word ' * 900, truncation=True)['input_ids']
     assert len(tokens) == cfg.max_length == tokenizer.model_max_length
-    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/saved'),
-                   'or a classifier')
+    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/saved'), 'or a classifier')
     one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/normed', '--save_model'),
                    'save_model: transformers has no such classifier')    # before it trains
     one_line_error(run_script('finetune.py', *toy['IR'], f'--model={tmp_path}/normed', '--save_model',
@@ -565,6 +573,5 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     ('--name=a/b', 'name must be'), ('--layers=3', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
     ('--probe --save_model', 'a probe trains no model'), ('--grid --probe', 'stand alone')])
-def test_bad_settings_get_one_line(more, words, toy, checkpoint):
-    options = merge(toy['SC'], f'--model={checkpoint}', *more.split())
-    one_line_error(run_script('finetune.py', *options), words)
+def test_bad_settings_get_one_line(more, words, command):
+    one_line_error(run_script(*command('SC', *more.split())), words)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import fill_mask
 from model import Sizes, initial_weight
 import pretrain
-from conftest import ROOT, log_lines, one_line_error, run_script, texts
+from conftest import ROOT, log_lines, one_line_error, ran, run_script, texts
 from data import Corpus
 from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint
@@ -30,8 +30,7 @@ SMALL = dict(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_la
 LLAMA31 = {'rope_type': 'llama3', 'rope_theta': 500_000.0, 'factor': 32.0, 'low_freq_factor': 1.0,
            'high_freq_factor': 4.0, 'original_max_position_embeddings': 512}
 SCALING = {name: value for name, value in LLAMA31.items() if name != 'rope_theta'}  # all of rope_scaling
-
-
+MASKED = 'The function returns <|mask|> of floats.'
 FAMILIES = {  # name: (class, what differs from SMALL)
     'eurobert': (transformers.EuroBertForMaskedLM, dict(mask_token_id=3)),
     'eurobert, tied': (transformers.EuroBertForMaskedLM,
@@ -42,8 +41,7 @@ FAMILIES = {  # name: (class, what differs from SMALL)
     'llama 3.2': (transformers.LlamaForCausalLM, dict(rope_parameters=LLAMA31, tie_word_embeddings=True)),
     'mistral, no window': (transformers.MistralForCausalLM, dict(sliding_window=None)),
     'qwen2, tied': (transformers.Qwen2ForCausalLM, dict(tie_word_embeddings=True, rope_theta=1e6)),
-    'qwen3': (transformers.Qwen3ForCausalLM, dict(head_dim=16)),
-}
+    'qwen3': (transformers.Qwen3ForCausalLM, dict(head_dim=16))}
 
 
 def make(family, folder, dtype=torch.float32, vocab_size=320, **options):
@@ -301,9 +299,8 @@ def test_fill_mask(tmp_path):
     for best, *expected in zip(found, tokens, values):
         assert [token for token, _ in best] == expected[0]
         assert [p for _, p in best] == pytest.approx(expected[1], rel=1e-5)
-    result = run_script('fill_mask.py', tmp_path, text)
-    lines = result.stdout.splitlines()
-    assert result.returncode == 0 and lines[0] == text and len(lines) == 3
+    lines = ran('fill_mask.py', tmp_path, text).stdout.splitlines()
+    assert lines[0] == text and len(lines) == 3
     assert all(f'{best[0][1]:.1%}' in line for line, best in zip(lines[1:], found))
     one_line_error(run_script('fill_mask.py', tmp_path, 'nothing to fill'), r'write it as <\|mask\|>')
     with pytest.raises(ValueError, match='an MNTP model needs a token before a mask'):
@@ -354,11 +351,10 @@ def hub(tmp_path, monkeypatch):
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     url = f'http://127.0.0.1:{server.server_port}'
     template = url + '/{repo_id}/resolve/{revision}/{filename}'
-    for place, name, value in ((constants, 'ENDPOINT', url), (constants, 'HF_HUB_OFFLINE', False),
-                               (constants, 'HF_HUB_CACHE', str(tmp_path / 'cache')),
-                               (constants, 'HUGGINGFACE_CO_URL_TEMPLATE', template),
-                               (file_download, 'HUGGINGFACE_CO_URL_TEMPLATE', template)):
-        monkeypatch.setattr(place, name, value, raising=False)
+    for name, value in (('ENDPOINT', url), ('HF_HUB_CACHE', str(tmp_path / 'cache')),
+                        ('HF_HUB_OFFLINE', False), ('HUGGINGFACE_CO_URL_TEMPLATE', template)):
+        monkeypatch.setattr(constants, name, value, raising=False)
+    monkeypatch.setattr(file_download, 'HUGGINGFACE_CO_URL_TEMPLATE', template, raising=False)
     yield Hub.root, Hub.asked, Hub.forbidden
     server.shutdown()
 
@@ -404,9 +400,8 @@ def decoder(tmp_path_factory):
     tokenizer_of_style('smollm', folder / 'smollm', 1_000)
     with open(folder / 'texts.jsonl', 'w', encoding='utf-8') as file:
         file.writelines(json.dumps({'text': text}) + '\n' for text in texts())
-    result = run_script('data.py', '--source=folder', f'--path={folder}/texts.jsonl', '--val_permille=200',
-                        f'--tokenizer={folder}/smollm', f'--out={folder}/corpus')
-    assert result.returncode == 0, result.stderr
+    ran('data.py', '--source=folder', f'--path={folder}/texts.jsonl', '--val_permille=200',
+        f'--tokenizer={folder}/smollm', f'--out={folder}/corpus')
     assert Corpus(folder / 'corpus').meta['vocab_size'] == 1_001
     pretrain.train(build(pretrain.Settings, dict(
         name='clm', corpus=str(folder / 'corpus'), out=str(folder), phases=(('clm', 300),), vocab_size=1_001,
@@ -428,15 +423,14 @@ def adapt(decoder, out, name, **settings):
     settings = dict(weights_from=folder, name=name, out=out, corpus=corpus, context=128, rows_per_step=4,
                     micro_rows=0, lr=2e-3, warmup_steps=10, decay_steps=40, compile=False, val_every=0,
                     val_rows=20, log_every=50, device='cpu') | settings
-    result = run_script('pretrain.py', 'configs/decoder_to_encoder.py',
-                        *(f'--{name}={value}' for name, value in settings.items()))
-    assert result.returncode == 0, result.stderr
-    return result.stdout, log_lines(out / name)
+    words = [f'--{name}={value}' for name, value in settings.items()]
+    return ran('pretrain.py', 'configs/decoder_to_encoder.py', *words).stdout, log_lines(out / name)
 
 
 @pytest.mark.slow
-def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path):
-    budget, text = ('mlm', 150), 'The function returns <|mask|> of floats.'
+def test_mlm_from_a_decoder_beats_scratch_and_mntp_says_a_mask_before_it(decoder, tmp_path):
+    """MLM against the same budget from scratch; MNTP tells a mask at the position before it."""
+    budget = 'mlm', 150
     out, adapted = adapt(decoder, tmp_path, 'adapted', phases=budget)
     assert 'vocab_size 1000 -> 1001' in out and 'a row for the mask token 1000' in out
     sizes = json.loads((tmp_path / 'adapted/config.json').read_text())
@@ -447,20 +441,15 @@ def test_mlm_from_a_decoder_beats_the_same_budget_from_scratch(decoder, tmp_path
     model, about = transformers.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert not any(about.values()) and tokenizer.mask_token_id == 1_000 == model.config.mask_token_id
-    best = transformers.pipeline('fill-mask', model=model, tokenizer=tokenizer)(text)
-    found = fill_mask.fill_mask(load(folder), load_tokenizer(str(folder)), text)[0]
+    best = transformers.pipeline('fill-mask', model=model, tokenizer=tokenizer)(MASKED)
+    found = fill_mask.fill_mask(load(folder), load_tokenizer(str(folder)), MASKED)[0]
     assert [p['score'] for p in best] == pytest.approx([p for _, p in found], abs=1e-4)
     assert 'resumed from' in adapt(decoder, tmp_path, 'adapted', phases=budget)[0]
-
-
-@pytest.mark.slow
-def test_mntp_says_what_a_mask_is_at_the_position_before_it(decoder, tmp_path):
-    text = 'The function returns <|mask|> of floats.'
     _, log = adapt(decoder, tmp_path, 'mntp', phases=('mntp', 150))
     assert log[-1]['val_mntp_loss'] < log[-1]['val_mlm_loss']
     model, tokenizer = load(tmp_path / 'mntp'), open_checkpoint(tmp_path / 'mntp').tokenizer()
-    (best,), _, _ = five_best(model, tokenizer, text, shift=1)
-    assert [token for token, _ in fill_mask.fill_mask(model, tokenizer, text, objective='mntp')[0]] == best
+    (best,), _, _ = five_best(model, tokenizer, MASKED, shift=1)
+    assert [token for token, _ in fill_mask.fill_mask(model, tokenizer, MASKED, objective='mntp')[0]] == best
 
 
 def test_the_mask_token_gets_the_mean_of_the_other_rows(decoder, tmp_path):

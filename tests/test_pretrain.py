@@ -1,6 +1,5 @@
 """Runs: what they log, that they resume and branch bit for bit in any layout, what they say on mistakes."""
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -23,11 +22,8 @@ import layouts
 from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, replace, run_script,
                       torchrun)
 from nanoencoder import files, huggingface
-from nanoencoder.files import read_json
-from nanoencoder.huggingface import open_checkpoint, save
 from nanoencoder.judging import losses, studies
 from nanoencoder.pretraining import checkpoint
-from nanoencoder.pretraining.checkpoint import check_branch, find_origin, fixed
 from nanoencoder.processes import World, processes
 from nanoencoder.settings import build, flat
 
@@ -37,8 +33,7 @@ def run_of(cfg):
 
 
 def weights(folder):
-    files = Path(folder).glob('*.safetensors')
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path.name: files.sha256(path) for path in folder.glob('*.safetensors')}
 
 
 def logged(cfg):
@@ -77,7 +72,7 @@ def test_a_run_learns_logs_and_saves(settings):
     assert lines[-1]['tokens'] == 120 * 4 * 64
     assert sorted(int(path.name) for path in run.glob('[0-9]*')) == [20, 100, 120]  # 50 was pruned
     assert {*FLIPS, 'state.json'} == {path.name for path in (run / '120').iterdir()}
-    facts = read_json(run / '120/state.json')['pretraining']
+    facts = files.read_json(run / '120/state.json')['pretraining']
     assert facts['phases'] == [['clm', 40], ['mlm', 40], ['mntp', 40]] and facts['family'] == '0.1M'
     assert (facts['step'], facts['tokens']) == (120, 120 * 4 * 64)
     config, rows = losses.read_log(run)
@@ -103,7 +98,7 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
         model, *_ = pretrain.start(replace(cfg, name='fresh'), data.Corpus(corpus), world)
     ids = {role: data.Corpus(corpus).meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
     (run_of(cfg) / 'fresh').mkdir()
-    save(run_of(cfg) / 'fresh', model.sizes, cfg.context, ids, dict(model.named_parameters()))
+    huggingface.save(run_of(cfg) / 'fresh', model.sizes, cfg.context, ids, dict(model.named_parameters()))
     theirs = AutoModelForMaskedLM.from_pretrained(run_of(cfg) / 'fresh', dtype=torch.float64)
     theirs.model.embed_tokens.padding_idx = None  # there pad is eos, and its embedding would get no gradient
     groups = [{'params': [p for p in theirs.parameters() if p.ndim == n], 'weight_decay': decay}
@@ -168,9 +163,9 @@ def test_the_papers_38_runs(corpus):
         if row.parent:
             assert row.parent_step in (runs[row.parent].total_steps, *study.rows[row.parent].save_at)
         if row.begins == 'branch_from':
-            numbers, parents = (fixed(c, corpus, world) for c in (cfg, runs[row.parent]))
+            numbers, parents = (checkpoint.fixed(c, corpus, world) for c in (cfg, runs[row.parent]))
             state = {'fixed': parents, 'settings': flat(runs[row.parent]), 'step': row.parent_step}
-            check_branch(name, state, cfg, numbers, pretrain.schedule)
+            checkpoint.check_branch(name, state, cfg, numbers, pretrain.schedule)
     assert len(runs) == 38
     steps = [row.steps - row.parent_step for name, row in study.rows.items()
              if row.begins == 'branch_from' and 'dec' not in name]
@@ -226,8 +221,8 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, fi
     assert place == 'saved_steps' or (run_of(cfg) / '.8.tmp').exists()
     assert huggingface.saved_steps(run_of(cfg)) == ([4, 8] if place == 'saved_steps' else [4])
     pretrain.train(cfg)
-    assert log_lines(run_of(cfg)) == log_lines(finished[1])
-    assert weights(run_of(cfg) / '12') == weights(finished[1] / '12')
+    assert log_lines(run_of(cfg)) == log_lines(run_of(finished))
+    assert weights(run_of(cfg) / '12') == weights(run_of(finished) / '12')
 
 
 def test_a_step_without_targets_is_loss_zero(settings):
@@ -275,8 +270,7 @@ def test_phases_run_through_again_are_those_written_out_and_branch(settings):
     """The same numbers as with each phase in the list; a branch may add turns, and not change them."""
     turns = dict(phases=TURNS, repeat=4, decay_steps=4, save_at=(12,), save_every=0, val_every=10)
     runs = [settings(**turns | changes) for changes in (
-        {'name': 'turns'}, {'name': 'written', 'phases': TURNS * 4, 'repeat': 1},
-        {'name': 'longer', 'repeat': 6})]
+        dict(name='turns'), dict(name='written', phases=TURNS * 4, repeat=1), dict(name='longer', repeat=6))]
     branch = replace(runs[2], name='branch', branch_from=str(run_of(runs[0]) / '12'))
     for cfg in (*runs, branch):
         pretrain.train(cfg)
@@ -292,7 +286,7 @@ def test_resuming_with_other_numbers_is_refused(settings):
     pretrain.train(cfg)
     shutil.rmtree(run_of(cfg) / '12')
     path = run_of(cfg) / '8/state.json'
-    state = read_json(path)     # of before there was a choice
+    state = files.read_json(path)     # of before there was a choice
     assert {name: state['fixed'].pop(name) for name in checkpoint.BEFORE} == checkpoint.BEFORE
     path.write_text(json.dumps(state))
     others = dict(lr=1e-3, seed=3, phases=(('mlm', 13),), context=128, hidden_size=64, dtype='bf16',
@@ -324,19 +318,11 @@ def test_weights_from_takes_only_weights(settings, capsys):
 
 @pytest.fixture(scope='module')
 def finished(corpus, tmp_path_factory):
-    """A small run that is done, to be copied and damaged: (its settings, its folder)."""
+    """The settings of a small run that is done."""
     cfg = build(pretrain.Settings, SMALL | dict(name='run', corpus=str(corpus), keep=9,
                                                 out=str(tmp_path_factory.mktemp('finished'))))
     pretrain.train(cfg)
-    return cfg, run_of(cfg)
-
-
-@pytest.fixture
-def copied(finished, tmp_path):
-    """The same, which a test may damage."""
-    cfg = replace(finished[0], out=str(tmp_path))
-    shutil.copytree(finished[1], run_of(cfg))
-    return cfg, run_of(cfg)
+    return cfg
 
 
 @pytest.mark.parametrize('changes, part', [
@@ -357,8 +343,9 @@ FLIPS = {'config.json': 300, 'model.safetensors': 99_999, 'optimizer.safetensors
 
 
 @pytest.mark.parametrize('name', FLIPS)
-def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(copied, name):
-    cfg, run = copied
+def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(finished, tmp_path, name):
+    cfg = replace(finished, out=str(tmp_path))
+    run = shutil.copytree(run_of(finished), run_of(cfg))
     path, whole = run / '12' / name, (run / '12' / name).read_bytes()
     content = bytearray(whole)
     content[FLIPS[name] // 8] ^= 1 << FLIPS[name] % 8
@@ -369,7 +356,7 @@ def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(copied, name
     one_line_error(run_script('pretrain.py', *arguments(cfg)), f'12/{name}: missing or changed .*; remove ')
     with contextlib.nullcontext() if name == 'optimizer.safetensors' else pytest.raises(
             ValueError, match=f'^{path}: missing'):  # which weights do not need
-        open_checkpoint(run)
+        huggingface.open_checkpoint(run)
     path.write_bytes(whole[:-10])
     with pytest.raises(ValueError, match=f'^{path}: missing'):
         huggingface.read_state(run / '12')
@@ -519,7 +506,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     def begin(rank, **change):
         cfg = settings(**change)
         world = World(rank, rank + 1, torch.device('cpu'), 'fp32')
-        return find_origin(cfg, data.Corpus(cfg.corpus), world, pretrain.schedule)
+        return checkpoint.find_origin(cfg, data.Corpus(cfg.corpus), world, pretrain.schedule)
     begin(0)
     begin(1, out='elsewhere')
     for name, value in ('rope_theta', 5e4), ('save_every', 3):      # exchanges would never meet
@@ -531,8 +518,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
 @pytest.mark.parametrize('setting, message', [
     ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),
     ('vocab_size=128_256', 'has vocab_size 4096.*another tokenizer'), ('beta1=1', 'beta1 must be from 0 to'),
-    ('name=a/b', 'name must be'),
-    ('micro_rows=3', 'of micro_rows 3'),
+    ('name=a/b', 'name must be'), ('micro_rows=3', 'of micro_rows 3'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
 def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):
     cfg = settings()

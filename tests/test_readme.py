@@ -26,10 +26,9 @@ from nanoencoder.settings import leaves, parse
 
 README, HACKING = ROOT / 'README.md', ROOT / 'docs/hacking.md'
 PAGES = [README, *sorted((ROOT / 'docs').glob('*.md'))]
-PARSERS = {'data.py': (prepare.Settings, prepare.ACTIONS),
+PARSERS = {'data.py': (prepare.Settings, prepare.ACTIONS), 'study.py': (studies.Study, study.ACTIONS),
            'pretrain.py': (pretrain.Settings, pretrain.ACTIONS),
-           'finetune.py': (finetune.Settings, finetune.ACTIONS),
-           'study.py': (studies.Study, study.ACTIONS)}
+           'finetune.py': (finetune.Settings, finetune.ACTIONS)}
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'pack': None, 'report': 1, 'losses': None}   # arguments
 OTHER_OPTIONS = {'help', 'size', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint',
                  'rdzv_id', 'shutdown_timeout', 'max_restarts'}    # of torchrun and bench.py
@@ -120,21 +119,17 @@ def test_a_run_that_a_command_names_comes_from_above(page):
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_what_a_page_links_and_names_is_there(page):
+    """Files and their titles, options, and functions that are said to be in a file."""
+    text = page.read_text()
     assert page == README or f'](docs/{page.name}' in README.read_text()
-    for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', page.read_text()):
+    for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', text):
         if not target.startswith('https://'):
             path = page.parent / target if target else page
             titles = re.findall(r'(?m)^#+ (.*)$', path.read_text()) if anchor else []
             assert path.exists(), target
             assert not anchor or anchor in {    # as GitHub makes them
                 re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles}, anchor
-
-
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
-def test_what_a_page_names_is_there(page):
-    """Options, files, and functions that are said to be in a file."""
-    text = page.read_text()
     options = {name for cls, actions in PARSERS.values() for name in (*leaves(cls), *actions)} | OTHER_OPTIONS
     options |= {*leaves(evaluate.Settings)}
     assert {*re.findall(r'--(\w+)', re.sub('#SBATCH.*', '', text))} <= options

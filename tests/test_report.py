@@ -1,10 +1,9 @@
 """Verdicts and Holm by hand; a made-up study from end to end, whole or damaged."""
-import csv
 import gzip
 import itertools
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,8 +12,7 @@ import pytest
 import evaluate
 from conftest import ROOT, one_line_error, run_script
 from nanoencoder.files import sha256
-from nanoencoder.judging import paper, report
-from nanoencoder.judging.statistics import p_value
+from nanoencoder.judging import paper, report, statistics
 
 
 def judged(rule, mean, p, seeds=6, margin=2):
@@ -34,26 +32,22 @@ def test_verdicts_at_each_side_of_each_rule(rule, low, high, word):
     """low and high are the ends of a 95 % interval."""
     rest = (high - low) / 38
     draws = np.linspace(low - rest, high + rest, 40_001)
-    p = p_value(draws, report.REGIONS[rule](2))
+    p = statistics.p_value(draws, report.REGIONS[rule](2))
     assert judged(rule, draws.mean(), p).verdict('both', p) == word
 
 
-def test_holm_by_hand():
-    """0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1 not below the one before."""
-    assert report.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert report.holm([0.5, 0.9]) == [1, 1] and report.holm([]) == []
-
-
 def test_p_values_are_against_the_nearest_bound():
-    draws = np.arange(1, 101) / 10    # 0.1 .. 10
+    draws, p_value = np.arange(1, 101) / 10, statistics.p_value    # 0.1 .. 10
     assert p_value(draws - 1.05, report.REGIONS['better'](0)) == pytest.approx(0.2)       # ten draws below 0
     assert p_value(draws - 2.05, report.REGIONS['at_least'](1)) == pytest.approx(0.2)
     assert p_value(draws - 2.05, report.REGIONS['no_difference'](1)) == pytest.approx(0.6)    # 70 above
     assert p_value(draws - 3.05, report.REGIONS['no_difference'](7.1)) == pytest.approx(2 / 101)
 
 
-def test_a_verdict_follows_holms_p_and_takes_three_pretrainings():
-    """0.02 of one claim is 0.06 of three. Two pretrainings may coincide, whatever p says."""
+def test_holm_by_hand_and_a_verdict_follows_it_and_takes_three_pretrainings():
+    """0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1 not below the one before. Two pretrainings may coincide."""
+    assert report.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert report.holm([0.5, 0.9]) == [1, 1] and report.holm([]) == []
     for p, seeds, count, word in ((0.02, 6, 1, 'agrees'), (0.02, 6, 3, 'cannot tell'),
                                   (0.02, 3, 2, 'agrees'), (1e-4, 2, 1, 'cannot tell')):
         one = judged('better', 0.1, p, seeds)
@@ -158,21 +152,6 @@ def write_digests(folder):
     (folder / 'sha256.json').write_text(json.dumps(digests))
 
 
-def write_losses(path):
-    """Up to its length MLM's loss falls by 1 each doubling: 8 at step 50, 7 at 100, 6 at 200."""
-    with open(path, 'w', newline='') as file:
-        table = csv.writer(file, lineterminator='\n')
-        table.writerow('folder row seed step tokens seconds train_loss val_clm_loss val_mlm_loss'.split())
-        for seed, row in itertools.product(range(3), SCORES):
-            objective, _, length = row.partition('-')
-            for step in (50, 100, 200, 400):
-                if step <= 100 * int(length or 0):
-                    loss = 8 - math.log2(step / 50) - 0.1 * (objective == 'both') + seed / 100
-                    loss = 8.4 if objective == 'clm' else loss
-                    table.writerow([f'{row}-s{seed}', row, seed, step, step * 10_000, 1.5, loss, 5.0, loss])
-    write_digests(path.parent)
-
-
 @pytest.fixture
 def study(tmp_path):
     """A study's folder with packed runs and losses: its config's path, and options for it."""
@@ -191,19 +170,25 @@ def study(tmp_path):
     lines += [packed_line('lookup', 0, 'docs_tc', '0e+00', 0, 0.45, draw, 'baseline'),
               packed_line('bm25', 0, 'docs_ir', '0e+00', 0, 0.95, draw, 'baseline')]
     write_packed(tmp_path / 'toy/runs/other.jsonl.gz', lines)
-    write_losses(tmp_path / 'toy/losses.csv')
+    # up to its length MLM's loss falls by 1 each doubling: 8 at step 50, 7 at 100, 6 at 200
+    rows = ['folder row seed step tokens seconds train_loss val_clm_loss val_mlm_loss'.split()]
+    for seed, row in itertools.product(range(3), SCORES):
+        objective, _, length = row.partition('-')
+        for step in (50, 100, 200, 400):
+            if step <= 100 * int(length or 0):
+                loss = 8 - math.log2(step / 50) - 0.1 * (objective == 'both') + seed / 100
+                loss = 8.4 if objective == 'clm' else loss
+                rows.append([f'{row}-s{seed}', row, seed, step, step * 10_000, 1.5, loss, 5.0, loss])
+    (tmp_path / 'toy/losses.csv').write_text(''.join(','.join(map(str, row)) + '\n' for row in rows))
+    write_digests(tmp_path / 'toy')
     return tmp_path / 'toy.py', f'--folder={tmp_path}/toy'
-
-
-@dataclass(frozen=True)
-class Few(evaluate.Settings):
-    resamples: int = 500
 
 
 @pytest.fixture
 def few_resamples(monkeypatch):
     """For what does not hang on the draws."""
-    monkeypatch.setattr(evaluate, 'Settings', Few)
+    few = make_dataclass('Few', [('resamples', int, 500)], bases=(evaluate.Settings,), frozen=True)
+    monkeypatch.setattr(evaluate, 'Settings', few)
 
 
 def cells_of(text, heading):

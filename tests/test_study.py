@@ -230,8 +230,7 @@ def test_the_studies_of_the_repository():
     """The paper's has its 50 models, 15,000 fine-tunings and 18,000 scores; one_gpu has three arms."""
     paper, demo, one_gpu = (studies.load([str(ROOT / f'configs/studies/{name}.py')])[0]
                             for name in ('paper', 'demo', 'one_gpu'))
-    counts = [(len(line.models) * len(line.lrs) * 5, len(line.datasets))
-              for line in paper.finetunings]
+    counts = [(len(line.models) * len(line.lrs) * 5, len(line.datasets)) for line in paper.finetunings]
     assert sum(runs for runs, _ in counts) == 15_000 and sum(runs * sets for runs, sets in counts) == 18_000
     with open(ROOT / 'configs/paper/models.csv') as file:
         assert {row['model'] for row in csv.DictReader(file)} == {*paper.models} - {'untrained'} == {
@@ -246,7 +245,7 @@ def names_of(starts):
     return [re.search(r'--name=(\S+)', line)[1] for line in starts if 'pretrain.py' in line]
 
 
-def test_from_start_to_end_and_nothing_to_do(place):
+def test_from_start_to_end_then_nothing_to_do_then_an_arm_more(place):
     """Seed by seed, parents first; each run once; the second start only packs and reports."""
     code, text, starts = run(place)
     assert code == 0, text
@@ -268,22 +267,12 @@ def test_from_start_to_end_and_nothing_to_do(place):
     assert '[25/25]' in text and text.count('FAILED') == 0 and '0:00:00 left' in text
     code, text, lines = run(place)
     assert [line.split()[1] for line in lines] == ['pack', 'report'] and code == 0 and 'nothing to do' in text
-
-
-def test_a_dry_run_counts_and_starts_nothing(place):
-    code, text, starts = run(place, '--dry_run')
-    assert re.search(r'(?m)^ *3  clm-mlm +12 +9 +clm/3$', text)
-    assert ('8 pretrainings (4 rows x 2 seeds) of 78 steps; 25 processes are left' in text
-            and (code, starts) == (0, []) and not (place / 'study').exists())
-
-
-def test_an_arm_is_one_line_and_lost_folders_cost_little(place):
-    run(place)
+    # lost folders cost little
     shutil.rmtree(place / 'out')
     for folder in place.glob('study/runs/*/'):
         shutil.rmtree(folder)
     assert 'nothing to do' in run(place)[1]
-    write(place, **{'}\nseeds': THIRD})
+    write(place, **{'}\nseeds': THIRD})     # an arm is one line
     code, text, starts = run(place, '--seed=1')
     assert code == 0 and names_of(starts) == ['clm-s1', 'third-s1']    # which begins with clm's checkpoint
     assert ('third-s1', '1e-03', '10') in done(place) and ('clm-s0', '1e-03', '0') in done(place)
@@ -337,8 +326,11 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
     refused('out/mlm-s1/12/state.json: was made with seed = 0, not 1')
 
 
-def test_rows_and_seeds(place):
-    """A row takes what it branches from with it."""
+def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place):
+    code, text, starts = run(place, '--dry_run')
+    assert re.search(r'(?m)^ *3  clm-mlm +12 +9 +clm/3$', text)
+    assert ('8 pretrainings (4 rows x 2 seeds) of 78 steps; 25 processes are left' in text
+            and (code, starts) == (0, []) and not (place / 'study').exists())
     assert "no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'" in run(place, '--row=clm-ml')[1]
     assert '--seed is one of' in run(place, '--seed=2')[1]
     assert '; 5 processes are left' in run(place, '--row=clm-mlm', '--seed=1', '--dry_run')[1]

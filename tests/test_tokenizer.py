@@ -8,7 +8,6 @@ from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre
 from conftest import LLAMA3, ROOT, texts
 from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
-NEEDS_LLAMA3 = pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
 QWEN_PATTERN = LLAMA3_PATTERN.replace(r'\p{N}{1,3}', r'\p{N}')
 # SmolLM2's vocabulary has no token for these bytes
@@ -21,8 +20,7 @@ STYLES = {  # as in these models' tokenizer.json: what stands before the merges,
              normalizers.NFC(), ['<|endoftext|>', '<|im_start|>', '<|im_end|>']),
     'smollm': (pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
                                         pre_tokenizers.ByteLevel(add_prefix_space=False)]), None,
-               ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>']),
-}
+               ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>'])}
 
 
 def huggingface(style, folder, vocab_size=2_000):
@@ -99,7 +97,7 @@ def test_the_embedded_tokenizer_has_the_ids_of_hugging_face_and_its_old_fingerpr
     assert ours.fingerprint() == 'fb91d752ddaab5e1d8ec98e9224db7a8dd5dfbf1fe6b2716b634a3787647b000'
 
 
-@NEEDS_LLAMA3
+@pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
 @pytest.mark.slow
 def test_llama3_is_what_transformers_makes_of_the_same_file():
     from transformers.convert_slow_tokenizer import TikTokenConverter
@@ -150,8 +148,7 @@ def test_special_tokens_in_text_are_characters():
     (lambda spec: spec['added_tokens'].pop(1), 'no eos token'),
     (lambda spec: spec['added_tokens'][2].update(content='for', id=spec['model']['vocab']['for']),
      'loses or changes plain text'),
-    (lambda spec: spec.pop('model'), 'library refuses it'),
-])
+    (lambda spec: spec.pop('model'), 'library refuses it')])
 def test_a_tokenizer_that_cannot_be_used_is_refused(tmp_path, change, part):
     spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
     change(spec)

@@ -152,7 +152,8 @@ def verdict_table(judged, among_all, evidence):
     rows, published, claims = [], paper.numbers(), paper.claims()
     for one, p in zip(judged, among_all):
         line, whole = one.line, one.seen['both']
-        claim = claims.get(line.name, {'words': f'{line.name} (not a claim of the paper)'})
+        name, _, more = line.name.partition(' ')    # 'end under Muon' is of the paper's claim `end`
+        claim = claims.get(name, {'words': f'{line.name} (not a claim of the paper)'})
         numbers = []
         for task in dict.fromkeys(evidence.about[dataset].task for dataset in line.datasets):
             if differences := [published[first, task, 'Average'][0] - published[second, task, 'Average'][0]
@@ -162,7 +163,7 @@ def verdict_table(judged, among_all, evidence):
                  + (f' at {lr_text(lr)}' if lr else '') for (model, lr), weight in line.weights.items()]
         rule = line.rule.replace('_', ' ') + (f' within {100 * one.margin:.1f}' if one.margin else '')
         alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
-        rows.append([claim['words'],
+        rows.append([claim['words'] + f' ({more})' * (more > '' and name in claims),
                      f'{" ".join(terms).removeprefix("+ ")}; {", ".join(line.datasets)}; {rule}',
                      points(whole), alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
