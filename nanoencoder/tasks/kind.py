@@ -9,6 +9,7 @@ from nanoencoder.tasks.files import read_table
 from nanoencoder.tasks.task import SCORED, SPLITS, Labels
 
 NO_LABEL = -100   # the target of a token that has none
+PROBED = 5_000    # texts that a probe is trained on, at most
 
 
 class Example(NamedTuple):
