@@ -88,8 +88,7 @@ def open_source(cfg):
         dataset = dataset.select_columns([cfg.column])
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
-    shards = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
-    return [unit(hub_texts, shard) for shard in shards], []
+    return [unit(hub_texts, dataset.shard(dataset.num_shards, k)) for k in range(dataset.num_shards)], []
 
 
 def held_out(text, val_permille):

@@ -29,8 +29,7 @@ def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
 
 
 def check(cfg):
-    """Every settings class calls this when it is constructed; an int will do for a float.
-    Messages begin with the field's name: `parse` adds where it was set."""
+    """What each settings class calls when constructed. Messages begin with a name: `parse` adds where."""
     for entry in fields(cfg):
         check_value(entry.name, entry.type, value := getattr(cfg, entry.name), **entry.metadata)
         if entry.type is float:

@@ -146,8 +146,7 @@ class Tokenizer:
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
         config |= {f'{role}_token': token for role, token in self.roles.items()}
-        if model_max_length:
-            config['model_max_length'] = model_max_length
+        config |= {'model_max_length': model_max_length} if model_max_length else {}
         write_json(Path(folder, 'tokenizer.json'), spec)
         write_json(Path(folder, 'tokenizer_config.json'), config)
 

@@ -44,8 +44,7 @@ class Retrieval(Kind):
                 for part in parts}
 
     def predict(self, data, outputs):
-        rows = data.rows
-        ids = sorted(rows['corpus'], reverse=True)
+        rows, ids = data.rows, sorted(data.rows['corpus'], reverse=True)
         vectors = dict(zip(scored_texts(rows), outputs['texts']))
         documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
         return {split: [ranking(row, ids, documents @ vectors[row['query']]) for row in rows[split]]

@@ -13,10 +13,7 @@ from nanoencoder.tasks.task import get
 class Tagging(Kind):
     """Rows of id, words, tags."""
     labelled_by = 'tags'
-
-    @property
-    def is_plain(self):
-        return self.task.scheme == 'plain'
+    is_plain = property(lambda self: self.task.scheme == 'plain')
 
     def make_row(self, row, labels, where):
         words, tags = get(row, self.task.words, where, list), get(row, self.task.tags, where, list)
@@ -43,8 +40,7 @@ class Tagging(Kind):
         return examples, +lost
 
     def answer(self, row, read, labels):
-        """A word's label is its tokens' majority, of equals the smallest number; "O" if it has no token, or
-        of plain tags the first one."""
+        """The majority of a word's tokens, of equals the smaller number; of none "O", or plain's first."""
         (example, logits), = read
         votes = np.zeros((len(row['words']), len(labels)), np.int64)
         inside = example.words >= 0
