@@ -40,8 +40,7 @@ class Tokenizer:
     roles     {'bos' | 'eos' | 'pad' | 'mask': its token, or None}; `ids` has their ids
     specials  {token: id}
     unknown   an id for words that a vocabulary writes as a special token, as BERT's may [MASK]; or None
-    prefix, suffix  the ids that the backend's post-processor puts around a text
-    """
+    prefix, suffix  the ids that the backend's post-processor puts around a text"""
     composes = False        # its normalizer joins combining marks to the characters before them
     mask_is_new = False     # the vocabulary had no mask token, and got one
 
