@@ -156,9 +156,9 @@ def initialise(model, origin, cfg):
     shapes = {name: p.shape for name, p in parameters.items()}
     if cfg.new_head and not origin.state['step']:
         shapes.pop('lm_head.weight')
-    weights = huggingface.read_weights(origin.folder, shapes, origin.new_ids) if origin.folder else ()
-    for name, whole in weights:
-        copy_into(parameters.pop(name), whole)
+    if origin.folder:
+        for name, whole in huggingface.read_weights(origin.folder, shapes, origin.new_ids):
+            copy_into(parameters.pop(name), whole)
     for name, p in parameters.items():
         copy_into(p, initial_weight(name, p.shape, cfg.seed, cfg.initializer_range))
 

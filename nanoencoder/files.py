@@ -92,7 +92,7 @@ def remove(path):
 
 @contextlib.contextmanager
 def locked(*paths, wait=False):
-    """Hold `.<name>.lock` beside files or folders. BlockingIOError if another process does, or else wait."""
+    """Hold `.<name>.lock` beside files or folders; BlockingIOError if another process does, unless `wait`."""
     with contextlib.ExitStack() as stack:
         for path in map(Path.absolute, map(Path, paths)):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -90,8 +90,7 @@ class Tokenizer:
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def bulk(self, sample):
-        """A function from a text to its ids, for a whole corpus: by tiktoken, which is three times as fast,
-        unless a nasty text or one of the sample would get other ids."""
+        """A function from a text to ids: tiktoken's, for speed, unless nasty texts or the sample differ."""
         def slow(text):
             with one_line('a text'):    # a batch, or other threads would wait
                 texts = [without_surrogates(text)]

@@ -109,8 +109,7 @@ def correlation(sums, n):
 def one_hot(columns):
     """Whether it is right; for each label whether it is gold, then whether it is predicted."""
     gold, pred = columns = np.asarray(columns)
-    labels = np.unique(columns)
-    return np.array([gold == pred, *(of == label for of in columns for label in labels)], float)
+    return np.array([gold == pred, *(of == label for of in columns for label in np.unique(columns))], float)
 
 
 def matthews(sums, n):

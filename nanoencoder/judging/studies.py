@@ -31,10 +31,7 @@ class Row(NamedTuple):      # runs of pretrain.py that differ in their seed alon
     parent: str      # the row that it begins with, or ''
     parent_step: int
     save_at: set     # steps whose checkpoints something asks for: itself, branches, fine-tunings
-
-    @property
-    def steps(self):
-        return len(self.phases)
+    steps = property(lambda self: len(self.phases))
 
 
 class Finetuning(NamedTuple):   # an entry of the table of tasks

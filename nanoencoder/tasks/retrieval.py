@@ -76,8 +76,7 @@ def scored_texts(rows):
 
 
 def training_pairs(task, queries, corpus):
-    """[{query, positive}] of a file of pairs, or of BEIR's judgements: each query with each document that is
-    relevant to it. None where a local copy has neither, for a probe and BM25 need none."""
+    """[{query, positive}] of a file of pairs, or of BEIR's judgements; [] without: a probe needs none."""
     try:
         table = read_table(task, (task.pairs or task.source,), task.train)[0]
         where = f'{task.pairs or task.dataset} {task.train} row'
