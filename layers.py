@@ -2,7 +2,7 @@
 
     python layers.py configs/tasks/docs_tc.py out/clm25-mlm-1800-s6/450 out/clm25-mlm-1800-s6 out/mlm-1800-s6
 
-After a task of kind TC comes the checkpoint that all are compared with. Layer 0 is the embedding.
+All are compared with the first, on the test tokens of a task of kind TC. Layer 0 is the embedding.
 """
 import sys
 

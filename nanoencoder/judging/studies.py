@@ -31,7 +31,10 @@ class Row(NamedTuple):      # runs of pretrain.py that differ in their seed alon
     parent: str      # the row that it begins with, or ''
     parent_step: int
     save_at: set     # steps whose checkpoints something asks for: itself, branches, fine-tunings
-    steps = property(lambda self: len(self.phases))
+
+    @property
+    def steps(self):
+        return len(self.phases)
 
 
 class Finetuning(NamedTuple):   # an entry of the table of tasks

@@ -189,6 +189,7 @@ def take_weights(cfg, corpus):
         elif old != new and name != 'head_dim':
             raise ValueError(f'{what} has {name} = {old}, this run {new}')
     changes += [f'a row for the mask token {i}' for i in checkpoint.new_ids]
+    changes += ['a new output head'] * cfg.new_head
     checkpoint.fetch()
     how = f'{", ".join([f"weights from {checkpoint.folder}", *changes])}; fresh optimizer, data from row '
     return Origin(checkpoint.folder, FRESH, f'{how}{cfg.first_row:,}', checkpoint.new_ids)
