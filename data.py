@@ -35,8 +35,7 @@ def clm(tokens, lengths, random, corpus, cfg):
 def mlm(tokens, lengths, random, corpus, cfg):
     """Each token but special ones is predicted with probability mask_ratio (paper, section 2).
 
-    mask_replace: shares that become mask, a random token, themselves; 1, 0, 0 here, .8, .1, .1 in BERT.
-    """
+    mask_replace: shares that become mask, a random token, themselves; 1, 0, 0 here, .8, .1, .1 in BERT."""
     inputs, targets, _ = mask(tokens, cfg.mask_ratio, random, corpus)
     to_mask, to_random, _ = cfg.mask_replace
     if to_mask < 1:
@@ -56,8 +55,7 @@ def mntp(tokens, lengths, random, corpus, cfg):
 def mdlm(tokens, lengths, random, corpus, cfg):
     """Masked diffusion: MLM at a ratio t of the row's own, each loss divided by t (Sahoo et al., 2024).
 
-    The mean over all tokens but special ones is then, on average, at least the text's entropy a token.
-    """
+    The mean over all tokens but special ones is then, on average, at least the text's entropy a token."""
     t = 1 - (1 - LEAST_RATIO) * random.random()
     inputs, targets, ordinary = mask(tokens, t, random, corpus)
     return inputs, targets, ordinary / t
@@ -105,8 +103,7 @@ def objective_at(step, cfg):
 
 class Corpus:
     """A prepared folder, memory-mapped. Stretch k is tokens [k * context, (k + 1) * context) of its stream;
-    it may hold several documents, and attention does not stop between them. ValueError if it is no corpus.
-    """
+    it may hold several documents, and attention does not stop between them. ValueError if it is no corpus."""
     def __init__(self, folder):
         self.folder = Path(folder)
         if not (self.folder / 'meta.json').exists():
@@ -141,8 +138,7 @@ class Corpus:
 def permute(index, n, seed, epoch):
     """Where a keyed permutation of range(n) sends each index: a Feistel network in O(1) memory.
 
-    Six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again.
-    """
+    Six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again."""
     keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
     bits = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))    # of each half of an index
     low = (np.uint64(1) << bits) - np.uint64(1)
@@ -177,8 +173,7 @@ def make_batch(corpus, split, rows, key, objective, cfg):
     """The Batch of some rows [(i, stretch)] under an objective, and a hash of what was read for each row.
 
     The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, then what the objective draws.
-    So all objectives cut a row at one place, and a 20 % mask lies within the 40 % one.
-    """
+    So all objectives cut a row at one place, and a 20 % mask lies within the 40 % one."""
     parts, lengths, hashes = [], [], []
     for i, k in rows:
         random = np.random.Generator(np.random.Philox(key=np.array([key, i], np.uint64)))
@@ -213,8 +208,7 @@ def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
     """[(i, stretch)] that one process reads at a step; a step may lie in two epochs.
 
     Row i reads stretch permute(i mod K) of K, keyed by (seed, i // K). Nothing depends on the
-    objective, the processes, the micro-batches, or on where a run was interrupted.
-    """
+    objective, the processes, the micro-batches, or on where a run was interrupted."""
     share = cfg.rows_per_step // world_size
     first = cfg.first_row + step * cfg.rows_per_step + rank * share
     i = np.arange(first, first + share)
@@ -227,8 +221,7 @@ def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
 def read_step(step, corpus, cfg, rank=0, world_size=1):
     """(batches of micro_rows rows, how many losses the mean is of, hash of the rows) of a process at a step.
 
-    The sum of the processes' hashes modulo 2**48 identifies what the step read.
-    """
+    The sum of the processes' hashes modulo 2**48 identifies what the step read."""
     rows = rows_of_step(step, corpus.num_stretches('train', cfg.context), cfg, rank, world_size)
     objective, size = objective_at(step, cfg), rows_at_once(cfg, world_size)
     batches, hashes = zip(*(make_batch(corpus, 'train', rows[k:k + size], cfg.seed, objective, cfg)
@@ -240,8 +233,7 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
 def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
     """Batches of the first val_rows stretches of the held-out stream, each once, in one process.
 
-    All have one shape and all processes get equally many: where rows run out, stretch 0 has no targets.
-    """
+    All have one shape and all processes get equally many: where rows run out, stretch 0 has no targets."""
     count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
     size = rows_at_once(cfg, world_size)
     for first in range(0, count, size * world_size):

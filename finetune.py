@@ -32,7 +32,7 @@ from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked, read_json
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL, pack
+from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack
 from nanoencoder.tasks.runs import (about_run, check_export, describe, is_done, run_folder, run_folders,
                                     save_encoder, saved_folder, write_run)
 from nanoencoder.tokenizer import load_tokenizer
@@ -77,11 +77,9 @@ class Settings(tasks.Task):
 
     def num_steps(self, num_examples):
         """At most `steps`, and at most `epochs` times all examples."""
-        total = -(-num_examples * self.epochs // self.batch_size)
-        return min(self.steps, total) if self.steps else total
+        return min(self.steps or math.inf, -(-num_examples * self.epochs // self.batch_size))
 
 
-PROBED = 5_000   # texts that a probe is trained on, at most
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a probe, times its training rows; chosen on validation
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),

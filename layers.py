@@ -2,27 +2,22 @@
 
     python layers.py configs/tasks/docs_tc.py out/clm25-mlm-1800-s6/450 out/clm25-mlm-1800-s6 out/mlm-1800-s6
 
-After a task of kind TC comes the checkpoint that all are compared with, by linear CKA (Kornblith et al.
-2019): 1 where hidden states differ by a rotation and a scale. They are of the test split's labelled tokens,
-without a causal mask; layer 0 is the embedding. It prints this and a probe's accuracy, and draws both.
+All are compared with the first, on the test tokens of a task of kind TC. Layer 0 is the embedding.
 """
 import sys
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from nanoencoder import tasks
-from nanoencoder.huggingface import open_checkpoint
+from nanoencoder.huggingface import open_checkpoint, run_of
 from nanoencoder.judging import figures
 from nanoencoder.settings import parse, run_main
-from nanoencoder.tasks.kind import NO_LABEL
-
-PROBED = 5_000  # texts that a probe is trained on, at most
+from nanoencoder.tasks.kind import NO_LABEL, PROBED
 
 
 def linear_cka(x, y):
-    """Similarity, 0 to 1, of what two layers make of the same tokens: (tokens, d) and (tokens, e)."""
+    """Kornblith et al. 2019, of (tokens, d) and (tokens, e): 1 if they differ by a rotation and a scale."""
     x, y = (states.astype(np.float64) - states.mean(0, dtype=np.float64) for states in (x, y))
     return np.sum((x.T @ y) ** 2) / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y))
 
@@ -48,17 +43,17 @@ def main():
         raise ValueError('layers.py takes a task of kind TC, then checkpoints')
     for checkpoint in map(open_checkpoint, names):
         data = tasks.load_data(task, checkpoint.tokenizer(), checkpoint.context)
-        transformer, (run, _, step) = checkpoint.model(head=False), str(checkpoint.folder).rpartition('/')
+        transformer = checkpoint.model(head=False)
         trained, labels = read_layers(transformer, data.examples['train'][:PROBED])
         tested, gold = read_layers(transformer, data.examples['test'])
         reference = reference or tested
+        run, step = run_of(checkpoint.folder).name, checkpoint.state.get('step', 0)
         for k, (x, y, other) in enumerate(zip(trained, tested, reference)):
             accuracy = RidgeClassifier().fit(x / x.std(), labels).score(y / x.std(), gold)
             seen = {f'CKA with {names[0]}': linear_cka(y, other), 'accuracy of a probe': accuracy}
             print(f'{checkpoint.folder}, layer {k}:', *(f'{what} {x:.3f}' for what, x in seen.items()))
-            points += [(what, f'{Path(run).name}, layer {k}', int(step) if step.isdigit() else 0, x, x, x)
-                       for what, x in seen.items()]
-    print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path('figures', 'layers.png')))
+            points += [(what, f'{run}, layer {k}', step, x, x, x) for what, x in seen.items()]
+    print(figures.save(figures.curves(points, 'steps', 'linear', ''), 'figures/layers.png'))
 
 
 if __name__ == '__main__':

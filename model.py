@@ -160,8 +160,7 @@ class Model(nn.Module):
         targets  (N,) int64, -100 where nothing is to be predicted
         causal   whether a token sees only itself and what stands before it in its segment
         at       (T,) the positions that have a target, if known: finding them makes CUDA wait
-        weights  (N,) of the losses; all 1 if there are none
-        """
+        weights  (N,) of the losses; all 1 if there are none"""
         x = self.model(tokens, lengths, causal)
         at = torch.nonzero(targets != -100).squeeze(1) if at is None else at
         x, targets = x.index_select(0, at), targets.index_select(0, at)
@@ -184,8 +183,7 @@ def rope(positions, sizes):
     """cos and sin, (N, 1, h), of position / theta ** (2k / h); a head's halves hold the same angles.
 
     Llama 3.1 divides a frequency by `factor` where the original context holds fewer than `low` of its waves,
-    leaves it alone where it holds more than `high`, and mixes both in between.
-    """
+    leaves it alone where it holds more than `high`, and mixes both in between."""
     h = sizes.head_size
     frequency = 1.0 / sizes.rope_theta ** (torch.arange(0, h, 2, device=positions.device).float() / h)
     if sizes.rope_scaling:
@@ -231,8 +229,7 @@ def attend_loop(q, k, v, lengths, causal):
 def loss_and_gradient(logits, targets, weights, with_gradient):
     """(weighted sum of the cross-entropies of logits (T, V), its gradient in the logits' dtype or None).
 
-    It overwrites the logits, or one fp32 copy of half-precision ones, which the compiled form never makes.
-    """
+    It overwrites the logits, or one fp32 copy of half-precision ones, which the compiled form never makes."""
     shifted = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shifted.sub_(shifted.amax(1, keepdim=True))
     of_target = shifted.gather(1, targets[:, None])
@@ -250,8 +247,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     """Weighted sum of cross-entropies of logits = hidden (T, d) @ head.T (d, V), some rows at a time.
 
     The forward pass computes the gradients too, chunk by chunk: the (T, V) logits never exist whole.
-    The backward pass scales them in place, so there can be only one.
-    """
+    The backward pass scales them in place, so there can be only one."""
     @staticmethod
     def forward(ctx, hidden, head, targets, weights, with_gradient, loss_and_gradient):
         device = hidden.device.type

@@ -156,9 +156,9 @@ def initialise(model, origin, cfg):
     shapes = {name: p.shape for name, p in parameters.items()}
     if cfg.new_head and not origin.state['step']:
         shapes.pop('lm_head.weight')
-    weights = huggingface.read_weights(origin.folder, shapes, origin.new_ids) if origin.folder else ()
-    for name, whole in weights:
-        copy_into(parameters.pop(name), whole)
+    if origin.folder:
+        for name, whole in huggingface.read_weights(origin.folder, shapes, origin.new_ids):
+            copy_into(parameters.pop(name), whole)
     for name, p in parameters.items():
         copy_into(p, initial_weight(name, p.shape, cfg.seed, cfg.initializer_range))
 
@@ -200,8 +200,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     """One update. (This process's sum of losses, the gradient's norm before clipping), both on the device.
 
     The losses of all micro-batches and processes are summed and divided once by `count`, how many there are
-    in the whole step: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each.
-    """
+    in the whole step: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each."""
     causal = OBJECTIVES[objective_at(step, cfg)].causal
     loss_sum = torch.zeros((), device=world.device)
     for k, batch in enumerate(batches):

@@ -92,8 +92,7 @@ def remove(path):
 
 @contextlib.contextmanager
 def locked(*paths, wait=False):
-    """Hold the locks of files or folders, each on `.<name>.lock` beside it; they go with their process.
-    BlockingIOError if another one holds one, unless it is to wait."""
+    """Hold `.<name>.lock` beside files or folders; BlockingIOError if another process does, unless `wait`."""
     with contextlib.ExitStack() as stack:
         for path in map(Path.absolute, map(Path, paths)):
             path.parent.mkdir(parents=True, exist_ok=True)

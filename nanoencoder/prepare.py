@@ -6,8 +6,7 @@
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
 
 A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
-(held-out documents), the tokenizer, and meta.json, written last. A file of a hub dataset, or about a GB of a
-folder's files, makes a shard. Run the same command again to make those that are missing.
+(held-out documents), the tokenizer, and meta.json, written last. A shard is a hub's file, or a GB of files.
 """
 import hashlib
 import itertools
@@ -33,7 +32,6 @@ from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_r
 CHUNK = 256             # documents that are tokenised at once
 CUT_CHARACTERS = 16_000  # to twice as many, at an empty line, else a line's end: a document of a long .txt
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
-HEADER = 128            # bytes before the tokens of an .npy file, however many there are
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,7 @@ class Settings:
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
     out: str = setting('corpora/docs', fixes='nothing')  # the folder to write
 
-    def __post_init__(self):
-        check(self)
+    __post_init__ = check
 
 
 ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
@@ -90,8 +87,7 @@ def open_source(cfg):
         dataset = dataset.select_columns([cfg.column])
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
-    shards = [dataset.shard(dataset.num_shards, k) for k in range(dataset.num_shards)]
-    return [unit(hub_texts, shard) for shard in shards], []
+    return [unit(hub_texts, dataset.shard(dataset.num_shards, k)) for k in range(dataset.num_shards)], []
 
 
 def held_out(text, val_permille):
@@ -207,7 +203,7 @@ def write_unit(folder, number, dtype, encoded, limit, bar):
         files = {prefix: stack.enter_context(stack.enter_context(whole(path)).open('wb'))
                  for prefix, path in paths.items()}
         for file in files.values():
-            file.write(bytes(HEADER))
+            file.write(bytes(128))  # for the .npy file's header, which says how many tokens follow
         for documents in encoded:
             if bar.n >= limit:
                 break
@@ -268,6 +264,5 @@ def train_tokenizer(cfg, vocab_size):
     texts = (without_surrogates(text) for unit in units for text, held in unit() if not held)
     trained.train_from_iterator(texts, trainer)
     ranks = {bytes(map(BYTES.get, token)): i for token, i in trained.get_vocab().items()}
-    specials = {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}
-    from_ranks(ranks, specials).save(cfg.tokenizer)
+    from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}).save(cfg.tokenizer)
     print(f'{cfg.tokenizer}: {len(ranks) + 3:,} ids')

@@ -4,8 +4,7 @@
 
 A config is read and never executed. A setting has the dataclass's default, unless the config's base, then the
 config, then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside
-it; a base has no base. Values are Python literals; on the command line a str is taken as typed and a bool may
-stand bare. Every mistake is a ValueError that says where it is.
+it; a base has no base. Values are literals; on the command line a str is as typed, and a bool may stand bare.
 """
 import ast
 import difflib
@@ -29,8 +28,7 @@ def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
 
 
 def check(cfg):
-    """Every settings class calls this when it is constructed; an int will do for a float.
-    Messages begin with the field's name: `parse` adds where it was set."""
+    """Every settings class calls this when it is made. Messages begin with a field's name, for `parse`."""
     for entry in fields(cfg):
         check_value(entry.name, entry.type, value := getattr(cfg, entry.name), **entry.metadata)
         if entry.type is float:

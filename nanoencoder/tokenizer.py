@@ -40,8 +40,7 @@ class Tokenizer:
     roles     {'bos' | 'eos' | 'pad' | 'mask': its token, or None}; `ids` has their ids
     specials  {token: id}
     unknown   an id for words that a vocabulary writes as a special token, as BERT's may [MASK]; or None
-    prefix, suffix  the ids that the backend's post-processor puts around a text
-    """
+    prefix, suffix  the ids that the backend's post-processor puts around a text"""
     composes = False        # its normalizer joins combining marks to the characters before them
     mask_is_new = False     # the vocabulary had no mask token, and got one
 
@@ -91,8 +90,7 @@ class Tokenizer:
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def bulk(self, sample):
-        """A function from a text to its ids, for a whole corpus: by tiktoken, which is three times as fast,
-        unless a nasty text or one of the sample would get other ids."""
+        """A function from a text to ids: tiktoken's, for speed, unless nasty texts or the sample differ."""
         def slow(text):
             with one_line('a text'):    # a batch, or other threads would wait
                 texts = [without_surrogates(text)]
@@ -146,8 +144,7 @@ class Tokenizer:
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
         config |= {f'{role}_token': token for role, token in self.roles.items()}
-        if model_max_length:
-            config['model_max_length'] = model_max_length
+        config |= {'model_max_length': model_max_length} if model_max_length else {}
         write_json(Path(folder, 'tokenizer.json'), spec)
         write_json(Path(folder, 'tokenizer_config.json'), config)
 

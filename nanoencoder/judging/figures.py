@@ -94,8 +94,7 @@ def curves(points, label, scale, score='score, %'):
 def ladder(shown):
     """A line and its band over seeds an arm, by length; bands may leave the panel.
 
-    shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]
-    """
+    shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]"""
     drawn, axes = panels([title for title, *_ in shown], rows=1 if len(shown) <= 3 else 2)
     arms = max((lines for _, lines, _ in shown), key=len)
     colours, handles = dict(zip(arms, itertools.cycle(COLOURS))), {}

@@ -34,8 +34,7 @@ def plateau(config, lines):
 
 
 def table(path, folders):
-    """losses.csv with each validation of these runs, or None; train_loss is the mean since the one before,
-    and plateau the run's, where that is behind it."""
+    """losses.csv with each validation of these runs, or None; train_loss is the mean since the one before."""
     import pandas
     rows = pandas.read_csv(path, dtype=str).to_dict('records') if path.exists() else []
     for folder in folders:

@@ -20,8 +20,7 @@ def entities(tags, scheme='conlleval'):
     """{(type, start, end)} of a sentence's tags; end is exclusive.
 
     scheme  conlleval: by the CoNLL-2000 script's rules, which read IOB1 and IOB2 alike (seqeval's default)
-            IOB2: an entity begins with B- and nothing else (seqeval's mode='strict')
-    """
+            IOB2: an entity begins with B- and nothing else (seqeval's mode='strict')"""
     spans, inside, start = set(), None, 0       # inside: the type of the entity that goes on
     for i, tag in enumerate([*tags, 'O']):
         prefix, _, name = tag.partition('-')
@@ -70,8 +69,7 @@ def ndcg(row, binary=False, ties=False):
 
     binary  any grade of 1 or more counts as 1
     ties    documents of equal score share their mean gain, as scikit-learn and the paper have it: the last
-            score's also with those that `docs` has not, of which `tied` says {'size', 'grades'} of all
-    """
+            score's also with those that `docs` has not, of which `tied` says {'size', 'grades'} of all"""
     def gain(grade):
         return int(grade >= 1) if binary else max(0, grade)
     discounts = [1 / math.log2(rank + 2) for rank in range(10)]
@@ -111,8 +109,7 @@ def correlation(sums, n):
 def one_hot(columns):
     """Whether it is right; for each label whether it is gold, then whether it is predicted."""
     gold, pred = columns = np.asarray(columns)
-    labels = np.unique(columns)
-    return np.array([gold == pred, *(of == label for of in columns for label in labels)], float)
+    return np.array([gold == pred, *(of == label for of in columns for label in np.unique(columns))], float)
 
 
 def matthews(sums, n):

@@ -12,8 +12,7 @@ def claims():
     """{name: {'words', 'differences'}} of its sections 3 to 5, for contrasts of the same name.
 
     differences  [(model, model, tasks)]: of these tasks the mean of the first less the second; early: at
-                 step 5,000. None where the paper has a figure alone
-    """
+                 step 5,000. None where the paper has a figure alone"""
     return json.loads((FOLDER / 'claims.json').read_text(encoding='utf-8'))
 
 

@@ -159,8 +159,7 @@ def estimate(parts, cfg, without=()):
     parts    [[(weight, Cell), ...], ...]: the arms on each dataset; their mean counts
     without  pretraining seeds to leave out
     Runs of one seed go up and down together: it fixes the order of the data and the first weights. So arms
-    of the same units are paired, unit by unit; arms of other units add a share of theirs.
-    """
+    of the same units are paired, unit by unit; arms of other units add a share of theirs."""
     for (_, first), *others in parts:
         if any(cell.data != first.data for _, cell in others):
             raise ValueError(f'{first.runs[0].dataset}: tested on different data, or by different metrics')

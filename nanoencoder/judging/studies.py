@@ -11,6 +11,7 @@
 import fnmatch
 import itertools
 import re
+from collections import namedtuple
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -44,11 +45,8 @@ class Finetuning(NamedTuple):   # an entry of the table of tasks
     variant: str     # '+name' after the names of its models
 
 
-class Contrast(NamedTuple):
-    name: str
-    rule: str
-    weights: dict    # {(model, learning rate or None): weight}
-    datasets: tuple
+# weights are {(model, learning rate or None): weight}
+Contrast = namedtuple('Contrast', 'name rule weights datasets')
 
 
 @dataclass

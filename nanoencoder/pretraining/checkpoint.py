@@ -110,8 +110,7 @@ class Origin(NamedTuple):
 
 
 def find_origin(cfg, corpus, world, schedule):
-    """The Origin of a run, after what it says has been compared with the settings, and a branch with its
-    parent by schedule(step, cfg) -> (objective, learning rate)."""
+    """The Origin of a run, compared with its settings; schedule(step, cfg) -> (objective, learning rate)."""
     def find():
         if last := last_checkpoint(cfg.out, cfg.name):
             advice = f'remove {last} to go on from the checkpoint before it'

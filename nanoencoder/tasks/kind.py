@@ -9,6 +9,7 @@ from nanoencoder.tasks.files import read_table
 from nanoencoder.tasks.task import SCORED, SPLITS, Labels
 
 NO_LABEL = -100   # the target of a token that has none
+PROBED = 5_000    # texts that a probe is trained on, at most
 
 
 class Example(NamedTuple):
@@ -25,8 +26,7 @@ class Kind:
     make_row(row, labels, where)   what it needs of a file's row; ValueError that says where
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it
-    baselines(rows)                {name: function, row -> what is predicted} of methods without a model
-    """
+    baselines(rows)                {name: function, row -> what is predicted} of methods without a model"""
     head = 'tokens'      # of finetune.HEADS: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # the setting that names the column of labels, if there are any

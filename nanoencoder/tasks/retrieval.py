@@ -44,8 +44,7 @@ class Retrieval(Kind):
                 for part in parts}
 
     def predict(self, data, outputs):
-        rows = data.rows
-        ids = sorted(rows['corpus'], reverse=True)
+        rows, ids = data.rows, sorted(data.rows['corpus'], reverse=True)
         vectors = dict(zip(scored_texts(rows), outputs['texts']))
         documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
         return {split: [ranking(row, ids, documents @ vectors[row['query']]) for row in rows[split]]
@@ -77,8 +76,7 @@ def scored_texts(rows):
 
 
 def training_pairs(task, queries, corpus):
-    """[{query, positive}] of a file of pairs, or of BEIR's judgements: each query with each document that is
-    relevant to it. None where a local copy has neither, for a probe and BM25 need none."""
+    """[{query, positive}] of a file of pairs, or of BEIR's judgements; [] without: a probe needs none."""
     try:
         table = read_table(task, (task.pairs or task.source,), task.train)[0]
         where = f'{task.pairs or task.dataset} {task.train} row'

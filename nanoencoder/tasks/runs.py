@@ -42,17 +42,15 @@ def is_done(cfg, base, sets):
 
 
 def describe(cfg, checkpoint, transformer):
-    """(a model's name in predictions, what run.json says of it). The name is the run's, with -<step> for a
-    checkpoint before its end and +<variant> where there is one."""
+    """(a model's name in predictions: its run's, -<step> before its end, +<variant>; what run.json says)"""
     sizes = asdict(transformer.sizes) | {'max_position_embeddings': checkpoint.context}
     sizes |= {f'{role}_token_id': number for role, number in checkpoint.tokenizer().ids.items()}
     past = None if cfg.untrained else checkpoint.state.get('pretraining')
     if past:
         row = past['row'] + f'+{cfg.variant}' * bool(past['row'] and cfg.variant)
         past = past | {'fixed': checkpoint.state['fixed'], 'row': row}
-    run = huggingface.run_of(checkpoint.folder).name
-    if huggingface.is_hub_id(cfg.model):
-        run = cfg.model.split('/')[-1]  # its local folder bears the name of a commit
+    is_on_hub = huggingface.is_hub_id(cfg.model)    # its local folder bears the name of a commit
+    run = cfg.model.split('/')[-1] if is_on_hub else huggingface.run_of(checkpoint.folder).name
     if past and past['step'] < sum(steps for _, steps in past['phases']) * past.get('repeat', 1):
         run = f'{run}-{past["step"]}'
     name = (cfg.name or ('untrained' if cfg.untrained else run)) + (cfg.variant and f'+{cfg.variant}')

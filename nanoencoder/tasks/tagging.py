@@ -43,8 +43,7 @@ class Tagging(Kind):
         return examples, +lost
 
     def answer(self, row, read, labels):
-        """A word's label is its tokens' majority, of equals the smallest number; "O" if it has no token, or
-        of plain tags the first one."""
+        """The majority of a word's tokens, of equals the smaller number; of none "O", or plain's first."""
         (example, logits), = read
         votes = np.zeros((len(row['words']), len(labels)), np.int64)
         inside = example.words >= 0
