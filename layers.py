@@ -50,7 +50,7 @@ def main():
         run, step = run_of(checkpoint.folder).name, checkpoint.state.get('step', 0)
         for k, (x, y, other) in enumerate(zip(trained, tested, reference)):
             accuracy = RidgeClassifier().fit(x / x.std(), labels).score(y / x.std(), gold)
-            seen = {f'CKA with {names[0]}': linear_cka(y, other), 'accuracy of a probe': accuracy}
+            seen = {'CKA with the first': linear_cka(y, other), 'accuracy of a probe': accuracy}
             print(f'{checkpoint.folder}, layer {k}:', *(f'{what} {x:.3f}' for what, x in seen.items()))
             points += [(what, f'{run}, layer {k}', step, x, x, x) for what, x in seen.items()]
     print(figures.save(figures.curves(points, 'steps', 'linear', ''), 'figures/layers.png'))

@@ -203,7 +203,7 @@ def test_layers_are_compared_and_probed(toy, checkpoint, tmp_path, monkeypatch):
     words = [word for word in toy['TC'] if not re.match('--(steps|lr|device)', word)]
     result = run_script('layers.py', 'task.py', *words, checkpoint, checkpoint)
     assert result.returncode == 0 and (tmp_path / 'figures/layers.png').exists(), result.stderr
-    assert re.search(r', layer 2: CKA with \S+ 1.000 accuracy of a probe 0.\d+\n', result.stdout)
+    assert re.search(r', layer 2: CKA with the first 1.000 accuracy of a probe 0.\d+\n', result.stdout)
     one_line_error(run_script('layers.py', 'task.py', *toy['SC'][:3], checkpoint), 'takes a task of kind TC')
 
 

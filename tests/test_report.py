@@ -302,7 +302,7 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(study, few_resamples):
     (folder / 'losses.csv').write_text(text.replace('mlm-4-s1,mlm-4,1,400', 'mlm-4-s9,mlm-4,9,400'))
     write_digests(folder)
     text, told = made(study, code=1)
-    assert 'warning: end is not judged: there is no mlm-4 on docs_ir' in told
+    assert 'warning: end under AdamW is not judged: there is no mlm-4 on docs_ir' in told
     assert told.count('both-2 on docs_ir is left out: two runs') == 1
     assert 'no runs yet of pretraining seeds 2' in told
     assert 'clm-1 on docs_tc has no pretraining seeds 1' in told
