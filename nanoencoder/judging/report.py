@@ -163,7 +163,7 @@ def verdict_table(judged, among_all, evidence):
                  + (f' at {lr_text(lr)}' if lr else '') for (model, lr), weight in line.weights.items()]
         rule = line.rule.replace('_', ' ') + (f' within {100 * one.margin:.1f}' if one.margin else '')
         alone = f'[{100 * whole.seeds_low:+.1f}, {100 * whole.seeds_high:+.1f}]'
-        rows.append([claim['words'] + f' ({more})' * (more > '' and name in claims),
+        rows.append([claim['words'] + f' ({more})' * bool(more and name in claims),
                      f'{" ".join(terms).removeprefix("+ ")}; {", ".join(line.datasets)}; {rule}',
                      points(whole), alone if whole.unit == 'pretraining' else 'one model',
                      f'{sum(value > 0 for value in whole.units.values())}/{len(whole.units)}',
