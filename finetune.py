@@ -32,7 +32,7 @@ from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked, read_json
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack
+from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack, ridge
 from nanoencoder.tasks.runs import (about_run, check_export, describe, is_done, run_folder, run_folders,
                                     save_encoder, saved_folder, write_run)
 from nanoencoder.tokenizer import load_tokenizer
@@ -80,7 +80,6 @@ class Settings(tasks.Task):
         return min(self.steps or math.inf, -(-num_examples * self.epochs // self.batch_size))
 
 
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a probe, times its training rows; chosen on validation
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
            'zero_shot': (False, 'score minimal pairs by the likelihoods of the model as it is'),
@@ -363,25 +362,6 @@ def run_grid(cfg, base, sets):
         left = timedelta(seconds=round((time.monotonic() - began) / k * (len(todo) - k)))
         print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n', end='', flush=True)
     return code
-
-
-def ridge(features, targets, num_labels):
-    """{split: [(n, num_labels) scores of each array]} of validation and test: ridge on one-hot labels.
-
-    features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0 is no label
-    """
-    from sklearn.linear_model import Ridge
-    from sklearn.preprocessing import StandardScaler
-    parts = {split: [*map(np.atleast_2d, arrays)] for split, arrays in features.items()}
-    x, y = ({split: np.concatenate(of[split]) for split in tasks.SPLITS} for of in (parts, targets))
-    known, labels = x['train'][y['train'] >= 0].astype(np.float64), y['train'][y['train'] >= 0]
-    scaler = StandardScaler().fit(known)
-    x = {split: scaler.transform(x[split].astype(np.float64)) for split in tasks.SPLITS[1:]}
-    hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
-    models = [Ridge(penalty * len(known)).fit(scaler.transform(known), hot) for penalty in PENALTIES]
-    best = max(models, key=lambda model: np.sum(model.predict(x['validation']).argmax(1) == y['validation']))
-    return {split: np.split(best.predict(x[split]), np.cumsum([*map(len, parts[split])])[:-1])
-            for split in tasks.SPLITS[1:]}
 
 
 def probe(cfg, base, sets):

@@ -16,13 +16,12 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 import finetune
-import layers
 from conftest import Script, one_line_error, ran, run_script, torchrun
 from model import Model, Sizes, initial_weight
-from nanoencoder import files, huggingface, peers, settings as configs, tasks
+from nanoencoder import files, huggingface, layers, peers, settings as configs, tasks
 from nanoencoder.judging import metrics
 from nanoencoder.tasks import questions, retrieval, runs
-from nanoencoder.tasks.kind import Example, framed
+from nanoencoder.tasks.kind import PENALTIES, Example, framed, ridge
 from test_tasks import TOKENIZER, jsonl, judged
 
 KINDS = 'SC', 'TC', 'QA', 'IR'     # that are trained
@@ -201,10 +200,10 @@ def test_layers_are_compared_and_probed(toy, checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'task.py').write_text('')
     words = [word for word in toy['TC'] if not re.match('--(steps|lr|device)', word)]
-    result = run_script('layers.py', 'task.py', *words, checkpoint, checkpoint)
+    result = run_script('nanoencoder.layers', 'task.py', *words, checkpoint, checkpoint)
     assert result.returncode == 0 and (tmp_path / 'figures/layers.png').exists(), result.stderr
     assert re.search(r', layer 2: CKA with the first 1.000 accuracy of a probe 0.\d+\n', result.stdout)
-    one_line_error(run_script('layers.py', 'task.py', *toy['SC'][:3], checkpoint), 'takes a task of kind TC')
+    one_line_error(run_script('nanoencoder.layers', 'task.py', *toy['SC'][:3], checkpoint), 'a task of kind TC')
 
 
 def test_contrastive_loss_by_hand(checkpoint, toy, tmp_path):
@@ -507,14 +506,14 @@ def test_ridge_regression_is_its_closed_form(ragged):
     targets = {split: [draw.integers(low, 3, size) for _ in range(60)] for split in tasks.SPLITS}
     features = {split: [centres[y] + draw.normal(size=(len(y), 5)) for y in arrays]
                 for split, arrays in targets.items()}
-    scores = finetune.ridge(features, targets, 3)
+    scores = ridge(features, targets, 3)
     y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
     X = {split: np.concatenate(features[split])[y[split] >= 0] for split in tasks.SPLITS}
     labels = {split: y[split][y[split] >= 0] for split in y}
     mean, deviation, hot = X['train'].mean(0), X['train'].std(0), np.eye(3)[labels['train']]
     X = {split: (x - mean) / deviation for split, x in X.items()}
     models = [np.linalg.solve(X['train'].T @ X['train'] + penalty * len(hot) * np.eye(5),
-                              X['train'].T @ (hot - hot.mean(0))) for penalty in finetune.PENALTIES]
+                              X['train'].T @ (hot - hot.mean(0))) for penalty in PENALTIES]
     right = [np.mean((X['validation'] @ W + hot.mean(0)).argmax(1) == labels['validation']) for W in models]
     expected = X['test'] @ models[np.argmax(right)] + hot.mean(0)
     assert len(scores['test']) == 60

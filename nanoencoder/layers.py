@@ -1,6 +1,6 @@
 """Layer by layer: how alike checkpoints are, and what a linear classifier reads off each.
 
-    python layers.py configs/tasks/docs_tc.py out/clm25-mlm-1800-s6/450 out/clm25-mlm-1800-s6 out/mlm-1800-s6
+    python -m nanoencoder.layers configs/tasks/docs_tc.py out/clm25-mlm-1800-s6 out/mlm-1800-s6
 
 All are compared with the first, on the test tokens of a task of kind TC. Layer 0 is the embedding.
 """
@@ -40,7 +40,7 @@ def main():
     names, points, reference = [word for word in sys.argv[2:] if not word.startswith('--')], [], None
     task, _ = parse(tasks.Task, [word for word in sys.argv[1:] if word not in names])
     if task.kind != 'TC' or not names:
-        raise ValueError('layers.py takes a task of kind TC, then checkpoints')
+        raise ValueError('it takes a task of kind TC, then checkpoints')
     for checkpoint in map(open_checkpoint, names):
         data = tasks.load_data(task, checkpoint.tokenizer(), checkpoint.context)
         transformer = checkpoint.model(head=False)
