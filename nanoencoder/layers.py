@@ -1,9 +1,7 @@
 """Layer by layer: how alike checkpoints are, and what a linear classifier reads off each.
-
     python -m nanoencoder.layers configs/tasks/docs_tc.py out/clm25-mlm-1800-s6 out/mlm-1800-s6
 
-All are compared with the first, on the test tokens of a task of kind TC. Layer 0 is the embedding.
-"""
+All are compared with the first, on the test tokens of a task of kind TC. Layer 0 is the embedding."""
 import sys
 
 import numpy as np
@@ -13,7 +11,7 @@ from nanoencoder import tasks
 from nanoencoder.huggingface import open_checkpoint, run_of
 from nanoencoder.judging import figures
 from nanoencoder.settings import parse, run_main
-from nanoencoder.tasks.kind import NO_LABEL, PROBED
+from nanoencoder.tasks.kind import PROBED, pack, ridge
 
 
 def linear_cka(x, y):
@@ -24,33 +22,35 @@ def linear_cka(x, y):
 
 @torch.no_grad()
 def read_layers(transformer, examples):
-    """([(labelled tokens, d) of the embedding and of each layer], their labels)"""
-    layers = [transformer.embed_tokens, *transformer.layers]
-    states, targets = [[] for _ in layers], np.concatenate([example.targets for example in examples])
-    hooks = [layer.register_forward_hook(lambda _, inputs, x, seen=seen: seen.append(x.numpy()))
-             for layer, seen in zip(layers, states)]
-    for example in examples:
-        transformer(torch.from_numpy(example.tokens), [len(example.tokens)], causal=False)
+    """[[(n, d) of each example's n tokens] of the embedding and of each layer]"""
+    layers, read, states = [transformer.embed_tokens, *transformer.layers], [], []
+    hooks = [layer.register_forward_hook(lambda _, inputs, x: states.append(x.numpy())) for layer in layers]
+    for part in pack([len(example.tokens) for example in examples], 16_384):
+        arrays, states[:] = [examples[k].tokens for k in part], []
+        transformer(torch.from_numpy(np.concatenate(arrays)), [*map(len, arrays)], causal=False)
+        read.append([np.split(x, np.cumsum([*map(len, arrays)])[:-1]) for x in states])
     [hook.remove() for hook in hooks]
-    return [np.concatenate(seen)[targets != NO_LABEL] for seen in states], targets[targets != NO_LABEL]
+    return [sum(of_layer, []) for of_layer in zip(*read)]
 
 
 def main():
-    from sklearn.linear_model import RidgeClassifier
-    names, points, reference = [word for word in sys.argv[2:] if not word.startswith('--')], [], None
+    names, points, first = [word for word in sys.argv[2:] if not word.startswith('--')], [], None
     task, _ = parse(tasks.Task, [word for word in sys.argv[1:] if word not in names])
     if task.kind != 'TC' or not names:
         raise ValueError('it takes a task of kind TC, then checkpoints')
     for checkpoint in map(open_checkpoint, names):
+        model = checkpoint.model(head=False)
         data = tasks.load_data(task, checkpoint.tokenizer(), checkpoint.context)
-        transformer = checkpoint.model(head=False)
-        trained, labels = read_layers(transformer, data.examples['train'][:PROBED])
-        tested, gold = read_layers(transformer, data.examples['test'])
-        reference = reference or tested
-        run, step = run_of(checkpoint.folder).name, checkpoint.state.get('step', 0)
-        for k, (x, y, other) in enumerate(zip(trained, tested, reference)):
-            accuracy = RidgeClassifier().fit(x / x.std(), labels).score(y / x.std(), gold)
-            seen = {'CKA with the first': linear_cka(y, other), 'accuracy of a probe': accuracy}
+        examples = {split: data.examples[split][:PROBED] for split in tasks.SPLITS}
+        targets = {split: [example.targets for example in part] for split, part in examples.items()}
+        read = {split: read_layers(model, part) for split, part in examples.items()}
+        gold = np.concatenate(targets['test'])  # below 0 there is no label
+        tested = [np.concatenate(states)[gold >= 0] for states in read['test']]
+        first, run, step = first or tested, run_of(checkpoint.folder).name, checkpoint.state.get('step', 0)
+        for k, (x, other) in enumerate(zip(tested, first)):
+            scores = ridge({split: states[k] for split, states in read.items()}, targets, len(data.labels))['test']
+            right = (np.concatenate(scores).argmax(1) == gold)[gold >= 0]
+            seen = {'CKA with the first': linear_cka(x, other), 'accuracy of a probe': right.mean()}
             print(f'{checkpoint.folder}, layer {k}:', *(f'{what} {x:.3f}' for what, x in seen.items()))
             points += [(what, f'{run}, layer {k}', step, x, x, x) for what, x in seen.items()]
     print(figures.save(figures.curves(points, 'steps', 'linear', ''), 'figures/layers.png'))
