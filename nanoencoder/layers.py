@@ -48,8 +48,8 @@ def main():
         tested = [np.concatenate(states)[gold >= 0] for states in read['test']]
         first, run, step = first or tested, run_of(checkpoint.folder).name, checkpoint.state.get('step', 0)
         for k, (x, other) in enumerate(zip(tested, first)):
-            scores = ridge({split: states[k] for split, states in read.items()}, targets, len(data.labels))['test']
-            right = (np.concatenate(scores).argmax(1) == gold)[gold >= 0]
+            scores = ridge({split: states[k] for split, states in read.items()}, targets, len(data.labels))
+            right = (np.concatenate(scores['test']).argmax(1) == gold)[gold >= 0]
             seen = {'CKA with the first': linear_cka(x, other), 'accuracy of a probe': right.mean()}
             print(f'{checkpoint.folder}, layer {k}:', *(f'{what} {x:.3f}' for what, x in seen.items()))
             points += [(what, f'{run}, layer {k}', step, x, x, x) for what, x in seen.items()]
