@@ -1,14 +1,21 @@
 # `make demo`: the question in miniature on a laptop. `make study`: with six pretraining seeds and a ladder of
 # lengths. `make test`: everything, on the CPU, without network.
 PYTHON ?= python3
-RUN = .venv/bin/python
+# torch's MKL keeps AVX-512 from AMD's processors. A library of one line gives it back: pretraining is twice as fast
+# there (docs/speed.md). FAST=0 leaves it out; so does a machine without a compiler.
+has_avx512 = grep -qsw avx512f /proc/cpuinfo && ! grep -q GenuineIntel /proc/cpuinfo && command -v cc
+compiler := $(if $(filter 0,$(FAST)),,$(shell $(has_avx512)))
+READY = .venv/installed $(if $(compiler),.venv/fast.so)
+RUN = $(if $(compiler),LD_PRELOAD=$(CURDIR)/.venv/fast.so) .venv/bin/python
+print_pins = import tomllib; tool = tomllib.load(open("pyproject.toml", "rb"))["tool"]; \
+	print(*tool["uv"]["constraint-dependencies"], sep="\n")
 pinned = $(shell sed -n 's/.*"$(1)==\([^"]*\)".*/\1/p' pyproject.toml | head -1)
 # Waiting threads sleep: where others use the cores too, small models train seven times faster than with spinning ones.
 export OMP_WAIT_POLICY = passive
 TEXT = "Compute the <|mask|> deviation of the array along the specified axis. axis : <|mask|> or tuple of ints, optional. The number of <|mask|> in the array."
 MODELS = out/mlm-1800-s6 out/clm25-mlm-1800-s6
 
-demo: .venv/installed
+demo: $(READY)
 	$(RUN) study.py configs/studies/demo.py
 	$(RUN) fill_mask.py $(MODELS) $(TEXT)
 	$(RUN) evaluate.py table --split=both --predictions=studies/demo/runs
@@ -17,22 +24,22 @@ demo: .venv/installed
 	@echo "The page is studies/demo/report.md"
 
 # Hours on two cores; what studies/small/ already holds is not done again. It goes on after a kill.
-study: .venv/installed
+study: $(READY)
 	$(RUN) study.py configs/studies/small.py
 
-test: .venv/installed
+test: $(READY)
 	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests
 
 # A real decoder, SmolLM2-135M, made an encoder: about 50 minutes on two cores, 7 GB in out/real, three packages more.
 # Ctrl-C stops it; run it again to continue.
-real: .venv/installed
+real: $(READY)
 	$(RUN) tests/real.py
 
 # What needs CUDA, on a machine that has it: tests, kills, speeds, a real run; planned: 35 minutes of an H100.
-gpu: .venv/installed
+gpu: $(READY)
 	$(RUN) tests/gpu.py
 
-slow: .venv/installed
+slow: $(READY)
 	$(RUN) -m pytest -q -m slow tests
 
 # What we export, opened by the first transformers that has EuroBERT and by that of the tests; two older ones must
@@ -40,19 +47,25 @@ slow: .venv/installed
 formats: build/transformers-5.3.0/installed build/transformers-$(call pinned,transformers)/installed
 	for installed in $^; do $$(dirname $$installed)/bin/python -m pytest -q tests/formats.py || exit 1; done
 
-.venv: .venv/installed
+.venv: $(READY)
 
 # On a machine with CUDA this takes the same command: the index serves torch's CUDA build there.
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(RUN) -m pip install --quiet torch==2.13.0 ".[test]"
+	.venv/bin/python -c '$(print_pins)' > .venv/pins.txt
+	.venv/bin/python -m pip install --quiet -c .venv/pins.txt torch==2.13.0 ".[test]"
 	touch $@
+
+.venv/fast.so: .venv/installed
+	@echo "Building $@: MKL will use this processor's AVX-512; make FAST=0 leaves that out"
+	@echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | $(compiler) -shared -fPIC -x c - -o $@
 
 build/transformers-%/installed: pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet torch==2.13.0 . transformers==$* pytest==$(call pinned,pytest) \
-		sentence-transformers==$(call pinned,sentence-transformers)
+	$(@D)/bin/python -c '$(print_pins)' | grep -v ^transformers > $(@D)/pins.txt
+	$(@D)/bin/python -m pip install --quiet -c $(@D)/pins.txt torch==2.13.0 . transformers==$* pytest \
+		sentence-transformers
 	touch $@
 
 clean:

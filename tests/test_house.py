@@ -1,8 +1,10 @@
 """The house: three wings over a ground floor, that a reader can hold in mind (docs/hacking.md)."""
 import ast
 import graphlib
+import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -111,3 +113,13 @@ def test_pages_are_short():
     assert words('README.md') <= 1_000
     page = (ROOT / 'README.md').read_text().splitlines()
     assert any(line.startswith('    make ') for line in page[:15]) and len(page) <= 110
+
+
+def test_make_and_uv_install_exact_versions():
+    """Of all that pyproject.toml asks for. Makefile gives pip the version of torch once more."""
+    content = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+    extras = content['project']['optional-dependencies'].values()
+    wanted = {re.split('[=>]', name)[0] for name in sum(extras, content['project']['dependencies'])}
+    pins = dict(pin.split('==') for pin in content['tool']['uv']['constraint-dependencies'])
+    assert wanted - {'nanoencoder[peers]'} == {*pins}
+    assert {*re.findall(r'torch==(\S+)', (ROOT / 'Makefile').read_text())} == {pins['torch']}
