@@ -3,6 +3,8 @@
 Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update of
 torch.optim.Muon, which orthogonalises in bf16: CPUs do it in fp32 here, 20 times as fast.
 """
+from collections import defaultdict
+
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -11,15 +13,16 @@ from model import parameter_groups
 MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients are Jordan's
 
 
-def orthogonalise(matrix):
-    """About U V^T of a matrix U S V^T: its singular values go to 0.7 to 1.2, by five Newton-Schulz steps."""
-    x = matrix.bfloat16() if matrix.is_cuda else matrix
-    x = x.mT if matrix.shape[0] > matrix.shape[1] else x
-    x = x / x.norm().clamp(min=1e-7)
+def orthogonalise(stack):
+    """(k, m, n): about U V^T of each matrix U S V^T; singular values go to 0.7 to 1.2, by five Newton-Schulz
+    steps. Threads share out matrices: within one of a small model they would wait for each other."""
+    x = stack.bfloat16() if stack.is_cuda else stack
+    x = x.mT if stack.shape[1] > stack.shape[2] else x
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(5):
         gram = x @ x.mT
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
-    return x.mT if matrix.shape[0] > matrix.shape[1] else x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
+    return (x.mT if stack.shape[1] > stack.shape[2] else x).to(stack.dtype)
 
 
 class Muon(torch.optim.AdamW):
@@ -39,14 +42,18 @@ class Muon(torch.optim.AdamW):
         matrices = self.param_groups.pop()
         super().step()
         self.param_groups.append(matrices)
-        lr = self.lr_ratio * matrices['lr']
+        updates = defaultdict(list)     # {shape: [(parameter, its momentum)]}
         for p in matrices['params']:
             if not self.state[p]:
                 self.state[p]['momentum_buffer'] = torch.zeros_like(p)
             momentum = self.state[p]['momentum_buffer']
             update = p.grad.lerp(momentum.lerp_(p.grad, 1 - MOMENTUM), MOMENTUM)
-            whole = update.full_tensor() if isinstance(update, DTensor) else update
-            whole, ratio = orthogonalise(whole).to(p.dtype), max(1, p.shape[0] / p.shape[1]) ** 0.5
-            if isinstance(p, DTensor):
-                whole = distribute_tensor(whole, p.device_mesh, p.placements, src_data_rank=None)
-            p.mul_(1 - lr * matrices['weight_decay']).add_(whole, alpha=-lr * ratio)
+            updates[p.shape].append((p, update.full_tensor() if isinstance(update, DTensor) else update))
+        lr = self.lr_ratio * matrices['lr']
+        for (rows, columns), pairs in updates.items():
+            rate = lr * max(1, rows / columns) ** 0.5
+            for some in (pairs[k:k + 8] for k in range(0, len(pairs), 8)):      # all would take much memory
+                for (p, _), whole in zip(some, orthogonalise(torch.stack([update for _, update in some]))):
+                    if isinstance(p, DTensor):
+                        whole = distribute_tensor(whole, p.device_mesh, p.placements, src_data_rank=None)
+                    p.mul_(1 - lr * matrices['weight_decay']).add_(whole, alpha=-rate)
