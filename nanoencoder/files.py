@@ -15,6 +15,15 @@ def sha256(path):
         return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
+@contextlib.contextmanager
+def blame(what, *kinds):
+    """Errors of these kinds become a ValueError that begins with what is to blame, as a file's path."""
+    try:
+        yield
+    except kinds as error:
+        raise ValueError(f'{what}: {error}') from None
+
+
 def read_json(path):
     """What a JSON file holds. ValueError that names the file if it cannot be read."""
     try:
@@ -41,11 +50,9 @@ def read_log_lines(path, state):
     row is damaged, or those until a checkpoint's step are not as its state.json says."""
     step, digest = state.get('step', 0), state.get('log', '')
     rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    try:
+    with blame(f'{path}: has a row that is no step of a run; restore it', ValueError, TypeError, LookupError):
         pairs = [(row, json.loads(row)) for row in rows if row.endswith(b'\n')]
         saved = hashlib.sha256(b''.join(row for row, line in pairs if line['step'] <= step)).hexdigest()
-    except (ValueError, TypeError, LookupError):
-        raise ValueError(f'{path}: has a row that is no step of a run; restore it') from None
     if digest not in ('', saved):
         raise ValueError(f'{path}: changed since step {step} was saved; restore it')
     return pairs

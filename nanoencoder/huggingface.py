@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save as to_bytes
 
 from model import Model, Sizes
-from nanoencoder.files import read_json, saved_steps, sha256, write_json
+from nanoencoder.files import blame, read_json, saved_steps, sha256, write_json
 from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer
 
@@ -137,7 +137,7 @@ def read_config(folder):
     """(Sizes, context, {role: token id}) from config.json. ValueError for what model.py cannot hold."""
     path, ids = Path(folder) / 'config.json', {}
     config = read_json(path)
-    try:
+    with blame(path, ValueError):
         family = config.get('model_type')
         if family not in FAMILIES:
             raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
@@ -159,8 +159,6 @@ def read_config(folder):
             value = value[0] if isinstance(value, list) else value
             ids[role] = 0 if value in (None, -1) else value
             check_value(name, int, ids[role], 0, sizes.vocab_size - 1)
-    except ValueError as error:
-        raise ValueError(f'{path}: {error}') from None
     return sizes, config[CONTEXT], ids
 
 
@@ -214,10 +212,8 @@ def read_weights(folder, shapes, new_ids=()):
     mean of those before the first of them: a padded vocabulary has untrained ones behind it."""
     folder, sizes, weights = Path(folder), read_config(folder)[0], {}
     for path in weight_files(folder):
-        try:
+        with blame(f'{path}: missing, damaged or cut short', FileNotFoundError, SafetensorError):
             tensors = load_file(path)
-        except (FileNotFoundError, SafetensorError) as error:
-            raise ValueError(f'{path}: missing, damaged or cut short: {error}') from None
         is_base = not any(name.startswith('model.') for name in tensors)
         for name, tensor in tensors.items():
             name = 'model.' * (is_base and not name.startswith('lm_head.')) + name

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nanoencoder.files import read_json
+from nanoencoder.files import blame, read_json
 from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, newest_checkpoint, open_checkpoint
 from nanoencoder.tokenizer import Tokenizer, download, is_hub_id, one_line
 
@@ -78,10 +78,8 @@ def open_encoder(cfg):
 
 
 def open_peer(name, folder, config):
-    try:
+    with blame('this encoder needs transformers: pip install ".[peers]"', ImportError):
         import transformers
-    except ImportError:
-        raise ValueError('this encoder needs transformers: pip install ".[peers]"') from None
     if any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
         raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
     if not (folder / 'tokenizer.json').is_file():

@@ -24,8 +24,8 @@ import numpy as np
 from tqdm import tqdm
 
 from nanoencoder import docs, wordnet
-from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json
-from nanoencoder.settings import check, flat, setting
+from nanoencoder.files import blame, locked, read_json, remove, sha256, whole, write_json
+from nanoencoder.settings import check, check_value, flat, setting
 from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits,
                                    without_surrogates)
 
@@ -82,11 +82,9 @@ def open_source(cfg):
             groups.setdefault(start // cfg.shard_bytes, []).append(Path(file))
         return [unit(folder_texts, group) for group in groups.values()], files
     import datasets
-    try:
+    with blame(f'cannot open the dataset {cfg.path} {cfg.subset}', OSError, ValueError):
         dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
         dataset = dataset.select_columns([cfg.column])
-    except (OSError, ValueError) as error:
-        raise ValueError(f'cannot open the dataset {cfg.path} {cfg.subset}: {error}') from None
     return [unit(hub_texts, dataset.shard(dataset.num_shards, k)) for k in range(dataset.num_shards)], []
 
 
@@ -98,10 +96,8 @@ def held_out(text, val_permille):
 
 def folder_texts(files, cfg):
     for file in files:
-        try:
+        with blame(file, ValueError, KeyError, OSError):    # of UTF-8, of a parquet file, or of ours
             yield from READERS[file.suffix](file, cfg)
-        except (ValueError, KeyError, OSError) as error:  # of UTF-8, of a parquet file, or of ours
-            raise ValueError(f'{file}: {error}') from None
 
 
 def clean(text, cfg):
@@ -124,10 +120,9 @@ def read_txt(path, cfg):
 def read_jsonl(path, cfg):
     for number, line in enumerate(path.open('rb'), 1):
         if line.strip():
-            try:
+            with blame(f'line {number} is not JSON with a column {cfg.column!r}',
+                       ValueError, KeyError, TypeError, RecursionError):
                 text = json.loads(line)[cfg.column]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise ValueError(f'line {number} is not JSON with a column {cfg.column!r}') from None
             yield clean(text, cfg)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import tiktoken
 from tokenizers import Regex, Tokenizer as Backend, decoders, models, pre_tokenizers, processors
 
-from nanoencoder.files import read_json, write_json
+from nanoencoder.files import blame, read_json, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -182,10 +182,9 @@ def is_hub_id(name):
 def download(name, files=SMALL_FILES, revision=None):
     """The local copy of a commit of a hub repository, with those of these files that it has."""
     from huggingface_hub import snapshot_download
-    try:
+    # of the network: their classes differ between huggingface_hub's versions
+    with blame(f'{name}: no such folder, and the hub did not give it', Exception):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
-    except Exception as error:  # of the network: their classes differ between huggingface_hub's versions
-        raise ValueError(f'{name}: no such folder, and the hub did not give it: {error}') from None
 
 
 def load_tokenizer(name):

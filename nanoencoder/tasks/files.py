@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 from nanoencoder import docs, wordnet
-from nanoencoder.files import locked, whole
+from nanoencoder.files import blame, locked, whole
 
 EMBEDDED = {'docs': docs, 'wordnet': wordnet}    # sources that need no download
 
@@ -50,10 +50,8 @@ def read_files(paths, task, only=None):
         reader = next((READERS[suffix] for suffix in READERS if path.name.endswith(suffix)), None)
         if not (reader := read_iob if task.columns else reader):
             raise ValueError(f'{path}: is none of {", ".join(READERS)}; `columns` reads others for TC')
-        try:
+        with blame(f'{path}: cannot be read', UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
             read, labels = reader(path, task)
-        except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f'{path}: cannot be read: {error}') from None
         rows += read if only is None else [row for row in read if id_of(row) in only]
     if not rows and only is None:
         raise ValueError(f'{paths[0]}: holds no row')
@@ -103,12 +101,10 @@ def read_csv(path, task):
 
 def read_parquet(path, task):
     import pyarrow.parquet
-    try:
+    with blame(f'{path}: not a whole parquet file', Exception):     # of many kinds, where bits have flipped
         table = pyarrow.parquet.read_table(path)
         about = json.loads((table.schema.metadata or {}).get(b'huggingface', b'{}'))
         return table.to_pylist(), label_names(about.get('info', {}).get('features', {}))
-    except Exception as error:  # of many kinds, where bits have flipped
-        raise ValueError(f'{path}: not a whole parquet file: {error}') from None
 
 
 def read_iob(path, task):
@@ -152,10 +148,9 @@ def read_hub(source, subset, split, revision, only=None):
     options = {'name': subset or None}
     if revision == 'refs/convert/parquet':  # has no list of its files
         options = {'data_files': {split: f'{subset or "default"}/{split}/*.parquet'}}
-    try:
+    what = f'no {split} of {source} {subset}, of which --data takes a local copy'
+    with blame(what, OSError, ValueError, RuntimeError):
         dataset = datasets.load_dataset(source, split=split, revision=revision or None, **options)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ValueError(f'no {split} of {source} {subset}: {error}; --data takes a local copy') from None
     if only is not None:
         column = '_id' if '_id' in dataset.column_names else 'docid'
         dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only])
