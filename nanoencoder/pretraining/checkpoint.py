@@ -112,7 +112,8 @@ class Origin(NamedTuple):
 def find_origin(cfg, corpus, world, schedule):
     """The Origin of a run, compared with its settings; schedule(step, cfg) -> (objective, learning rate)."""
     def find():
-        if last := last_checkpoint(cfg.out, cfg.name):
+        if steps := saved_steps(Path(cfg.out, cfg.name)):
+            last = Path(cfg.out, cfg.name, str(steps[-1]))
             advice = f'remove {last} to go on from the checkpoint before it'
             return last, None, huggingface.read_state(last, advice=advice)
         parent = newest_checkpoint(cfg.branch_from) if cfg.branch_from else None
@@ -142,12 +143,6 @@ def find_origin(cfg, corpus, world, schedule):
             raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {alike[name]!r:.80} in '
                              'this one: all nodes must read the same files')
     return origin
-
-
-def last_checkpoint(out, name):
-    """The newest checkpoint of a run, None if it has none yet."""
-    steps = saved_steps(Path(out, name))
-    return Path(out, name, str(steps[-1])) if steps else None
 
 
 def refuse_differences(what, state, numbers, names, advice):
@@ -199,7 +194,7 @@ def open_corpus(cfg):
     """The Corpus of a run. ValueError if it is another tokenizer's, or too small."""
     corpus, wanted = Corpus(cfg.corpus), cfg.model.vocab_size
     size, tokenizer = corpus.meta['vocab_size'], load_tokenizer(str(corpus.folder))
-    has_parent = cfg.branch_from or cfg.weights_from or last_checkpoint(cfg.out, cfg.name)
+    has_parent = cfg.branch_from or cfg.weights_from or saved_steps(Path(cfg.out, cfg.name))
     if size != wanted and not (has_parent and size < wanted):  # some decoders have rows that no token uses
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: another tokenizer')
     if (tokenizer.fingerprint(), tokenizer.vocab_size) != (corpus.meta['tokenizer'], size):
@@ -220,7 +215,7 @@ def inherited(cls, values):
         ratio, name = f'{100 * said["mask_ratio"]:.0f}', run_of(weights).name.lower()
         for objective in filter(OBJECTIVES.get, re.findall(r'\w+', str(said['phases']))):
             name += f'-{objective}{ratio * OBJECTIVES[objective].uses_ratio}'
-    if name and last_checkpoint(said['out'], name):  # which a live run may remove, but not its config.json
+    if name and saved_steps(Path(said['out'], name)):  # which a live run may remove, but not its config.json
         settings = read_json(Path(said['out'], name, 'config.json'))
         begun = {key: settings[key] for key in ('branch_from', 'weights_from')}     # it stays a branch
         if not any(begun.values()):
