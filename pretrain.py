@@ -23,9 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
 from model import Model, Sizes, initial_weight, parameter_groups
 from nanoencoder import huggingface
-from nanoencoder.pretraining import cost
-from nanoencoder.pretraining.checkpoint import (copy_into, find_origin, inherited, open_corpus, read_moments,
-                                                save)
+from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.pretraining.muon import Muon
 from nanoencoder.processes import processes, stop_signals
@@ -158,9 +156,9 @@ def initialise(model, origin, cfg):
         shapes.pop('lm_head.weight')
     if origin.folder:
         for name, whole in huggingface.read_weights(origin.folder, shapes, origin.new_ids):
-            copy_into(parameters.pop(name), whole)
+            checkpoint.copy_into(parameters.pop(name), whole)
     for name, p in parameters.items():
-        copy_into(p, initial_weight(name, p.shape, cfg.seed, cfg.initializer_range))
+        checkpoint.copy_into(p, initial_weight(name, p.shape, cfg.seed, cfg.initializer_range))
 
 
 def schedule(step, cfg):
@@ -170,11 +168,11 @@ def schedule(step, cfg):
 
 def start(cfg, corpus, world):
     """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step']."""
-    origin = find_origin(cfg, corpus, world, schedule)
+    origin = checkpoint.find_origin(cfg, corpus, world, schedule)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
     if origin.state['step']:
-        read_moments(model, optimizer, origin.folder, origin.state['step'])
+        checkpoint.read_moments(model, optimizer, origin.folder, origin.state['step'])
     parameters = sum(p.numel() for p in model.parameters())
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {parameters:,} parameters'
 
@@ -250,7 +248,7 @@ def train(cfg):
 
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
-        corpus = open_corpus(cfg)
+        corpus = checkpoint.open_corpus(cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
         log = Log(run, cfg, corpus, world, state, how)
         done, total = state['step'], cfg.total_steps
@@ -266,7 +264,7 @@ def train(cfg):
             if validating or saving or due(cfg.log_every):
                 log.write(lambda: validate(wrapped, corpus, cfg, world) if validating else {})
             if saving:
-                save(run, model, optimizer, done, log.seconds(), corpus, cfg, world)
+                checkpoint.save(run, model, optimizer, done, log.seconds(), corpus, cfg, world)
             if stopping:
                 break
     if world.rank == 0:
@@ -274,7 +272,7 @@ def train(cfg):
 
 
 def main():
-    cfg, actions = parse(Settings, sys.argv[1:], ACTIONS, partial(inherited, Settings))
+    cfg, actions = parse(Settings, sys.argv[1:], ACTIONS, partial(checkpoint.inherited, Settings))
     if actions.dry_run:
         return cost.dry_run(cfg, actions.world_size)
     train(cfg)

@@ -18,7 +18,6 @@ from data import OBJECTIVES, Corpus, objective_at
 from model import Sizes
 from nanoencoder import huggingface
 from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_json
-from nanoencoder.huggingface import MOMENTS, newest_checkpoint, open_checkpoint, run_of
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
@@ -46,7 +45,7 @@ def moments(model, optimizer):
 
 @torch.no_grad()
 def read_moments(model, optimizer, folder, step):
-    values = load_file(folder / MOMENTS)    # which has been compared with its sha256
+    values = load_file(folder / huggingface.MOMENTS)    # which has been compared with its sha256
     for name, p in model.named_parameters():    # the state that a first step would make
         state = {key: torch.zeros_like(p) for key in MOMENT_KEYS if f'{name}.{key}' in values}
         if 'exp_avg' in state:  # AdamW counts its steps
@@ -92,7 +91,7 @@ def write(run, weights, remembered, state, corpus, cfg):
     with whole(run / str(step)) as folder:
         folder.mkdir()
         huggingface.save(folder, cfg.model, cfg.context, ids, weights, objective=objective)
-        (folder / MOMENTS).write_bytes(to_bytes(remembered))
+        (folder / huggingface.MOMENTS).write_bytes(to_bytes(remembered))
         for name in ('tokenizer.json', 'tokenizer_config.json'):
             shutil.copyfile(corpus.folder / name, folder / name)
         digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
@@ -116,7 +115,7 @@ def find_origin(cfg, corpus, world, schedule):
             last = Path(cfg.out, cfg.name, str(steps[-1]))
             advice = f'remove {last} to go on from the checkpoint before it'
             return last, None, huggingface.read_state(last, advice=advice)
-        parent = newest_checkpoint(cfg.branch_from) if cfg.branch_from else None
+        parent = huggingface.newest_checkpoint(cfg.branch_from) if cfg.branch_from else None
         state = parent and huggingface.read_state(parent, advice='branch from another')
         if state == {}:
             raise ValueError(f'{parent}: no state.json, so no training to continue; weights_from needs none')
@@ -169,7 +168,7 @@ def check_branch(folder, state, cfg, numbers, schedule):
 
 def take_weights(cfg, corpus):
     """The Origin of a run with weights_from: all but context, rope_theta and new rows must be the run's."""
-    checkpoint = open_checkpoint(cfg.weights_from, weights=False)
+    checkpoint = huggingface.open_checkpoint(cfg.weights_from, weights=False)
     what, sizes, meta = f'weights_from {checkpoint.folder}', checkpoint.sizes, corpus.meta
     if (checkpoint.tokenizer().fingerprint() != meta['tokenizer'] if checkpoint.has_tokenizer
             else sizes.vocab_size != meta['vocab_size']):
@@ -212,7 +211,7 @@ def inherited(cls, values):
     said = {name: field.default for name, field in leaves(cls).items()} | values
     name, weights, begun = said['name'], said['weights_from'], {}
     if weights and not name:  # in the paper's style: smollm2-135m-mlm40
-        ratio, name = f'{100 * said["mask_ratio"]:.0f}', run_of(weights).name.lower()
+        ratio, name = f'{100 * said["mask_ratio"]:.0f}', huggingface.run_of(weights).name.lower()
         for objective in filter(OBJECTIVES.get, re.findall(r'\w+', str(said['phases']))):
             name += f'-{objective}{ratio * OBJECTIVES[objective].uses_ratio}'
     if name and saved_steps(Path(said['out'], name)):  # which a live run may remove, but not its config.json
@@ -221,9 +220,9 @@ def inherited(cls, values):
         if not any(begun.values()):
             return {}
     elif said['branch_from']:
-        settings = read_json(newest_checkpoint(said['branch_from']) / 'state.json')['settings']
+        settings = read_json(huggingface.newest_checkpoint(said['branch_from']) / 'state.json')['settings']
     elif weights:
-        settings = flat(open_checkpoint(weights, weights=False).sizes)
+        settings = flat(huggingface.open_checkpoint(weights, weights=False).sizes)
         meta = Path(said['corpus'], 'meta.json')
         if meta.exists():  # the corpus may have a mask token that the checkpoint lacks
             settings['vocab_size'] = max(settings['vocab_size'], read_json(meta)['vocab_size'])
