@@ -27,7 +27,7 @@ from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.pretraining.muon import Muon
 from nanoencoder.processes import processes, stop_signals
-from nanoencoder.settings import check, parse, run_main, setting
+from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 free = partial(setting, fixes='nothing')  # may change when a run resumes; all other settings may not
 
@@ -94,8 +94,7 @@ class Settings:
                 object.__setattr__(self, name, round(share * self.total_steps))
         check(self)
         for name in ('decay_steps', 'warmup_steps'):
-            if getattr(self, name) > self.total_steps:
-                raise ValueError(f'{name} must be from 0 to {self.total_steps}, not {getattr(self, name)}')
+            check_value(name, int, getattr(self, name), 0, self.total_steps)
         if not self.name.strip() or not self.name.isprintable() or '/' in self.name or self.name[0] == '.':
             raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; set --name')
         if self.cut_rows and self.context < 2 * SHORTEST:

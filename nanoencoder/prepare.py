@@ -137,8 +137,7 @@ READERS = {'.txt': read_txt, '.train': read_txt, '.jsonl': read_jsonl, '.parquet
 
 def prepare(cfg, in_order, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every shard that is missing, then meta.json."""
-    if not -1 <= part < parts:
-        raise ValueError(f'--part counts from 0 to --parts less one, which is {parts - 1}, not {part}')
+    check_value('part', int, part, -1, parts - 1)
     folder, settings = Path(cfg.out), flat(cfg, fixes=('numbers',))
     numbers = [part] if part >= 0 else range(parts)
     with locked(*(folder / f'part_{number:03d}' for number in numbers)):
