@@ -82,7 +82,6 @@ def table(cfg, problems):
 
 
 def published_cells(cfg):
-    """The paper's numbers as Cells."""
     return {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
             for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
 
@@ -149,7 +148,6 @@ def compare(cfg, first, second, problems):
 
 
 def figure(cfg, name, problems):
-    """Write <out>/<name>.png."""
     check_value('figure', str, name, choices=(*figures.AGAINST,))
     runs, pretraining = ([] if cfg.published else read_runs(cfg, problems)), paper.models()
     pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}

@@ -76,7 +76,6 @@ class Settings(tasks.Task):
             raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
 
     def num_steps(self, num_examples):
-        """At most `steps`, and at most `epochs` times all examples."""
         return min(self.steps or math.inf, -(-num_examples * self.epochs // self.batch_size))
 
 
@@ -202,7 +201,6 @@ def prepare(cfg, training=True):
 
 @torch.no_grad()
 def initialise(module, prefix, seed):
-    """Weights that are keyed by the seed and their names."""
     for name, p in module.named_parameters(prefix):
         p.copy_(initial_weight(name, p.shape, seed))
 

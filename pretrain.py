@@ -80,7 +80,6 @@ class Settings:
     out: str = free('out')          # folder of all runs
 
     def __post_init__(self):
-        """Each message begins with the setting's name, so that the parser can say where it stands."""
         phases = self.phases if type(self.phases) is tuple else ()
         if len(phases) == 2 and isinstance(phases[0], str):  # a flat pair is one phase
             object.__setattr__(self, 'phases', phases := (phases,))
@@ -148,7 +147,6 @@ def build(cfg, world):
 
 @torch.no_grad()
 def initialise(model, origin, cfg):
-    """Give the parameters the weights a run begins with."""
     parameters = dict(model.named_parameters())
     shapes = {name: p.shape for name, p in parameters.items()}
     if cfg.new_head and not origin.state['step']:
@@ -237,7 +235,6 @@ def validate(wrapped, corpus, cfg, world):
 
 
 def train(cfg):
-    """The whole run, or what is left of it."""
     def load(step):
         batches, count, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
         return [to_tensors(batch, world.device) for batch in batches], count, rows_hash

@@ -35,7 +35,6 @@ def read_json(path):
 
 
 def write_json(path, content, indent=1):
-    """Write it whole or not at all."""
     with whole(path) as temporary:
         temporary.write_text(json.dumps(content, indent=indent, ensure_ascii=False) + '\n', encoding='utf-8')
 
