@@ -5,6 +5,7 @@
 To read one it needs numpy and nothing of ours; nanoencoder/prepare.py does the writing.
 """
 import hashlib
+import itertools
 import json
 import sys
 from collections import deque
@@ -247,13 +248,11 @@ def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
 
 def in_order(function, items, threads=1, ahead=4):
     """Yields function(item) of each item, in order; threads compute a few ahead and hand over errors."""
-    pool, waiting = ThreadPoolExecutor(threads), deque()
+    pool, items = ThreadPoolExecutor(threads), iter(items)
     try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > ahead:
-                yield waiting.popleft().result()
+        waiting = deque(pool.submit(function, item) for item in itertools.islice(items, ahead))
         while waiting:
+            waiting += (pool.submit(function, item) for item in itertools.islice(items, 1))
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
