@@ -250,8 +250,7 @@ def fit(cfg, base, data, tell=False):
     """(trained Encoder, log lines); `tell` prints its progress."""
     train = data.examples['train']
     total = cfg.num_steps(len(train))
-    head = HEADS[data.kind.head](base.transformer.sizes.hidden_size, data.labels)
-    encoder = new_encoder(cfg, base, head)
+    encoder = new_encoder(cfg, base, HEADS[data.kind.head](base.transformer.sizes.hidden_size, data.labels))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=base.world.device.type != 'mps')
     order = (i for epoch in range(cfg.epochs)
@@ -368,8 +367,7 @@ def probe(cfg, base, sets):
     encoder = new_encoder(cfg, base, (lambda x, lengths: x) if per_token else unit_vectors)
     for data in sets:
         parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
-        read = {part: outputs(cfg, base.world, encoder, examples, per_token)
-                for part, examples in parts.items()}
+        read = {part: outputs(cfg, base.world, encoder, texts, per_token) for part, texts in parts.items()}
         if data.labels:
             targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
             read = ridge(read, targets, len(data.labels))
@@ -394,8 +392,7 @@ def main():
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),
              'model is empty: --model=out/<run> or a checkpoint folder'),
-            (actions.probe and not kind.has_probe,
-             'there is no probe of a regression, nor of questions')):
+            (actions.probe and not kind.has_probe, 'there is no probe of a regression, nor of questions')):
         if wrong:
             raise ValueError(words)
     if actions.look:

@@ -8,10 +8,9 @@
 Writes out/<name>/log.jsonl, out/<name>/config.json and checkpoints out/<name>/<step>/, which are Hugging Face
 folders. SIGTERM and Ctrl-C finish the step (or the next), save, and exit 0.
 """
-import dataclasses
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -83,9 +82,8 @@ class Settings:
         phases = self.phases if type(self.phases) is tuple else ()
         if len(phases) == 2 and isinstance(phases[0], str):  # a flat pair is one phase
             object.__setattr__(self, 'phases', phases := (phases,))
-        if not phases or not all(
-                type(phase) is tuple and len(phase) == 2 and phase[0] in [*OBJECTIVES]
-                and type(phase[1]) is int and phase[1] > 0 for phase in phases):
+        if not phases or not all(type(phase) is tuple and [*map(type, phase)] == [str, int]
+                                 and phase[0] in OBJECTIVES and phase[1] > 0 for phase in phases):
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         for name in ('warmup_steps', 'decay_steps'):
@@ -138,8 +136,7 @@ def build(cfg, world):
     wrapped = model
     if world.size > 1 and cfg.parallel == 'ddp':
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
-    options = {'lr': cfg.lr, 'betas': (cfg.beta1, cfg.beta2), 'eps': cfg.eps,
-               'fused': world.device.type != 'mps'}
+    options = dict(lr=cfg.lr, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=world.device.type != 'mps')
     if cfg.optimizer == 'muon':
         return model, wrapped, Muon(model, cfg.weight_decay, cfg.muon_lr_ratio, **options)
     return model, wrapped, torch.optim.AdamW(parameter_groups(model, cfg.weight_decay), **options)
@@ -219,9 +216,8 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
 def validate(wrapped, corpus, cfg, world):
     """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, masked at val_mask_ratio.
 
-    The same rows, cuts and masks each time and for every seed. CLM and MLM are always there, to be compared.
-    """
-    cfg, losses = dataclasses.replace(cfg, mask_ratio=cfg.val_mask_ratio), {}
+    The same rows, cuts and masks each time and for every seed. CLM and MLM always, to be compared."""
+    cfg, losses = replace(cfg, mask_ratio=cfg.val_mask_ratio), {}
     for objective in dict.fromkeys(('clm', 'mlm', *(name for name, _ in cfg.phases))):
         loss_sum, count = torch.zeros((), device=world.device), 0
         for batch in validation_batches(corpus, objective, cfg, world.rank, world.size):

@@ -145,8 +145,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
             recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
             if other := [name for name in settings if settings[name] != recorded[name]]:
                 raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it')
-            print(f'{folder}: already prepared')
-            return
+            return print(f'{folder}: already prepared')
         units, files = open_source(cfg)
         tokenizer = load_tokenizer(cfg.tokenizer)
         identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint(),

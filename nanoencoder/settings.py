@@ -116,8 +116,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
 
     actions  {name: (default, a line of help)}: switches that say what to do; they come back as attributes.
              Two more numbers are the range of values that are not the default
-    inherit  inherit(values) gives settings that stand for the defaults where `values` does not say otherwise
-    """
+    inherit  inherit(values) gives settings in place of the defaults where `values` does not say otherwise"""
     arguments, actions = list(arguments), dict(actions)
     if '--help' in arguments or '-h' in arguments:
         print(describe(cls, actions))
@@ -189,8 +188,7 @@ def describe(cls, actions):
     source = ''.join(inspect.getsource(owner) for owner in owners if is_dataclass(owner))
     comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
     rows = [(name, entry.type, entry.default, comments.get(name, '')) for name, entry in leaves(cls).items()]
-    rows += [(name, type(default), default, f'action: {text}')
-             for name, (default, text, *_) in actions.items()]
+    rows += [(name, type(value), value, f'action: {text}') for name, (value, text, *_) in actions.items()]
     for name, kind, default, text in rows:
         default = '' if default is MISSING else repr(default)
         lines.append(f'  --{name:<24} {kind.__name__:<6} {default:<18} {text}'.rstrip())

@@ -45,8 +45,7 @@ class Finetuning(NamedTuple):   # an entry of the table of tasks
     variant: str     # '+name' after the names of its models
 
 
-# weights are {(model, learning rate or None): weight}
-Contrast = namedtuple('Contrast', 'name rule weights datasets')
+Contrast = namedtuple('Contrast', 'name rule weights datasets')     # {(model, rate or None): weight}
 
 
 @dataclass
@@ -106,10 +105,9 @@ class Study:
         self.models[name] = name, len(phases)
 
     def add_task(self, number, entry):
-        settings, models = with_config(options := self.every_task | entry), {}
-        for pattern in settings['models']:
-            names = fnmatch.filter(self.models, pattern) or [pattern]
-            models |= {name: self.check_model(name) for name in names}
+        settings = with_config(options := self.every_task | entry)
+        models = {name: self.check_model(name) for pattern in settings['models']
+                  for name in fnmatch.filter(self.models, pattern) or [pattern]}
         for row, step in models.values():
             if row in self.rows:
                 self.rows[row].save_at.add(step)

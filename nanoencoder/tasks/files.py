@@ -113,9 +113,8 @@ def read_iob(path, task):
     with path.open(encoding='utf-8-sig') as file:
         for number, line in enumerate(file, 1):
             fields = re.findall('[^ \t\r\n]+', line)
-            if re.match(r'# (\w+ )+= |# new(doc|par)\s*$', line):    # CoNLL-U's comments
-                continue
-            if len(fields) == 10 and re.fullmatch(r'\d+[-.]\d+', fields[0]):    # its ranges and empty words
+            if (re.match(r'# (\w+ )+= |# new(doc|par)\s*$', line)   # CoNLL-U's comments, ranges, empty words
+                    or len(fields) == 10 and re.fullmatch(r'\d+[-.]\d+', fields[0])):
                 continue
             if not columns and fields:  # CoNLL's may be five, too
                 columns = (1, 2) if len(fields) == 5 and fields[0] == '1' else (0, -1)

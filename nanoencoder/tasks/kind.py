@@ -120,8 +120,7 @@ def pack(lengths, budget):
 def ridge(features, targets, num_labels):
     """{split: [(n, num_labels) scores of each array]} of validation and test: ridge on one-hot labels.
 
-    features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0 is no label
-    """
+    features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0: no label"""
     from sklearn.linear_model import Ridge
     from sklearn.preprocessing import StandardScaler
     parts = {split: [*map(np.atleast_2d, arrays)] for split, arrays in features.items()}
@@ -132,5 +131,4 @@ def ridge(features, targets, num_labels):
     hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
     models = [Ridge(penalty * len(known)).fit(scaler.transform(known), hot) for penalty in PENALTIES]
     best = max(models, key=lambda model: np.sum(model.predict(x['validation']).argmax(1) == y['validation']))
-    return {split: np.split(best.predict(x[split]), np.cumsum([*map(len, parts[split])])[:-1])
-            for split in SCORED}
+    return {split: np.split(best.predict(x[split]), np.cumsum([*map(len, parts[split])])[:-1]) for split in x}

@@ -1,5 +1,4 @@
 """QA, extractive question answering: the answer is a part of the context, or there is none."""
-import math
 import re
 from collections import Counter
 
@@ -99,7 +98,7 @@ def best_span(example, logits, longest=30):
     """(score over that of no answer, first, last character + 1) of the best span of at most `longest`."""
     at = np.flatnonzero(example.words[:, 0] >= 0)
     if not len(at):
-        return -math.inf, 0, 0
+        return -np.inf, 0, 0
     more = np.arange(len(at))[None] - np.arange(len(at))[:, None]   # tokens after the first
     scores = np.where((more >= 0) & (more < longest), logits[at, 0][:, None] + logits[at, 1][None], -np.inf)
     a, b = np.unravel_index(scores.argmax(), scores.shape)
