@@ -21,6 +21,14 @@ def rows_of(step, corpus, cfg):
     return data.rows_of_step(step, data.Corpus(corpus).num_stretches('train', cfg.context), cfg)
 
 
+@pytest.fixture
+def batch_of(corpus, settings):
+    """batch_of(objective, rows): training rows as a Batch, by settings with some changed."""
+    source = data.Corpus(corpus)
+    return lambda objective, rows, **changes: data.make_batch(
+        source, 'train', rows, 0, objective, settings(**changes))[0]
+
+
 def test_the_law_of_a_batch_is_what_it_was(tmp_path, settings):
     """So runs compare across versions. Numbers are of a second writing of it, in Python's own integers."""
     tokens = (np.arange(6400) * 7919 % 4000).astype(np.uint16)
@@ -77,74 +85,60 @@ def test_epochs_read_each_stretch_once(corpus, settings):
     assert rows_of(0, corpus, replace(cfg, first_row=70)) == rows_of(10, corpus, cfg)
 
 
-def test_cut_rows_have_the_papers_lengths(corpus, settings):
+def test_cut_rows_have_the_papers_lengths(corpus, settings, batch_of):
     """12 to 2,048 less 12, mean 1,024 (section 2, footnote 6); here with context 64: uniform on 12 .. 52."""
     cfg = settings(rows_per_step=1, micro_rows=0)
     lengths = [read(step, corpus, cfg)[0][0].lengths for step in range(12)]
     assert all(sum(pair) == 64 and min(pair) >= 12 for pair in lengths)
-    cfg, source = settings(), data.Corpus(corpus)
-    cuts = [data.make_batch(source, 'train', [(i, 0)], 0, 'clm', cfg)[0].lengths[0] for i in range(4000)]
+    cuts = batch_of('clm', [(i, 0) for i in range(4000)]).lengths[::2]
     assert min(cuts) == 12 and max(cuts) == 52
     assert stats.chisquare(np.bincount(cuts)[12:]).pvalue > 1e-4
-    whole, _ = data.make_batch(source, 'train', [(0, 0), (1, 1)], 0, 'clm', settings(cut_rows=False))
-    assert whole.lengths == [64, 64]
+    assert batch_of('clm', [(0, 0), (1, 1)], cut_rows=False).lengths == [64, 64]
 
 
-def test_masks(corpus, settings):
-    source = data.Corpus(corpus)
-    rows = [(i, i % 40) for i in range(300)]
-    batches = {ratio: data.make_batch(source, 'train', rows, 0, 'mlm', settings(mask_ratio=ratio))[0]
-               for ratio in (0.2, 0.4)}
-    clm, _ = data.make_batch(source, 'train', rows, 0, 'clm', settings())
-    special = np.isin(clm.tokens, source.meta['special_ids'])
+def test_masks_and_berts_replacement(corpus, batch_of):
+    meta, rows = data.Corpus(corpus).meta, [(i, i % 40) for i in range(300)]
+    batches = {ratio: batch_of('mlm', rows, mask_ratio=ratio) for ratio in (0.2, 0.4)}
+    clm = batch_of('clm', rows)
+    special = np.isin(clm.tokens, meta['special_ids'])
     assert special.any()
-    assert (clm.targets == source.meta['eos_token_id']).any()  # eos is a target of CLM, not of MLM
+    assert (clm.targets == meta['eos_token_id']).any()  # eos is a target of CLM, not of MLM
     for ratio, mlm in batches.items():
         masked = mlm.targets != data.NO_TARGET
         n = (~special).sum()
         assert abs(masked.sum() - n * ratio) < 3 * np.sqrt(n * ratio * (1 - ratio))
         assert not (masked & special).any()
-        assert (mlm.tokens[masked] == source.meta['mask_token_id']).all()
+        assert (mlm.tokens[masked] == meta['mask_token_id']).all()
         assert np.array_equal(mlm.tokens[~masked], clm.tokens[~masked])
         assert np.array_equal(mlm.targets[masked], clm.tokens[masked])
         assert np.array_equal(mlm.at, np.flatnonzero(masked))
     assert set(batches[0.2].at) < set(batches[0.4].at)
-    other, _ = data.make_batch(source, 'train', [(i + 300, k) for i, k in rows], 0, 'mlm', settings())
+    other = batch_of('mlm', [(i + 300, k) for i, k in rows])
     assert not np.array_equal(other.at, batches[0.4].at)  # the next epoch's masks are others
-
-
-def test_bert_replacement(corpus, settings):
-    source = data.Corpus(corpus)
-    rows = [(i, i % 40) for i in range(300)]
-    clm, _ = data.make_batch(source, 'train', rows, 0, 'clm', settings())
-    plain, _ = data.make_batch(source, 'train', rows, 0, 'mlm', settings())
-    bert, _ = data.make_batch(source, 'train', rows, 0, 'mlm', settings(mask_replace=(0.8, 0.1, 0.1)))
-    assert np.array_equal(plain.targets, bert.targets)
+    bert = batch_of('mlm', rows, mask_replace=(0.8, 0.1, 0.1))
+    assert np.array_equal(batches[0.4].targets, bert.targets)
     n, became = len(bert.at), bert.tokens[bert.at]
     for count, share in (((became == 4095).sum(), 0.8), ((became == clm.tokens[bert.at]).sum(), 0.1)):
         assert abs(count - n * share) < 3 * np.sqrt(n * share * (1 - share)) + 0.001 * n
-    assert not np.isin(became[became != 4095], source.meta['special_ids']).any()
+    assert not np.isin(became[became != 4095], meta['special_ids']).any()
 
 
-def test_clm_by_hand_and_mntp_predict_a_token_from_the_position_before(corpus, settings):
+def test_clm_by_hand_and_mntp_predict_a_token_from_the_position_before(batch_of):
     assert data.next_tokens(np.array([5, 6, 7, 8, 9]), [2, 3]).tolist() == [6, -100, 8, 9, -100]
-    source, rows = data.Corpus(corpus), [(i, i) for i in range(20)]
-    mlm, _ = data.make_batch(source, 'train', rows, 0, 'mlm', settings())
-    mntp, _ = data.make_batch(source, 'train', rows, 0, 'mntp', settings())
+    mlm, mntp = (batch_of(objective, [(i, i) for i in range(20)]) for objective in ('mlm', 'mntp'))
     assert np.array_equal(mlm.tokens, mntp.tokens)
     starts = set(np.cumsum([0, *mlm.lengths]).tolist())
     expected = [(p - 1, mlm.targets[p]) for p in mlm.at if p not in starts]
     assert [(p, mntp.targets[p]) for p in mntp.at] == expected
 
 
-def test_mdlm_masks_each_row_at_a_ratio_of_its_own(corpus, settings):
-    source, rows = data.Corpus(corpus), [(i, i % 40) for i in range(1_000)]
-    clm, _ = data.make_batch(source, 'train', rows, 0, 'clm', settings())
-    batch, _ = data.make_batch(source, 'train', rows, 0, 'mdlm', settings(mask_ratio=0.1))
-    special, masked = np.isin(clm.tokens, source.meta['special_ids']), batch.targets != data.NO_TARGET
+def test_mdlm_masks_each_row_at_a_ratio_of_its_own(corpus, settings, batch_of):
+    meta, rows = data.Corpus(corpus).meta, [(i, i % 40) for i in range(1_000)]
+    clm, batch = batch_of('clm', rows), batch_of('mdlm', rows, mask_ratio=0.1)
+    special, masked = np.isin(clm.tokens, meta['special_ids']), batch.targets != data.NO_TARGET
     assert batch.lengths == clm.lengths and np.array_equal(batch.at, np.flatnonzero(masked))
     assert np.array_equal(batch.targets[masked], clm.tokens[masked]) and not (special & masked).any()
-    assert np.array_equal(batch.tokens, np.where(masked, source.meta['mask_token_id'], clm.tokens))
+    assert np.array_equal(batch.tokens, np.where(masked, meta['mask_token_id'], clm.tokens))
     assert np.array_equal(batch.weights == 0, special) and special.any()
     ordinary, masked, weights = (x.reshape(1_000, 64) for x in (~special, masked, batch.weights))
     ratios = 1 / weights.max(1)                     # one a row, uniform in (0.001, 1]
@@ -153,7 +147,7 @@ def test_mdlm_masks_each_row_at_a_ratio_of_its_own(corpus, settings):
     assert stats.kstest(ratios, stats.uniform(0.001, 0.999).cdf).pvalue > 0.01
     surprise = (masked.sum(1) - ratios * ordinary.sum(1)) / np.sqrt(ratios * (1 - ratios) * ordinary.sum(1))
     assert abs(np.mean(surprise)) < 4 / 1_000 ** 0.5 and 0.9 < np.std(surprise) < 1.1
-    again, _ = data.make_batch(source, 'train', rows[500:501], 0, 'mdlm', settings())
+    again = batch_of('mdlm', rows[500:501])
     assert np.array_equal(again.weights, weights[500])    # the row decides, not its company or mask_ratio
     assert data.OBJECTIVES['mdlm'].expected_targets(settings()) == 0.5005
 
