@@ -101,6 +101,11 @@ class Script(FORKS.Process):
                                            *(path.read_text() for path in self.prints))
 
 
+def jsonl(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+
+
 @functools.cache
 def texts():
     """A few hundred documents of English: the docstrings of some of numpy's files."""
@@ -114,10 +119,8 @@ def texts():
 def corpus(tmp_path_factory):
     """A small prepared corpus of 4,096 ids, several shards, train and validation."""
     folder = tmp_path_factory.mktemp('corpus')
-    (folder / 'texts').mkdir()
     for k in range(0, len(texts()), 100):
-        lines = [json.dumps({'text': text}) + '\n' for text in texts()[k:k + 100]]
-        (folder / f'texts/{k:04d}.jsonl').write_text(''.join(lines))
+        jsonl(folder / f'texts/{k:04d}.jsonl', [{'text': text} for text in texts()[k:k + 100]])
     cfg = prepare.Settings(source='folder', path=str(folder / 'texts'), out=str(folder / 'out'),
                            val_permille=200, shard_bytes=100_000)
     prepare.prepare(cfg, in_order)
@@ -152,6 +155,12 @@ def log_lines(run, *, timed=False):
     hidden = () if timed else ('seconds', 'tokens_per_second')
     lines = [json.loads(line) for line in (Path(run) / 'log.jsonl').read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in hidden} for line in lines]
+
+
+def refused(words, function, *arguments, **options):
+    """A ValueError with these words, of which run_main makes a line."""
+    with pytest.raises(ValueError, match=words):
+        function(*arguments, **options)
 
 
 def one_line_error(result, *parts):

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 import finetune
-from conftest import Script, one_line_error, ran, run_script, torchrun
+from conftest import Script, jsonl, one_line_error, ran, run_script, torchrun
 from model import Model, Sizes, initial_weight
 from nanoencoder import files, huggingface, layers, peers, settings as configs, tasks
 from nanoencoder.judging import metrics
 from nanoencoder.tasks import questions, retrieval, runs
 from nanoencoder.tasks.kind import PENALTIES, Example, framed, ridge
-from test_tasks import TOKENIZER, jsonl, judged
+from test_tasks import TOKENIZER, judged
 
 KINDS = 'SC', 'TC', 'QA', 'IR'     # that are trained
 

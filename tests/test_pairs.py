@@ -11,10 +11,10 @@ import torch
 import transformers
 
 import finetune
-from conftest import one_line_error, run_script
+from conftest import jsonl, one_line_error, ran, run_script
 from nanoencoder import settings as configs
 from nanoencoder.judging.metrics import both_scores
-from test_tasks import TOKENIZER, jsonl
+from test_tasks import TOKENIZER
 
 SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              max_position_embeddings=128, bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
@@ -108,31 +108,30 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     model = [f'--model={tmp_path}/model', '--device=cpu', '--zero_shot']
     assert '100 rows' in run_script(*options, '--look').stdout
     assert 'test accuracy' in run_script(*options, '--baseline').stdout
-    result = run_script(*options, *model)
-    assert result.returncode == 0 and 'causal accuracy' in result.stdout, result.stderr
-    folder = tmp_path / 'p/model/MP/blimp/lr0e+00_sd0'
+    told, folder = ran(*options, *model).stdout, tmp_path / 'p/model/MP/blimp/lr0e+00_sd0'
     scores = json.loads((folder / 'scores.json').read_text())
     rows = [json.loads(line) for line in gzip.open(folder / 'test.jsonl.gz')]
     assert scores['test'] == both_scores('MP', rows, '')[1] and scores['validation']['standard']['ids'] == []
-    assert f'{100 * scores["test"]["standard"]["others"]["set2"]:.1f}  set2' in result.stdout
+    standard = scores['test']['standard']
+    assert 'causal accuracy' in told and f'{100 * standard["others"]["set2"]:.1f}  set2' in told
     about = json.loads((folder / 'run.json').read_text())
     assert (about['method'], about['settings']['likelihood']) == ('zero-shot', 'causal')
     del about['settings']['trained_on']     # as if the setting were newer than the run
     (folder / 'run.json').write_text(json.dumps(about))
     assert 'already done' in run_script(*options, *model).stdout
     one_line_error(run_script(*options, *model, '--likelihood=pseudo'), 'likelihood = causal, this run has')
-    assert run_script(*options, *model, '--likelihood=pseudo', '--variant=pseudo').returncode == 0
+    ran(*options, *model, '--likelihood=pseudo', '--variant=pseudo')
     table = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/p').stdout
-    assert re.search(rf'model +zero-shot +1 +- +{100 * scores["test"]["standard"]["score"]:.1f} \[', table)
+    assert re.search(rf'model +zero-shot +1 +- +{100 * standard["score"]:.1f} \[', table)
     compare = ['evaluate.py', 'compare', 'model', 'model+pseudo', '--split=both']
-    result = run_script(*compare, f'--predictions={tmp_path}/p').stdout
-    assert 'n = 100' in result and 'note: likelihood causal -> pseudo' in result and 'p = ' in result
+    told = run_script(*compare, f'--predictions={tmp_path}/p').stdout
+    assert 'n = 100' in told and 'note: likelihood causal -> pseudo' in told and 'p = ' in told
     shutil.copytree(tmp_path / 'p', tmp_path / 'study/runs')
-    assert run_script('evaluate.py', 'pack', tmp_path / 'study').returncode == 0
+    ran('evaluate.py', 'pack', tmp_path / 'study')
     shutil.rmtree(tmp_path / 'study/runs/model')
-    assert run_script(*compare, f'--predictions={tmp_path}/study/runs').stdout == result    # as packed
-    result = run_script('evaluate.py', 'table', '--split=validation', f'--predictions={tmp_path}/p')
-    assert result.returncode == 2 and 'validation has no instances' in result.stderr
+    assert run_script(*compare, f'--predictions={tmp_path}/study/runs').stdout == told      # as packed
+    one_line_error(run_script('evaluate.py', 'table', '--split=validation', f'--predictions={tmp_path}/p'),
+                   'validation has no instances')
 
 
 @pytest.mark.parametrize('more, words', [

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import data
-from conftest import run_script
+from conftest import refused, run_script
 from nanoencoder import docs, prepare, tokenizer
 from nanoencoder.files import locked
 from nanoencoder.settings import flat
@@ -79,6 +79,13 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith('.lock')}
 
 
+def made(tmp_path, texts, longest, make=jsonl, count=4, **changes):
+    """(settings, content) of a corpus of this many texts in so many files."""
+    lines = [f'line {k} ' + 'token ' * (k % longest) for k in range(texts)]
+    cfg = small(several(tmp_path / 'texts', lines, make, count), tmp_path / 'whole', **changes)
+    return cfg, content(prepared(cfg).folder)
+
+
 def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
     in_turn = [text for k in range(4) for text in texts[k::4]]
@@ -89,11 +96,11 @@ def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     assert documents(many, 'validation') == [text for text in in_turn if prepare.held_out(text, 100)]
     assert many.meta['documents'] == len(documents(many)) and many.meta['tokens'] == len(stream(many))
     assert len(many.meta['shards']) == 4 and len(single.meta['shards']) == 1
-    whole = single.streams['train'][0][0]
-    np.save(tmp_path / 'saved.npy', whole)  # the header that we write is numpy's
+    ids = single.streams['train'][0][0]
+    np.save(tmp_path / 'saved.npy', ids)  # the header that we write is numpy's
     assert (tmp_path / 'saved.npy').read_bytes() == (tmp_path / 'single/tokens_00000.npy').read_bytes()
     for k in range(many.num_stretches('train', 100)):  # stretches do not know about shards
-        assert np.array_equal(many.stretch('train', k, 100), whole[100 * k:100 * (k + 1)])
+        assert np.array_equal(many.stretch('train', k, 100), ids[100 * k:100 * (k + 1)])
 
 
 def test_ids_beyond_two_bytes_without_a_real_vocabulary(tmp_path):
@@ -161,8 +168,7 @@ def test_making_a_vocabulary(tmp_path):
     tokenizer = load_tokenizer(str(tmp_path / 'new'))
     assert tokenizer.vocab_size == 300 and tokenizer.ids == {'bos': 297, 'eos': 298, 'pad': 298, 'mask': 299}
     assert len(tokenizer.encode(' some more text')) < 6
-    with pytest.raises(ValueError, match='holds a tokenizer already'):
-        prepare.train_tokenizer(cfg, 300)
+    refused('holds a tokenizer already', prepare.train_tokenizer, cfg, 300)
 
 
 @pytest.fixture
@@ -186,24 +192,19 @@ def killed_at(monkeypatch):
 
 @pytest.mark.parametrize('make', [jsonl, parquet])
 def test_a_death_before_any_file_leaves_no_trace(tmp_path, killed_at, make):
-    texts = [f'line {k} ' + 'token ' * (k % 30) for k in range(900)]
-    cfg = small(several(tmp_path / 'texts', texts, make, 3), tmp_path / 'whole', threads=1)
-    prepared(cfg)
-    whole = content(tmp_path / 'whole')
-    assert {'tokens_00002.npy', 'val_00002.npy', 'meta.json'} < set(whole)
+    cfg, expected = made(tmp_path, 900, 30, make, 3, threads=1)
+    assert {'tokens_00002.npy', 'val_00002.npy', 'meta.json'} < set(expected)
     for n in itertools.count():
         killed = replace(cfg, out=str(tmp_path / f'killed_{n}'))
         if finished := killed_at(n, killed):
             break
         killed_at(n, killed)  # and again, of what was left
-        assert content(prepared(killed).folder) == whole
+        assert content(prepared(killed).folder) == expected
     assert finished and n > 12
 
 
 def test_kill_9_leaves_no_trace(tmp_path):
-    texts = [f'line {k} ' + 'token ' * (k % 50) for k in range(6_000)]
-    cfg = small(several(tmp_path / 'texts', texts, count=20), tmp_path / 'whole', threads=2)
-    prepared(cfg)
+    cfg, expected = made(tmp_path, 6_000, 50, count=20, threads=2)
     cfg = replace(cfg, out=str(tmp_path / 'killed'))
     for kills in range(3):
         process = multiprocessing.get_context('fork').Process(target=prepared, args=(cfg,))
@@ -214,7 +215,7 @@ def test_kill_9_leaves_no_trace(tmp_path):
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL and not (tmp_path / 'killed' / 'meta.json').exists()
-    assert content(prepared(cfg).folder) == content(tmp_path / 'whole')
+    assert content(prepared(cfg).folder) == expected
 
 
 def test_a_limit_of_tokens_stays_where_it_is(tmp_path, killed_at, monkeypatch):
@@ -233,9 +234,7 @@ def test_a_limit_of_tokens_stays_where_it_is(tmp_path, killed_at, monkeypatch):
 
 def test_parts_join_to_the_same_corpus(tmp_path):
     """Prepared whole; in three parts, one after the other and all at once; each is of one process alone."""
-    texts = [f'row {r} ' + 'word ' * (r % 9) for r in range(2100)]
-    cfg = small(several(tmp_path / 'data', texts, parquet, 7), tmp_path / 'whole', threads=1)
-    whole = content(prepared(cfg).folder)
+    cfg, expected = made(tmp_path, 2_100, 9, parquet, 7, threads=1)
     cfg = replace(cfg, out=str(tmp_path / 'parts'))
     with locked(tmp_path / 'parts/part_001'):
         for part in (1, -1):
@@ -244,13 +243,12 @@ def test_parts_join_to_the_same_corpus(tmp_path):
         for part in (2, 0):
             prepared(cfg, part, 3)
     assert not (tmp_path / 'parts' / 'meta.json').exists()
-    with pytest.raises(ValueError, match='begun with other settings, files or --parts'):
-        prepared(cfg, 0, 2)
-    assert content(prepared(cfg, -1, 3).folder) == whole  # does part 1 and joins
+    refused('begun with other settings, files or --parts', prepared, cfg, 0, 2)
+    assert content(prepared(cfg, -1, 3).folder) == expected  # does part 1 and joins
     once = replace(cfg, out=str(tmp_path / 'once'))
     with multiprocessing.get_context('fork').Pool(3) as processes:
         processes.starmap(prepared, [(once, part, 3) for part in range(3)])
-    assert content(prepared(once, -1, 3).folder) == whole
+    assert content(prepared(once, -1, 3).folder) == expected
 
 
 def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
@@ -270,8 +268,8 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
     parts = replace(cfg, out=str(tmp_path / 'parts'))
     prepared(parts, 1, 2)
     assert content(prepared(parts, -1, 2).folder) == content(corpus.folder)
-    with pytest.raises(ValueError, match="cannot open the dataset owner/name .*'body'"):
-        prepared(replace(cfg, out=str(tmp_path / 'other'), column='body'))
+    other = replace(cfg, out=str(tmp_path / 'other'), column='body')
+    refused("cannot open the dataset owner/name .*'body'", prepared, other)
 
 
 @pytest.mark.parametrize('name, written, message', [
@@ -284,8 +282,7 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
 def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message):
     (tmp_path / 'texts').mkdir()
     (tmp_path / 'texts' / name).write_bytes(written)
-    with pytest.raises(ValueError, match=message):
-        prepared(small(tmp_path / 'texts', tmp_path / 'out'))
+    refused(message, prepared, small(tmp_path / 'texts', tmp_path / 'out'))
     assert not list((tmp_path / 'out').glob('[!.]*'))
 
 
@@ -293,25 +290,20 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys, killed_at):
     cfg = small(several(tmp_path / 'texts', [f'text number {k} ' * 9 for k in range(1000)]), tmp_path / 'out')
     assert not killed_at(15, cfg) and list((tmp_path / 'out').glob('.*.unit'))
     other = replace(cfg, val_permille=5)
-    with pytest.raises(ValueError, match='begun with other settings, files'):
-        prepared(other)
+    refused('begun with other settings, files', prepared, other)
     added = jsonl(tmp_path / 'texts' / '0a.jsonl', ['sorts between'])
-    with pytest.raises(ValueError, match='begun with other settings, files'):
-        prepared(cfg)
+    refused('begun with other settings, files', prepared, cfg)
     added.unlink()
     prepared(cfg)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / 'out').iterdir()}
     prepared(replace(cfg, threads=3))
     assert 'already prepared' in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / 'out').iterdir()}
-    with pytest.raises(ValueError, match=r'other settings \(val_permille\)'):
-        prepared(other)
+    refused(r'other settings \(val_permille\)', prepared, other)
 
 
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path):
-    texts = [f'line {k} ' + 'token ' * (k % 50) for k in range(6_000)]
-    cfg = small(several(tmp_path / 'texts', texts, count=5), tmp_path / 'whole')
-    prepared(cfg)
+    cfg, expected = made(tmp_path, 6_000, 50, count=5)
     command = ['data.py', *(f'--{name}={value}' for name, value in flat(cfg).items() if name != 'out')]
     out, before = tmp_path / 'out', resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -321,4 +313,4 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert re.search(r'error: .*/out/.*: .*: make room, then run the same command', line)
     assert not list(out.glob('.*.tmp')) and not (out / 'meta.json').exists()
-    assert content(prepared(replace(cfg, out=str(out))).folder) == content(tmp_path / 'whole')
+    assert content(prepared(replace(cfg, out=str(out))).folder) == expected

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import finetune
-from conftest import LLAMA3, ROOT, one_line_error, run_script
+from conftest import LLAMA3, ROOT, jsonl, one_line_error, run_script
 from nanoencoder import docs, settings as configs, tasks, wordnet
 from nanoencoder.judging import metrics, paper
 from nanoencoder.tasks import classification
@@ -36,11 +36,6 @@ def load(name, **changes):
 
 def look(name, *options):
     return run_script('finetune.py', f'configs/tasks/{name}.py', '--look', *options)
-
-
-def jsonl(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
 
 
 def names(*labels):

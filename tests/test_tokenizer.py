@@ -5,7 +5,7 @@ import random
 import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
-from conftest import LLAMA3, ROOT, texts
+from conftest import LLAMA3, ROOT, refused, texts
 from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
@@ -40,6 +40,14 @@ def huggingface(style, folder, vocab_size=2_000):
                                                               if style == 'llama-3' else '<|endoftext|>'}))
     made.encode_special_tokens = True  # a literal <|endoftext|> is text
     return made
+
+
+def changed(folder, change):
+    """The embedded tokenizer with a change of its tokenizer.json, written to a folder."""
+    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
+    change(spec)
+    (folder / 'tokenizer.json').write_text(json.dumps(spec))
+    return load_tokenizer(str(folder))
 
 
 def sample_texts(count, seed=0, more=()):
@@ -113,13 +121,10 @@ def test_llama3_is_what_transformers_makes_of_the_same_file():
 
 def test_what_tiktoken_splits_otherwise_it_does_not_encode(tmp_path, capsys):
     """{1,3}+ repeats for one engine alone; ^ begins a line there and a text here, as a sample may tell."""
-    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
-    steps = spec['pre_tokenizer']['pretokenizers']
     for pattern, sample in ((r'\p{N}{1,3}+|\w+|\s+|[^\s\w]+', ()),
                             (r'^\w+ |\w+|\s+|[^\s\w]+', ['x\nthe array'])):
-        steps[0]['pattern'] = {'Regex': pattern}
-        (tmp_path / 'tokenizer.json').write_text(json.dumps(spec))
-        ours = load_tokenizer(str(tmp_path))
+        step = {'pattern': {'Regex': pattern}}
+        ours = changed(tmp_path, lambda spec: spec['pre_tokenizer']['pretokenizers'][0].update(step))
         same_ids(ours.bulk(sample), ours.backend, sample_texts(200) + sample * 2 if sample else ['1234567'])
     assert 'tiktoken would give other ids' in capsys.readouterr().err
 
@@ -150,17 +155,12 @@ def test_special_tokens_in_text_are_characters():
      'loses or changes plain text'),
     (lambda spec: spec.pop('model'), 'library refuses it')])
 def test_a_tokenizer_that_cannot_be_used_is_refused(tmp_path, change, part):
-    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
-    change(spec)
-    (tmp_path / 'tokenizer.json').write_text(json.dumps(spec))
-    with pytest.raises(ValueError, match=f'tokenizer.json: .*{part}'):
-        load_tokenizer(str(tmp_path))
+    refused(f'tokenizer.json: .*{part}', changed, tmp_path, change)
 
 
 def test_a_sentencepiece_file_is_refused_by_name(tmp_path):
     (tmp_path / 'tokenizer.model').write_bytes(b'\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02\n\x0c')
-    with pytest.raises(ValueError, match='SentencePiece, as of Llama 2, Mistral or TinyLlama'):
-        load_tokenizer(str(tmp_path))
+    refused('SentencePiece, as of Llama 2, Mistral or TinyLlama', load_tokenizer, str(tmp_path))
 
 
 @pytest.mark.parametrize('style', ['docs', 'llama-3'])
@@ -206,11 +206,9 @@ def test_offsets_are_of_the_words_without_spaces(style, tmp_path):
 
 def test_tokens_that_are_not_special_stay_so_and_are_characters(tmp_path):
     """Spaces that were added to a vocabulary are text, <think> is not."""
-    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
     plain = dict.fromkeys(('single_word', 'lstrip', 'rstrip', 'normalized', 'special'), False)
-    spec['added_tokens'] += [plain | dict(id=4096, content='<think>'), plain | dict(id=4097, content=' ' * 4)]
-    (tmp_path / 'tokenizer.json').write_text(json.dumps(spec))
-    ours = load_tokenizer(str(tmp_path))
+    added = [plain | dict(id=4096, content='<think>'), plain | dict(id=4097, content=' ' * 4)]
+    ours = changed(tmp_path, lambda spec: spec['added_tokens'].extend(added))
     assert 4096 in ours.specials.values() and 4097 not in ours.specials.values()
     assert ours.decode(ours.encode('a<think>')) == 'a<think>' and 4096 not in ours.encode('a<think>')
     assert 4097 in ours.encode('a    b') and list(ours.bulk(())('a    b')) == ours.encode('a    b').tolist()
@@ -225,7 +223,7 @@ def test_tokens_that_are_not_special_stay_so_and_are_characters(tmp_path):
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"], ids=['gpt2', 'cl100k_base'])
 def test_tiktokens_names_have_its_ids(pattern, monkeypatch):
     import tiktoken
-    _, ranks = load_tokenizer(str(ROOT / 'configs/corpora/docs')).in_tiktoken
+    _, ranks = load_tokenizer(DOCS_TOKENIZER).in_tiktoken
     theirs = tiktoken.Encoding('gpt2', pat_str=pattern, mergeable_ranks=ranks,
                                special_tokens={'<|endoftext|>': len(ranks)})
     monkeypatch.setattr(tiktoken, 'get_encoding', lambda name: theirs)
