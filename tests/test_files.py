@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import refused
 from nanoencoder import files
 
 
@@ -31,13 +32,11 @@ def test_an_error_of_the_disk_names_the_file(tmp_path):
 
 def test_json_is_read_as_it_was_written_or_named(tmp_path):
     path = tmp_path / 'state.json'
-    with pytest.raises(ValueError, match=f'^{path}: No such file'):
-        files.read_json(path)
+    refused(f'^{path}: No such file', files.read_json, path)
     files.write_json(path, {'step': 3, 'word': 'zufällig', 'loss': None})
     assert files.read_json(path) == {'step': 3, 'word': 'zufällig', 'loss': None}
     path.write_text('{"step": 3')
-    with pytest.raises(ValueError, match=f'^{path}: not valid JSON'):
-        files.read_json(path)
+    refused(f'^{path}: not valid JSON', files.read_json, path)
 
 
 def test_one_process_has_a_lock(tmp_path):

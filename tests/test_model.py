@@ -1,7 +1,4 @@
-"""The transformer against float64 and plain formulas; what may see what.
-
-Against Hugging Face's transformers: test_huggingface.py.
-"""
+"""The transformer against float64, plain formulas and (test_huggingface.py) transformers; what sees what."""
 import dataclasses
 import weakref
 
@@ -18,8 +15,7 @@ SIZES = architecture.Sizes(vocab_size=300, hidden_size=64, intermediate_size=96,
 def make(**changes):
     model = architecture.Model(dataclasses.replace(SIZES, **changes))
     torch.manual_seed(1)
-    with torch.no_grad():
-        # far from the initial weights, so that attention is not uniform
+    with torch.no_grad():   # far from the initial weights, so that attention is not uniform
         for name, p in model.named_parameters():
             p.copy_(torch.randn(p.shape) * 0.1 + (1.0 if name.endswith('norm.weight') else 0.0))
     return model
@@ -46,17 +42,6 @@ def test_parameter_counts(layers, hidden, ffn, heads, kv_heads, body, everything
     assert counted == everything and counted - model.lm_head.weight.numel() == body == by_hand
 
 
-def test_causal_cannot_see_the_future_and_bidirectional_can():
-    model, a = make(), tokens(50)
-    b = a.clone()
-    b[-1] = (b[-1] + 1) % 290
-    with torch.no_grad():
-        for causal in (True, False):
-            x, y = (model.model(t, [50], causal) for t in (a, b))
-            unchanged = torch.equal(x[:-1], y[:-1])
-            assert unchanged if causal else (x[0] - y[0]).abs().max() > 1e-4
-
-
 @pytest.mark.parametrize('causal', [True, False])
 @pytest.mark.parametrize('kv_heads', [2, 6])
 def test_segments_of_one_length_attend_as_each_alone(causal, kv_heads):
@@ -69,9 +54,11 @@ def test_segments_of_one_length_attend_as_each_alone(causal, kv_heads):
 
 
 @pytest.mark.parametrize('causal', [True, False])
-def test_segments_never_see_each_other(causal):
+def test_segments_never_see_each_other_nor_if_causal_the_future(causal):
     """Packed in any company, alone, or behind other content: the same vectors; positions restart."""
     model, parts = make(), [tokens(n, seed=n) for n in (7, 1, 30, 12)]
+    changed = parts[2].clone()
+    changed[-1] = (changed[-1] + 1) % 290
     with torch.no_grad():
         packed = model.model(torch.cat(parts), [7, 1, 30, 12], causal).split([7, 1, 30, 12])
         other = model.model(torch.cat([tokens(20, 9), parts[2]]), [20, 30], causal)[20:]
@@ -79,6 +66,20 @@ def test_segments_never_see_each_other(causal):
             alone = model.model(part, [len(part)], causal)
             torch.testing.assert_close(vectors, alone, atol=1e-5, rtol=0)
         torch.testing.assert_close(packed[2], other, atol=1e-5, rtol=0)
+        x, y = (model.model(part, [30], causal) for part in (parts[2], changed))
+    assert torch.equal(x[:-1], y[:-1]) if causal else (x[0] - y[0]).abs().max() > 1e-4
+
+
+def with_gradients(function, hidden, weight, targets, weights, dtype, autocast=False):
+    """(loss, gradients) in a dtype: in chunks by a function, or plain."""
+    h, w = (x.to(dtype, copy=True).requires_grad_() for x in (hidden, weight))
+    with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
+        if function:
+            loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, weights.to(dtype), True, function)
+        else:
+            loss = (F.cross_entropy(F.linear(h, w), targets, reduction='none') * weights).sum()
+    (loss * 0.37).backward()
+    return loss.detach(), h.grad, w.grad
 
 
 @pytest.mark.parametrize('weighted', [False, True])
@@ -86,36 +87,28 @@ def test_segments_never_see_each_other(causal):
 def test_chunked_loss_and_gradients_equal_the_plain_ones(count, weighted):
     torch.manual_seed(0)
     hidden, weight = torch.randn(count, 24, dtype=torch.float64), torch.randn(80, 24, dtype=torch.float64)
-    targets, scale = torch.randint(0, 80, (count,)), 0.37
+    targets = torch.randint(0, 80, (count,))
     weights = 1 / torch.rand(count, dtype=torch.float64) if weighted else torch.ones(count)
-    results = []
-    for dtype, chunked in ((torch.float64, True), (torch.float32, True), (torch.float64, False)):
-        h, w = (x.to(dtype).clone().requires_grad_() for x in (hidden, weight))
-        if chunked:
-            options = weights.to(dtype), True, architecture.loss_and_gradient
-            loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, *options)
-        else:
-            loss = (F.cross_entropy(F.linear(h, w), targets, reduction='none') * weights).sum()
-        (loss * scale).backward()
-        results.append((loss.detach(), h.grad, w.grad))
+    ours = architecture.loss_and_gradient
+    results = (with_gradients(function, hidden, weight, targets, weights, dtype) for function, dtype in (
+        (ours, torch.float64), (ours, torch.float32), (None, torch.float64)))
     for exact, single, plain in zip(*results):
         torch.testing.assert_close(exact, plain, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(single.double(), plain, rtol=1e-4, atol=1e-4)
 
 
 def test_the_loss_has_one_chunk_in_memory_and_one_backward_pass():
-    alive, most = [], 0
+    alive, counts = [], []
 
     def watched(*arguments):
-        nonlocal most
         loss, gradient = architecture.loss_and_gradient(*arguments)
         alive.append(weakref.ref(gradient))
-        most = max(most, sum(reference() is not None for reference in alive))
+        counts.append(sum(reference() is not None for reference in alive))
         return loss, gradient
     hidden, weight = torch.randn(1300, 8, requires_grad=True), torch.randn(40, 8, requires_grad=True)
     targets = torch.randint(0, 40, (1300,))
     loss = architecture.ChunkedCrossEntropy.apply(hidden, weight, targets, torch.ones(1300), True, watched)
-    assert len(alive) == 3 and most == 1
+    assert counts == [1, 1, 1]
     loss.backward(retain_graph=True)
     with pytest.raises(AssertionError, match='one backward pass'):
         loss.backward()
@@ -130,22 +123,15 @@ def test_the_compiled_loss_equals_pytorchs():
     generator = torch.Generator().manual_seed(0)
     for count in (512, 512 + 300, 77, 512 + 8, 200, 1024 + 30, 1):
         hidden, weight = (torch.randn(size, 24, generator=generator).bfloat16() for size in (count, 640))
-        targets, results = torch.randint(0, 640, (count,), generator=generator), []
+        targets = torch.randint(0, 640, (count,), generator=generator)
         weights = 1 / (1 - 0.9 * torch.rand(count, generator=generator))
-        for function in (None, architecture.loss_and_gradient, compiled):
-            dtype = torch.float32 if function else torch.float64
-            h, w = (x.to(dtype).requires_grad_() for x in (hidden, weight))
-            with torch.autocast('cpu', torch.bfloat16, enabled=function is not None):
-                if function:
-                    loss = architecture.ChunkedCrossEntropy.apply(h, w, targets, weights, True, function)
-                else:
-                    loss = (F.cross_entropy(h @ w.T, targets, reduction='none') * weights).sum()
-            loss.backward()
-            results.append((loss.detach(), h.grad, w.grad))
-            if function:
-                with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
-                    value = architecture.ChunkedCrossEntropy.apply(h, w, targets, weights, False, function)
-                torch.testing.assert_close(value, loss.detach())
+        results = [with_gradients(None, hidden, weight, targets, weights, torch.float64)]
+        for function in (architecture.loss_and_gradient, compiled):
+            results.append(with_gradients(function, hidden, weight, targets, weights, torch.float32, True))
+            with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
+                value = architecture.ChunkedCrossEntropy.apply(
+                    hidden.float(), weight.float(), targets, weights, False, function)
+            torch.testing.assert_close(value, results[-1][0])
         for exact, *ours in zip(*results):
             assert all((result.double() - exact).norm() < 0.01 * exact.norm() for result in ours)
     # a full chunk, a shorter one behind it, a short first one, one of a single row; each with gradient and
