@@ -1,5 +1,4 @@
-"""Scores against the libraries and scripts that define them, intervals against scipy and simulation,
-the paper's own cells."""
+"""Scores against libraries that define them, intervals against scipy and simulation, the paper's cells."""
 import csv
 import itertools
 import json
@@ -17,13 +16,10 @@ import seqeval.scheme
 import sklearn.metrics
 
 import evaluate
-import pretrain
 import simulation
-from conftest import ROOT, one_line_error, ran, run_script
+from conftest import ROOT, one_line_error, ran, refused, run_script
 from nanoencoder.files import sha256
-from nanoencoder.judging import figures, losses, metrics, paper, predictions as packing, statistics, studies
-from nanoencoder.pretraining import cost
-from nanoencoder.settings import parse
+from nanoencoder.judging import figures, losses, metrics, paper, predictions as packing, statistics
 
 LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
 
@@ -181,8 +177,8 @@ def test_ndcg_equals_trec_eval_and_the_papers_sklearn(graded):
         cut += 'tied' in row
         theirs = sklearn.metrics.ndcg_score([[grades.get(document, 0) for document in scores]],
                                             [[*scores.values()]], k=10)
-        assert metrics.ndcg(row, ties=True) == pytest.approx(theirs, abs=1e-9)
-        assert metrics.ndcg(whole, ties=True) == pytest.approx(theirs, abs=1e-9)
+        wanted = pytest.approx(theirs, abs=1e-9)
+        assert metrics.ndcg(row, ties=True) == wanted and metrics.ndcg(whole, ties=True) == wanted
         assert metrics.KINDS['IR'].paper(row) == metrics.KINDS['IR'].paper(whole)
     assert cut > 500
 
@@ -288,8 +284,7 @@ def test_influence_values_of_f1():
 def test_different_metrics_are_not_compared():
     cfg = evaluate.Settings(resamples=200)
     cells = [cell(metric, np.array([[1, 0]]), cfg, metric=metric) for metric in ('accuracy', 'Matthews')]
-    with pytest.raises(ValueError, match='different metrics'):
-        difference(*cells, cfg)
+    refused('different metrics', difference, *cells, cfg)
 
 
 def test_paired_test_under_the_null_and_not():
@@ -320,7 +315,7 @@ def test_one_seed_has_no_p_value(predictions):
     assert difference(baseline, five, cfg).p and difference(baseline, baseline, cfg).p == 1
     for path in (predictions / 'predictions').glob('*/SC/toy/*_sd[12]'):
         shutil.rmtree(path)
-    shown = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions)).stdout
+    shown = told(predictions, 'compare', 'poor', 'good')
     assert 'p =' not in shown and 'no p value' in shown and 'another seed may turn the sign' in shown
 
 
@@ -463,24 +458,6 @@ def test_the_tables_averages_and_the_numbers_beside_a_claim_are_the_papers():
             assert {(first, kind) for kind in kinds} | {(second, kind) for kind in kinds} <= published
 
 
-def test_the_list_of_the_papers_models():
-    """configs/paper/models.csv is what configs/studies/paper.py and pretrain's count of operations say."""
-    study, _ = studies.load([str(ROOT / 'configs/studies/paper.py')])
-    alone = {'branch_from': '', 'weights_from': ''}
-    runs = {name: parse(pretrain.Settings, studies.arguments(row.options, name=name, **alone))[0]
-            for name, row in study.rows.items()}
-    models = paper.models()
-    assert len(models) == 50 and runs.keys() < models.keys()
-    assert {key[0] for key in paper.numbers()} < models.keys()
-    for name, about in models.items():
-        cfg = runs.get(name) or runs[name.rpartition('-')[0]]
-        assert about['phases'] == json.loads(json.dumps(cfg.phases)) and about['mask_ratio'] == cfg.mask_ratio
-        parent = {'CLM': '610m-clm-42k', 'MLM': '610m-mlm40-42k', '': ''}[about['continues']]
-        before = cost.flops_until(runs[parent], 42_000) if parent else 0.0
-        assert about['flops'] == pytest.approx(before + cost.flops_until(cfg, about['step']), rel=1e-4)
-        assert about['step'] == (cfg.total_steps if name in runs else int(name.rpartition('-')[2]))
-
-
 # ----------------------------------------------------------------------------------------- folders, commands
 def write_run(folder, rows, **about):
     """A run as finetune.py leaves it, without its predictions; rows of both splits, or {split: rows}."""
@@ -522,6 +499,11 @@ def options(folder, *more):
     return [f'--predictions={folder}/predictions', f'--out={folder}/figures', '--resamples=500', *more]
 
 
+def told(folder, *words):
+    """What a command, which ends well, says of a folder's predictions."""
+    return ran('evaluate.py', *words, *options(folder)).stdout
+
+
 @pytest.mark.parametrize('command', [['table'], ['compare', 'poor', 'good']])
 def test_a_flipped_bit_in_scores_is_named(predictions, command):
     path = predictions / 'predictions/good/SC/toy/lr1e-04_sd1/scores.json'
@@ -557,21 +539,18 @@ def test_rows_are_models_and_folders_are_complete(rows_of_a_study):
         for method, lr in (('probe', '0e+00'), ('fine-tuned', '1e-04'))[:2 if folder == 'mine' else 1]:
             write_run(rows_of_a_study / f'predictions/{folder}/SC/toy/lr{lr}_sd0', answers(90), method=method,
                       data='d' * 64, pretraining=PAST | {'row': row, 'seed': int('s1' in folder)})
-    shown = run_script('evaluate.py', 'table', *options(rows_of_a_study))
-    assert shown.returncode == 0 and re.search(r'\nclm-probe +probe', shown.stdout), shown.stderr
-    assert re.search(r'\nmine-probe +probe', shown.stdout) and '\nmine ' in shown.stdout
-    printed = run_script('evaluate.py', 'table', *options(rows_of_a_study, '--format=csv')).stdout
+    shown = told(rows_of_a_study, 'table')
+    assert all(re.search(rf'\n{name}-probe +probe', shown) for name in ('clm', 'mine')) and '\nmine ' in shown
+    printed = told(rows_of_a_study, 'table', '--format=csv')
     methods = {row['model']: row['method'] for row in csv.DictReader(printed.splitlines())}
     assert (methods['mine'], methods['mine-probe'], methods['clm-probe']) == ('fine-tuned', 'probe', 'probe')
-    lines = {line.split()[0]: line for line in shown.stdout.splitlines() if line}
+    lines = {line.split()[0]: line for line in shown.splitlines() if line}
     assert '  3 x 2  ' in lines['clm'] and '  3 x 2  ' in lines['mlm'] and '  2  ' in lines['untrained']
-    assert 'clm-s0' not in shown.stdout
-    compared = run_script('evaluate.py', 'compare', 'mlm', 'clm', *options(rows_of_a_study))
-    assert compared.returncode == 0 and '3 x 2 and 3 x 2 seeds' in compared.stdout
-    assert 'the difference is of' not in compared.stdout
+    compared = told(rows_of_a_study, 'compare', 'mlm', 'clm')
+    assert '3 x 2 and 3 x 2 seeds' in compared and 'the difference is of' not in compared + shown
     (rows_of_a_study / 'predictions/mlm-s1').rename(rows_of_a_study / 'elsewhere')
-    compared = run_script('evaluate.py', 'compare', 'mlm', 'clm', *options(rows_of_a_study))
-    assert 'note: the difference is of seeds 0, 2, which both have' in compared.stdout
+    note = 'note: the difference is of seeds 0, 2, which both have'
+    assert note in told(rows_of_a_study, 'compare', 'mlm', 'clm') and 'clm-s0' not in shown
     folder = rows_of_a_study / 'predictions/clm-s1/SC/toy'
     for name in ('lr1e-03_sd10', 'lr1e-03_sd11'):
         shutil.rmtree(folder / name)
@@ -612,8 +591,7 @@ def test_the_held_out_splits(tmp_path):
     assert both.scores == pytest.approx({0: (10 + 50) / 160, 1: (12 + 50) / 160})
     assert [cell.runs[0].n for cell in (test, validation, both)] == [60, 100, 160]
     assert both.values.shape == (2, 160) and {run.lr for run in both.runs} == {1e-4, 1e-3}
-    with pytest.raises(ValueError, match='different data'):
-        difference(validation, test, evaluate.Settings(resamples=200))
+    refused('different data', difference, validation, test, evaluate.Settings(resamples=200))
 
 
 def pack(folder, *more):
@@ -663,21 +641,16 @@ def test_the_studies_in_git_are_as_they_were_packed(tmp_path):
         assert (again / name).read_bytes() == (folder / name).read_bytes(), name
 
 
-def write_results(folder, score, count):
-    scores = {'score': score, 'scores_i': [score] * count}
-    folder.mkdir(parents=True)
-    (folder / 'results.json').write_text(json.dumps({'validation': scores, 'test': scores}))
-
-
 def test_results_of_the_authors_are_read_and_never_written(predictions):
     """Beside ours; retrieval's name what was trained on."""
-    write_results(predictions / 'results/theirs/SC/toy/lr1e-04_sd0', 0.75, 40)
-    write_results(predictions / 'results/theirs/IR/nq/msmarco_pairs_lr1e-04_sd0', 0.5, 40)
+    for name, score in (('SC/toy/lr1e-04_sd0', 0.75), ('IR/nq/msmarco_pairs_lr1e-04_sd0', 0.5)):
+        scores, folder = {'score': score, 'scores_i': [score] * 40}, predictions / 'results/theirs' / name
+        folder.mkdir(parents=True)
+        (folder / 'results.json').write_text(json.dumps({'validation': scores, 'test': scores}))
     before = {path: path.read_bytes() for path in (predictions / 'results').rglob('*.json')}
     words = [*options(predictions), f'--results={predictions}/results']
-    shown = run_script('evaluate.py', 'table', *words, '--protocol=paper')
-    assert shown.returncode == 0 and '75.00 (one seed)' in shown.stdout and '\ngood' in shown.stdout
-    assert '50.00 (one seed)' in shown.stdout and 'n=40' in shown.stdout
+    shown = ran('evaluate.py', 'table', *words, '--protocol=paper').stdout
+    assert all(part in shown for part in ('75.00 (one seed)', '\ngood', '50.00 (one seed)', 'n=40'))
     assert {path: path.read_bytes() for path in (predictions / 'results').rglob('*.*')} == before
     one_line_error(run_script('evaluate.py', 'table', *words), 'take --protocol=paper')
     folder, words = predictions / 'results/theirs/SC/toy', ['table', *words, '--protocol=paper']
@@ -686,19 +659,18 @@ def test_results_of_the_authors_are_read_and_never_written(predictions):
 
 
 def test_tables_compare_and_figures(predictions):
-    result = run_script('evaluate.py', 'table', *options(predictions))
-    assert result.returncode == 0 and not result.stderr and 'n=200' in result.stdout
+    result = ran('evaluate.py', 'table', *options(predictions))
+    assert not result.stderr and 'n=200' in result.stdout
     good, poor = (line.split() for line in result.stdout.splitlines() if line.startswith(('good', 'poor')))
     assert good[2] == '1e-04' and float(good[3]) > 80 > float(poor[3])      # the rate that validation chose
-    shown = run_script('evaluate.py', 'table', *options(predictions, '--format=csv'))
-    lines = shown.stdout.splitlines()
+    lines = told(predictions, 'table', '--format=csv').splitlines()
     assert lines[0].startswith('model,task,dataset,metric,mean,low,high,n,seeds,lr') and len(lines) == 3
-    alone = run_script('evaluate.py', 'table', '--published', f'--predictions={predictions}/none').stdout
+    alone = ran('evaluate.py', 'table', '--published', f'--predictions={predictions}/none').stdout
     assert '210m-clm-42k' in alone and '90.00 (0.30)' in alone
-    of_paper = run_script('evaluate.py', 'table', *options(predictions, '--protocol=paper'))
-    assert 'macro F1 over word labels' in of_paper.stdout and '(' in of_paper.stdout
-    compared = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions))
-    assert compared.returncode == 0 and 'SC toy' in compared.stdout and '+' in compared.stdout
+    of_paper, compared = (told(predictions, *words) for words in (
+        ('table', '--protocol=paper'), ('compare', 'poor', 'good')))
+    assert 'macro F1 over word labels' in of_paper and '(' in of_paper
+    assert 'SC toy' in compared and '+' in compared
     for name in figures.AGAINST.keys() - {'tokens'}:
         ran('evaluate.py', 'figure', name, *options(predictions)[:2], '--published')
         assert (predictions / f'figures/{name}.png').stat().st_size > 5_000
@@ -721,9 +693,9 @@ def test_compare_says_what_else_differs_and_tests_baselines(predictions):
         change(predictions / f'predictions/{model}', settings=settings)
         write_run(predictions / f'predictions/{model}-b/SC/toy/lr0e+00_sd0', answers(steps / 10, 100),
                   method='baseline')
-    shown = run_script('evaluate.py', 'compare', 'poor', 'good', *options(predictions)).stdout
+    shown = told(predictions, 'compare', 'poor', 'good')
     assert 'note: steps 20 -> 500\n' in shown and 'max_length' not in shown and 'seed ' not in shown
-    shown = run_script('evaluate.py', 'compare', 'poor-b', 'good-b', *options(predictions)).stdout
+    shown = told(predictions, 'compare', 'poor-b', 'good-b')
     assert '+48.0 [' in shown and 'p <= ' in shown and 'nan' not in shown
 
 
@@ -772,15 +744,14 @@ def runs(tmp_path):
 
 
 def test_losses(runs):
-    result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both', f'--out={runs}')
-    assert result.returncode == 0 and (runs / 'losses.png').stat().st_size > 5_000, result.stderr
-    lines = result.stdout.splitlines()
+    lines = ran('evaluate.py', 'losses', runs / 'mlm', runs / 'both', f'--out={runs}').stdout.splitlines()
+    assert (runs / 'losses.png').stat().st_size > 5_000
     assert lines[0].split() == 'run phases step tokens tokens/s val_clm_loss val_mlm_loss'.split()
     assert '4.880' in lines[1] and '3.880' in lines[2] and '6.500' in lines[3]
 
 
 def test_plateau_by_hand():
-    """After 100 losses of 6.4 nats, which tokens' frequencies give, 11 of 5 are enough: 39 * 6.4 + 55 < 305."""
+    """After 100 losses of 6.4 nats, as frequencies give, 11 of 5 are enough: 39 * 6.4 + 55 < 305."""
     config = {'corpus_meta': {'unigram_loss': 6.4}}
     lines = [{'step': step, 'phase': 'clm' if step <= 20 else 'mlm', 'loss': 6.4 if 20 < step <= 120 else 5.0}
              for step in range(1, 200)]
