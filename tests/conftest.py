@@ -145,9 +145,9 @@ def replace(cfg, **changes):
     return build(type(cfg), flat(cfg) | changes)
 
 
-def arguments(cfg):
-    """The command line that gives these settings."""
-    return [f'--{name}={value}' for name, value in flat(cfg).items()]
+def arguments(cfg, without=''):
+    """The command line that gives these settings but one."""
+    return [f'--{name}={value}' for name, value in flat(cfg).items() if name != without]
 
 
 def log_lines(run, *, timed=False):

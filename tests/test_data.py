@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import data
-from conftest import one_line_error, replace, run_script
+from conftest import one_line_error, refused, replace, run_script
 from nanoencoder.files import write_json
 
 
@@ -211,5 +211,4 @@ def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, tmp_path):
     shard = copied / 'tokens_00001.npy'
     for damage in (lambda: shard.write_bytes(whole[:-100]), shard.unlink):
         damage()
-        with pytest.raises(ValueError, match='tokens_00001.npy: missing or cut short'):
-            data.Corpus(copied)
+        refused('tokens_00001.npy: missing or cut short', data.Corpus, copied)

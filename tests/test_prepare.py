@@ -4,7 +4,6 @@ import functools
 import itertools
 import json
 import multiprocessing
-import re
 import resource
 import signal
 import time
@@ -16,10 +15,9 @@ import pyarrow.parquet
 import pytest
 
 import data
-from conftest import refused, run_script
+from conftest import arguments, one_line_error, refused, run_script
 from nanoencoder import docs, prepare, tokenizer
 from nanoencoder.files import locked
-from nanoencoder.settings import flat
 from nanoencoder.tokenizer import from_ranks, load_tokenizer
 
 load_once = functools.cache(load_tokenizer)
@@ -116,16 +114,14 @@ def test_ids_beyond_two_bytes_without_a_real_vocabulary(tmp_path):
 
 
 def test_bom_crlf_empty_and_huge_documents(tmp_path):
-    folder = tmp_path / 'texts'
-    folder.mkdir()
-    (folder / 'a.txt').write_bytes('\ufeffone\r\ntwo\r\n'.encode())
-    (folder / 'b.txt').write_text('')
-    (folder / 'c.jsonl').write_text(json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n')
-    huge = 'All work and no play. ' * 40_000
-    (folder / 'd.txt').write_text(huge)
-    (folder / 'e.txt').write_text(' ' * 1_500_000)
-    corpus = prepared(small(folder, tmp_path / 'out', val_permille=1))
-    assert documents(corpus) == ['one\ntwo\n', 'a lone \ufffd surrogate', huge, ' ' * 1_500_000]
+    huge, spaces = 'All work and no play. ' * 40_000, ' ' * 1_500_000
+    files = {'a.txt': '\ufeffone\r\ntwo\r\n', 'b.txt': '', 'd.txt': huge, 'e.txt': spaces,
+             'c.jsonl': json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n'}
+    (tmp_path / 'texts').mkdir()
+    for name, text in files.items():
+        (tmp_path / 'texts' / name).write_bytes(text.encode())
+    corpus = prepared(small(tmp_path / 'texts', tmp_path / 'out', val_permille=1))
+    assert documents(corpus) == ['one\ntwo\n', 'a lone \ufffd surrogate', huge, spaces]
 
 
 def test_docs_are_held_out_by_file(tmp_path, monkeypatch):
@@ -304,13 +300,12 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys, killed_at):
 
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path):
     cfg, expected = made(tmp_path, 6_000, 50, count=5)
-    command = ['data.py', *(f'--{name}={value}' for name, value in flat(cfg).items() if name != 'out')]
     out, before = tmp_path / 'out', resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))
-        line = run_script(*command, f'--out={out}').stderr.splitlines()[-1]
+        result = run_script('data.py', *arguments(cfg, without='out'), f'--out={out}')
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert re.search(r'error: .*/out/.*: .*: make room, then run the same command', line)
+    one_line_error(result, '/out/.*: .*: make room, then run the same command')
     assert not list(out.glob('.*.tmp')) and not (out / 'meta.json').exists()
     assert content(prepared(replace(cfg, out=str(out))).folder) == expected

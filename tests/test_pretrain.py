@@ -19,13 +19,13 @@ from safetensors.torch import load_file
 import data
 import pretrain
 import layouts
-from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, replace, run_script,
+from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, refused, replace, run_script,
                       torchrun)
 from nanoencoder import files, huggingface
-from nanoencoder.judging import losses, studies
-from nanoencoder.pretraining import checkpoint
+from nanoencoder.judging import losses, paper, studies
+from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.processes import World, processes
-from nanoencoder.settings import build, flat
+from nanoencoder.settings import build, flat, parse
 
 
 def run_of(cfg):
@@ -77,12 +77,10 @@ def test_a_run_learns_logs_and_saves(settings):
     assert (facts['step'], facts['tokens']) == (120, 120 * 4 * 64)
     config, rows = losses.read_log(run)
     assert rows == lines and config['starts'][0]['versions']['torch'] == torch.__version__
-
     log = (run / 'log.jsonl').read_text().splitlines(keepends=True)
     for damaged in (log[:60] + log[61:], log[:-1], [*log[:60], log[60].replace('5', '6'), *log[61:]]):
         (run / 'log.jsonl').write_text(''.join(damaged))
-        with pytest.raises(ValueError, match=f'^{run}/log.jsonl: changed since step 120 was saved'):
-            losses.read_log(run)
+        refused(f'^{run}/log.jsonl: changed since step 120 was saved', losses.read_log, run)
     shutil.rmtree(run / '120')      # nor is it resumed: the checkpoint before knows it
     one_line_error(run_script('pretrain.py', *arguments(cfg)), 'log.jsonl: changed since step 100 was saved')
 
@@ -126,7 +124,7 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
 
 
 def test_muon_equals_torchs(settings, corpus, monkeypatch):
-    """Losses of 50 steps against a plain loop over torch's two optimizers, Muon's in fp32, which it has not."""
+    """Losses of 50 steps against a plain loop over torch's two optimizers, Muon's made to compute in fp32."""
     cfg = settings(phases=(('mlm', 50),), optimizer='muon', micro_rows=0, val_rows=0)
     pretrain.train(cfg)
     with processes('cpu') as world:
@@ -157,8 +155,9 @@ def test_the_papers_38_runs(corpus):
     study, _ = studies.load([str(ROOT / 'configs/studies/paper.py')])
     runs, corpus, world = {}, data.Corpus(corpus), World(0, 1, torch.device('cpu'), 'bf16')
     for name, row in study.rows.items():
-        settings = row.settings | dict(name=name, weights_from='', branch_from='')
-        runs[name] = cfg = build(pretrain.Settings, settings)
+        alone = dict(name=name, weights_from='', branch_from='')
+        runs[name] = cfg = build(pretrain.Settings, row.settings | alone)
+        assert parse(pretrain.Settings, studies.arguments(row.options, **alone))[0] == cfg
         assert cfg.decay_steps == 2_000 and cfg.lr == 5e-4 and cfg.total_steps == row.steps
         if row.parent:
             assert row.parent_step in (runs[row.parent].total_steps, *study.rows[row.parent].save_at)
@@ -170,6 +169,16 @@ def test_the_papers_38_runs(corpus):
     steps = [row.steps - row.parent_step for name, row in study.rows.items()
              if row.begins == 'branch_from' and 'dec' not in name]
     assert len(steps) == 17 and sum(steps) == 130_000
+    models = paper.models()     # configs/paper/models.csv says the same of them
+    assert len(models) == 50 and runs.keys() < models.keys()
+    assert {key[0] for key in paper.numbers()} < models.keys()
+    for name, about in models.items():
+        cfg = runs.get(name) or runs[name.rpartition('-')[0]]
+        assert about['phases'] == json.loads(json.dumps(cfg.phases)) and about['mask_ratio'] == cfg.mask_ratio
+        parent = {'CLM': '610m-clm-42k', 'MLM': '610m-mlm40-42k', '': ''}[about['continues']]
+        before = cost.flops_until(runs[parent], 42_000) if parent else 0.0
+        assert about['flops'] == pytest.approx(before + cost.flops_until(cfg, about['step']), rel=1e-4)
+        assert about['step'] == (cfg.total_steps if name in runs else int(name.rpartition('-')[2]))
 
 
 TURNS = (('clm', 1), ('mlm', 1), ('mdlm', 3))  # run through again and again: objectives alternate
@@ -242,28 +251,25 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     assert weights(run_of(scratch) / '30') == weights(run_of(branch) / '30')
     assert log_lines(run_of(branch)) == [line for line in log_lines(run_of(scratch)) if line['step'] > 15]
     shutil.rmtree(run_of(branch) / '30')    # as if killed: it stays a branch, said or not
-    words = [word for word in arguments(branch) if not word.startswith('--branch_from')]
-    assert 'resumed' in run_script('pretrain.py', *words).stdout
+    assert 'resumed' in run_script('pretrain.py', *arguments(branch, without='branch_from')).stdout
     config, lines = losses.read_log(run_of(branch), with_parent=True)
     assert config['branch_from'] == branch.branch_from and [line['step'] for line in lines] == [*range(1, 31)]
 
-    def refused(text, **changes):
-        with pytest.raises(ValueError, match=text):
-            pretrain.train(replace(branch, name='refused', **changes))
+    def not_begun(text, **changes):
+        refused(text, pretrain.train, replace(branch, name='refused', **changes))
         assert not run_of(replace(branch, name='refused')).exists()
-    refused('step 15 was clm at lr 0.003, and would be mlm at lr 0.003',
-            branch_from=str(run_of(parent) / '27'))
-    refused('step 26 was clm at lr 0.0024', branch_from=str(run_of(parent)),
-            phases=(('clm', 45),), decay_steps=5)
-    refused('step 0 was clm at lr 0.001, and would be clm at lr 0.002', lr=6e-3)
-    refused('has seed = 0, this run 1', seed=1)
-    refused('is at step 15, and this run has 10',
-            phases=(('clm', 10),), branch_from=str(run_of(parent) / '15'))
+    not_begun('step 15 was clm at lr 0.003, and would be mlm at lr 0.003',
+              branch_from=str(run_of(parent) / '27'))
+    not_begun('step 26 was clm at lr 0.0024', branch_from=str(run_of(parent)),
+              phases=(('clm', 45),), decay_steps=5)
+    not_begun('step 0 was clm at lr 0.001, and would be clm at lr 0.002', lr=6e-3)
+    not_begun('has seed = 0, this run 1', seed=1)
+    not_begun('is at step 15, and this run has 10', phases=(('clm', 10),))
     pretrain.train(replace(branch, name='other', mask_ratio=0.2))  # nothing was masked before the branch
     masked = replace(scratch, name='masked', phases=(('mlm', 4),), decay_steps=0, warmup_steps=0)
     pretrain.train(masked)
-    refused('has mask_ratio = 0.4, this run 0.2', mask_ratio=0.2, branch_from=str(run_of(masked)),
-            phases=(('mlm', 8),), decay_steps=0, warmup_steps=0)
+    not_begun('has mask_ratio = 0.4, this run 0.2', mask_ratio=0.2, branch_from=str(run_of(masked)),
+              phases=(('mlm', 8),), decay_steps=0, warmup_steps=0)
 
 
 def test_phases_run_through_again_are_those_written_out_and_branch(settings):
@@ -292,8 +298,7 @@ def test_resuming_with_other_numbers_is_refused(settings):
     others = dict(lr=1e-3, seed=3, phases=(('mlm', 13),), context=128, hidden_size=64, dtype='bf16',
                   optimizer='muon', initializer_range=0.1)
     for name, value in others.items():
-        with pytest.raises(ValueError, match=f'{run_of(cfg) / "8"} has {name} = '):
-            pretrain.train(replace(cfg, **{name: value}))
+        refused(f'{run_of(cfg) / "8"} has {name} = ', pretrain.train, replace(cfg, **{name: value}))
     pretrain.train(replace(cfg, micro_rows=1, log_every=2))
 
 
@@ -304,16 +309,14 @@ def test_weights_from_takes_only_weights(settings, capsys):
                      context=128, rope_theta=5e4, warmup_steps=0, lr=0, decay_steps=0)
     pretrain.train(child)
     assert 'context 64 -> 128, rope_theta 10000.0 -> 50000.0' in capsys.readouterr().out
-    ours = load_file(run_of(child) / '4' / 'model.safetensors')
-    theirs = load_file(run_of(parent) / '12' / 'model.safetensors')
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)  # at lr 0: taken as they were
-    with pytest.raises(ValueError, match='has num_hidden_layers = 2, this run 3'):
-        pretrain.train(replace(child, name='other', num_hidden_layers=3))
+    ours, theirs = weights(run_of(child) / '4'), weights(run_of(parent) / '12')
+    assert ours['model.safetensors'] == theirs['model.safetensors']  # at lr 0: taken as they were
+    other = replace(child, name='other')
+    refused('has num_hidden_layers = 2, this run 3', pretrain.train, replace(other, num_hidden_layers=3))
     odd = run_of(parent) / '12' / 'tokenizer.json'
     odd.write_text(odd.read_text().replace('(?i:', '(?:'))
     (run_of(parent) / '12' / 'state.json').unlink()
-    with pytest.raises(ValueError, match='has another tokenizer than the corpus'):
-        pretrain.train(replace(child, name='other'))
+    refused('has another tokenizer than the corpus', pretrain.train, other)
 
 
 @pytest.fixture(scope='module')
@@ -358,8 +361,7 @@ def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(finished, tm
             ValueError, match=f'^{path}: missing'):  # which weights do not need
         huggingface.open_checkpoint(run)
     path.write_bytes(whole[:-10])
-    with pytest.raises(ValueError, match=f'^{path}: missing'):
-        huggingface.read_state(run / '12')
+    refused(f'^{path}: missing', huggingface.read_state, run / '12')
 
 
 SMALL_FILES = """import resource, runpy, signal, sys
@@ -412,15 +414,13 @@ def runs_of_layouts(settings, world_size, uneven):
             runs += [settings(name=f'both-{suffix}', **both, **layout),
                      *(settings(name=f'{objective}-{suffix}', phases=((objective, 1),), warmup_steps=1,
                                 decay_steps=0, **layout) for objective in ('mlm', 'mdlm'))]
-        runs.append(settings(name=f'turns-{world_size}-{parallel}', phases=TURNS, repeat=2, parallel=parallel,
-                             micro_rows=1, **common))
+        layout, suffix = common | dict(parallel=parallel), f'{world_size}-{parallel}'
+        runs += [settings(name=f'turns-{suffix}', phases=TURNS, repeat=2, micro_rows=1, **layout),
+                 settings(name=f'muon-{suffix}', optimizer='muon', **both, **layout)]
     sharded = common | dict(parallel='fsdp', micro_rows=2)
-    runs += [settings(name=f'uneven-{world_size}', phases=(('mlm', 4),), decay_steps=0, corpus=str(uneven),
-                      **sharded, **UNUSUAL),
-             settings(name=f'recompute-{world_size}', recompute=True, **both, **sharded),
-             *(settings(name=f'muon-{world_size}-{parallel}', optimizer='muon', parallel=parallel, **both,
-                        **common) for parallel in (('ddp', 'fsdp') if world_size > 1 else ('ddp',)))]
-    return runs
+    return runs + [settings(name=f'uneven-{world_size}', phases=(('mlm', 4),), decay_steps=0,
+                            corpus=str(uneven), **sharded, **UNUSUAL),
+                   settings(name=f'recompute-{world_size}', recompute=True, **both, **sharded)]
 
 
 def begin(world_size, script, *words):
@@ -511,8 +511,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     begin(1, out='elsewhere')
     for name, value in ('rope_theta', 5e4), ('save_every', 3):      # exchanges would never meet
         begin(0)
-        with pytest.raises(ValueError, match=f'processes differ in {name}, which is {value!r} in this one'):
-            begin(1, **{name: value})
+        refused(f'processes differ in {name}, which is {value!r} in this one', begin, 1, **{name: value})
 
 
 @pytest.mark.parametrize('setting, message', [
@@ -522,8 +521,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
 def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):
     cfg = settings()
-    name = setting.split('=')[0]
-    words = [word for word in arguments(cfg) if not word.startswith(f'--{name}=')]
+    words = arguments(cfg, without=setting.split('=')[0])
     one_line_error(run_script('pretrain.py', *words, *f'--{setting}'.split()), message)
     assert not run_of(cfg).exists()
 
