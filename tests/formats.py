@@ -2,7 +2,6 @@
 
     make formats    # with the first transformers that has EuroBERT, and with the one of all other tests
 """
-import dataclasses
 import os
 
 import numpy as np
@@ -14,12 +13,11 @@ import fill_mask
 import finetune
 import pretrain
 from conftest import run_process
-from nanoencoder.tasks import runs
 from nanoencoder.huggingface import open_checkpoint
 from test_finetune import (  # noqa: F401: these open what is exported, too
-    checkpoint, random_model, settings as finetune_settings, test_a_step_equals_transformers_and_torch,
+    checkpoint, random_model, test_a_step_equals_transformers_and_torch, trained, toy,
     test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3,
-    test_sentence_transformers_gives_our_vectors, toy)
+    test_sentence_transformers_gives_our_vectors)
 from test_huggingface import test_logits_are_those_of_transformers  # noqa: F401
 from test_tokenizer import test_saved_tokenizers_give_our_ids_in_transformers  # noqa: F401
 
@@ -64,13 +62,10 @@ def test_transformers_that_heed_no_is_causal_do_not_open_qwen3(version, words, t
 @pytest.mark.parametrize('qk_norm', [False, True])
 def test_a_token_classifiers_pipeline_gives_whole_words(qk_norm, toy, tmp_path):
     """Each word's label is that of its first token, as `aggregation_strategy='first'` has it."""
-    checkpoint = random_model(tmp_path / 'random', qk_norm=qk_norm)
-    cfg = finetune_settings(toy, checkpoint, 'TC', tmp_path, steps=30, epochs=9)
-    cfg, base, (data,) = finetune.prepare(cfg)
-    encoder, _ = finetune.fit(dataclasses.replace(cfg, lr=3e-3, seed=0), base, data)
-    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
-    tagger, parts = transformers.pipeline('token-classification', str(tmp_path / 'saved'),
-                                          aggregation_strategy='first'), []
+    checkpoint, parts = random_model(tmp_path / 'random', qk_norm=qk_norm), []
+    _, base, data, encoder = trained(toy, checkpoint, 'TC', tmp_path, lr=3e-3, epochs=9)
+    tagger = transformers.pipeline('token-classification', str(tmp_path / 'saved'),
+                                   aggregation_strategy='first')
     for row, example in zip(data.rows['test'], data.examples['test']):
         p = finetune.encode(encoder.eval(), [example.tokens], base.world).softmax(1)
         words, expected = example.words.tolist(), []

@@ -14,6 +14,7 @@ import finetune
 from conftest import jsonl, one_line_error, ran, run_script
 from nanoencoder import settings as configs
 from nanoencoder.judging.metrics import both_scores
+from test_huggingface import rewrite
 from test_tasks import TOKENIZER
 
 SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -41,11 +42,9 @@ def model_of(name, folder):
     model.save_pretrained(folder)
     TOKENIZER.save(folder, append_eos=name == 'BERT')
     if vocab_size < 4_096:
-        paths = folder / 'tokenizer.json', folder / 'tokenizer_config.json'
-        tokenizer, about = (json.loads(path.read_text()) for path in paths)
-        del tokenizer['added_tokens'][-1], about['mask_token']
-        for path, content in zip(paths, (tokenizer, about)):
-            path.write_text(json.dumps(content))
+        *added, _ = json.loads((folder / 'tokenizer.json').read_text())['added_tokens']
+        rewrite('tokenizer.json', added_tokens=added)(folder)
+        rewrite('tokenizer_config.json', mask_token='gone')(folder)
     return model
 
 

@@ -1,6 +1,5 @@
 """Other people's encoders: transformers' own tokens, states and scores; our exports as peers; bad input."""
 import collections
-import json
 import re
 import shutil
 import sys
@@ -136,8 +135,7 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
     for i, kind in enumerate(KINDS) for k, family in enumerate(FAMILIES)])
 def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folders, toy, tmp_path):
     """After a few steps of ours: the trained model in transformers, its states and the head by hand."""
-    cfg = settings(toy, folders[family], kind, tmp_path, steps=3)
-    cfg, base, (data,) = finetune.prepare(cfg)
+    cfg, base, (data,) = finetune.prepare(settings(toy, folders[family], kind, tmp_path, steps=3))
     before = [p.clone() for p in base.transformer.parameters()]
     encoder, _ = finetune.fit(cfg, base, data)
     assert all(torch.equal(p, q) for p, q in zip(before, base.transformer.parameters()))
@@ -155,11 +153,9 @@ def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folder
         elif kind == 'IR':
             expected = F.normalize(mean, dim=1)
         else:
-            expected = torch.cat([encoder.head.classifier(row[kept]) for row, kept in zip(states, mask)])
-    per_token = tasks.kind_of(cfg).head == 'tokens'
-    outputs = finetune.outputs(cfg, base.world, encoder, examples, per_token)
-    ours = np.concatenate(outputs) if per_token else np.stack(outputs)
-    assert np.abs(ours - expected.numpy()).max() < 1e-5
+            expected = encoder.head.classifier(states[mask])
+    outputs = finetune.outputs(cfg, base.world, encoder, examples, kind in ('TC', 'QA'))
+    assert np.abs(np.concatenate(outputs, axis=None) - expected.flatten().numpy()).max() < 1e-5
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -174,9 +170,8 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, toy, tmp_path, monkeypa
         cfg, base, (data,) = finetune.prepare(settings(toy, folder, kind, tmp_path, epochs=9, lr=1e-3))
         assert isinstance(base.transformer, peers.Transformer) == bool(opening)
         part = data.examples['texts' if kind == 'IR' else 'validation']
-        per_token = tasks.kind_of(cfg).head == 'tokens'
-        outputs.append(np.concatenate(finetune.outputs(cfg, base.world, new(cfg, base, data, 0), part,
-                                                       per_token), axis=None))
+        found = finetune.outputs(cfg, base.world, new(cfg, base, data, 0), part, kind in ('TC', 'QA'))
+        outputs.append(np.concatenate(found, axis=None))
         encoder, log = finetune.fit(cfg, base, data)
         logs.append([line['loss'] for line in log])
         rows = finetune.predict(cfg, base.world, encoder, data)
@@ -221,12 +216,10 @@ QUERY = 'encoder.layer.0.attention.self.query.weight'
 
 
 def tokenizer_with(spec, **config):
-    """Its two files with changes; None takes an entry away."""
+    """Its two files with changes."""
     def damage(folder):
-        for name, changes in (('tokenizer.json', spec), ('tokenizer_config.json', config)):
-            entries = read_json(folder / name) | changes
-            (folder / name).write_text(json.dumps({key: value for key, value in entries.items()
-                                                   if value is not None}))
+        rewrite('tokenizer.json', **spec)(folder)
+        rewrite('tokenizer_config.json', **config)(folder)
     return damage
 
 
@@ -236,21 +229,19 @@ def another(config):
 
 FAST = {'tokenizer_class': 'PreTrainedTokenizerFast'}    # heeds tokenizer.json
 CASED = {'type': 'BertNormalizer', 'clean_text': True, 'handle_chinese_chars': True, 'lowercase': False}
-
-
 BAD = {
     'unknown': (rewrite(model_type='nobert'), [], "bert: model_type 'nobert', is_decoder False: "),
     'remote code': (rewrite(auto_map={'AutoModel': 'evil.Model'}), [], 'needs code from its repository'),
     'slow tokenizer': (lambda folder: (folder / 'tokenizer.json').unlink(), [], 'has no tokenizer.json'),
     # BERT's class lower-cases unless tokenizer_config.json says otherwise, whatever tokenizer.json says
-    'other ids': (tokenizer_with({'normalizer': CASED}, do_lower_case=None, strip_accents=None), [],
+    'other ids': (tokenizer_with({'normalizer': CASED}, do_lower_case='gone', strip_accents='gone'), [],
                   'BertTokenizer gives other ids than tokenizer.json, .*PreTrainedTokenizerFast'),
     'nan': (with_tensor(QUERY, lambda t: t * float('nan')), [], f'bert: damaged weight {QUERY}: not finite'),
     'a weight less': (with_tensor(QUERY, lambda _: None), [], f'missing weight {QUERY}'),
     'classifier': (with_tensor('classifier.bias', lambda _: torch.zeros(2)), [],
                    'unexpected weight classifier.bias: .*a classifier'),
-    'no specials': (tokenizer_with({'post_processor': None}, cls_token=None, sep_token=None, **FAST), [],
-                    r'appends no special token such as \[SEP\]'),
+    'no specials': (tokenizer_with({'post_processor': 'gone'}, cls_token='gone', sep_token='gone', **FAST),
+                    [], r'appends no special token such as \[SEP\]'),
     'vocabulary': (lambda folder: TOKENIZER.save(folder), [],
                    r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
     'decoder': (rewrite(is_decoder=True), [], "model_type 'bert', is_decoder True: is none of albert, "),

@@ -38,10 +38,6 @@ def look(name, *options):
     return run_script('finetune.py', f'configs/tasks/{name}.py', '--look', *options)
 
 
-def names(*labels):
-    return datasets.ClassLabel(names=list(labels))
-
-
 TEXT, NUMBER = datasets.Value('string'), datasets.Value('int32')
 CONLL = ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG', 'B-LOC', 'I-LOC', 'B-MISC', 'I-MISC')
 DATES = ('O', 'B-DATE', 'I-DATE', 'B-GPE')
@@ -57,7 +53,7 @@ def labelled(folder, labels, label, shown, splits=PUBLIC, **columns):
     """The entry in SCHEMAS of a set in GLUE or SuperGLUE: text columns, a label, an index."""
     pattern = f'{folder}/{SHARD if folder.startswith("glue/") else "{}/0000.parquet"}'
     features = dict.fromkeys(columns, TEXT) | {
-        'label': names(*labels) if labels else datasets.Value('float32'), 'idx': NUMBER}
+        'label': datasets.ClassLabel(names=[*labels]) if labels else datasets.Value('float32'), 'idx': NUMBER}
     read = labels[label] if labels else label
     return pattern, splits, features, columns | {'label': label, 'idx': 7}, {'text': shown, 'label': read}
 
@@ -70,11 +66,11 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
                      'Premise: It rains.\nHypothesis: It is dry.', ('train', 'validation_matched'),
                      premise='It rains.', hypothesis='It is dry.'),
     'conll2003': (f'conll2003-en/data/{SHARD}', tasks.SPLITS,
-                  {'words': datasets.List(TEXT), 'ner': datasets.List(names(*CONLL))},
+                  {'words': datasets.List(TEXT), 'ner': datasets.List(datasets.ClassLabel(names=[*CONLL]))},
                   {'words': ['EU', 'rejects', 'German', 'call'], 'ner': [3, 0, 7, 0]},
                   {'tags': ['B-ORG', 'O', 'B-MISC', 'O']}),
     'ontonotes': ('ontonotes5/default/{}/0000.parquet', tasks.SPLITS,
-                  {'tokens': datasets.List(TEXT), 'tags': datasets.List(names(*DATES))},
+                  {'tokens': datasets.List(TEXT), 'tags': datasets.List(datasets.ClassLabel(names=[*DATES]))},
                   {'tokens': ['In', 'May', '1999', ',', 'Rome'], 'tags': [0, 1, 2, 0, 3]},
                   {'tags': ['O', 'B-DATE', 'I-DATE', 'O', 'B-GPE']}),
     'uner': ('uner_en/{}.jsonl', tasks.SPLITS, None,
@@ -87,8 +83,9 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
     'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED)}
 PAPER = [*SCHEMAS, 'msmarco', 'nq', 'mldr']
 NLI, TRUTH = ('entailment', 'not_entailment'), ('False', 'True')
-UPOS = ('NOUN', 'PUNCT', 'ADP', 'NUM', 'SYM', 'SCONJ', 'ADJ', 'PART', 'DET', 'CCONJ', 'PROPN', 'PRON', 'X',
-        '_', 'ADV', 'INTJ', 'VERB', 'AUX')  # in the order of the hub's copy
+UPOS = datasets.ClassLabel(names=[      # in the order of the hub's copy
+    'NOUN', 'PUNCT', 'ADP', 'NUM', 'SYM', 'SCONJ', 'ADJ', 'PART', 'DET', 'CCONJ', 'PROPN', 'PRON', 'X', '_',
+    'ADV', 'INTJ', 'VERB', 'AUX'])
 SCHEMAS |= {
     'cola': labelled('glue/cola', ('unacceptable', 'acceptable'), 0, 'Cat the sat.', sentence='Cat the sat.'),
     'stsb': labelled('glue/stsb', (), 3.75, 'Sentence 1: A.\nSentence 2: B.', sentence1='A.', sentence2='B.'),
@@ -103,7 +100,7 @@ SCHEMAS |= {
     'wsc': labelled('super_glue/wsc', TRUTH, 1, 'Text: Al said he did.\nNoun: Al\nPronoun: he',
                     text='Al said he did.', span1_text='Al', span2_text='he'),
     'ewt_pos': ('universal_dependencies/en_ewt/{}/0000.parquet', tasks.SPLITS,
-                {'idx': TEXT, 'tokens': datasets.List(TEXT), 'upos': datasets.List(names(*UPOS))},
+                {'idx': TEXT, 'tokens': datasets.List(TEXT), 'upos': datasets.List(UPOS)},
                 {'idx': 'a-1', 'tokens': ['It', 'works', '.'], 'upos': [11, 16, 1]},
                 {'tags': ['PRON', 'VERB', 'PUNCT'], 'id': 'a-1'})}
 for form, value in ((2, NUMBER), (3, 7)):   # a row of MultiRC has three indices
@@ -141,8 +138,7 @@ def beir(folder, name, form):
     qrels = {'train': [('q2', 'd2', 1), ('q0', 'd0', 0), ('q0', 'd1', 2)], 'dev': scored, 'test': scored}
     tables = {'corpus': [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)],
               'queries': [{'_id': f'q{k}', 'text': f'what {k}', 'metadata': {'k': k}} for k in range(8)]}
-    for split, rows in qrels.items():
-        tables[split] = [dict(zip(('query-id', 'corpus-id', 'score'), row)) for row in rows]
+    tables |= {split: judged(*rows)[1] for split, rows in qrels.items()}
     for part, rows in tables.items():
         apart = '/qrels' if form == 'zip' else '-qrels'
         place = folder / f'{name}{apart * (part in qrels)}'
@@ -290,7 +286,6 @@ def test_truncation_is_counted():
     rows = [{'id': '0', 'text': 'word ' * 50, 'label': 'a'}, {'id': '1', 'text': '', 'label': 'a'}]
     examples, lost = tasks.kind_of(task('sst2')).examples(rows, ('a',), TOKENIZER, 20)
     assert [len(example.tokens) for example in examples] == [20, 1] and lost['texts'] == 1
-
     # of retrieval, where it belongs
     rows = {'train': [{'query': 'a', 'positive': 'word ' * 20}] * 3, 'corpus': {'d': 'word ' * 30, 'e': 'b'},
             'validation': [{'query': 'a'}], 'test': [{'query': 'c'}]}
@@ -442,7 +437,7 @@ def test_quotes_of_a_tsv_are_characters_unless_the_task_says_otherwise(tmp_path)
 
 def test_labels_in_another_order_are_refused(tmp_path):
     def write(split, *labels):
-        features = datasets.Features({'sentence': TEXT, 'label': names(*labels)})
+        features = datasets.Features({'sentence': TEXT, 'label': datasets.ClassLabel(names=[*labels])})
         table = datasets.Dataset.from_list([{'sentence': 'x', 'label': 0}] * 40, features=features)
         table.to_parquet(tmp_path / f'{split}-0.parquet')
     for split in ('train', 'validation'):
