@@ -69,17 +69,6 @@ def test_a_margin_is_of_mlm_alone_and_never_negative():
 STUDY = '''
 corpus = {'config': 'configs/corpora/docs.py'}
 every_run = {'config': 'configs/tiny.py'}
-runs = {
-    'clm-1': {'phases': (('clm', 100),)},
-    'clm-2': {'phases': (('clm', 200),)},
-    'clm-4': {'phases': (('clm', 400),)},
-    'mlm-1': {'phases': (('mlm', 100),)},
-    'mlm-2': {'phases': (('mlm', 200),)},
-    'mlm-4': {'phases': (('mlm', 400),)},
-    'both-1': {'phases': (('clm', 25), ('mlm', 75)), 'branch_from': 'clm-1/25'},
-    'both-2': {'phases': (('clm', 50), ('mlm', 150)), 'branch_from': 'clm-2/50'},
-    'both-4': {'phases': (('clm', 100), ('mlm', 300)), 'branch_from': 'clm-4/100'},
-}
 seeds = (0, 1, 2)
 every_task = {'models': ('*',)}
 tasks = (
@@ -94,12 +83,12 @@ contrasts = {
     'both': {'rule': 'at_least', 'weights': {'both-4': 1, 'mlm-4': -1}, 'datasets': ('docs_tc', 'docs_ir')},
     'rate': {'rule': 'better', 'weights': {'clm-2@1e-3': 1, 'clm-2@2e-3': -1}, 'datasets': ('docs_tc',)},
 }
-ladder = {
-    'CLM': ('clm-1', 'clm-2', 'clm-4'),
-    'MLM': ('mlm-1', 'mlm-2', 'mlm-4'),
-    'CLM then MLM': ('both-1', 'both-2', 'both-4'),
-}
+ladder = {'CLM': ('clm-1', 'clm-2', 'clm-4'), 'MLM': ('mlm-1', 'mlm-2', 'mlm-4'),
+          'CLM then MLM': ('both-1', 'both-2', 'both-4')}
 '''
+RUNS = {f'{name}-{k}': {'phases': ((name, 100 * k),)} for name in ('clm', 'mlm') for k in (1, 2, 4)}
+RUNS |= {f'both-{k}': {'phases': (('clm', 25 * k), ('mlm', 75 * k)), 'branch_from': f'clm-{k}/{25 * k}'}
+         for k in (1, 2, 4)}
 SCORES = {'untrained': 0.2, 'clm-1': 0.55, 'clm-2': 0.55, 'clm-4': 0.55, 'mlm-1': 0.4, 'mlm-2': 0.5,
           'mlm-4': 0.6, 'both-1': 0.5, 'both-2': 0.56, 'both-4': 0.6}   # a tenth of what MLM gains is 0.04
 N = 500     # instances of a split
@@ -118,20 +107,17 @@ def split_scores(score, draw):
 
 
 def packed_line(model, seed, dataset, lr, finetuning, score, draw, method='fine-tuned'):
-    objective, _, length = model.partition('-')
-    past = None
-    if length:
-        steps = 100 * int(length)
-        phases = [['clm', steps // 4], ['mlm', 3 * steps // 4]]
-        phases = phases if objective == 'both' else [[objective, steps]]
-        past = {'phases': phases, 'mask_ratio': 0.4, 'step': steps, 'flops': 1e9 * steps, 'family': '0.9M',
-                'continues': '', 'row': model, 'seed': seed}
-    folder = f'{model}-s{seed}' if length else model
-    task = {'docs_tc': 'TC', 'docs_ir': 'IR'}[dataset]
-    about = {'method': method, 'weights': 'fp32', 'data': dataset} | ({'pretraining': past} if past else {})
+    about, folder = {'method': method, 'weights': 'fp32', 'data': dataset}, model
+    if model in RUNS:
+        steps = 100 * int(model[-1])
+        about['pretraining'] = {
+            'phases': RUNS[model]['phases'], 'mask_ratio': 0.4, 'step': steps, 'flops': 1e9 * steps,
+            'family': '0.9M', 'continues': '', 'row': model, 'seed': seed}
+        folder = f'{model}-s{seed}'
+    task, name = {'docs_tc': ('TC', 'entity F1'), 'docs_ir': ('IR', 'NDCG@10')}[dataset]
     scores = {split: split_scores(score, draw) for split in ('validation', 'test')}
     return {'run': f'{folder}/{task}/{dataset}/lr{lr}_sd{finetuning}', 'about': about,
-            'scores': {'name': {'TC': 'entity F1', 'IR': 'NDCG@10'}[task]} | scores}
+            'scores': {'name': name} | scores}
 
 
 def write_packed(path, lines):
@@ -156,7 +142,7 @@ def write_digests(folder):
 def study(tmp_path):
     """A study's folder with packed runs and losses: its config's path, and options for it."""
     draw = np.random.default_rng(0)
-    (tmp_path / 'toy.py').write_text(STUDY)
+    (tmp_path / 'toy.py').write_text(f'{STUDY}runs = {RUNS}\n')
     for seed in range(3):
         lines = [packed_line(model, seed, dataset, '1e-03', 10 * seed + k, score + 0.01 * (seed - 1), draw)
                  for model, score in SCORES.items() for dataset in ('docs_tc', 'docs_ir') for k in range(2)
@@ -172,13 +158,11 @@ def study(tmp_path):
     write_packed(tmp_path / 'toy/runs/other.jsonl.gz', lines)
     # up to its length MLM's loss falls by 1 each doubling: 8 at step 50, 7 at 100, 6 at 200
     rows = ['folder row seed step tokens seconds train_loss val_clm_loss val_mlm_loss'.split()]
-    for seed, row in itertools.product(range(3), SCORES):
-        objective, _, length = row.partition('-')
-        for step in (50, 100, 200, 400):
-            if step <= 100 * int(length or 0):
-                loss = 8 - math.log2(step / 50) - 0.1 * (objective == 'both') + seed / 100
-                loss = 8.4 if objective == 'clm' else loss
-                rows.append([f'{row}-s{seed}', row, seed, step, step * 10_000, 1.5, loss, 5.0, loss])
+    for seed, row, step in itertools.product(range(3), RUNS, (50, 100, 200, 400)):
+        if step <= 100 * int(row[-1]):
+            loss = 8 - math.log2(step / 50) - 0.1 * row.startswith('both') + seed / 100
+            loss = 8.4 if row.startswith('clm') else loss
+            rows.append([f'{row}-s{seed}', row, seed, step, step * 10_000, 1.5, loss, 5.0, loss])
     (tmp_path / 'toy/losses.csv').write_text(''.join(','.join(map(str, row)) + '\n' for row in rows))
     write_digests(tmp_path / 'toy')
     return tmp_path / 'toy.py', f'--folder={tmp_path}/toy'
