@@ -85,7 +85,6 @@ def truth(metric, spread, better, each=1):
     within = np.sqrt(INSTANCE ** 2 + OWN ** 2 + BOTH ** 2 + (each > 1) * FINE_BOTH ** 2)
     spread = np.sqrt(spread ** 2 + (each > 1) * FINE ** 2)
     quality = MEANS[metric] + better + spread * x[:, None] + within * x
-
     if metric == 'NDCG@10':
         among = np.array([0 * x, *(sigmoid(quality + np.log(k)) @ weights for k in range(1, 11))])
         scores = GAINS[1:] @ np.diff(among, axis=0)     # (seeds,)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, SMALL, log_lines, run_process
+from conftest import ROOT, SMALL, log_lines
 from nanoencoder.judging import studies
 
 STUDY = '''corpus = {{'config': '{folder}/corpus.py'}}
@@ -43,7 +43,7 @@ folder = "{folder}/study"
 THIRD = "    'third': {'phases': (('clm', 6), ('mlm', 6)), 'branch_from': 'clm/6'},\n}\nseeds"
 # In place of all scripts: folders and files as theirs, without torch. Each start is noted.
 FAKE = '''
-import ast, gzip, json, re, sys, time
+import ast, gzip, itertools, json, re, sys, time
 from pathlib import Path
 if '--each' in sys.argv:
     names = 'name lr phases save_at branch_from weights_from variant causal steps template lrs'
@@ -96,17 +96,16 @@ elif script == 'finetune.py':
     if 'baseline' not in options:
         assert model.is_dir()
         lrs, seeds = (ast.literal_eval(options[key]) for key in ('lrs', 'seeds'))
-    for lr in lrs:
-        for seed in seeds:
-            work()
-            folder = name + ('+' + options['variant'] if 'variant' in options else '')
-            path = Path(options['predictions'], folder, kind, dataset, f'lr{lr:.0e}_sd{seed}')
-            about = {'settings': {'steps': int(options.get('steps', 9)), 'lr': lr, 'seed': seed},
-                     'rows': {'template': options.get('template', 'x')}}
-            if name[-3:-1] == '-s':
-                fixed = json.loads((model / 'state.json').read_text())['fixed']
-                about['pretraining'] = {'row': name[:-3], 'seed': fixed['seed'], 'fixed': fixed}
-            dump(path / 'run.json', json.dumps({} if 'baseline' in options else about))
+    folder = name + ('+' + options['variant'] if 'variant' in options else '')
+    for lr, seed in itertools.product(lrs, seeds):
+        work()
+        path = Path(options['predictions'], folder, kind, dataset, f'lr{lr:.0e}_sd{seed}')
+        about = {'settings': {'steps': int(options.get('steps', 9)), 'lr': lr, 'seed': seed},
+                 'rows': {'template': options.get('template', 'x')}}
+        if name[-3:-1] == '-s':
+            fixed = json.loads((model / 'state.json').read_text())['fixed']
+            about['pretraining'] = {'row': name[:-3], 'seed': fixed['seed'], 'fixed': fixed}
+        dump(path / 'run.json', json.dumps({} if 'baseline' in options else about))
 elif words[0] == 'pack':
     def add(path, lines):
         old = gzip.open(path, 'rt').read().splitlines() if path.exists() else []
@@ -157,16 +156,17 @@ def load(place):
 
 
 def start(place, *options):
-    command = [sys.executable, place / 'study.py', place / 'test.py', *options]
-    return subprocess.Popen(command, cwd=place, env=os.environ | {'PYTHONPATH': str(ROOT)}, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    folder = place if (place / 'study.py').exists() else ROOT
+    return subprocess.Popen([sys.executable, folder / 'study.py', place / 'test.py', *options], cwd=folder,
+                            env=os.environ | {'PYTHONPATH': str(ROOT)}, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT)
 
 
 def run(place, *options):
     """(exit code, what it prints, the processes that it starts)."""
     (place / 'starts.txt').write_text('')
     process = start(place, *options)
-    text = process.communicate(timeout=100)[0]
+    text = process.communicate(timeout=900)[0]
     return process.returncode, text, (place / 'starts.txt').read_text().splitlines()
 
 
@@ -358,24 +358,6 @@ def kill(process, number, rng):
         time.sleep(0.01)
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')
-@pytest.mark.slow
-def test_killed_at_random_it_goes_on(place):
-    run(place)
-    expected = (place / 'study/report.md').read_bytes()
-    shutil.rmtree(place / 'study')
-    shutil.rmtree(place / 'out')
-    (place / 'pause').write_text('0.05')
-    rng = random.Random(1)
-    for number in range(6):
-        process = start(place)
-        time.sleep(rng.uniform(0.2, 1.2))
-        kill(process, number, rng)
-    code, text, _ = run(place)
-    assert code == 0, text
-    assert (place / 'study/report.md').read_bytes() == expected
-
-
 @pytest.fixture
 def real(corpus, tmp_path):
     """The same study for the true scripts: a small model, and titles with a label."""
@@ -401,22 +383,26 @@ def report(place):
 
 
 @pytest.mark.slow
-def test_a_real_study_killed_ten_times_has_the_same_report(real):
+@pytest.mark.parametrize('scripts, kills, least, most', [
+    pytest.param('place', 6, 0.2, 1.2, marks=pytest.mark.skipif(
+        sys.platform != 'linux', reason='elsewhere children outlive a kill, and have their locks')),
+    ('real', 10, 2, 14)])
+def test_a_study_killed_at_random_has_the_same_report(scripts, kills, least, most, request):
     """Bit for bit: scores, tables and the page; of losses all but the seconds."""
-    result = run_process('study.py', real / 'test.py', timeout=900)
-    assert result.returncode == 0, result.stdout + result.stderr
-    expected, lines = report(real), log_lines(real / 'out/clm-mlm-s1')
-    assert {'report.md', 'scores.csv'} <= expected.keys()
+    place, rng = request.getfixturevalue(scripts), random.Random(kills)
+
+    def results():
+        code, text, _ = run(place)
+        assert code == 0, text
+        return report(place), scripts == 'place' or log_lines(place / 'out/clm-mlm-s1')
+    expected = results()
+    assert ({'report.md', 'scores.csv'} if scripts == 'real' else {'report.md'}) <= expected[0].keys()
     for name in ('study', 'out'):
-        shutil.move(real / name, real / f'{name}-before')
-    rng = random.Random(2)
-    for number in range(10):
-        process = subprocess.Popen([sys.executable, 'study.py', real / 'test.py'], cwd=ROOT,
-                                   stdout=subprocess.DEVNULL)
-        time.sleep(rng.uniform(2, 14))
+        shutil.rmtree(place / name)
+    (place / 'pause').write_text('0.05')    # of the scripts that only seem to work
+    for number in range(kills):
+        process = start(place)
+        time.sleep(rng.uniform(least, most))
         kill(process, number, rng)
-    result = run_process('study.py', real / 'test.py', timeout=900)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert report(real) == expected and log_lines(real / 'out/clm-mlm-s1') == lines
-    again = run_process('study.py', real / 'test.py', timeout=100)
-    assert 'nothing to do' in again.stdout and report(real) == expected
+    assert results() == expected
+    assert 'nothing to do' in run(place)[1] and report(place) == expected[0]
