@@ -2,8 +2,7 @@
 
     python data.py configs/corpora/docs.py     # write a corpus: the embedded one, no network
 
-To read one it needs numpy and nothing of ours; nanoencoder/prepare.py does the writing.
-"""
+To read one it needs numpy and nothing of ours; nanoencoder/prepare.py does the writing."""
 import hashlib
 import itertools
 import json

@@ -2,8 +2,7 @@
 
     python fill_mask.py out/clm25-mlm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
 
-Folders, runs or hub ids come first, then one text. Each model is used as an encoder.
-"""
+Folders, runs or hub ids come first, then one text. Each model is used as an encoder."""
 import sys
 
 import torch

@@ -8,8 +8,7 @@
     torchrun --nproc_per_node=8 finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid
 
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, and
-bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing.
-"""
+bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing."""
 import copy
 import itertools
 import math

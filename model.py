@@ -3,8 +3,7 @@
 This file needs torch and nothing else. A batch is one flat sequence of tokens and the lengths of its
 segments: attention and positions restart there. Sizes in comments: N tokens, T targets, V vocabulary,
 d hidden, H heads, K key/value heads, h head size. The module tree bears Hugging Face's names: saved weights
-are those of transformers' EuroBertForMaskedLM.
-"""
+are those of transformers' EuroBertForMaskedLM."""
 import hashlib
 import inspect
 import math

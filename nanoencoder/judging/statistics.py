@@ -1,7 +1,6 @@
 """Runs -> the learning rate that validation chose -> scores, intervals, tests. Two protocols: the field's and
 that of the paper's authors. Intervals add the noise of test instances (bootstrap) and of seeds (Student's t);
-what both contain counts once.
-"""
+what both contain counts once."""
 import math
 import statistics
 import zlib

@@ -6,8 +6,7 @@
                'untrained', and checkpoints before a row's end, as 'clm-450'; * takes those of save_at, too
     contrasts  {name: {'rule': 'better', 'weights': {'clm': 1, 'mlm@1e-3': -1}, 'datasets': ('docs_tc',)}}, of
                which mlm@1e-3 is one learning rate
-    ladder     {arm: (its rows, by length)}
-"""
+    ladder     {arm: (its rows, by length)}"""
 import fnmatch
 import itertools
 import re

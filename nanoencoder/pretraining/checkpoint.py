@@ -2,8 +2,7 @@
 
 A checkpoint is a Hugging Face folder with the optimizer's moments and state.json beside the weights. It
 is there complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the
-same bits.
-"""
+same bits."""
 import json
 import re
 import shutil

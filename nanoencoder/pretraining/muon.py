@@ -1,8 +1,7 @@
 """Muon on the matrices of the layers, AdamW on embeddings, head and gains: one optimizer, one learning rate.
 
 Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update of
-torch.optim.Muon, which orthogonalises in bf16: CPUs do it in fp32 here, 20 times as fast.
-"""
+torch.optim.Muon, which orthogonalises in bf16: CPUs do it in fp32 here, 20 times as fast."""
 from collections import defaultdict
 
 import torch
@@ -28,8 +27,7 @@ def orthogonalise(stack):
 class Muon(torch.optim.AdamW):
     """AdamW, but for its last group: the layers' matrices, whose learning rate is `lr_ratio` times as high.
 
-    A sharded matrix (FSDP) is gathered, and each process orthogonalises all of it.
-    """
+    A sharded matrix (FSDP) is gathered, and each process orthogonalises all of it."""
     def __init__(self, model, weight_decay, lr_ratio, **options):
         matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
         decayed, others = parameter_groups(model, weight_decay)
@@ -42,14 +40,13 @@ class Muon(torch.optim.AdamW):
         matrices = self.param_groups.pop()
         super().step()
         self.param_groups.append(matrices)
-        updates = defaultdict(list)     # {shape: [(parameter, its momentum)]}
+        updates, lr = defaultdict(list), self.lr_ratio * matrices['lr']
         for p in matrices['params']:
             if not self.state[p]:
                 self.state[p]['momentum_buffer'] = torch.zeros_like(p)
             momentum = self.state[p]['momentum_buffer']
             update = p.grad.lerp(momentum.lerp_(p.grad, 1 - MOMENTUM), MOMENTUM)
             updates[p.shape].append((p, update.full_tensor() if isinstance(update, DTensor) else update))
-        lr = self.lr_ratio * matrices['lr']
         for (rows, columns), pairs in updates.items():
             rate = lr * max(1, rows / columns) ** 0.5
             for some in (pairs[k:k + 8] for k in range(0, len(pairs), 8)):      # all would take much memory

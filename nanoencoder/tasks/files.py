@@ -69,13 +69,12 @@ def read_jsonl(path, task):
         for number, line in enumerate(file, 1):
             if line.isspace():
                 continue
-            try:
+            what = f'{path}:{number}: is no JSON object: {line.strip():.80}'
+            with blame(what, ValueError, TypeError, RecursionError):
                 row = json.loads(line)
                 if '\\ud' in line.lower():
                     row = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', json.dumps(row, ensure_ascii=False)))
                 rows.append({**row})
-            except (ValueError, TypeError, RecursionError):
-                raise ValueError(f'{path}:{number}: is no JSON object: {line.strip():.80}') from None
     return rows, {}
 
 
