@@ -27,6 +27,18 @@ demo: $(READY)
 study: $(READY)
 	$(RUN) study.py configs/studies/small.py
 
+# An attempt at the speedrun in small, docs/speedrun.md: make try -- --mask_ratio=0.3
+try: $(READY) corpora/embedded/meta.json
+	rm -rf out/try
+	$(RUN) pretrain.py configs/try.py $(filter --%,$(MAKEOVERRIDES) $(MAKECMDGOALS))
+	$(RUN) evaluate.py losses out/try --beside=studies/speedrun/losses.csv
+
+--%:    # its options
+	@:
+
+corpora/embedded/meta.json: | $(READY)
+	$(RUN) data.py configs/corpora/embedded.py
+
 test: $(READY)
 	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests
 
@@ -71,4 +83,4 @@ build/transformers-%/installed: pyproject.toml
 clean:
 	rm -rf studies/demo $(MODELS) corpora/docs corpora/tasks
 
-.PHONY: demo study test slow formats real gpu clean .venv
+.PHONY: demo study try test slow formats real gpu clean .venv

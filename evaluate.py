@@ -42,6 +42,7 @@ class Settings:
     split: str = setting('test', choices=(*SPLITS, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
     seed: int = setting(0, low=0)       # of the bootstrap
+    beside: str = ''                    # of losses: a losses.csv that has seeds of this run's row
     out: str = 'figures'                # folder of figures
 
     def __post_init__(self):
@@ -180,7 +181,7 @@ def main():
         case ['figure', name]:
             figure(cfg, name, problems)
         case ['losses', *folders] if folders:
-            losses.show(folders, cfg.out)
+            losses.beside(cfg.beside, *folders) if cfg.beside else losses.show(folders, cfg.out)
         case ['pack', folder, *logs] if cfg == Settings():
             pack(folder, logs, cfg)
         case _:

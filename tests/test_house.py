@@ -98,7 +98,7 @@ def test_lines_and_functions_are_short(name):
 def test_the_program_and_its_tests_stay_small():
     assert lines('model.py', 'data.py', 'pretrain.py') <= 900
     assert lines(*SCRIPTS) <= 1_900
-    assert lines(*PROGRAM) <= 6_600
+    assert lines(*PROGRAM) <= 6_700
     assert lines(*(ROOT / 'tests').glob('*.py')) <= 7_500
 
 
@@ -109,7 +109,7 @@ def test_a_script_loads_little(script, most):
 
 
 def test_pages_are_short():
-    assert words(*(ROOT / 'docs').glob('*.md')) <= 11_500
+    assert words(*(ROOT / 'docs').glob('*.md')) <= 12_000
     assert words('README.md') <= 1_000
     page = (ROOT / 'README.md').read_text().splitlines()
     assert any(line.startswith('    make ') for line in page[:15]) and len(page) <= 110

@@ -80,3 +80,15 @@ def show(folders, out):
         rows.append({'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'} | frequencies)
     print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
     print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
+
+
+def beside(path, folder):
+    """Print a run's held-out MLM losses beside those of its row in losses.csv, in units of their spread."""
+    import pandas
+    (config, lines), past = read_log(folder), pandas.read_csv(path)
+    past = past[past['row'] == config['row']].groupby('step')['val_mlm_loss'].agg(['mean', 'std', 'count'])
+    for line in lines:
+        if 'val_mlm_loss' in line and line['step'] in past.index:
+            loss, (mean, sd, count) = line['val_mlm_loss'], past.loc[line['step']]
+            print(f'step {line["step"]:>5,}: {loss:.3f}; {count:.0f} seeds of {config["row"]}: {mean:.3f}, '
+                  f'sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')

@@ -1,0 +1,21 @@
+# The speedrun's record of steps (docs/speedrun.md), and where an attempt begins: MLM under AdamW.
+name = "speedrun"
+corpus = "corpora/embedded"
+phases = (("mlm", 3_600),)
+vocab_size = 4_096
+hidden_size = 128
+intermediate_size = 384
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+tie_word_embeddings = True
+context = 512
+rows_per_step = 2
+micro_rows = 0
+lr = 3e-3
+warmup_steps = 0.0278    # 100 of 3,600 steps; shares fit any length
+decay_steps = 0.2
+log_every = 100
+val_every = 100
+val_rows = 128
+save_every = 600

@@ -1,0 +1,145 @@
+"""The speedrun's referee: do runs keep the rules, and are they a record? docs/speedrun.md has the game.
+
+    python -m nanoencoder.speedrun out/mine-s*                   # the fewest steps to a held-out MLM loss
+    python -m nanoencoder.speedrun out/mine-s* --track=transfer  # the best frozen features of 3,600 steps
+    python -m nanoencoder.speedrun out/mine-s* --replay=0:200    # and computes seed 0's first steps again"""
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from data import Corpus, read_step, validation_batches
+from nanoencoder.files import read_json
+from nanoencoder.huggingface import open_checkpoint
+from nanoencoder.judging.losses import read_log
+from nanoencoder.prepare import verify
+from nanoencoder.settings import as_tuple, parse, run_main, setting
+
+FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'branch_from': '', 'weights_from': '',
+         'val_rows': 128, 'val_mask_ratio': 0.4}    # settings that are not the player's
+
+
+@dataclass(frozen=True)
+class Rules:
+    track: str = setting('steps', choices=('steps', 'transfer'))
+    replay: str = ''                # SEED:STEPS to compute again, before learning rates fall
+    target: float = 4.6             # of steps: nats; the mean held-out loss over seeds lies below it
+    parameters: int = 1_500_000     # at most
+    corpus: str = 'corpora/embedded'
+    texts: str = 'c402bd240f17'     # where its fingerprint begins
+    page: str = 'docs/speedrun.md'  # its tables end with the records
+
+
+def demand(good, *words):
+    if not good:
+        raise ValueError(': '.join(map(str, words)))
+
+
+def read_run(folder, corpus, rules):
+    """(settings, state.json, log, held-out loss) of a run, if it keeps the rules."""
+    checkpoint, (config, log) = open_checkpoint(folder), read_log(folder)   # compared with their sha256
+    cfg, state, model = SimpleNamespace(**config), checkpoint.state, checkpoint.model()
+    for name, value in (state['settings'] | FIXED).items():
+        demand(config[name] == value, folder, f'{name} is {config[name]!r}, and must be {value!r}')
+    cfg.total_steps = state['fixed']['repeat'] * sum(steps for _, steps in cfg.phases)
+    demand(state['step'] == cfg.total_steps == len(log), folder,
+           f'{cfg.total_steps:,} steps need as many lines of log, and a checkpoint of the last')
+    for step, line in enumerate(log):
+        rows = f'{read_step(step, corpus, cfg)[2]:012x}'
+        demand((line['step'], line['rows']) == (step + 1, rows), folder,
+               f'line {step + 1:,} of its log is not of that step, or of other rows than its seed\'s')
+    demand(checkpoint.tokenizer().fingerprint() == corpus.meta['tokenizer'], folder, 'has another tokenizer')
+    count = sum(p.numel() for p in model.parameters())
+    demand(count <= rules.parameters, folder, f'{count:,} parameters are too many')
+    loss, logged = held_out_loss(model, corpus), log[-1]['val_mlm_loss']
+    demand(abs(loss - logged) < 1e-3 or cfg.mask_replace != [1, 0, 0], folder,
+           f'its log ends at {logged:.4f}, and its weights give {loss:.4f}')
+    return cfg, state, log, loss
+
+
+@torch.no_grad()
+def held_out_loss(model, corpus):
+    """Nats a masked token, over rows and masks that are the same for every run."""
+    cfg, total, count = SimpleNamespace(**FIXED, mask_ratio=0.4, mask_replace=(1, 0, 0), micro_rows=0), 0, 0
+    for batch in validation_batches(corpus, 'mlm', cfg):
+        tokens, targets, at, weights = map(torch.from_numpy, (batch.tokens, *batch[2:]))
+        total += model(tokens, batch.lengths, targets, False, at, weights)[0].item()
+        count += len(at)
+    return total / count
+
+
+def check_seeds(runs):
+    """ValueError unless runs are of four seeds or more, and of one model, made by one commit."""
+    seeds = [cfg.seed for cfg, *_ in runs]
+    demand(len({*seeds}) == len(seeds) >= 4, f'four seeds or more are needed, each once; not {seeds}')
+    for name in runs[0][1]['fixed'].keys() - {'seed'}:
+        values = [state['fixed'][name] for _, state, *_ in runs]
+        demand(values.count(values[0]) == len(values), f'{name} differs between runs: {values}')
+    commits = {start['git'] for cfg, *_ in runs for start in cfg.starts}
+    known = subprocess.run(['git', 'cat-file', '-e', min(commits)], capture_output=True).returncode == 0
+    demand(known and len(commits) == 1, f'train with one commit, that git knows here; not with {commits}')
+
+
+def replay(cfg, state, log, steps):
+    """The greatest difference in the losses of a run's first steps, when they are computed again."""
+    phases = tuple((name, 1) for name, count in cfg.phases * cfg.repeat for _ in range(count))[:steps]
+    with tempfile.TemporaryDirectory() as out:
+        changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'decay_steps': 0}
+        words = [f'--{name}={as_tuple(value)}' for name, value in (state['settings'] | changed).items()]
+        subprocess.run([sys.executable, 'pretrain.py', *words], check=True,
+                       env=os.environ | {'OMP_NUM_THREADS': str(cfg.starts[0]['threads'])})
+        return max(abs(new['loss'] - old['loss']) for new, old in zip(read_log(Path(out, 'again'))[1], log))
+
+
+def probe(folder):
+    """The mean test score, in percent, of what three tasks read off a run's frozen features."""
+    for task in ('docs_tc', 'wn_sc', 'docs_ir'):
+        subprocess.run([sys.executable, 'finetune.py', f'configs/tasks/{task}.py', '--probe',
+                        f'--model={folder}', '--predictions=out/probes'], check=True)
+    paths = Path('out/probes', f'{Path(folder).name}-probe').glob('*/*/*/scores.json')
+    return 100 / 3 * sum(read_json(path)['test']['standard']['score'] for path in paths)
+
+
+def judge(steps, values, rules):
+    """(p, why it is no record) of seeds' losses against the target, or scores against the record's."""
+    from scipy.stats import ttest_1samp, ttest_ind
+    row = rf'^\| {rules.track} \|.*?\| ([\d,]+) \| ([\d. ]+) \|'    # name, steps, values of its seeds
+    least, past = re.findall(row, Path(rules.page).read_text(), re.MULTILINE)[-1]
+    if rules.track == 'steps':
+        most, test = int(least.replace(',', '')) - 1, ttest_1samp(values, rules.target, alternative='less')
+    else:
+        past = [float(value) for value in past.split()]
+        most, test = 3_600, ttest_ind(values, past, equal_var=False, alternative='greater')
+    return test.pvalue, (f'more than {most:,} steps' if steps > most else
+                         'p must be below 0.01' * (not test.pvalue < 0.01))
+
+
+def main():
+    folders = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
+    rules, _ = parse(Rules, sys.argv[1 + len(folders):])
+    demand(folders, 'it takes the folders of runs, as out/mine-s*')
+    corpus, scores = Corpus(rules.corpus), []
+    verify(corpus.folder)
+    demand(corpus.meta['fingerprint'].startswith(rules.texts), corpus.folder, 'is not of the game\'s texts')
+    runs = [read_run(folder, corpus, rules) for folder in folders]
+    check_seeds(runs)
+    for folder, (cfg, state, log, loss) in zip(folders, runs):
+        if rules.replay.startswith(f'{cfg.seed}:'):
+            off = replay(cfg, state, log, int(rules.replay.split(':')[1]))
+            demand(off < 1e-4, folder, f'its losses, computed again, differ by up to {off:.2g}')
+        scores.append(loss if rules.track == 'steps' else probe(folder))
+    p, lacking = judge(cfg.total_steps, scores, rules)
+    print(f'| {rules.track} | {Path(folder).name.rsplit("-s", 1)[0]} | {cfg.total_steps:,} | '
+          f'{" ".join(f"{score:.3f}" for score in scores)} | {p:.2g} | {cfg.starts[0]["git"][:8]} |')
+    print(f'no record: {lacking}' if lacking else 'a record')
+
+
+if __name__ == '__main__':
+    run_main(main)

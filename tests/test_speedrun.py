@@ -1,0 +1,151 @@
+"""The speedrun's referee: what it accepts, and the line with which it refuses each forged submission."""
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import pretrain
+from conftest import ROOT, log_lines, one_line_error, run_script
+from data import Corpus
+from nanoencoder import files, speedrun
+from nanoencoder.pretraining import log
+from nanoencoder.settings import build
+
+HEAD = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+PAGE = '| steps | mlm | 3,600 | 4.5 4.6 | .01 | |\n| transfer | mlm | 3,600 | 40.0 40.1 40.3 | .01 | |\n'
+pytestmark = pytest.mark.skipif(not HEAD, reason='git has no commit here')
+
+
+@pytest.fixture(scope='module')
+def honest(corpus, tmp_path_factory):
+    """(folder of four runs, words for the referee)"""
+    folder, meta = tmp_path_factory.mktemp('runs'), Corpus(corpus).meta
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, 'commit', lambda: HEAD)
+        for seed in range(4):
+            pretrain.train(build(pretrain.Settings, dict(
+                name=f'mine-s{seed}', seed=seed, corpus=str(corpus), out=str(folder), phases=(('mlm', 12),),
+                vocab_size=4_096, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                num_attention_heads=2, num_key_value_heads=1, context=512, rows_per_step=2, micro_rows=0,
+                lr=1e-3, warmup_steps=2, decay_steps=4, val_rows=128, device='cpu')))
+    (folder / 'page.md').write_text(PAGE)
+    digests = tuple(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])
+    return folder, [f'--corpus={corpus}', f'--digests={digests}', '--target=9', f'--page={folder}/page.md']
+
+
+def judged(folder, words, *more):
+    return run_script('nanoencoder.speedrun', *sorted(folder.glob('mine-s*')), *words, *more)
+
+
+def test_it_accepts_what_keeps_the_rules(honest):
+    folder, words = honest
+    result = judged(*honest, '--replay=2:8')
+    assert result.returncode == 0, result.stderr
+    line, verdict = result.stdout.splitlines()[-2:]
+    _, track, name, steps, losses, p, commit, _ = map(str.strip, line.split('|'))
+    assert (track, name, steps, commit) == ('steps', 'mine', '12', HEAD[:8]) and verdict == 'a record'
+    logged = [log_lines(folder / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
+    assert [*map(float, losses.split())] == pytest.approx(logged, abs=6e-4)
+    t = (np.mean(logged) - 9) / np.std(logged, ddof=1) * 2     # of four seeds
+    assert float(p) == pytest.approx(scipy.stats.t.cdf(t, 3), rel=0.05)
+    for more, reason in (('--target=8.183', 'p must be below 0.01'),
+                         (f'--page={folder}/other.md', 'more than 11 steps')):
+        (folder / 'other.md').write_text(PAGE.replace('3,600', '12'))
+        words = [word for word in honest[1] if word.split('=')[0] != more.split('=')[0]]
+        assert judged(folder, words, more).stdout.splitlines()[-1] == f'no record: {reason}'
+    assert speedrun.judge(3_600, [41.0, 41.1, 41.2, 41.1], speedrun.Rules('transfer', page=f'{folder}/page.md')) == (
+        scipy.stats.ttest_ind([41.0, 41.1, 41.2, 41.1], [40.0, 40.1, 40.3], equal_var=False,
+                              alternative='greater').pvalue, '')
+
+
+def settle(name, value):
+    """Forge a setting in all places that have it."""
+    def change(state, config, lines, checkpoint):
+        for there in (state['settings'], state['fixed'], config):
+            if name in there:
+                there[name] = value
+    return change
+
+
+def drop_a_line(state, config, lines, checkpoint):
+    del lines[5]
+
+
+def better_loss(state, config, lines, checkpoint):
+    lines[-1]['val_mlm_loss'] -= 0.5
+
+
+def other_training_loss(state, config, lines, checkpoint):
+    lines[3]['loss'] += 0.001
+
+
+def other_tokenizer(state, config, lines, checkpoint):
+    content = files.read_json(checkpoint / 'tokenizer.json')
+    vocab = content['model']['vocab']
+    vocab['Ġthe'], vocab['Ġof'] = vocab['Ġof'], vocab['Ġthe']
+    files.write_json(checkpoint / 'tokenizer.json', content)
+
+
+def other_weights(state, config, lines, checkpoint):
+    (checkpoint / 'model.safetensors').write_bytes(
+        (checkpoint.parent.parent / 'mine-s1/12/model.safetensors').read_bytes())
+
+
+def other_code(state, config, lines, checkpoint):
+    config['starts'][0]['git'] += '-dirty'
+
+
+FORGED = [(drop_a_line, 'mine-s0: 12 steps need as many lines of log'),
+          (better_loss, r'mine-s0: its log ends at \S+, and its weights give'),
+          (other_training_loss, 'mine-s0: its losses, computed again, differ by up to 0.001'),
+          (other_tokenizer, 'mine-s0: has another tokenizer'),
+          (other_weights, 'mine-s0: its log ends at'),
+          (other_code, 'one commit'),
+          (settle('seed', 7), "mine-s0: line 1 of its log is not of that step, or of other rows than its seed's"),
+          (settle('phases', [['mlm', 11]]), 'mine-s0: 11 steps need as many lines'),
+          (settle('lr', 2e-3), 'lr differs between runs'),
+          (settle('weights_from', 'other'), "mine-s0: weights_from is 'other', and must be ''"),
+          (settle('rows_per_step', 4), 'mine-s0: rows_per_step is 4, and must be 2')]
+
+
+@pytest.mark.parametrize('change, reason', FORGED)
+def test_it_refuses_a_run_that_was_changed(change, reason, honest, tmp_path):
+    """By somebody who knows state.json and writes every sha256 anew."""
+    for run in honest[0].glob('mine-s*'):
+        shutil.copytree(run, tmp_path / run.name)
+    run, checkpoint = tmp_path / 'mine-s0', tmp_path / 'mine-s0/12'
+    state, config = files.read_json(checkpoint / 'state.json'), files.read_json(run / 'config.json')
+    lines = log_lines(run, timed=True)
+    change(state, config, lines, checkpoint)
+    (run / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+    state |= {'log': files.sha256(run / 'log.jsonl'),
+              'sha256': {name: files.sha256(checkpoint / name) for name in state['sha256']}}
+    files.write_json(checkpoint / 'state.json', state)
+    files.write_json(run / 'config.json', config)
+    one_line_error(judged(tmp_path, honest[1], '--replay=0:8'), reason)
+
+
+def test_it_refuses_other_runs_and_texts(honest, corpus, tmp_path):
+    folder, words = honest
+    one_line_error(run_script('nanoencoder.speedrun', folder / 'mine-s0', *words), r'four seeds or more are needed, each once; not \[0\]')
+    for run in folder.glob('mine-s*'):
+        shutil.copytree(run, tmp_path / run.name)
+    shutil.copytree(folder / 'mine-s0', tmp_path / 'mine-s4')
+    one_line_error(judged(tmp_path, words), r'each once; not \[0, 1, 2, 3, 0\]')
+    (tmp_path / 'mine-s0/log.jsonl').write_text('')
+    one_line_error(judged(tmp_path, words), 'log.jsonl: changed since step 12 was saved')
+    one_line_error(judged(folder, [*words, '--parameters=1000']), 'parameters are too many')
+    shutil.copytree(corpus, tmp_path / 'corpus')
+    held = tmp_path / 'corpus' / Corpus(corpus).meta['val_shards'][0]['name']
+    tokens = np.load(held)
+    tokens[:9] = 5
+    np.save(held, tokens)
+    words = [f'--corpus={tmp_path}/corpus', *words[1:]]
+    one_line_error(judged(folder, words), f'{held.name}: is not what the game is played on')
+    # a held-out document in the texts to train on: other rows, whoever says that the corpus is the same
+    train = tmp_path / 'corpus' / Corpus(corpus).meta['shards'][0]['name']
+    np.save(train, np.concatenate([tokens, np.load(train)])[:len(np.load(train))])
+    one_line_error(judged(folder, [*words[:1], '--digests=()', *words[2:]]), "of other rows than its seed's")
