@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not HEAD, reason='git has no commit here')
 @pytest.fixture(scope='module')
 def honest(corpus, tmp_path_factory):
     """(folder of four runs, words for the referee)"""
-    folder, meta = tmp_path_factory.mktemp('runs'), Corpus(corpus).meta
+    folder = tmp_path_factory.mktemp('runs')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, 'commit', lambda: HEAD)
         for seed in range(4):
@@ -32,8 +32,8 @@ def honest(corpus, tmp_path_factory):
                 num_attention_heads=2, num_key_value_heads=1, context=512, rows_per_step=2, micro_rows=0,
                 lr=1e-3, warmup_steps=2, decay_steps=4, val_rows=128, device='cpu')))
     (folder / 'page.md').write_text(PAGE)
-    digests = tuple(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])
-    return folder, [f'--corpus={corpus}', f'--digests={digests}', '--target=9', f'--page={folder}/page.md']
+    texts = Corpus(corpus).meta['fingerprint']
+    return folder, [f'--corpus={corpus}', f'--texts={texts}', '--target=9', f'--page={folder}/page.md']
 
 
 def judged(folder, words, *more):
@@ -138,14 +138,17 @@ def test_it_refuses_other_runs_and_texts(honest, corpus, tmp_path):
     (tmp_path / 'mine-s0/log.jsonl').write_text('')
     one_line_error(judged(tmp_path, words), 'log.jsonl: changed since step 12 was saved')
     one_line_error(judged(folder, [*words, '--parameters=1000']), 'parameters are too many')
+    one_line_error(judged(folder, [*words[:1], *words[2:]]), "is not of the game's texts")
     shutil.copytree(corpus, tmp_path / 'corpus')
-    held = tmp_path / 'corpus' / Corpus(corpus).meta['val_shards'][0]['name']
+    words, meta = [f'--corpus={tmp_path}/corpus', *words[1:]], Corpus(corpus).meta
+    shards = [meta[part][0] for part in ('shards', 'val_shards')]
+    train, held = (tmp_path / 'corpus' / shard['name'] for shard in shards)
     tokens = np.load(held)
-    tokens[:9] = 5
+    np.save(held, tokens[::-1])
+    one_line_error(judged(folder, words), f'{held.name}: changed since it was written')
+    # a held-out document in the texts to train on, whoever says that nothing has changed
     np.save(held, tokens)
-    words = [f'--corpus={tmp_path}/corpus', *words[1:]]
-    one_line_error(judged(folder, words), f'{held.name}: is not what the game is played on')
-    # a held-out document in the texts to train on: other rows, whoever says that the corpus is the same
-    train = tmp_path / 'corpus' / Corpus(corpus).meta['shards'][0]['name']
     np.save(train, np.concatenate([tokens, np.load(train)])[:len(np.load(train))])
-    one_line_error(judged(folder, [*words[:1], '--digests=()', *words[2:]]), "of other rows than its seed's")
+    shards[0]['sha256'] = files.sha256(train)
+    files.write_json(tmp_path / 'corpus/meta.json', meta)
+    one_line_error(judged(folder, words), "of other rows than its seed's")
