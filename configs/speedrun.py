@@ -16,6 +16,6 @@ lr = 3e-3
 warmup_steps = 0.0278    # 100 of 3,600 steps; shares fit any length
 decay_steps = 0.2
 log_every = 100
-val_every = 100
+val_every = 300
 val_rows = 128
 save_every = 600

@@ -3,3 +3,4 @@ base = "speedrun.py"
 name = "try"
 row = "try"
 phases = (("mlm", 900),)
+val_every = 100
