@@ -1,4 +1,5 @@
 """README.md and docs/: every command parses, every link leads somewhere, the code of docs/hacking.md runs."""
+import csv
 import json
 import math
 import re
@@ -244,3 +245,19 @@ def test_a_correlation_has_an_interval(monkeypatch):
     terms = metrics.STATISTICS['concordance'].terms(columns[:, None])
     draws = statistics.bootstrap('concordance', terms, 2_000)
     assert statistics.instance_values('concordance', terms).std() / 20 == pytest.approx(draws.std(), rel=0.1)
+
+
+def test_the_table_of_plateaus_is_that_of_the_runs():
+    last, shown = {}, []
+    for path in ('plateau', 'optimiser_tuning'):
+        for line in csv.DictReader((ROOT / f'studies/{path}/losses.csv').open()):
+            last[line['row'], line['seed']] = line      # the last of a run is its end
+    page = (ROOT / 'docs/optimiser.md').read_text().split('## What moves')[1].split('## Layers')[0]
+    for row in re.findall(r'^\| .* \| (.*) \| ([\d.]+, [\d.]+) \|$', page, re.MULTILINE):
+        shown.append(', '.join(row))
+    runs = {row: [last[row, seed] for seed in ('100', '101')] for row, seed in last if seed == '101'}
+    texts = {row: ', '.join([f'{int(line["plateau"]):,}' if line['plateau'] else 'never' for line in lines]
+                            + [f'{float(line["val_mlm_loss"]):.2f}' for line in lines])
+             for row, lines in runs.items()}
+    wanted = [text for row, text in texts.items() if 'clm' not in row and row != 'mlm-3e-3']
+    assert len(shown) == 24 and {*shown} <= {*wanted}
