@@ -111,7 +111,7 @@ def judge(steps, values, rules):
     """(p, why it is no record) of seeds' losses against the target, or scores against the record's."""
     from scipy.stats import ttest_1samp, ttest_ind
     row = rf'^\| {rules.track} \|.*?\| ([\d,]+) \| ([\d. ]+) \|'    # name, steps, values of its seeds
-    least, past = re.findall(row, Path(rules.page).read_text(), re.MULTILINE)[-1]
+    least, past = [('999,999', '0 0'), *re.findall(row, Path(rules.page).read_text(), re.MULTILINE)][-1]
     if rules.track == 'steps':
         most, test = int(least.replace(',', '')) - 1, ttest_1samp(values, rules.target, alternative='less')
     else:

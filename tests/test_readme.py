@@ -20,7 +20,7 @@ import finetune
 import pretrain
 import study
 from conftest import ROOT, log_lines
-from nanoencoder import prepare, tasks
+from nanoencoder import prepare, speedrun, tasks
 from nanoencoder.judging import metrics, statistics, studies
 from nanoencoder.pretraining import cost
 from nanoencoder.settings import leaves, parse
@@ -88,7 +88,7 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
         if re.match(r'(configs|tests|nanoencoder)/', word) or re.fullmatch(r'\w+\.py', word):
             assert (ROOT / word).exists(), word
     if words[0] == 'make':
-        assert set(words[1:]) <= set(re.findall(r'(?m)^([\w.]+):', (ROOT / 'Makefile').read_text()))
+        assert {word for word in words[1:] if not word.startswith('--')} <= set(re.findall(r'(?m)^([\w.]+):', (ROOT / 'Makefile').read_text()))
     if 'torchrun' in command and script == 'pretrain.py':    # it waits for the save of a stopped pretraining
         assert '--shutdown_timeout=300' in command
     if '.venv/bin/' in command:
@@ -132,7 +132,7 @@ def test_what_a_page_links_and_names_is_there(page):
             assert not anchor or anchor in {    # as GitHub makes them
                 re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles}, anchor
     options = {name for cls, actions in PARSERS.values() for name in (*leaves(cls), *actions)} | OTHER_OPTIONS
-    options |= {*leaves(evaluate.Settings)}
+    options |= {*leaves(evaluate.Settings), *leaves(speedrun.Rules)}
     assert {*re.findall(r'--(\w+)', re.sub('#SBATCH.*', '', text))} <= options
     written = {title.split(',')[0] for title in blocks(HACKING)} | {*COPIES}
     for path in re.findall(r'`((?:nanoencoder|configs|tests)/[\w./]*|\w+\.py)`', text):
