@@ -386,6 +386,7 @@ def main():
             (kind.zero_shot and (cfg.causal or cfg.layers >= 0 or cfg.save_model),
              f'kind {cfg.kind} takes no --causal, --layers, --save_model: nothing is trained'),
             (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
+            (not (cfg.lrs and cfg.seeds), 'lrs and seeds must have one or more'),
             (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
              'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
             (not (cfg.model or actions.look or actions.baseline),
