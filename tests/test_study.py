@@ -162,11 +162,11 @@ def start(place, *options):
                             stderr=subprocess.STDOUT)
 
 
-def run(place, *options):
+def run(place, *options, timeout=100):
     """(exit code, what it prints, the processes that it starts)."""
     (place / 'starts.txt').write_text('')
     process = start(place, *options)
-    text = process.communicate(timeout=900)[0]
+    text = process.communicate(timeout=timeout)[0]
     return process.returncode, text, (place / 'starts.txt').read_text().splitlines()
 
 
@@ -392,7 +392,7 @@ def test_a_study_killed_at_random_has_the_same_report(scripts, kills, least, mos
     place, rng = request.getfixturevalue(scripts), random.Random(kills)
 
     def results():
-        code, text, _ = run(place)
+        code, text, _ = run(place, timeout=900 if scripts == 'real' else 100)
         assert code == 0, text
         return report(place), scripts == 'place' or log_lines(place / 'out/clm-mlm-s1')
     expected = results()
