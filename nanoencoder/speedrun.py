@@ -29,7 +29,7 @@ FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'branch_from': ''
 @dataclass(frozen=True)
 class Rules:
     track: str = setting('steps', choices=('steps', 'transfer'))
-    replay: str = ''                # SEED:STEPS to compute again, before learning rates fall
+    replay: str = ''                # SEED:STEPS to compute again: all, or before rates fall
     target: float = 4.6             # of steps: nats; the mean held-out loss over seeds lies below it
     parameters: int = 1_500_000     # at most
     corpus: str = 'corpora/embedded'
@@ -77,12 +77,11 @@ def held_out_loss(model, corpus):
 
 def check_seeds(runs):
     """ValueError unless runs are of four seeds or more, and of one model, made by one commit."""
-    seeds = [cfg.seed for cfg, *_ in runs]
+    seeds, commits = [cfg.seed for cfg, *_ in runs], {x['git'] for cfg, *_ in runs for x in cfg.starts}
     demand(len({*seeds}) == len(seeds) >= 4, f'four seeds or more are needed, each once; not {seeds}')
     for name in runs[0][1]['fixed'].keys() - {'seed'}:
         values = [state['fixed'][name] for _, state, *_ in runs]
         demand(values.count(values[0]) == len(values), f'{name} differs between runs: {values}')
-    commits = {start['git'] for cfg, *_ in runs for start in cfg.starts}
     known = subprocess.run(['git', 'cat-file', '-e', min(commits)], capture_output=True).returncode == 0
     demand(known and len(commits) == 1, f'train with one commit, that git knows here; not with {commits}')
 
@@ -91,7 +90,8 @@ def replay(cfg, state, log, steps):
     """The greatest difference in the losses of a run's first steps, when they are computed again."""
     phases = tuple((name, 1) for name, count in cfg.phases * cfg.repeat for _ in range(count))[:steps]
     with tempfile.TemporaryDirectory() as out:
-        changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'decay_steps': 0}
+        decay = cfg.decay_steps * (steps == cfg.total_steps)    # of fewer steps, those before the rates fall
+        changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'decay_steps': decay}
         words = [f'--{name}={as_tuple(value)}' for name, value in (state['settings'] | changed).items()]
         subprocess.run([sys.executable, 'pretrain.py', *words], check=True,
                        env=os.environ | {'OMP_NUM_THREADS': str(cfg.starts[0]['threads'])})

@@ -43,7 +43,7 @@ def judged(folder, words, *more):
 def test_it_accepts_what_keeps_the_rules(honest):
     folder, words = honest
     result = judged(*honest, '--replay=2:8')
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0 == judged(*honest, '--replay=0:12').returncode, result.stderr
     line, verdict = result.stdout.splitlines()[-2:]
     _, track, name, steps, losses, p, commit, _ = map(str.strip, line.split('|'))
     assert (track, name, steps, commit) == ('steps', 'mine', '12', HEAD[:8]) and verdict == 'a record'
