@@ -154,14 +154,9 @@ def initialise(model, origin, cfg):
         checkpoint.copy_into(p, initial_weight(name, p.shape, cfg.seed, cfg.initializer_range))
 
 
-def schedule(step, cfg):
-    """(objective, learning rate) of a step: in each that they share, a branch's equal its parent's."""
-    return objective_at(step, cfg), lr_at(step, cfg)
-
-
 def start(cfg, corpus, world):
     """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step']."""
-    origin = checkpoint.find_origin(cfg, corpus, world, schedule)
+    origin = checkpoint.find_origin(cfg, corpus, world, lr_at)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
     if origin.state['step']:
@@ -248,7 +243,7 @@ def train(cfg):
             # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
             count, stopping, rows_hash = world.sum([count, bool(stop), rows_hash])
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
-            log.add(step, *schedule(step, cfg), rows_hash, count, loss_sum, norm)
+            log.add(step, objective_at(step, cfg), lr_at(step, cfg), rows_hash, count, loss_sum, norm)
             done = step + 1
             validating = cfg.val_rows and due(cfg.val_every)
             saving = stopping or due(cfg.save_every) or done in cfg.save_at

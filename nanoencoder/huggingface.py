@@ -47,7 +47,6 @@ class Checkpoint:
     folder: Path
     sizes: Sizes
     context: int     # tokens it reads at once, at most
-    ids: dict        # {'bos', 'eos', 'pad', 'mask': int}, 0 where config.json has none
     state: dict      # of state.json, {} where there is none
 
     @property
@@ -133,9 +132,8 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: the
 
 
 def read_config(folder):
-    """(Sizes, context, {role: token id}) from config.json. ValueError for what model.py cannot hold."""
-    path, ids = Path(folder) / 'config.json', {}
-    config = read_json(path)
+    """(Sizes, context) from config.json. ValueError for what model.py cannot hold."""
+    config = read_json(path := Path(folder) / 'config.json')
     with blame(path, ValueError):
         family = config.get('model_type')
         if family not in FAMILIES:
@@ -153,12 +151,7 @@ def read_config(folder):
         sizes = Sizes(**values)
         if sizes.head_dim * sizes.num_attention_heads == sizes.hidden_size:
             sizes = replace(sizes, head_dim=0)  # which says the same
-        for role, name in IDS.items():  # decoders may name no pad or mask, or several eos
-            value = config.get(name)
-            value = value[0] if isinstance(value, list) else value
-            ids[role] = 0 if value in (None, -1) else value
-            check_value(name, int, ids[role], 0, sizes.vocab_size - 1)
-    return sizes, config[CONTEXT], ids
+    return sizes, config[CONTEXT]
 
 
 def read_rotation(config):

@@ -71,7 +71,7 @@ def open_encoder(cfg):
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
-    Checkpoint(name, folder, sizes=None, context=0, ids={}, state={}).fetch()
+    Checkpoint(name, folder, sizes=None, context=0, state={}).fetch()
     with one_line(folder, 'transformers cannot open it as an encoder of text'):
         return open_peer(name, folder, config)
 
@@ -111,7 +111,7 @@ def open_peer(name, folder, config):
     unused = [table.padding_idx + 1 for name, table in model.named_modules()
               if name.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None]
     limits = named.model_max_length, model.config.max_position_embeddings - max(unused, default=0)
-    return Peer(name, folder, transformer.sizes, min(limits), tokenizer.ids, {}, transformer, tokenizer)
+    return Peer(name, folder, transformer.sizes, min(limits), {}, transformer, tokenizer)
 
 
 def check_weights(model, info):

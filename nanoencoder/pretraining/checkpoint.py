@@ -36,12 +36,6 @@ def copy_into(tensor, values):
     tensor.copy_(values)
 
 
-def moments(model, optimizer):
-    """{'<parameter>.exp_avg', ...: tensor}: all that the optimizer remembers but the step."""
-    return {f'{name}.{key}': optimizer.state[p][key] for name, p in model.named_parameters()
-            for key in MOMENT_KEYS if key in optimizer.state[p]}
-
-
 @torch.no_grad()
 def read_moments(model, optimizer, folder, step):
     values = load_file(folder / huggingface.MOMENTS)    # which has been compared with its sha256
@@ -50,15 +44,17 @@ def read_moments(model, optimizer, folder, step):
         if 'exp_avg' in state:  # AdamW counts its steps
             device = p.device if optimizer.defaults['fused'] else 'cpu'
             state['step'] = torch.tensor(float(step), device=device)
+        for key in state.keys() & MOMENT_KEYS:
+            copy_into(state[key], values[f'{name}.{key}'])
         optimizer.state[p] = state
-    for name, tensor in moments(model, optimizer).items():
-        copy_into(tensor, values[name])
 
 
 def save(run, model, optimizer, step, seconds, corpus, cfg, world):
     """Have rank 0 write <run>/<step>/ and remove what `keep` and `save_at` do not keep; the others wait.
     FloatingPointError instead, in every process, where a weight or a moment is not finite."""
-    tensors, finite = dict(model.named_parameters()) | moments(model, optimizer), []
+    tensors, finite = dict(model.named_parameters()), []
+    tensors |= {f'{name}.{key}': optimizer.state[p][key] for name, p in model.named_parameters()
+                for key in MOMENT_KEYS if key in optimizer.state[p]}
     for name, tensor in tensors.items():    # which may be sharded: a process holds one of them whole
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         finite.append(full.isfinite().all())
@@ -107,8 +103,8 @@ class Origin(NamedTuple):
     new_ids: tuple = ()    # tokens that the checkpoint's tokenizer lacked
 
 
-def find_origin(cfg, corpus, world, schedule):
-    """The Origin of a run, compared with its settings; schedule(step, cfg) -> (objective, learning rate)."""
+def find_origin(cfg, corpus, world, lr_at):
+    """The Origin of a run, compared with its settings; lr_at(step, cfg) -> learning rate."""
     def find():
         if steps := saved_steps(Path(cfg.out, cfg.name)):
             last = Path(cfg.out, cfg.name, str(steps[-1]))
@@ -129,7 +125,7 @@ def find_origin(cfg, corpus, world, schedule):
                 raise ValueError(f'{name}: {last.parent} was begun with {was or "none"}: see --name')
         origin = Origin(last, state, f'resumed from {last}')
     elif parent:
-        check_branch(parent, state, cfg, numbers, schedule)
+        check_branch(parent, state, cfg, numbers, lr_at)
         origin = Origin(parent, state | {'seconds': 0.0, 'log': ''}, f'branched from {parent}')
     elif cfg.weights_from:
         origin = take_weights(cfg, corpus)
@@ -149,13 +145,13 @@ def refuse_differences(what, state, numbers, names, advice):
             raise ValueError(f'{what} has {name} = {was!r}, this run {numbers[name]!r}; {advice}')
 
 
-def check_branch(folder, state, cfg, numbers, schedule):
+def check_branch(folder, state, cfg, numbers, lr_at):
     """A branch equals the same run from scratch if until then both did the same in every step."""
     step, parent, masked = state['step'], build(type(cfg), state['settings']), False
     if step >= cfg.total_steps:
         raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}')
     for s in range(step):
-        did, would = schedule(s, parent), schedule(s, cfg)
+        did, would = ((objective_at(s, run), lr_at(s, run)) for run in (parent, cfg))
         masked |= OBJECTIVES[would[0]].uses_ratio
         if did != would:
             raise ValueError(f'branch_from {folder}: step {s} was {did[0]} at lr {did[1]}, and would be '

@@ -44,9 +44,6 @@ class Classification(Kind):
         (_, logits), = read
         return labels[int(logits.argmax())] if self.labelled_by else round(float(logits[0]), 6)
 
-    def prediction(self, row, pred):
-        return {'id': row['id'], 'gold': row['label'], 'pred': pred}
-
     def baselines(self, rows):
         train = rows['train']
         if not self.labelled_by:

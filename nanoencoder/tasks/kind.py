@@ -78,7 +78,7 @@ class Kind:
         return predictions
 
     def prediction(self, row, pred):
-        return {'id': row['id'], 'gold': row[self.labelled_by], 'pred': pred}
+        return {'id': row['id'], 'gold': row[self.labelled_by or 'label'], 'pred': pred}
 
 
 class Data(NamedTuple):
