@@ -30,7 +30,7 @@ study: $(READY)
 # An attempt at the speedrun in small, docs/speedrun.md: make try -- --mask_ratio=0.3
 try: $(READY) corpora/embedded/meta.json
 	rm -rf out/try
-	$(RUN) pretrain.py configs/try.py $(filter --%,$(MAKEOVERRIDES) $(MAKECMDGOALS))
+	$(RUN) pretrain.py configs/try.py $(foreach word,$(filter --%,$(subst \ ,,$(MAKEOVERRIDES)) $(MAKECMDGOALS)),'$(subst ','\'',$(word))')
 	$(RUN) evaluate.py losses out/try --beside=studies/speedrun/losses.csv
 
 --%:    # its options

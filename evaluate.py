@@ -180,8 +180,10 @@ def main():
             compare(cfg, first, second, problems)
         case ['figure', name]:
             figure(cfg, name, problems)
-        case ['losses', *folders] if folders:
-            losses.beside(cfg.beside, *folders) if cfg.beside else losses.show(folders, cfg.out)
+        case ['losses', folder] if cfg.beside:
+            losses.beside(cfg.beside, folder)
+        case ['losses', *folders] if folders and not cfg.beside:
+            losses.show(folders, cfg.out)
         case ['pack', folder, *logs] if cfg == Settings():
             pack(folder, logs, cfg)
         case _:

@@ -208,10 +208,10 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
 
 @torch.no_grad()
 def validate(wrapped, corpus, cfg, world):
-    """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, masked at val_mask_ratio.
+    """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, val_mask_ratio of them masked.
 
     The same rows, cuts and masks each time and for every seed. CLM and MLM always, to be compared."""
-    cfg, losses = replace(cfg, mask_ratio=cfg.val_mask_ratio), {}
+    cfg, losses = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0)), {}
     for objective in dict.fromkeys(('clm', 'mlm', *(name for name, _ in cfg.phases))):
         loss_sum, count = torch.zeros((), device=world.device), 0
         for batch in validation_batches(corpus, objective, cfg, world.rank, world.size):

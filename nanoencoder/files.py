@@ -57,10 +57,13 @@ def read_log_lines(path, state):
     return pairs
 
 
-def commit():   # of the program's files, with -dirty where they have changed since; '' without git
-    describe = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
-    return shutil.which('git') and subprocess.run(describe, cwd=Path(__file__).parent, text=True,
-                                                  capture_output=True).stdout.strip()
+def commit(folder=Path(__file__).parent):
+    """The commit checked out there, with -dirty if scripts or configs have changed since; '' without git."""
+    def git(*words):
+        return subprocess.run(['git', *words], cwd=folder, text=True, capture_output=True).stdout.strip()
+    if not shutil.which('git'):
+        return ''
+    return git('rev-parse', '--verify', 'HEAD') + '-dirty' * bool(git('diff', 'HEAD', '--', ':/*.py'))
 
 
 @contextlib.contextmanager

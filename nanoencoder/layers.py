@@ -40,12 +40,15 @@ def main():
         raise ValueError('it takes a task of kind TC, then checkpoints')
     for checkpoint in map(open_checkpoint, names):
         model = checkpoint.model(head=False)
-        data = tasks.load_data(task, checkpoint.tokenizer(), checkpoint.context)
+        data = tasks.load_data(task, checkpoint.tokenizer(),
+                               task.max_length or round(0.99 * checkpoint.context))
         examples = {split: data.examples[split][:PROBED] for split in tasks.SPLITS}
         targets = {split: [example.targets for example in part] for split, part in examples.items()}
         read = {split: read_layers(model, part) for split, part in examples.items()}
         gold = np.concatenate(targets['test'])  # below 0 there is no label
         tested = [np.concatenate(states)[gold >= 0] for states in read['test']]
+        if first and [*map(len, tested)] != [*map(len, first)]:
+            raise ValueError(f'{checkpoint.folder}: has other layers, or another tokenizer, than {names[0]}')
         first, run, step = first or tested, run_of(checkpoint.folder).name, checkpoint.state.get('step', 0)
         for k, (x, other) in enumerate(zip(tested, first)):
             scores = ridge({split: states[k] for split, states in read.items()}, targets, len(data.labels))

@@ -6,6 +6,7 @@
 import itertools
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from nanoencoder.files import read_json
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.judging.losses import read_log
 from nanoencoder.prepare import verify
-from nanoencoder.settings import as_tuple, parse, run_main, setting
+from nanoencoder.settings import as_tuple, check, parse, run_main, setting
 
 FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'branch_from': '', 'weights_from': '',
          'val_rows': 128, 'val_mask_ratio': 0.4}    # settings that are not the player's
@@ -35,6 +36,7 @@ class Rules:
     corpus: str = 'corpora/embedded'
     texts: str = 'c402bd240f17'     # where its fingerprint begins
     page: str = 'docs/speedrun.md'  # its tables end with the records
+    __post_init__ = check
 
 
 def demand(good, *words):
@@ -48,7 +50,7 @@ def read_run(folder, corpus, rules):
     cfg, state, model = SimpleNamespace(**config), checkpoint.state, checkpoint.model()
     for name, value in (state['settings'] | FIXED).items():
         demand(config[name] == value, folder, f'{name} is {config[name]!r}, and must be {value!r}')
-    cfg.total_steps = state['fixed']['repeat'] * sum(steps for _, steps in cfg.phases)
+    cfg.total_steps = cfg.repeat * sum(steps for _, steps in cfg.phases)
     demand(state['step'] == cfg.total_steps == len(log), folder,
            f'{cfg.total_steps:,} steps need as many lines of log, and a checkpoint of the last')
     for step, line in enumerate(log):
@@ -59,7 +61,7 @@ def read_run(folder, corpus, rules):
     count = sum(p.numel() for p in model.parameters())
     demand(count <= rules.parameters, folder, f'{count:,} parameters are too many')
     loss, logged = held_out_loss(model, corpus), log[-1]['val_mlm_loss']
-    demand(abs(loss - logged) < 1e-3 or cfg.mask_replace != [1, 0, 0], folder,
+    demand(abs(loss - logged) < 1e-3, folder,
            f'its log ends at {logged:.4f}, and its weights give {loss:.4f}')
     return cfg, state, log, loss
 
@@ -86,25 +88,32 @@ def check_seeds(runs):
     demand(known and len(commits) == 1, f'train with one commit, that git knows here; not with {commits}')
 
 
-def replay(cfg, state, log, steps):
+def run(*words, **env):
+    demand(subprocess.run([sys.executable, *words], env=os.environ | env).returncode == 0, words[0],
+           'failed, as it says above')
+
+
+def replay(cfg, state, log, steps, rules):
     """The greatest difference in the losses of a run's first steps, when they are computed again."""
-    phases = tuple((name, 1) for name, count in cfg.phases * cfg.repeat for _ in range(count))[:steps]
+    objectives = [name for name, count in cfg.phases * cfg.repeat for _ in range(count)][:steps]
+    phases = tuple((name, len([*same])) for name, same in itertools.groupby(objectives))
     with tempfile.TemporaryDirectory() as out:
         decay = cfg.decay_steps * (steps == cfg.total_steps)    # of fewer steps, those before the rates fall
-        changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'decay_steps': decay}
+        changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'decay_steps': decay,
+                   'corpus': rules.corpus}      # the one that has been verified
         words = [f'--{name}={as_tuple(value)}' for name, value in (state['settings'] | changed).items()]
-        subprocess.run([sys.executable, 'pretrain.py', *words], check=True,
-                       env=os.environ | {'OMP_NUM_THREADS': str(cfg.starts[0]['threads'])})
+        run('pretrain.py', *words, OMP_NUM_THREADS=str(cfg.starts[0]['threads']))
         return max(abs(new['loss'] - old['loss']) for new, old in zip(read_log(Path(out, 'again'))[1], log))
 
 
 def probe(folder):
     """The mean test score, in percent, of what three tasks read off a run's frozen features."""
-    for task in ('docs_tc', 'wn_sc', 'docs_ir'):
-        subprocess.run([sys.executable, 'finetune.py', f'configs/tasks/{task}.py', '--probe',
-                        f'--model={folder}', '--predictions=out/probes'], check=True)
-    paths = Path('out/probes', f'{Path(folder).name}-probe').glob('*/*/*/scores.json')
-    return 100 / 3 * sum(read_json(path)['test']['standard']['score'] for path in paths)
+    with tempfile.TemporaryDirectory() as out:
+        for task in ('docs_tc', 'wn_sc', 'docs_ir'):
+            run('finetune.py', f'configs/tasks/{task}.py', '--probe', f'--model={folder}',
+                f'--predictions={out}')
+        scores = [read_json(path)['test']['standard']['score'] for path in Path(out).rglob('scores.json')]
+    return 100 * statistics.fmean(scores)
 
 
 def judge(steps, values, rules):
@@ -125,18 +134,21 @@ def main():
     folders = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
     rules, _ = parse(Rules, sys.argv[1 + len(folders):])
     demand(folders, 'it takes the folders of runs, as out/mine-s*')
-    corpus, scores = Corpus(rules.corpus), []
+    corpus = Corpus(rules.corpus)
     verify(corpus.folder)
     demand(corpus.meta['fingerprint'].startswith(rules.texts), corpus.folder, 'is not of the game\'s texts')
     runs = [read_run(folder, corpus, rules) for folder in folders]
     check_seeds(runs)
-    for folder, (cfg, state, log, loss) in zip(folders, runs):
-        if rules.replay.startswith(f'{cfg.seed}:'):
-            off = replay(cfg, state, log, int(rules.replay.split(':')[1]))
-            demand(off < 1e-4, folder, f'its losses, computed again, differ by up to {off:.2g}')
-        scores.append(loss if rules.track == 'steps' else probe(folder))
+    if rules.replay:
+        (seed, _, steps), seeds = rules.replay.partition(':'), [str(cfg.seed) for cfg, *_ in runs]
+        demand(seed in seeds and steps.isdigit(), f'replay takes SEED:STEPS of runs, not {rules.replay!r}')
+        k = seeds.index(seed)
+        off = replay(*runs[k][:3], int(steps), rules)
+        demand(off < 1e-4, folders[k], f'its losses, computed again, differ by up to {off:.2g}')
+    scores = [loss if rules.track == 'steps' else probe(folder) for folder, (*_, loss) in zip(folders, runs)]
+    (cfg, *_), *_ = runs
     p, lacking = judge(cfg.total_steps, scores, rules)
-    print(f'| {rules.track} | {Path(folder).name.rsplit("-s", 1)[0]} | {cfg.total_steps:,} | '
+    print(f'| {rules.track} | {Path(folders[0]).name.rsplit("-s", 1)[0]} | {cfg.total_steps:,} | '
           f'{" ".join(f"{score:.3f}" for score in scores)} | {p:.2g} | {cfg.starts[0]["git"][:8]} |')
     print(f'no record: {lacking}' if lacking else 'a record')
 

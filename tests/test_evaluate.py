@@ -748,6 +748,18 @@ def test_losses(runs):
     assert (runs / 'losses.png').stat().st_size > 5_000
     assert lines[0].split() == 'run phases step tokens tokens/s val_clm_loss val_mlm_loss'.split()
     assert '4.880' in lines[1] and '3.880' in lines[2] and '6.500' in lines[3]
+    past = runs / 'past.csv'
+    past.write_text('row,step,val_mlm_loss\nr,4,5.0\nr,4,5.2\nr,6,1.0\nother,8,1.0\n')
+    line, = ran('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}').stdout.splitlines()
+    assert line.split(': ')[1:] == ['4.960; 2 seeds of r', '5.100, sd 0.141', '-1.0 sd']
+    past.write_text('row,step,val_mlm_loss\nother,4,5.0\n')
+    result = run_script('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}')
+    one_line_error(result, "past.csv: has no row 'r' that was measured at steps of ")
+    result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both', f'--beside={past}')
+    one_line_error(result, 'the command is table')
+    write_log(runs / 'unseen', [['clm', 2]], [{'step': 1}, {'step': 2}],
+              corpus_meta={'fingerprint': 'f' * 64, 'unigram_loss': None})     # as a corpus without held-out text
+    assert len(ran('evaluate.py', 'losses', runs / 'unseen', f'--out={runs}').stdout.splitlines()) == 4
 
 
 def test_plateau_by_hand():
@@ -756,6 +768,7 @@ def test_plateau_by_hand():
     lines = [{'step': step, 'phase': 'clm' if step <= 20 else 'mlm', 'loss': 6.4 if 20 < step <= 120 else 5.0}
              for step in range(1, 200)]
     assert losses.plateau(config, lines) == 131 and losses.plateau(config, lines[:130]) is None
+    assert losses.plateau({'corpus_meta': {'unigram_loss': None}}, lines) is None
 
 
 def test_losses_of_a_study(runs, tmp_path):

@@ -1,5 +1,7 @@
 """Files that survive a kill, and locks."""
 import multiprocessing
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,22 @@ def test_an_error_of_the_disk_names_the_file(tmp_path):
         with pytest.raises(OSError) as caught, files.whole(tmp_path / 'a'):
             raise error
         assert caught.value.filename == name and not list(tmp_path.iterdir())
+
+
+def test_a_commit_is_dirty_where_code_has_changed(tmp_path):
+    """Not by the lines that a study adds to a table of its runs."""
+    assert files.commit(tmp_path) == ''
+    for name in ('a.py', 'losses.csv'):
+        (tmp_path / name).write_text('1\n')
+    git = 'git', '-C', tmp_path, '-c', 'user.name=a', '-c', 'user.email=b'
+    for words in (['init', '-q'], ['add', '.'], ['commit', '-qm', 'a']):
+        assert not words[0] == 'commit' or files.commit(tmp_path) == ''      # nothing to go back to
+        subprocess.run([*git, *words], check=True)
+    clean = files.commit(tmp_path)
+    (tmp_path / 'losses.csv').write_text('2\n')
+    assert files.commit(tmp_path) == clean and re.fullmatch('[0-9a-f]{40}', clean)
+    (tmp_path / 'a.py').write_text('2\n')
+    assert files.commit(tmp_path) == f'{clean}-dirty'
 
 
 def test_json_is_read_as_it_was_written_or_named(tmp_path):

@@ -206,6 +206,9 @@ def test_layers_are_compared_and_probed(toy, checkpoint, tmp_path, monkeypatch):
     assert re.search(r', layer 2: CKA with the first 1.000 accuracy of a probe 0.\d+\n', result.stdout)
     refused = run_script('nanoencoder.layers', 'task.py', *toy['SC'][:3], checkpoint)
     one_line_error(refused, 'a task of kind TC')
+    random_model(tmp_path / 'deeper', num_hidden_layers=3)
+    refused = run_script('nanoencoder.layers', 'task.py', *words, checkpoint, tmp_path / 'deeper')
+    one_line_error(refused, 'deeper: has other layers, or another tokenizer, than')
 
 
 def test_contrastive_loss_by_hand(checkpoint, toy, tmp_path):

@@ -552,7 +552,8 @@ def test_training_on_cuda_is_near_the_cpu_and_resumes(settings):
 
 def test_held_out_losses_of_runs_that_mask_different_shares_compare(settings):
     losses = []
-    for name, more in (('a', {}), ('b', {'mask_ratio': 0.2}), ('c', {'val_mask_ratio': 0.2})):
+    for name, more in (('a', {}), ('b', {'mask_ratio': 0.2, 'mask_replace': (0.8, 0.1, 0.1)}),
+                       ('c', {'val_mask_ratio': 0.2})):
         cfg = settings(name=name, phases=(('mlm', 1),), lr=0.0, warmup_steps=0, decay_steps=0, **more)
         pretrain.train(cfg)
         losses.append(log_lines(run_of(cfg))[-1])

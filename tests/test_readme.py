@@ -104,6 +104,12 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
         assert {*asked} <= {*bench.CASES, 'cpu', 'mfu', 'table'}
 
 
+def test_make_try_hands_its_options_on():
+    words = '--phases=(("clm",225),("mlm",675))', '--mask_ratio=0.3', "--name=it's"
+    made = subprocess.run(['make', '-n', 'try', '--', *words], cwd=ROOT, capture_output=True, text=True).stdout
+    assert {*words} < {*shlex.split(re.search('.*pretrain.py.*', made)[0])}
+
+
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
 def test_a_run_that_a_command_names_comes_from_above(page):
     """From a pretraining of the same page, from words that name it, or from `make demo`."""

@@ -26,7 +26,8 @@ def plateau(config, lines):
     """Where MLM has learnt more than how frequent each token is: the first step with a mean of the last 50
     losses that is 0.3 nats below what those frequencies give. None if there is none."""
     masked = [line for line in lines if line['phase'] == 'mlm']
-    level, total = config['corpus_meta']['unigram_loss'] - 0.3, sum(line['loss'] for line in masked[:49])
+    level = (config['corpus_meta']['unigram_loss'] or 0) - 0.3      # None without held-out text
+    total = sum(line['loss'] for line in masked[:49])
     for k in range(49, len(masked)):
         total += masked[k]['loss'] - (masked[k - 50]['loss'] if k >= 50 else 0)
         if total < 50 * level:
@@ -76,8 +77,9 @@ def show(folders, out):
         points += [(f'held-out {name[4:-5].upper()} loss', config['name'], line['step'], *[line[name]] * 3)
                    for line in lines for name in LOSSES if name in line]
     for fingerprint, loss in corpora.items():
-        frequencies = dict.fromkeys({name for row in rows for name in row} & {*LOSSES}, f'{loss:.3f}')
-        rows.append({'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'} | frequencies)
+        names = {name for row in rows for name in row if loss} & {*LOSSES}
+        rows.append({'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'}
+                    | dict.fromkeys(names, f'{loss or 0:.3f}'))
     print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
     print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
 
@@ -87,8 +89,10 @@ def beside(path, folder):
     import pandas
     (config, lines), past = read_log(folder), pandas.read_csv(path)
     past = past[past['row'] == config['row']].groupby('step')['val_mlm_loss'].agg(['mean', 'std', 'count'])
-    for line in lines:
-        if 'val_mlm_loss' in line and line['step'] in past.index:
-            loss, (mean, sd, count) = line['val_mlm_loss'], past.loc[line['step']]
-            print(f'step {line["step"]:>5,}: {loss:.3f}; {count:.0f} seeds of {config["row"]}: {mean:.3f}, '
-                  f'sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
+    measured = [line for line in lines if 'val_mlm_loss' in line and line['step'] in past.index]
+    if not measured:
+        raise ValueError(f'{path}: has no row {config["row"]!r} that was measured at steps of {folder}')
+    for line in measured:
+        loss, (mean, sd, count) = line['val_mlm_loss'], past.loc[line['step']]
+        print(f'step {line["step"]:>5,}: {loss:.3f}; {count:.0f} seeds of {config["row"]}: {mean:.3f}, '
+              f'sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')

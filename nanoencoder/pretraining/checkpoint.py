@@ -85,7 +85,8 @@ def write(run, weights, remembered, state, corpus, cfg):
     ids = {role: corpus.meta[f'{role}_token_id'] for role in ('bos', 'eos', 'pad', 'mask')}
     with whole(run / str(step)) as folder:
         folder.mkdir()
-        huggingface.save(folder, cfg.model, cfg.context, ids, weights, objective=objective)
+        huggingface.save(folder, cfg.model, cfg.context, ids, weights, objective=objective,
+                         initializer_range=cfg.initializer_range)
         (folder / huggingface.MOMENTS).write_bytes(to_bytes(remembered))
         for name in ('tokenizer.json', 'tokenizer_config.json'):
             shutil.copyfile(corpus.folder / name, folder / name)
