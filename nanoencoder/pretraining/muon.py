@@ -1,7 +1,7 @@
 """Muon on the matrices of the layers, AdamW on embeddings, head and gains: one optimizer, one learning rate.
 
 Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update of
-torch.optim.Muon, which orthogonalises in bf16: CPUs do it in fp32 here, 20 times as fast."""
+torch.optim.Muon, which orthogonalises in bf16: CPUs, of which many lack that, do it in fp32 here."""
 from collections import defaultdict
 
 import torch
