@@ -21,7 +21,6 @@ import math
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -43,7 +42,7 @@ import data      # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups  # noqa: E402
-from nanoencoder import huggingface                       # noqa: E402
+from nanoencoder import files, huggingface                # noqa: E402
 from nanoencoder.pretraining import cost                  # noqa: E402
 from nanoencoder.processes import World, pick_device      # noqa: E402
 from nanoencoder.settings import build, parse, run_main   # noqa: E402
@@ -119,11 +118,9 @@ def compare(name, pair, repeats):
 
 
 def machine():
-    git = 'git', 'describe', '--always', '--dirty'
     name = torch.cuda.get_device_name() if DEVICE.type == 'cuda' else f'{torch.get_num_threads()} threads'
     return {'machine': name, 'load': round(os.getloadavg()[0], 1), 'torch': torch.__version__,
-            'commit': subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip(),
-            'date': time.strftime('%Y-%m-%d')}
+            'commit': files.commit(), 'date': time.strftime('%Y-%m-%d')}
 
 
 def tiny(**changes):
@@ -154,9 +151,9 @@ def batches_of(cfg, objective, count):
 
 
 @torch.no_grad()
-def initialise(module):
+def initialise(module, seed=0):
     for name, p in module.named_parameters():
-        p.copy_(initial_weight(name, p.shape, 0))
+        p.copy_(initial_weight(name, p.shape, seed))
 
 
 def our_step(cfg, objective='mlm', count=8):

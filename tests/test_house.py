@@ -2,25 +2,21 @@
 import ast
 import graphlib
 import re
-import subprocess
-import sys
 import tomllib
+from functools import partial
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, run_process
 
 SCRIPTS = sorted(ROOT.glob('*.py'))
 PROGRAM = SCRIPTS + sorted((ROOT / 'nanoencoder').rglob('*.py'))
 WINGS = 'pretraining', 'tasks', 'judging'
 
 
-def name_of(path):
-    """A file's name as a module: nanoencoder.tasks of nanoencoder/tasks/__init__.py."""
-    return '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
-
-
-MODULES = {name_of(path): path for path in PROGRAM}
+MODULES = {     # nanoencoder.tasks of nanoencoder/tasks/__init__.py
+    '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
+    for path in PROGRAM}
 
 
 def tree(path):
@@ -38,20 +34,11 @@ def imported(nodes):
     return names & MODULES.keys()
 
 
-def loaded(script):
-    """(lines of the program that `import <script>` loads, whether torch is among what it loads)."""
-    code = f'import sys, {script}; print(*sys.modules)'
-    names = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True,
-                           check=True).stdout.split()
-    return lines(*(MODULES[name] for name in MODULES.keys() & {*names})), 'torch' in names
+def count(split, *paths):
+    return sum(len(split((ROOT / path).read_text())) for path in paths)
 
 
-def lines(*paths):
-    return sum(len((ROOT / path).read_text().splitlines()) for path in paths)
-
-
-def words(*paths):
-    return sum(len((ROOT / path).read_text().split()) for path in paths)
+lines, words = partial(count, str.splitlines), partial(count, str.split)
 
 
 def test_a_wing_imports_no_other_but_the_metrics():
@@ -72,10 +59,9 @@ def test_a_script_imports_no_other_but_model_and_data():
 
 
 @pytest.mark.parametrize('script', ['model', 'data'])
-def test_model_and_data_stand_alone(script, tmp_path):
+def test_model_and_data_stand_alone(script):
+    """Outside functions; test_readme.py runs each in a folder without the others."""
     assert not imported(tree(MODULES[script]).body) - {script}
-    (tmp_path / f'{script}.py').write_bytes(MODULES[script].read_bytes())
-    subprocess.run([sys.executable, '-c', f'import {script}'], cwd=tmp_path, check=True)
 
 
 def test_no_import_goes_round_in_a_circle():
@@ -104,8 +90,9 @@ def test_the_program_and_its_tests_stay_small():
 
 @pytest.mark.parametrize('script, most', [('finetune', 3_600), ('pretrain', 2_600), ('evaluate', 2_200)])
 def test_a_script_loads_little(script, most):
-    count, has_torch = loaded(script)
-    assert count <= most and has_torch == (script != 'evaluate')
+    names = run_process('-c', f'import sys, {script}; print(*sys.modules)', check=True).stdout.split()
+    assert lines(*(MODULES[name] for name in MODULES.keys() & {*names})) <= most
+    assert ('torch' in names) == (script != 'evaluate')
 
 
 def test_pages_are_short():

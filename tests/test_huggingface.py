@@ -297,24 +297,20 @@ def test_fill_mask(tmp_path):
 class Hub(http.server.BaseHTTPRequestHandler):
     """A server that answers as the hub does, of the folders under `root`."""
     def answer(self):
-        files = []
-        if self.path.startswith('/api/models/'):  # /revision/main says the commit, /tree/<commit> the files
-            _, _, _, owner, model, question, *_ = self.path.split('/')
-            files = sorted((self.root / owner / model).glob('*'))
-            content = {'id': f'{owner}/{model}', 'sha': 'c' * 40} if question.startswith('rev') else [
+        _, owner, model, question, *_, name = self.path.removeprefix('/api/models').split('/')
+        files = sorted((self.root / owner / model).glob(name if question == 'resolve' else '*'))
+        code = 'EntryNotFound' if question == 'resolve' else 'RepoNotFound'
+        if question == 'resolve':
+            self.asked.append((self.command, name))
+            if name in self.forbidden:
+                files, code = [], 'GatedRepo'
+            body = b''.join(path.read_bytes() for path in files)
+        else:    # /revision/main says the commit, /tree/<commit> the files
+            content = {'id': f'{owner}/{model}', 'sha': 'c' * 40} if question == 'revision' else [
                 {'type': 'file', 'path': path.name, 'oid': path.name, 'size': path.stat().st_size}
                 for path in files]
-            body, code = json.dumps(content).encode(), 'RepoNotFound'
-        else:
-            repository, _, rest = self.path[1:].partition('/resolve/')
-            name = rest.split('/')[-1]
-            self.asked.append((self.command, name))
-            path = self.root / repository / name
-            if path.is_file() and name not in self.forbidden:
-                files, body = [path], path.read_bytes()
-            code = 'GatedRepo' if name in self.forbidden else 'EntryNotFound'
+            body = json.dumps(content).encode() if files else b''
         self.send_response(200 if files else 403 if code == 'GatedRepo' else 404)
-        body = body if files else b''
         for key, value in {'X-Repo-Commit': 'c' * 40, 'ETag': f'"{len(body)}-{self.path}"',
                            'Content-Length': len(body), **({} if files else {'X-Error-Code': code})}.items():
             self.send_header(key, str(value))

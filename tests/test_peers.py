@@ -79,7 +79,6 @@ def opened(folder):
 
 
 def judged(folder):
-    """transformers' own model and tokenizer."""
     return (transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval(),
             transformers.AutoTokenizer.from_pretrained(folder))
 

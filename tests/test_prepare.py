@@ -35,7 +35,8 @@ def jsonl(path, texts):
 
 
 def parquet(path, texts, group=100):
-    pyarrow.parquet.write_table(pyarrow.table({'text': texts}), path, row_group_size=group)
+    rows = pyarrow.table({'id': ['x'] * len(texts), 'text': texts})
+    pyarrow.parquet.write_table(rows, path, row_group_size=group)
     return path
 
 
@@ -64,7 +65,6 @@ def stream(corpus, split='train'):
 
 
 def documents(corpus, split='train'):
-    """The texts of a corpus."""
     tokenizer = load_once(corpus.meta['settings']['tokenizer'])
     ids = stream(corpus, split)
     pieces = np.split(ids, np.flatnonzero(ids == tokenizer.ids['eos']) + 1)
@@ -250,15 +250,13 @@ def test_parts_join_to_the_same_corpus(tmp_path):
 def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
     """The streaming code, over local parquet instead of the hub."""
     import datasets
-    for k in range(4):
-        rows = pyarrow.table({'text': [f'file {k} row {r}' for r in range(700)], 'id': ['x'] * 700})
-        pyarrow.parquet.write_table(rows, tmp_path / f'{k}.parquet', row_group_size=200)
-    load, files = datasets.load_dataset, sorted(str(path) for path in tmp_path.glob('*.parquet'))
+    texts = [f'file {k} row {r}' for k in range(4) for r in range(700)]
+    files = [str(parquet(tmp_path / f'{k}.parquet', texts[700 * k:][:700], 200)) for k in range(4)]
+    load = datasets.load_dataset
     monkeypatch.setattr(datasets, 'load_dataset', lambda path, subset, split, streaming: load(
         'parquet', data_files={split: files}, split=split, streaming=streaming))
     cfg = prepare.Settings(source='hub', path='owner/name', val_permille=10, out=str(tmp_path / 'whole'))
     corpus = prepared(cfg)
-    texts = [f'file {k} row {r}' for k in range(4) for r in range(700)]
     assert documents(corpus) == [text for text in texts if not prepare.held_out(text, 10)]
     assert len(corpus.meta['shards']) == 4
     parts = replace(cfg, out=str(tmp_path / 'parts'))

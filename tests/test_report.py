@@ -121,7 +121,6 @@ def packed_line(model, seed, dataset, lr, finetuning, score, draw, method='fine-
 
 
 def write_packed(path, lines):
-    """A packed file, and its digest in sha256.json."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with gzip.GzipFile(path, 'wb', mtime=0) as file:
         file.writelines(json.dumps(line).encode() + b'\n' for line in lines)

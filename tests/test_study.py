@@ -1,6 +1,4 @@
 """Studies: tables and their errors; what is missing, in which order, behind failures, kills, lost folders."""
-import contextlib
-import csv
 import gzip
 import json
 import os
@@ -17,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, SMALL, log_lines
-from nanoencoder.judging import studies
+from nanoencoder.judging import paper, studies
 
 STUDY = '''corpus = {{'config': '{folder}/corpus.py'}}
 every_run = {{'config': '{folder}/tiny.py'}}
@@ -228,20 +226,18 @@ def test_a_misspelt_setting_is_refused_before_anything_starts(place, old, new, w
 
 def test_the_studies_of_the_repository():
     """The paper's has its 50 models, 15,000 fine-tunings and 18,000 scores; one_gpu has three arms."""
-    paper, demo, one_gpu = (studies.load([str(ROOT / f'configs/studies/{name}.py')])[0]
+    whole, demo, one_gpu = (studies.load([str(ROOT / f'configs/studies/{name}.py')])[0]
                             for name in ('paper', 'demo', 'one_gpu'))
-    counts = [(len(line.models) * len(line.lrs) * 5, len(line.datasets)) for line in paper.finetunings]
+    counts = [(len(line.models) * len(line.lrs) * 5, len(line.datasets)) for line in whole.finetunings]
     assert sum(runs for runs, _ in counts) == 15_000 and sum(runs * sets for runs, sets in counts) == 18_000
-    with open(ROOT / 'configs/paper/models.csv') as file:
-        assert {row['model'] for row in csv.DictReader(file)} == {*paper.models} - {'untrained'} == {
-            name for line in paper.finetunings for name in line.models}
+    assert {*paper.models()} == {*whole.models} - {'untrained'} == {
+        name for line in whole.finetunings for name in line.models}
     assert [row.steps for row in demo.rows.values()] == [1_800] * 2
     assert demo.rows['clm25-mlm-1800'].phases.count('clm') / 1_800 == 0.25
     assert [len(arm) for arm in one_gpu.arms.values()] == [4, 4, 4] and len(one_gpu.rows) == 12
 
 
 def names_of(starts):
-    """The pretrainings that were started."""
     return [re.search(r'--name=(\S+)', line)[1] for line in starts if 'pretrain.py' in line]
 
 
@@ -338,11 +334,6 @@ def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place):
     assert code == 0 and names_of(starts) == ['clm-s0', 'clm-mlm-s0'] and 'report' not in ''.join(starts)
 
 
-def command_line(pid):
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f'/proc/{pid}/cmdline').read_bytes()
-
-
 def kill(process, number, rng):
     """SIGKILL of study.py alone or of a child first, or SIGTERM. Its children end with it."""
     path = Path(f'/proc/{process.pid}/task/{process.pid}/children')
@@ -353,7 +344,7 @@ def kill(process, number, rng):
     process.send_signal(signal.SIGTERM if number % 3 == 2 else signal.SIGKILL)
     process.communicate(timeout=100)
     until = time.monotonic() + 60
-    while any(map(command_line, children)):     # who has ended has none, whoever waits for it
+    while any(os.path.exists(f'/proc/{pid}/exe') for pid in children):     # who has ended has none
         assert time.monotonic() < until
         time.sleep(0.01)
 

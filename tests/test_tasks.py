@@ -1,6 +1,5 @@
 """The twelve tasks on files of their true schema, the alignment of answers and entities, bad input."""
 import collections
-import dataclasses
 import gzip
 import json
 import random
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 import finetune
-from conftest import LLAMA3, ROOT, jsonl, one_line_error, run_script
+from conftest import LLAMA3, ROOT, jsonl, one_line_error, replace, run_script
 from nanoencoder import docs, settings as configs, tasks, wordnet
 from nanoencoder.judging import metrics, paper
 from nanoencoder.tasks import classification
@@ -24,10 +23,8 @@ TOKENIZER = load_tokenizer(str(DOCS))
 
 
 def task(name, **changes):
-    """A task's config; finetune's own settings in it are left out."""
-    values = {key: value for key, (value, _) in configs.read(ROOT / 'configs/tasks' / f'{name}.py').items()}
-    names = {field.name for field in dataclasses.fields(tasks.Task)}
-    return tasks.Task(**{key: value for key, value in (values | changes).items() if key in names})
+    cfg, _ = configs.parse(finetune.Settings, [f'configs/tasks/{name}.py', '--model=x'])
+    return replace(cfg, **changes)
 
 
 def load(name, **changes):
@@ -208,7 +205,6 @@ STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don
 
 
 def what_is_read(tokenizer, text):
-    """A text as its tokens decode."""
     return tokenizer.decode(tokenizer.encode(text)).strip()
 
 
