@@ -180,10 +180,8 @@ def main():
             compare(cfg, first, second, problems)
         case ['figure', name]:
             figure(cfg, name, problems)
-        case ['losses', folder] if cfg.beside:
-            losses.beside(cfg.beside, folder)
-        case ['losses', *folders] if folders and not cfg.beside:
-            losses.show(folders, cfg.out)
+        case ['losses', *folders] if len(folders) == 1 or folders and not cfg.beside:
+            losses.beside(cfg.beside, *folders) if cfg.beside else losses.show(folders, cfg.out)
         case ['pack', folder, *logs] if cfg == Settings():
             pack(folder, logs, cfg)
         case _:

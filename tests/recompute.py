@@ -38,7 +38,7 @@ def read_runs(study, cfg):
 
 def read_terms(standard):
     """(2, n): what each instance adds to the numerator and the denominator of the score."""
-    columns = standard.get('columns') or [standard['numerators'], standard['denominators']]     # older packs
+    columns = standard['columns']
     terms = np.array([columns[0], columns[1] if len(columns) > 1 else np.ones(len(columns[0]))])
     assert np.isclose(np.divide(*terms.sum(1)), standard['score']), 'neither a mean nor a ratio of sums'
     return terms

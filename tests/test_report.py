@@ -102,7 +102,7 @@ def split_scores(score, draw):
     flipped = draw.choice(N, 10, replace=False)
     right[flipped] = 1 - right[flipped]
     return {'paper': {'score': right.mean()}, 'standard': {
-        'score': right.mean(), 'ids': 7, 'numerators': right.tolist(), 'denominators': [1.0] * N,
+        'score': right.mean(), 'ids': 7, 'statistic': 'mean', 'columns': [right.tolist()],
         'others': {}}}
 
 

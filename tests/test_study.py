@@ -234,7 +234,7 @@ def test_the_studies_of_the_repository():
         name for line in whole.finetunings for name in line.models}
     assert [row.steps for row in demo.rows.values()] == [1_800] * 2
     assert demo.rows['clm25-mlm-1800'].phases.count('clm') / 1_800 == 0.25
-    assert [len(arm) for arm in one_gpu.arms.values()] == [4, 4, 4] and len(one_gpu.rows) == 12
+    assert [len(arm) for arm in one_gpu.ladder.values()] == [4, 4, 4] and len(one_gpu.rows) == 12
 
 
 def names_of(starts):

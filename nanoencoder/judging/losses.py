@@ -68,7 +68,8 @@ def show(folders, out):
                      'step': f'{last["step"]:,}', 'tokens': f'{last["tokens"]:,}',
                      'tokens/s': f'{statistics.median(line["tokens_per_second"] for line in lines):,.0f}',
                      **{name: f'{last[name]:.3f}' for name in LOSSES if name in last}})
-        corpora[config['corpus_meta']['fingerprint']] = config['corpus_meta']['unigram_loss']
+        if loss := config['corpus_meta']['unigram_loss']:   # None without held-out text
+            corpora[config['corpus_meta']['fingerprint']] = loss
         size = -(-len(lines) // 200)
         for part in (lines[k:k + size] for k in range(0, len(lines), size)):
             loss, step = statistics.fmean(line['loss'] for line in part), part[-1]['step']
@@ -77,9 +78,8 @@ def show(folders, out):
         points += [(f'held-out {name[4:-5].upper()} loss', config['name'], line['step'], *[line[name]] * 3)
                    for line in lines for name in LOSSES if name in line]
     for fingerprint, loss in corpora.items():
-        names = {name for row in rows for name in row if loss} & {*LOSSES}
-        rows.append({'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'}
-                    | dict.fromkeys(names, f'{loss or 0:.3f}'))
+        frequencies = dict.fromkeys({name for row in rows for name in row} & {*LOSSES}, f'{loss:.3f}')
+        rows.append({'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'} | frequencies)
     print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
     print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
 

@@ -11,7 +11,7 @@ from nanoencoder.judging.metrics import CORRELATIONS, KINDS
 from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of, lr_text
 
 FACTS = 'weights', 'data', 'settings', 'grid', 'pretraining'    # of run.json, which a Run has
-PACKED = 'kind', 'method', *FACTS, 'rows', 'scheme', 'trained_on'       # kind: the method in the first packs
+PACKED = 'method', *FACTS, 'rows', 'scheme', 'trained_on'
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
 
@@ -50,16 +50,6 @@ def find_runs(root, is_results):
                    lambda short=short: json.loads(zlib.decompress(short))['scores'])
 
 
-def instances(scored):
-    """{'ids', 'statistic', 'columns'} of a split's standard scores, also as earlier versions wrote them."""
-    if 'columns' in scored:
-        return scored
-    above, below = scored['numerators'], scored['denominators']
-    if all(x == 1 for x in below):
-        return scored | {'statistic': 'mean', 'columns': [above]}
-    return scored | {'statistic': 'ratio', 'columns': [above, below]}
-
-
 def read_tree(cfg, root):
     """(Run, folder, run.json, scores) of each run beneath root, in a folder or packed."""
     done = set()
@@ -79,10 +69,10 @@ def read_tree(cfg, root):
                   **{split: scores[split][cfg.protocol]['score'] for split in SPLITS},
                   metric=scores['name'] if cfg.protocol == 'standard' or scores.get('name') in CORRELATIONS
                   else KINDS[task].metric,
-                  n=sum(len(instances(scores[split]['standard'])['columns'][0])
+                  n=sum(len(scores[split]['standard']['columns'][0])
                         for split in SPLITS if cfg.split in (split, 'both')),
-                  instances=lambda split, load=load: instances(load()[split]['standard']),
-                  method=about.get('method') or about.get('kind', ''),
+                  instances=lambda split, load=load: load()[split]['standard'],
+                  method=about.get('method', ''),
                   origin=past.get('seed') if past.get('row') else None, folder=model,
                   **{name: about[name] for name in FACTS if about.get(name)})
         yield run, folder, about, scores

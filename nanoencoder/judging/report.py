@@ -88,7 +88,7 @@ class Evidence:
         their range, for Student's t of those says next to nothing."""
         values = (self.last(model, 'val_mlm_loss') if name == MLM_LOSS else
                   self.percents({(model, None): 1}, [name]))
-        mean, half = statistics.fmean(values), seeds_half([(values, 0)])    # nan for one
+        mean, half = statistics.fmean(values), seeds_half([values])    # nan for one
         return (mean, mean - half, mean + half) if len(values) > 2 else (mean, min(values), max(values))
 
     def margin(self, weights, datasets):
@@ -189,7 +189,7 @@ def moves_table(judged, p):
 def lengths_table(evidence):
     """The difference of each two arms at each length that both have; '' if there is none."""
     lengths = {arm: {evidence.study.check_model(model)[1]: model for model in models}
-               for arm, models in evidence.study.arms.items()}
+               for arm, models in evidence.study.ladder.items()}
     seen = {}   # {(arms, dataset, step): Estimate}
     for (first, firsts), (second, seconds) in itertools.combinations(lengths.items(), 2):
         for dataset, step in itertools.product(evidence.datasets, sorted(firsts.keys() & seconds)):
@@ -280,7 +280,7 @@ def beside(evidence, other):
         values[f'{name}, held-out {last.upper()} loss'] = [of.last(name, f'val_{last}_loss') for of in both]
     for what, (here, there) in values.items():
         if here and len(there) > 1:
-            mean, half = statistics.fmean(there), seeds_half([(there, 0)]) * math.sqrt(len(there) + 1)
+            mean, half = statistics.fmean(there), seeds_half([there]) * math.sqrt(len(there) + 1)
             number = ('{:.2f}' if what.endswith('loss') else '{:+.1f}').format
             lines.append(f'{what}: yours {number(statistics.fmean(here))}; {len(there)} seeds of '
                          f'{Path(other.study.folder).name} {number(mean)}, '
@@ -290,7 +290,7 @@ def beside(evidence, other):
 
 def ladder_panels(evidence):
     """What figures.ladder draws: a panel a quantity, which is left out where a row is missing."""
-    arms, panels = evidence.study.arms, []
+    arms, panels = evidence.study.ladder, []
     every = [*itertools.chain(*arms.values())]
     if len(every) == len(arms) or not all(evidence.last(model, 'tokens') for model in every):
         return []

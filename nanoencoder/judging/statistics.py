@@ -136,10 +136,10 @@ def with_seeds(draws, arms, cfg):
     return draws
 
 
-def seeds_half(shares):
-    """Half of the 95 % interval over units alone: Student's t; of several shares with Welch's freedom."""
+def seeds_half(parts):
+    """Half of the 95 % interval over units alone: Student's t; of several parts with Welch's freedom."""
     from scipy.special import stdtrit
-    parts = [(statistics.variance(of) / len(of), len(of) - 1) for of, _ in shares if len(of) > 1]
+    parts = [(statistics.variance(of) / len(of), len(of) - 1) for of in parts if len(of) > 1]
     if not (total := sum(variance for variance, _ in parts)):
         return 0.0 if parts else math.nan
     freedom = total ** 2 / sum(variance ** 2 / S for variance, S in parts)
@@ -168,7 +168,8 @@ def estimate(parts, cfg, without=()):
     for (part, weight), cell in zip(weights, cells):
         groups.setdefault((cell.unit, *cell.scores), []).append((part, weight, cell))
     shares = {key: paired(group) for key, group in groups.items()}
-    mean, half = sum(statistics.fmean(scores) for scores, _ in shares.values()), seeds_half(shares.values())
+    scores = [of for of, _ in shares.values()]
+    mean, half = sum(map(statistics.fmean, scores)), seeds_half(scores)
     draws = sum(weight * cell.draws.mean(0, dtype=float) for (_, weight), cell in zip(weights, cells))
     draws = with_seeds(draws, shares.values(), cfg)
     p = p_value(draws) if all(len(cell.scores) > 1 or cell.seedless for cell in cells) else None

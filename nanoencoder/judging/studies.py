@@ -65,7 +65,7 @@ class Study:
     def __post_init__(self):
         """Read the tables. Messages begin with a table's name, so that the parser can say where it stands."""
         check(self)
-        self.rows, self.finetunings, self.comparisons, self.arms = {}, [], [], self.ladder
+        self.rows, self.finetunings, self.comparisons = {}, [], []
         self.models = {'untrained': ('untrained', 0)}   # {name: (row, step)} of what * can match
         self.tried = {}     # {(model, dataset): learning rates} of the table of tasks
         for table, entries, add in (
