@@ -301,8 +301,17 @@ def test_one_more_pretraining_by_hand():
         return SimpleNamespace(study=study, last=lambda _, name: losses if name == 'val_clm_loss' else [],
                                percents=lambda weights, datasets: points, problems=problems,
                                about={'words': SimpleNamespace(data=data)}, datasets=['words'])
-    line, problems = SimpleNamespace(weights={('mlm', None): -1, ('clm', None): 1}, datasets=('words',)), []
+    line, problems = SimpleNamespace(name='', weights={('mlm', None): -1, ('clm', None): 1}, datasets=('words',)), []
     assert report.beside(evidence([2.5], [4.0], 'a'), evidence([1, 2, 3], [4.0, 5.0, 6.0], 'b')) == [
         'clm - mlm, words, points: yours +2.5; 3 seeds of small +2.0, between -3.0 and +7.0 for one more',
         'clm, held-out CLM loss: yours 4.00; 3 seeds of small 5.00, between 0.03 and 9.97 for one more']
     assert problems == ['words: its rows are not those of studies/small; other packages?']
+    def lacks(weights, datasets):
+        raise report.Missing('clm on words')
+    here, there = evidence([2.5], [4.0], 'a'), evidence([], [], 'a')
+    there.percents = lacks      # a new row, which only the study at hand has
+    assert report.beside(here, there) == [
+        'clm - mlm, words, points: yours +2.5', 'clm, held-out CLM loss: yours 4.00']
+    here.percents = lacks
+    assert report.beside(here, there) == ['clm, held-out CLM loss: yours 4.00']
+    assert {*problems[1:]} == {' is not compared: there is no clm on words'}

@@ -266,25 +266,29 @@ def beside(evidence, other):
     evidence.problems += [f'{name}: its rows are not those of {other.study.folder}; other packages?'
                           for name in other.about.keys() & evidence.datasets
                           if evidence.about[name].data != other.about[name].data]
-    values, lines, both = {}, [], (evidence, other)     # {what: (here, there)}
+    values, lines = {}, []      # {what: (here, there)}
     for line in evidence.study.comparisons:
         names = ' - '.join(model for model, _ in sorted(line.weights, key=line.weights.get, reverse=True))
         for datasets in [*([name] for name in line.datasets), line.datasets]:
+            what, seen = f'{names}, {" and ".join(datasets)}, points', []
             try:
-                values[f'{names}, {" and ".join(datasets)}, points'] = [
-                    of.percents(line.weights, datasets) for of in both]
-            except Missing as error:
-                evidence.problems.append(f'{line.name} is not compared: there is no {error}')
+                values[what] = seen = [evidence.percents(line.weights, datasets), []]
+                seen[1] = other.percents(line.weights, datasets)
+            except Missing as error:    # the other study need not have the row
+                if not seen:
+                    evidence.problems.append(f'{line.name} is not compared: there is no {error}')
     for name, row in evidence.study.rows.items():
         last = row.phases[-1]
-        values[f'{name}, held-out {last.upper()} loss'] = [of.last(name, f'val_{last}_loss') for of in both]
+        values[f'{name}, held-out {last.upper()} loss'] = [
+            of.last(name, f'val_{last}_loss') for of in (evidence, other)]
     for what, (here, there) in values.items():
+        number = ('{:.2f}' if what.endswith('loss') else '{:+.1f}').format
+        if here:
+            lines.append(f'{what}: yours {number(statistics.fmean(here))}')
         if here and len(there) > 1:
             mean, half = statistics.fmean(there), seeds_half([there]) * math.sqrt(len(there) + 1)
-            number = ('{:.2f}' if what.endswith('loss') else '{:+.1f}').format
-            lines.append(f'{what}: yours {number(statistics.fmean(here))}; {len(there)} seeds of '
-                         f'{Path(other.study.folder).name} {number(mean)}, '
-                         f'between {number(mean - half)} and {number(mean + half)} for one more')
+            lines[-1] += (f'; {len(there)} seeds of {Path(other.study.folder).name} {number(mean)}, '
+                          f'between {number(mean - half)} and {number(mean + half)} for one more')
     return lines
 
 
