@@ -1,4 +1,4 @@
-"""A real decoder without a hub, half an hour on two CPU cores: `make real`. Not part of demo, test or CI.
+"""A real decoder without a hub, 50 minutes on two CPU cores: `make real`. Not part of demo, test or CI.
 
     .venv/bin/python tests/real.py                       # Ctrl-C stops it; run it again to continue
     .venv/bin/python tests/real.py --steps=20 --rows=200 --out=out/trial
