@@ -180,7 +180,7 @@ def main():
             compare(cfg, first, second, problems)
         case ['figure', name]:
             figure(cfg, name, problems)
-        case ['losses', *folders] if len(folders) == 1 or folders and not cfg.beside:
+        case ['losses', *folders] if folders and not (cfg.beside and folders[1:]):
             losses.beside(cfg.beside, *folders) if cfg.beside else losses.show(folders, cfg.out)
         case ['pack', folder, *logs] if cfg == Settings():
             pack(folder, logs, cfg)

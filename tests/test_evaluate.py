@@ -745,7 +745,7 @@ def test_losses(runs):
     result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both', f'--beside={past}')
     one_line_error(result, 'the command is table')
     write_log(runs / 'unseen', [['clm', 2]], [{'step': 1}, {'step': 2}],
-              corpus_meta={'fingerprint': 'f' * 64, 'unigram_loss': None})     # as a corpus without held-out text
+              corpus_meta={'fingerprint': 'f' * 64, 'unigram_loss': None})     # no held-out text
     assert len(ran('evaluate.py', 'losses', runs / 'unseen', f'--out={runs}').stdout.splitlines()) == 3
 
 

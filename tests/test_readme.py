@@ -31,8 +31,8 @@ PARSERS = {'data.py': (prepare.Settings, prepare.ACTIONS), 'study.py': (studies.
            'pretrain.py': (pretrain.Settings, pretrain.ACTIONS),
            'finetune.py': (finetune.Settings, finetune.ACTIONS)}
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'pack': None, 'report': 1, 'losses': None}   # arguments
-OTHER_OPTIONS = {'all', 'help', 'size', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint',
-                 'rdzv_id', 'shutdown_timeout', 'max_restarts'}    # of torchrun, bench.py and uv (--all-extras)
+OTHER_OPTIONS = {'help', 'size', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint',
+                 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}  # torchrun's, bench.py's, uv's
 
 
 def blocks(page):

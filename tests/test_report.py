@@ -301,7 +301,8 @@ def test_one_more_pretraining_by_hand():
         return SimpleNamespace(study=study, last=lambda _, name: losses if name == 'val_clm_loss' else [],
                                percents=lambda weights, datasets: points, problems=problems,
                                about={'words': SimpleNamespace(data=data)}, datasets=['words'])
-    line, problems = SimpleNamespace(name='', weights={('mlm', None): -1, ('clm', None): 1}, datasets=('words',)), []
+    weights, problems = {('mlm', None): -1, ('clm', None): 1}, []
+    line = SimpleNamespace(name='', weights=weights, datasets=('words',))
     assert report.beside(evidence([2.5], [4.0], 'a'), evidence([1, 2, 3], [4.0, 5.0, 6.0], 'b')) == [
         'clm - mlm, words, points: yours +2.5; 3 seeds of small +2.0, between -3.0 and +7.0 for one more',
         'clm, held-out CLM loss: yours 4.00; 3 seeds of small 5.00, between 0.03 and 9.97 for one more']

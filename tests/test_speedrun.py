@@ -51,10 +51,12 @@ def test_it_accepts_what_keeps_the_rules(honest):
     assert [*map(float, losses.split())] == pytest.approx(logged, abs=6e-4)
     t = (np.mean(logged) - 9) / np.std(logged, ddof=1) * 2     # of four seeds
     assert float(p) == pytest.approx(scipy.stats.t.cdf(t, 3), rel=0.05)
-    for more, reason in (('--track=step', 'track is one of steps, transfer'), ('--replay=7:8', 'SEED:STEPS of runs'),
+    for more, reason in (('--track=step', 'track is one of steps, transfer'),
+                         ('--replay=7:8', 'SEED:STEPS of runs'),
                          ('--replay=1', "SEED:STEPS of runs, not '1'")):
         one_line_error(judged(*honest, more), reason)
-    assert 'error: pretrain.py: failed, as it says above' in judged(*honest, '--replay=2:1').stderr  # a warm-up is 2
+    result = judged(*honest, '--replay=2:1')    # fewer steps than its warm-up
+    assert 'error: pretrain.py: failed, as it says above' in result.stderr
     for more, reason in (('--target=8.183', 'p must be below 0.01'),
                          (f'--page={folder}/other.md', 'more than 11 steps')):
         (folder / 'other.md').write_text(PAGE.replace('3,600', '12'))
