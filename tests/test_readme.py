@@ -88,7 +88,8 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
         if re.match(r'(configs|tests|nanoencoder)/', word) or re.fullmatch(r'\w+\.py', word):
             assert (ROOT / word).exists(), word
     if words[0] == 'make':
-        assert {word for word in words[1:] if not word.startswith('--')} <= set(re.findall(r'(?m)^([\w.]+):', (ROOT / 'Makefile').read_text()))
+        targets = re.findall(r'(?m)^([\w.]+):', (ROOT / 'Makefile').read_text())
+        assert {word for word in words[1:] if not word.startswith('--')} <= {*targets}
     if 'torchrun' in command and script == 'pretrain.py':    # it waits for the save of a stopped pretraining
         assert '--shutdown_timeout=300' in command
     if '.venv/bin/' in command:
@@ -148,16 +149,28 @@ def test_what_a_page_links_and_names_is_there(page):
         assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
 
 
+def judged_in(study):
+    """[(points and interval, verdict)] of its report's contrasts."""
+    report = (ROOT / f'studies/{study}/report.md').read_text()
+    return re.findall(r'(?m)^\| .*? \| .*? \| (\S+ \[.*?\]) \|.*\*\*(.*?)\*\*', report)
+
+
 def test_what_is_said_of_the_studies_stands_on_their_pages():
     """README's rows of verdicts, and docs/paper.md's points with an interval, told from either side."""
-    reports = ''.join((ROOT / f'studies/{name}/report.md').read_text() for name in ('small', 'novels'))
-    judged = re.findall(r'(?m)^\| .*? \| .*? \| (\S+ \[.*?\]) \|.*\*\*(.*?)\*\*', reports)
+    judged = judged_in('small') + judged_in('novels')
     told = re.findall(r'(?m)^\| .* \| ([^|]*\]) \| (agrees|disagrees|cannot tell) \|', README.read_text())
     assert len(told) == 3 and {*told} <= {*judged}
     points = [tuple(map(float, re.findall(r'[+-][\d.]+', numbers))) for numbers, _ in judged]
     points += [(-mean, -high, -low) for mean, low, high in points]
     told = re.findall(r'([\d.]+) points(?: \w+)*\s\[(\S+), (\S+)\]', (ROOT / 'docs/paper.md').read_text())
     assert len(told) > 5 and {tuple(map(float, numbers)) for numbers in told} <= {*points}
+
+
+def test_the_verdicts_on_optimizers_are_those_of_their_study():
+    signs = {'agrees': 'above 0', 'disagrees': 'below 0', 'cannot tell': 'cannot tell'}
+    told = re.findall(r'([+-][\d.]+ \[[^]]*\]),\s(above 0|below 0|cannot tell)',
+                      (ROOT / 'docs/optimiser.md').read_text())
+    assert sorted(told) == sorted((points, signs[verdict]) for points, verdict in judged_in('optimiser'))
 
 
 def test_the_recipes_have_as_many_lines_as_the_table_says():

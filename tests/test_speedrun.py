@@ -15,7 +15,11 @@ from nanoencoder.pretraining import log
 from nanoencoder.settings import build
 
 HEAD = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-PAGE = '| steps | mlm | 3,600 | 4.5 4.6 | .01 | |\n| transfer | mlm | 3,600 | 40.0 40.1 40.3 | .01 | |\n'
+PAGE = """| steps | mlm | 3,600 | 4.5 4.6 | .001 | |
+| steps | worse | 10 | 9.5 4.6 | .1 | |
+| transfer | mlm | 3,600 | 40.0 40.1 40.3 | 0 | |
+| transfer | too wide to be better | 3,600 | 38 44 | .2 | |
+"""
 pytestmark = pytest.mark.skipif(not HEAD, reason='git has no commit here')
 
 
@@ -62,9 +66,9 @@ def test_it_accepts_what_keeps_the_rules(honest):
         (folder / 'other.md').write_text(PAGE.replace('3,600', '12'))
         words = [word for word in honest[1] if word.split('=')[0] != more.split('=')[0]]
         assert judged(folder, words, more).stdout.splitlines()[-1] == f'no record: {reason}'
-    assert speedrun.judge(3_600, [41.0, 41.1, 41.2, 41.1], speedrun.Rules('transfer', page=f'{folder}/page.md')) == (
-        scipy.stats.ttest_ind([41.0, 41.1, 41.2, 41.1], [40.0, 40.1, 40.3], equal_var=False,
-                              alternative='greater').pvalue, '')
+    rules, scores = speedrun.Rules('transfer', page=f'{folder}/page.md'), [41.0, 41.1, 41.2, 41.1]
+    assert speedrun.judge(3_600, scores, rules) == (scipy.stats.ttest_ind(
+        scores, [40.0, 40.1, 40.3], equal_var=False, alternative='greater').pvalue, '')
 
 
 def settle(name, value):
@@ -136,7 +140,8 @@ def test_it_refuses_a_run_that_was_changed(change, reason, honest, tmp_path):
 
 def test_it_refuses_other_runs_and_texts(honest, corpus, tmp_path):
     folder, words = honest
-    one_line_error(run_script('nanoencoder.speedrun', folder / 'mine-s0', *words), r'four seeds or more are needed, each once; not \[0\]')
+    one_line_error(run_script('nanoencoder.speedrun', folder / 'mine-s0', *words),
+                   r'four seeds or more are needed, each once; not \[0\]')
     for run in folder.glob('mine-s*'):
         shutil.copytree(run, tmp_path / run.name)
     shutil.copytree(folder / 'mine-s0', tmp_path / 'mine-s4')
