@@ -168,9 +168,12 @@ def test_what_is_said_of_the_studies_stands_on_their_pages():
 
 def test_the_verdicts_on_optimizers_are_those_of_their_study():
     signs = {'agrees': 'above 0', 'disagrees': 'below 0', 'cannot tell': 'cannot tell'}
-    told = re.findall(r'([+-][\d.]+ \[[^]]*\]),\s(above 0|below 0|cannot tell)',
-                      (ROOT / 'docs/optimiser.md').read_text())
-    assert sorted(told) == sorted((points, signs[verdict]) for points, verdict in judged_in('optimiser'))
+    points, page = r'([+-][\d.]+ \[[^]]*\])', (ROOT / 'docs/optimiser.md').read_text()
+    told = re.findall(points + r',\s(above 0|below 0|cannot tell)', page)
+    judged = judged_in('optimiser')
+    assert sorted(told) == sorted((numbers, signs[verdict]) for numbers, verdict in judged)
+    told = {*re.findall(points, ' '.join(README.read_text().split()))}
+    assert len(told) == 5 and told <= {numbers for numbers, _ in judged + judged_in('small')}
 
 
 def test_the_recipes_have_as_many_lines_as_the_table_says():
@@ -266,12 +269,16 @@ def test_a_correlation_has_an_interval(monkeypatch):
     assert statistics.instance_values('concordance', terms).std() / 20 == pytest.approx(draws.std(), rel=0.1)
 
 
-def test_the_table_of_plateaus_is_that_of_the_runs():
-    last, shown = {}, []
-    for path in ('plateau', 'optimiser_tuning'):
-        for line in csv.DictReader((ROOT / f'studies/{path}/losses.csv').open()):
-            last[line['row'], line['seed']] = line      # the last of a run is its end
-    page = (ROOT / 'docs/optimiser.md').read_text().split('## What moves')[1].split('## Layers')[0]
+def test_the_tables_of_plateaus_are_those_of_the_runs():
+    def ends(*studies):
+        return {(line['row'], line['seed']): line for name in studies     # the last of a run is its end
+                for line in csv.DictReader((ROOT / f'studies/{name}/losses.csv').open())}
+
+    finding, page = (ROOT / 'docs/optimiser.md').read_text().split('## What moves')
+    last, table = ends('optimiser'), re.findall(r'(?m)^\| `(\S*mlm-\d+)`.* \| ([\d, ]+) \|$', finding)
+    assert len(table) == 8 and {numbers == ', '.join(
+        f'{int(last[row, str(seed)]["plateau"]):,}' for seed in range(6)) for row, numbers in table} == {True}
+    last, shown, page = ends('plateau', 'optimiser_tuning'), [], page.split('## Layers')[0]
     for row in re.findall(r'^\| .* \| (.*) \| ([\d.]+, [\d.]+) \|$', page, re.MULTILINE):
         shown.append(', '.join(row))
     runs = {row: [last[row, seed] for seed in ('100', '101')] for row, seed in last if seed == '101'}
