@@ -1,11 +1,21 @@
-# The first rows of the speedrun (docs/speedrun.md): the same 3.7 M tokens of the embedded texts, four seeds.
-# `try` is what an attempt in small is compared with. Afterwards:
+# Rows of the speedrun (docs/speedrun.md): the embedded texts, four seeds, at most 1.5 M parameters. One row:
+#     python study.py configs/studies/speedrun.py --row=mlm
 #     python -m nanoencoder.speedrun studies/speedrun/out/mlm-s*
 corpus = {'config': 'configs/corpora/embedded.py'}
 seeds = (0, 1, 2, 3)
-every_run = {'config': 'configs/speedrun.py'}
+every_run = {'config': 'configs/tiny.py', 'val_rows': 128, 'save_every': 0}
 runs = {
-    'mlm': {},
-    'try': {'config': 'configs/try.py'},
+    # records of steps, one after the other
+    'mlm': {'lr': 3e-3, 'phases': (('mlm', 7_200),)},
+    'muon-mlm': {'optimizer': 'muon', 'lr': 3e-3, 'phases': (('mlm', 3_900),)},
+    'clm25-mlm': {'lr': 1.5e-3, 'phases': (('clm', 900), ('mlm', 2_700))},
+    'muon-clm25-mlm': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575))},
+    # each changes one thing of the last
+    'mask20': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)), 'mask_ratio': 0.2},
+    'mask30': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)), 'mask_ratio': 0.3},
+    'mask50': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)), 'mask_ratio': 0.5},
+    'untied': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)),
+               'tie_word_embeddings': False},
+    'mixed': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 1), ('mlm', 3)), 'repeat': 525},
 }
 out = "studies/speedrun/out"
