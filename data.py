@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import json
 import sys
-import types
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -225,8 +224,6 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
     The sum of the processes' hashes modulo 2**48 identifies what the step read."""
     rows = rows_of_step(step, corpus.num_stretches('train', cfg.context), cfg, rank, world_size)
     objective, size = objective_at(step, cfg), rows_at_once(cfg, world_size)
-    share = step / cfg.total_steps      # masks fall from 60 % to 20 over the run, 40 on average
-    cfg = types.SimpleNamespace(**vars(cfg) | {'mask_ratio': 0.6 - 0.4 * share})
     batches, hashes = zip(*(make_batch(corpus, 'train', rows[k:k + size], cfg.seed, objective, cfg)
                             for k in range(0, len(rows), size)))
     count = sum(int(np.count_nonzero(batch.weights)) for batch in batches)

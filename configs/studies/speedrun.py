@@ -16,7 +16,6 @@ runs = {
     'mask50': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)), 'mask_ratio': 0.5},
     'untied': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)),
                'tie_word_embeddings': False},
-    'falling': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575))},
     'mixed': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 1), ('mlm', 3)), 'repeat': 525},
 }
 out = "studies/speedrun/out"
