@@ -6,8 +6,7 @@
     python evaluate.py figure share             # figures/share.png; also ratio, steps, tokens, flops, cpt
     python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
-    python evaluate.py report configs/studies/demo.py           # the paper's claims, judged by a study's runs
-"""
+    python evaluate.py report configs/studies/demo.py           # a study's contrasts, judged"""
 import dataclasses
 import itertools
 import math

@@ -203,8 +203,7 @@ def attend(q, k, v, lengths, ends, causal):
     """Attention inside each segment: (N, H, h) from q (N, H, h), k and v (N, K, h).
 
     lengths are the segments'; ends, int32 on the device: 0, then where each ends (cu_seqlens).
-    One kernel for all segments on CUDA in half precision; elsewhere a loop, which the tests hold it against.
-    """
+    One kernel for all segments on CUDA in half precision; elsewhere a loop, against which tests hold it."""
     if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
         return attend_loop(q, k, v, lengths, causal)
     options = {'enable_gqa': True} if VARLEN_HAS_GQA else {}

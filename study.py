@@ -5,8 +5,7 @@
     python study.py configs/studies/paper.py --row=23 --torchrun=--nproc_per_node=8     # job 23 of an array
 
 Each run is a process of pretrain.py or finetune.py. Pretrainings go to the study's `out`, all else to its
-folder: runs/, logs/, scores.csv, losses.csv, report.md, machine.jsonl. What stands there starts no process.
-"""
+folder: runs/, logs/, scores.csv, losses.csv, report.md, machine.jsonl. What stands there is not run again."""
 import csv
 import ctypes
 import datetime

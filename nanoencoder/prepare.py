@@ -6,8 +6,7 @@
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
 
 A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
-(held-out documents), the tokenizer, and meta.json, written last. A shard is a hub's file, or a GB of files.
-"""
+(held-out documents), the tokenizer, and meta.json, written last. A shard is a hub file, or a GB of files."""
 import hashlib
 import itertools
 import json

@@ -4,8 +4,7 @@
 
 A config is read and never executed. A setting has the dataclass's default, unless the config's base, then the
 config, then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside
-it; a base has no base. Values are literals; on the command line a str is as typed, and a bool may stand bare.
-"""
+it. Values are literals; on the command line a str is as typed, and a bool may stand bare."""
 import ast
 import difflib
 import errno
@@ -76,7 +75,7 @@ def as_tuple(value):
     return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
 
 
-def read(path, is_base=False):
+def read(path):
     """The settings a config file makes, base included: {name: (value, 'file:line')}."""
     path = Path(path)
     try:
@@ -101,9 +100,9 @@ def read(path, is_base=False):
             if twice := {key for key in keys if keys.count(key) > 1}:
                 raise ValueError(f'{where}: {name} has {min(twice)} twice')
         if name == 'base':
-            if number > 0 or is_base or not isinstance(value, str):
-                raise ValueError(f"{where}: `base` names a file, on the first line; it has no base itself")
-            inherited = read(path.parent / value, is_base=True)
+            if number > 0 or not isinstance(value, str):
+                raise ValueError(f'{where}: `base` names a file, on the first line')
+            inherited = read(path.parent / value)
         elif name in chosen:
             raise ValueError(f'{where}: {name} is set twice, first at {chosen[name][1]}')
         else:

@@ -30,17 +30,17 @@ FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'branch_from': ''
 @dataclass(frozen=True)
 class Rules:
     track: str = setting('steps', choices=('steps', 'transfer'))
-    replay: str = ''                # SEED:STEPS to compute again: all, or before rates fall
+    replay: str = ''                # SEED:STEPS to compute again
     target: float = 4.6             # of steps: nats; the mean held-out loss over seeds lies below it
     parameters: int = 1_500_000     # at most
     corpus: str = 'corpora/embedded'
-    texts: str = 'c402bd240f17'     # where its fingerprint begins
-    page: str = 'docs/speedrun.md'  # its tables end with the records
+    texts: str = 'c402bd240f17'     # the first digits of its fingerprint
+    page: str = 'docs/speedrun.md'  # whose table has the records
     __post_init__ = check
 
 
-def demand(good, *words):
-    if not good:
+def demand(holds, *words):
+    if not holds:
         raise ValueError(': '.join(map(str, words)))
 
 
@@ -48,6 +48,7 @@ def read_run(folder, corpus, rules):
     """(settings, state.json, log, held-out loss) of a run, if it keeps the rules."""
     checkpoint, (config, log) = open_checkpoint(folder), read_log(folder)   # compared with their sha256
     cfg, state, model = SimpleNamespace(**config), checkpoint.state, checkpoint.model()
+    demand(state, folder, 'has no state.json: it is no run of pretrain.py')
     for name, value in (state['settings'] | FIXED).items():
         demand(config[name] == value, folder, f'{name} is {config[name]!r}, and must be {value!r}')
     cfg.total_steps = cfg.repeat * sum(steps for _, steps in cfg.phases)
@@ -61,8 +62,7 @@ def read_run(folder, corpus, rules):
     count = sum(p.numel() for p in model.parameters())
     demand(count <= rules.parameters, folder, f'{count:,} parameters are too many')
     loss, logged = held_out_loss(model, corpus), log[-1]['val_mlm_loss']
-    demand(abs(loss - logged) < 1e-3, folder,
-           f'its log ends at {logged:.4f}, and its weights give {loss:.4f}')
+    demand(abs(loss - logged) < 1e-3, folder, f'its log ends at {logged:.4f}, its weights give {loss:.4f}')
     return cfg, state, log, loss
 
 
@@ -78,40 +78,43 @@ def held_out_loss(model, corpus):
 
 
 def check_seeds(runs):
-    """ValueError unless runs are of four seeds or more, and of one model, made by one commit."""
+    """ValueError unless runs are of seeds 0 to 3 or to more, and of one model, made by one commit."""
     seeds, commits = [cfg.seed for cfg, *_ in runs], {x['git'] for cfg, *_ in runs for x in cfg.starts}
-    demand(len({*seeds}) == len(seeds) >= 4, f'four seeds or more are needed, each once; not {seeds}')
+    demand(sorted(seeds) == [*range(max(4, len(seeds)))], f'seeds 0 to 3 or more are needed, not {seeds}')
     for name in runs[0][1]['fixed'].keys() - {'seed'}:
         values = [state['fixed'][name] for _, state, *_ in runs]
         demand(values.count(values[0]) == len(values), f'{name} differs between runs: {values}')
-    known = subprocess.run(['git', 'cat-file', '-e', min(commits)], capture_output=True).returncode == 0
-    demand(known and len(commits) == 1, f'train with one commit, that git knows here; not with {commits}')
+    kept = subprocess.run(['git', 'cat-file', '-e', min(commits)], capture_output=True).returncode == 0
+    demand(kept and len(commits) == 1, f'train with one commit, that git knows here; not with {commits}')
 
 
-def run(*words, **env):
+def start(*words, **env):
     demand(subprocess.run([sys.executable, *words], env=os.environ | env).returncode == 0, words[0],
            'failed, as it says above')
 
 
 def replay(cfg, state, log, steps, rules):
-    """The greatest difference in the losses of a run's first steps, when they are computed again."""
+    """The greatest difference in the losses of a run's first steps, or of all, computed again."""
+    demand(steps == cfg.total_steps or max(1, cfg.warmup_steps) <= steps <= cfg.total_steps - cfg.decay_steps,
+           rules.replay, f'replay all {cfg.total_steps:,} steps or {cfg.warmup_steps:,} to where rates fall')
     objectives = [name for name, count in cfg.phases * cfg.repeat for _ in range(count)][:steps]
     phases = tuple((name, len([*same])) for name, same in itertools.groupby(objectives))
     with tempfile.TemporaryDirectory() as out:
-        decay = cfg.decay_steps * (steps == cfg.total_steps)    # of fewer steps, those before the rates fall
+        decay = cfg.decay_steps * (steps == cfg.total_steps)
         changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'decay_steps': decay,
                    'corpus': rules.corpus}      # the one that has been verified
         words = [f'--{name}={as_tuple(value)}' for name, value in (state['settings'] | changed).items()]
-        run('pretrain.py', *words, OMP_NUM_THREADS=str(cfg.starts[0]['threads']))
-        return max(abs(new['loss'] - old['loss']) for new, old in zip(read_log(Path(out, 'again'))[1], log))
+        start('pretrain.py', *words, OMP_NUM_THREADS=str(cfg.starts[0]['threads']))
+        return max(abs(new[name] - old[name]) for new, old in zip(read_log(Path(out, 'again'))[1], log)
+                   for name in ('loss', 'val_mlm_loss') if name in new.keys() & old.keys())
 
 
-def probe(folder):
-    """The mean test score, in percent, of what three tasks read off a run's frozen features."""
+def probe(run):
+    """The mean test score, in percent, of what three tasks read off its frozen features."""
     with tempfile.TemporaryDirectory() as out:
         for task in ('docs_tc', 'wn_sc', 'docs_ir'):
-            run('finetune.py', f'configs/tasks/{task}.py', '--probe', f'--model={folder}',
-                f'--predictions={out}')
+            start('finetune.py', f'configs/tasks/{task}.py', '--probe', f'--model={run}',
+                  f'--predictions={out}')
         scores = [read_json(path)['test']['standard']['score'] for path in Path(out).rglob('scores.json')]
     return 100 * statistics.fmean(scores)
 
@@ -120,14 +123,15 @@ def judge(steps, values, rules):
     """(p, why it is no record) of seeds' losses against the target, or scores against the record's."""
     from scipy.stats import ttest_1samp, ttest_ind
     row = rf'^\| {rules.track} \|.*\| ([\d,]+) \| ([\d. ]+) \| (\S+) \|'    # steps, seeds' values, p
-    rows = re.findall(row, Path(rules.page).read_text(), re.MULTILINE)
-    records = [(int(least.replace(',', '')), [*map(float, past.split())])
-               for least, past, p in rows if float(p) < 0.01]
+    records = [(int(least.replace(',', '')), [*map(float, past.split())]) for least, past, p
+               in re.findall(row, Path(rules.page).read_text(), re.MULTILINE) if float(p) < 0.01]
     if rules.track == 'steps':
-        most, p = min(records)[0] - 1, ttest_1samp(values, rules.target, alternative='less').pvalue
+        least = min((steps for steps, _ in records), default=10 ** 9)
+        most, p = least - 1, ttest_1samp(values, rules.target, alternative='less').pvalue
     else:
-        past = max((past for _, past in records), key=statistics.fmean)
+        past = max((past for _, past in records), key=statistics.fmean, default=[0, 0])
         most, p = 3_600, ttest_ind(values, past, equal_var=False, alternative='greater').pvalue
+    p = float(f'{p:.2g}')     # as the page will have it
     return p, f'more than {most:,} steps' if steps > most else 'p must be below 0.01' * (not p < 0.01)
 
 
@@ -147,10 +151,10 @@ def main():
         off = replay(*runs[k][:3], int(steps), rules)
         demand(off < 1e-4, folders[k], f'its losses, computed again, differ by up to {off:.2g}')
     scores = [loss if rules.track == 'steps' else probe(folder) for folder, (*_, loss) in zip(folders, runs)]
-    (cfg, *_), *_ = runs
+    cfg = runs[0][0]
     p, lacking = judge(cfg.total_steps, scores, rules)
     print(f'| {rules.track} | {Path(folders[0]).name.rsplit("-s", 1)[0]} | {cfg.total_steps:,} | '
-          f'{" ".join(f"{score:.3f}" for score in scores)} | {p:.2g} | {cfg.starts[0]["git"][:8]} |')
+          f'{" ".join(f"{score:.3f}" for score in scores)} | {p} | {cfg.starts[0]["git"][:8]} |')
     print(f'no record: {lacking}' if lacking else 'a record')
 
 

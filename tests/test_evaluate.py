@@ -723,7 +723,7 @@ def runs(tmp_path):
         return [{'step': step} | held_out.get(step, {}) for step in steps]
     out = tmp_path / 'out'
     write_log(out / 'mlm', [['mlm', 12]], lines(range(1, 13), 5.0))
-    write_log(out / 'clm', [['clm', 12]], lines(range(1, 13), 8.0))
+    write_log(out / 'clm', [['clm', 12]], [line | {'loss': 7.0} for line in lines(range(1, 13), 8.0)])
     write_log(out / 'both', [['clm', 6], ['mlm', 6]], lines(range(7, 13), 4.0),
               branch_from=str(out / 'clm/6'), starts=[{'step': 6}])
     (out / 'clm/6').mkdir()
@@ -776,7 +776,8 @@ def test_losses_of_a_study(runs, tmp_path):
     shutil.rmtree(runs / 'mlm')
     for more in ([], [runs / 'both']):
         assert pack(tmp_path, *more).returncode == 0 and (tmp_path / 'losses.csv').read_bytes() == before
-    shutil.rmtree(runs / 'clm')     # a branch without its parent has its own lines
+    shutil.rmtree(runs / 'clm')     # a branch without its parent has its own lines, and is not packed again
+    assert pack(tmp_path, runs / 'both').returncode == 0 and (tmp_path / 'losses.csv').read_bytes() == before
     _, lines = losses.read_log(runs / 'both', with_parent=True)
     assert [line['step'] for line in lines] == [7, 8, 9, 10, 11, 12]
     (runs / 'both/log.jsonl').write_text('[]\n')

@@ -1,4 +1,4 @@
-"""The house: three wings over a ground floor, that a reader can hold in mind (docs/hacking.md)."""
+"""The house: three wings over a ground floor, that a reader can hold in mind."""
 import ast
 import graphlib
 import re
@@ -39,6 +39,14 @@ def count(split, *paths):
 
 
 lines, words = partial(count, str.splitlines), partial(count, str.split)
+
+
+def test_the_ground_floor_imports_no_wing():
+    """But for two that stand beside the scripts: python -m nanoencoder.layers, and .speedrun."""
+    for name, path in MODULES.items():
+        if name.count('.') == 1 and not path.is_relative_to(ROOT / name.replace('.', '/')) \
+                and path.stem not in ('layers', 'speedrun'):
+            assert not {used.split('.')[1] for used in imported(tree(path).body) if '.' in used} & {*WINGS}, name
 
 
 def test_a_wing_imports_no_other_but_the_metrics():

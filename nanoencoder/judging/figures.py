@@ -1,8 +1,7 @@
 """Figures. Each function draws its points and returns a matplotlib Figure.
 
 points  [(model, pretraining, task, mean, low, high)], in percent
-        a pretraining is {'phases', 'mask_ratio', 'step', 'flops'}, maybe 'tokens', 'family', 'continues'
-"""
+        a pretraining is {'phases', 'mask_ratio', 'step', 'flops'}, maybe 'tokens', 'family', 'continues'"""
 import itertools
 import math
 

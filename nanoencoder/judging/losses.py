@@ -40,6 +40,8 @@ def table(path, folders):
     rows = pandas.read_csv(path, dtype=str).to_dict('records') if path.exists() else []
     for folder in folders:
         (config, lines), since = read_log(folder, with_parent=True), []
+        if lines and lines[0]['step'] > 1 and Path(folder).name in {row['folder'] for row in rows}:
+            continue    # a branch without its parent's log: what is packed says more
         end = plateau(config, lines)
         for line in lines:
             since.append(line)

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from nanoencoder.settings import check, check_value, nearest, parse, read, setting
 
-TUPLES = 'phases', 'save_at', 'models', 'lrs', 'score_on'
 GIVEN = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
 
 
@@ -151,7 +150,7 @@ def with_config(options):
         raise ValueError(f'{min(own)} is what a study gives each run; leave it out')
     config = read(str(options['config'])) if 'config' in options else {}
     settings = {name: value for name, (value, _) in config.items()} | options
-    for name in settings.keys() & TUPLES:
+    for name in settings.keys() & {'phases', 'save_at', 'models', 'lrs', 'score_on'}:
         check_value(name, tuple, settings[name])
     return settings
 

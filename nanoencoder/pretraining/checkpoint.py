@@ -41,11 +41,10 @@ def read_moments(model, optimizer, folder, step):
     values = load_file(folder / huggingface.MOMENTS)    # which has been compared with its sha256
     for name, p in model.named_parameters():    # the state that a first step would make
         state = {key: torch.zeros_like(p) for key in MOMENT_KEYS if f'{name}.{key}' in values}
+        for key, moment in state.items():
+            copy_into(moment, values[f'{name}.{key}'])
         if 'exp_avg' in state:  # AdamW counts its steps
-            device = p.device if optimizer.defaults['fused'] else 'cpu'
-            state['step'] = torch.tensor(float(step), device=device)
-        for key in state.keys() & MOMENT_KEYS:
-            copy_into(state[key], values[f'{name}.{key}'])
+            state['step'] = torch.tensor(1.0 * step, device=p.device if optimizer.defaults['fused'] else None)
         optimizer.state[p] = state
 
 

@@ -39,7 +39,8 @@ class Log:
             lines = read_log_lines(path, state)
             with whole(path) as temporary:
                 temporary.write_bytes(b''.join(row for row, line in lines if line['step'] <= self.first))
-            write_config(run, cfg, corpus, world, state, how)
+            if self.first < cfg.total_steps:    # else nothing begins
+                write_config(run, cfg, corpus, world, state, how)
             self.file = path.open('a')
             print(f'{run}: {how}; {cfg.rows_per_step * cfg.context:,} tokens a step, {world.size} x '
                   f'{world.device.type}, {world.dtype}')
@@ -52,7 +53,7 @@ class Log:
         self.waiting.append((line, count, loss_sum, norm))
 
     def write(self, validate):
-        """Have the waiting lines on the disk, validate() in the last; FloatingPointError at a nan."""
+        """Write the waiting lines, the last with what validate() returns; FloatingPointError at a nan."""
         lines, counts, sums, norms = zip(*self.waiting)
         sums, norms = self.world.sum_tensor(torch.stack(sums)).tolist(), torch.stack(norms).tolist()
         tokens = len(lines) * self.cfg.rows_per_step * self.cfg.context

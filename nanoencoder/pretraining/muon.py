@@ -1,9 +1,7 @@
-"""Muon on the matrices of the layers, AdamW on embeddings, head and gains: one optimizer, one learning rate.
+"""Muon on the matrices of the layers, AdamW on embeddings, head and gains: one optimizer, one schedule.
 
 Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update of
 torch.optim.Muon, which orthogonalises in bf16: CPUs, of which many lack that, do it in fp32 here."""
-from collections import defaultdict
-
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -14,7 +12,7 @@ MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients ar
 
 def orthogonalise(stack):
     """(k, m, n): about U V^T of each matrix U S V^T; singular values go to 0.7 to 1.2, by five Newton-Schulz
-    steps. Threads share out matrices: within one of a small model they would wait for each other."""
+    steps. Of a stack threads take a matrix each: within a small one they would wait for each other."""
     x = stack.bfloat16() if stack.is_cuda else stack
     x = x.mT if stack.shape[1] > stack.shape[2] else x
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
@@ -30,27 +28,30 @@ class Muon(torch.optim.AdamW):
     A sharded matrix (FSDP) is gathered, and each process orthogonalises all of it."""
     def __init__(self, model, weight_decay, lr_ratio, **options):
         matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
-        decayed, others = parameter_groups(model, weight_decay)
+        decayed, gains = parameter_groups(model, weight_decay)
         decayed['params'] = [p for p in decayed['params'] if p not in {*matrices}]
-        super().__init__([decayed, others, {'params': matrices, 'weight_decay': weight_decay}], **options)
+        super().__init__([decayed, gains, {'params': matrices, 'weight_decay': weight_decay}], **options)
         self.lr_ratio = lr_ratio
+
+    def update(self, p):
+        """The gradient's Nesterov momentum, whole."""
+        if not self.state[p]:
+            self.state[p]['momentum_buffer'] = torch.zeros_like(p)
+        momentum = self.state[p]['momentum_buffer']
+        update = p.grad.lerp(momentum.lerp_(p.grad, 1 - MOMENTUM), MOMENTUM)
+        return update.full_tensor() if isinstance(update, DTensor) else update
 
     @torch.no_grad()
     def step(self):
         matrices = self.param_groups.pop()
         super().step()
         self.param_groups.append(matrices)
-        updates, lr = defaultdict(list), self.lr_ratio * matrices['lr']
-        for p in matrices['params']:
-            if not self.state[p]:
-                self.state[p]['momentum_buffer'] = torch.zeros_like(p)
-            momentum = self.state[p]['momentum_buffer']
-            update = p.grad.lerp(momentum.lerp_(p.grad, 1 - MOMENTUM), MOMENTUM)
-            updates[p.shape].append((p, update.full_tensor() if isinstance(update, DTensor) else update))
-        for (rows, columns), pairs in updates.items():
-            rate = lr * max(1, rows / columns) ** 0.5
-            for some in (pairs[k:k + 8] for k in range(0, len(pairs), 8)):      # all would take much memory
-                for (p, _), whole in zip(some, orthogonalise(torch.stack([update for _, update in some]))):
+        lr = self.lr_ratio * matrices['lr']
+        for shape in {p.shape: None for p in matrices['params']}:
+            alike = [p for p in matrices['params'] if p.shape == shape]
+            rate = lr * max(1, shape[0] / shape[1]) ** 0.5
+            for some in (alike[k:k + 8] for k in range(0, len(alike), 8)):      # all would take much memory
+                for p, whole in zip(some, orthogonalise(torch.stack([*map(self.update, some)]))):
                     if isinstance(p, DTensor):
                         whole = distribute_tensor(whole, p.device_mesh, p.placements, src_data_rank=None)
                     p.mul_(1 - lr * matrices['weight_decay']).add_(whole, alpha=-rate)
