@@ -1,21 +1,14 @@
-# The speedrun's record of steps (docs/speedrun.md), and where an attempt begins: MLM under AdamW.
+# The speedrun's record of steps (docs/speedrun.md), and where an attempt begins: Muon on the layers, CLM, then
+# MLM; AdamW on the embeddings, at four times the rate of the row before it and with a long memory.
+base = "tiny.py"
 name = "speedrun"
 corpus = "corpora/embedded"
-phases = (("mlm", 3_600),)
-vocab_size = 4_096
-hidden_size = 128
-intermediate_size = 384
-num_hidden_layers = 2
-num_attention_heads = 4
-num_key_value_heads = 2
-tie_word_embeddings = True
-context = 512
-rows_per_step = 2
-micro_rows = 0
-lr = 3e-3
-warmup_steps = 0.0278    # 100 of 3,600 steps; shares fit any length
-decay_steps = 0.2
-log_every = 100
-val_every = 300
+phases = (("clm", 420), ("mlm", 630))
+num_hidden_layers = 3
+intermediate_size = 512
+optimizer = "muon"
+lr = 6e-3
+muon_lr_ratio = 1.67
+beta2 = 0.999
+decay_steps = 0.35
 val_rows = 128
-save_every = 600

@@ -1,6 +1,6 @@
 # A quarter of the record's run: `make try` (docs/speedrun.md).
 base = "speedrun.py"
 name = "try"
-row = "try"
-phases = (("mlm", 900),)
-val_every = 100
+row = "try-quick"
+phases = (("clm", 108), ("mlm", 162))
+val_every = 30

@@ -5,17 +5,23 @@ corpus = {'config': 'configs/corpora/embedded.py'}
 seeds = (0, 1, 2, 3)
 every_run = {'config': 'configs/tiny.py', 'val_rows': 128, 'save_every': 0}
 runs = {
-    # records of steps, one after the other
     'mlm': {'lr': 3e-3, 'phases': (('mlm', 7_200),)},
     'muon-mlm': {'optimizer': 'muon', 'lr': 3e-3, 'phases': (('mlm', 3_900),)},
     'clm25-mlm': {'lr': 1.5e-3, 'phases': (('clm', 900), ('mlm', 2_700))},
     'muon-clm25-mlm': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575))},
     # each changes one thing of the last
-    'mask20': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)), 'mask_ratio': 0.2},
-    'mask30': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)), 'mask_ratio': 0.3},
-    'mask50': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)), 'mask_ratio': 0.5},
+    'mask20': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)),
+               'mask_ratio': 0.2},
+    'mask30': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)),
+               'mask_ratio': 0.3},
+    'mask50': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)),
+               'mask_ratio': 0.5},
     'untied': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575)),
                'tie_word_embeddings': False},
     'mixed': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 1), ('mlm', 3)), 'repeat': 525},
+    # five things at once: more CLM, a wider and deeper model, the embeddings' rate and memory, a longer decay
+    'quick': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999, 'decay_steps': 0.35,
+              'num_hidden_layers': 3, 'intermediate_size': 512, 'phases': (('clm', 420), ('mlm', 630))},
+    'try-quick': {'config': 'configs/try.py', 'val_every': 30},
 }
 out = "studies/speedrun/out"
