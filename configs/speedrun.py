@@ -3,7 +3,7 @@
 base = "tiny.py"
 name = "speedrun"
 corpus = "corpora/embedded"
-phases = (("clm", 420), ("mlm", 630))
+phases = (("clm", 560), ("mlm", 840))
 num_hidden_layers = 3
 intermediate_size = 512
 optimizer = "muon"

@@ -1,6 +1,6 @@
 # A quarter of the record's run: `make try` (docs/speedrun.md).
 base = "speedrun.py"
 name = "try"
-row = "try-quick"
-phases = (("clm", 108), ("mlm", 162))
-val_every = 30
+row = "try-quick-1400"
+phases = (("clm", 140), ("mlm", 210))
+val_every = 40
