@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import bench
 import data
@@ -269,11 +270,22 @@ def test_a_correlation_has_an_interval(monkeypatch):
     assert statistics.instance_values('concordance', terms).std() / 20 == pytest.approx(draws.std(), rel=0.1)
 
 
-def test_the_tables_of_plateaus_are_those_of_the_runs():
-    def ends(*studies):
-        return {(line['row'], line['seed']): line for name in studies     # the last of a run is its end
-                for line in csv.DictReader((ROOT / f'studies/{name}/losses.csv').open())}
+def ends(*studies):     # {(row, seed): the last line of its losses.csv}
+    return {(line['row'], line['seed']): line for name in studies
+            for line in csv.DictReader((ROOT / f'studies/{name}/losses.csv').open())}
 
+
+def test_the_speedruns_rows_are_those_of_the_runs():
+    last, page = ends('speedrun'), (ROOT / 'docs/speedrun.md').read_text()
+    rows = re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\| ([\d,]+) \| ([\d. ]+) \| (\S+) \| \w+ \|$', page)
+    for row, steps, values, p in (shown for shown in rows if shown[0] != 'falling'):   # which is not packed
+        values = [*map(float, values.split())]
+        assert values == pytest.approx([float(last[row, seed]['val_mlm_loss']) for seed in '0123'], abs=2e-3)
+        assert len(rows) >= 8 and last[row, '0']['step'] == steps.replace(',', '') and float(p) == pytest.approx(
+            scipy.stats.ttest_1samp(values, speedrun.Rules.target, alternative='less').pvalue, rel=0.1), row
+
+
+def test_the_tables_of_plateaus_are_those_of_the_runs():
     finding, page = (ROOT / 'docs/optimiser.md').read_text().split('## What moves')
     last, table = ends('optimiser'), re.findall(r'(?m)^\| `(\S*mlm-\d+)`.* \| ([\d, ]+) \|$', finding)
     assert len(table) == 8 and {numbers == ', '.join(
