@@ -29,6 +29,7 @@ study: $(READY)
 
 # An attempt at the speedrun in small, docs/speedrun.md: make try -- --mask_ratio=0.3
 try: $(READY) corpora/embedded/meta.json
+	$(if $(filter-out --% PYTHON=% FAST=%,$(subst \ ,,$(MAKEOVERRIDES))),$(error options begin with --, as in make try -- --mask_ratio=0.3))
 	rm -rf out/try
 	$(RUN) pretrain.py configs/try.py $(foreach word,$(filter --%,$(subst \ ,,$(MAKEOVERRIDES)) $(MAKECMDGOALS)),'$(subst ','\'',$(word))')
 	$(RUN) evaluate.py losses out/try --beside=studies/speedrun/losses.csv

@@ -48,7 +48,9 @@ def read_run(folder, corpus, rules):
     """(settings, state.json, log, held-out loss) of a run, if it keeps the rules."""
     checkpoint, (config, log) = open_checkpoint(folder), read_log(folder)   # compared with their sha256
     cfg, state, model = SimpleNamespace(**config), checkpoint.state, checkpoint.model()
-    demand(state, folder, 'has no state.json: it is no run of pretrain.py')
+    demand(state and state['log'] and 'model.safetensors' in state['sha256'], folder, 'has no digests')
+    demand(cfg.starts[0]['how'].startswith('from scratch') and {x['device'] for x in cfg.starts} == {'cpu'},
+           folder, 'was not trained from scratch, on a CPU')
     for name, value in (state['settings'] | FIXED).items():
         demand(config[name] == value, folder, f'{name} is {config[name]!r}, and must be {value!r}')
     cfg.total_steps = cfg.repeat * sum(steps for _, steps in cfg.phases)
@@ -56,8 +58,8 @@ def read_run(folder, corpus, rules):
            f'{cfg.total_steps:,} steps need as many lines of log, and a checkpoint of the last')
     for step, line in enumerate(log):
         rows = f'{read_step(step, corpus, cfg)[2]:012x}'
-        demand((line['step'], line['rows']) == (step + 1, rows), folder,
-               f'line {step + 1:,} of its log is not of that step, or of other rows than its seed\'s')
+        demand((line['step'], line['rows']) == (step + 1, rows) and line['loss'] < 99, folder,
+               f'line {step + 1:,} of its log has no loss, or is not of that step, or its seed\'s rows')
     demand(checkpoint.tokenizer().fingerprint() == corpus.meta['tokenizer'], folder, 'has another tokenizer')
     count = sum(p.numel() for p in model.parameters())
     demand(count <= rules.parameters, folder, f'{count:,} parameters are too many')
@@ -81,11 +83,10 @@ def check_seeds(runs):
     """ValueError unless runs are of seeds 0 to 3 or to more, and of one model, made by one commit."""
     seeds, commits = [cfg.seed for cfg, *_ in runs], {x['git'] for cfg, *_ in runs for x in cfg.starts}
     demand(sorted(seeds) == [*range(max(4, len(seeds)))], f'seeds 0 to 3 or more are needed, not {seeds}')
-    for name in runs[0][1]['fixed'].keys() - {'seed'}:
-        values = [state['fixed'][name] for _, state, *_ in runs]
-        demand(values.count(values[0]) == len(values), f'{name} differs between runs: {values}')
-    kept = subprocess.run(['git', 'cat-file', '-e', min(commits)], capture_output=True).returncode == 0
-    demand(kept and len(commits) == 1, f'train with one commit, that git knows here; not with {commits}')
+    for k in runs[0][1]['settings'].keys() - {'seed', 'name', 'out', 'corpus'}:
+        demand(len({str(state['settings'][k]) for _, state, *_ in runs}) == 1, f'{k} differs between runs')
+    kept = subprocess.run(['git', 'cat-file', '-e', f'{min(commits)}^{{commit}}'], capture_output=True)
+    demand(not kept.returncode and len(''.join(commits)) == 40, f'one commit that git knows, not {commits}')
 
 
 def start(*words, **env):
@@ -100,9 +101,8 @@ def replay(cfg, state, log, steps, rules):
     objectives = [name for name, count in cfg.phases * cfg.repeat for _ in range(count)][:steps]
     phases = tuple((name, len([*same])) for name, same in itertools.groupby(objectives))
     with tempfile.TemporaryDirectory() as out:
-        decay = cfg.decay_steps * (steps == cfg.total_steps)
-        changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'decay_steps': decay,
-                   'corpus': rules.corpus}      # the one that has been verified
+        changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'corpus': rules.corpus,
+                   'decay_steps': cfg.decay_steps * (steps == cfg.total_steps)}
         words = [f'--{name}={as_tuple(value)}' for name, value in (state['settings'] | changed).items()]
         start('pretrain.py', *words, OMP_NUM_THREADS=str(cfg.starts[0]['threads']))
         return max(abs(new[name] - old[name]) for new, old in zip(read_log(Path(out, 'again'))[1], log)
@@ -112,9 +112,8 @@ def replay(cfg, state, log, steps, rules):
 def probe(run):
     """The mean test score, in percent, of what three tasks read off its frozen features."""
     with tempfile.TemporaryDirectory() as out:
-        for task in ('docs_tc', 'wn_sc', 'docs_ir'):
-            start('finetune.py', f'configs/tasks/{task}.py', '--probe', f'--model={run}',
-                  f'--predictions={out}')
+        for t in ('docs_tc', 'wn_sc', 'docs_ir'):
+            start('finetune.py', f'configs/tasks/{t}.py', '--probe', f'--model={run}', f'--predictions={out}')
         scores = [read_json(path)['test']['standard']['score'] for path in Path(out).rglob('scores.json')]
     return 100 * statistics.fmean(scores)
 
@@ -138,7 +137,7 @@ def judge(steps, values, rules):
 def main():
     folders = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
     rules, _ = parse(Rules, sys.argv[1 + len(folders):])
-    demand(folders, 'it takes the folders of runs, as out/mine-s*')
+    demand(folders and all(map(os.path.isdir, folders)), 'it takes folders of runs, as out/mine-s*')
     corpus = Corpus(rules.corpus)
     verify(corpus.folder)
     demand(corpus.meta['fingerprint'].startswith(rules.texts), corpus.folder, 'is not of the game\'s texts')
@@ -150,6 +149,7 @@ def main():
         k = seeds.index(seed)
         off = replay(*runs[k][:3], int(steps), rules)
         demand(off < 1e-4, folders[k], f'its losses, computed again, differ by up to {off:.2g}')
+        print(f'{folders[k]}: {steps} of {len(runs[k][2])} steps computed again differ by at most {off:.1g}')
     scores = [loss if rules.track == 'steps' else probe(folder) for folder, (*_, loss) in zip(folders, runs)]
     cfg = runs[0][0]
     p, lacking = judge(cfg.total_steps, scores, rules)

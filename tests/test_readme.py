@@ -110,6 +110,8 @@ def test_make_try_hands_its_options_on():
     words = '--phases=(("clm",225),("mlm",675))', '--mask_ratio=0.3', "--name=it's"
     made = subprocess.run(['make', '-n', 'try', '--', *words], cwd=ROOT, capture_output=True, text=True).stdout
     assert {*words} < {*shlex.split(re.search('.*pretrain.py.*', made)[0])}
+    bare = subprocess.run(['make', '-n', 'try', '--', 'mask_ratio=0.3'], cwd=ROOT, capture_output=True, text=True)
+    assert 'options begin with --' in bare.stderr and 'pretrain.py' not in bare.stdout
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)

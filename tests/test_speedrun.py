@@ -80,16 +80,8 @@ def settle(name, value):
     return change
 
 
-def drop_a_line(state, config, lines, checkpoint):
-    del lines[5]
-
-
-def better_loss(state, config, lines, checkpoint):
-    lines[-1]['val_mlm_loss'] -= 0.5
-
-
-def other_training_loss(state, config, lines, checkpoint):
-    lines[3]['loss'] += 0.001
+def begun(**how):
+    return lambda state, config, lines, checkpoint: config['starts'][0].update(how)
 
 
 def other_tokenizer(state, config, lines, checkpoint):
@@ -109,18 +101,22 @@ def other_end(state, config, lines, checkpoint):
     lines[-1]['val_mlm_loss'] = log_lines(checkpoint.parent.parent / 'mine-s1')[-1]['val_mlm_loss']
 
 
-def other_code(state, config, lines, checkpoint):
-    config['starts'][0]['git'] += '-dirty'
-
-
-FORGED = [(drop_a_line, 'mine-s0: 12 steps need as many lines of log'),
-          (better_loss, r'mine-s0: its log ends at \S+, its weights give'),
+FORGED = [(lambda state, config, lines, checkpoint: lines.pop(5),
+           'mine-s0: 12 steps need as many lines of log'),
+          (lambda state, config, lines, checkpoint: lines[-1].update(val_mlm_loss=7.0),
+           r'mine-s0: its log ends at \S+, its weights give'),
           (other_end, 'mine-s0: its losses, computed again, differ by up to'),
-          (other_training_loss, 'mine-s0: its losses, computed again, differ by up to 0.001'),
+          (lambda state, config, lines, checkpoint: lines[3].update(loss=lines[3]['loss'] + 0.001),
+           'mine-s0: its losses, computed again, differ by up to 0.001'),
           (other_tokenizer, 'mine-s0: has another tokenizer'),
           (other_weights, 'mine-s0: its log ends at'),
-          (other_code, 'one commit'),
-          (settle('seed', 7), "mine-s0: line 1 of its log is not of that step, or of other rows than its seed's"),
+          (begun(git=f'{HEAD}-dirty'), 'one commit'),
+          (begun(git='HEAD'), 'one commit'),
+          (begun(how='weights from elsewhere'), 'mine-s0: was not trained from scratch, on a CPU'),
+          (begun(device='cuda'), 'mine-s0: was not trained from scratch, on a CPU'),
+          (lambda state, config, lines, checkpoint: lines[4].update(loss=float('nan')),
+           'mine-s0: line 5 of its log has no loss'),
+          (settle('seed', 7), "mine-s0: line 1 of its log has no loss, or is not of that step, or its seed's rows"),
           (settle('phases', [['mlm', 11]]), 'mine-s0: 11 steps need as many lines'),
           (settle('lr', 2e-3), 'lr differs between runs'),
           (settle('weights_from', 'other'), "mine-s0: weights_from is 'other', and must be ''"),
@@ -168,4 +164,4 @@ def test_it_refuses_other_runs_and_texts(honest, corpus, tmp_path):
     np.save(train, np.concatenate([tokens, np.load(train)])[:len(np.load(train))])
     shards[0]['sha256'] = files.sha256(train)
     files.write_json(tmp_path / 'corpus/meta.json', meta)
-    one_line_error(judged(folder, words), "of other rows than its seed's")
+    one_line_error(judged(folder, words), "or its seed's rows")
