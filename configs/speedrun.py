@@ -12,3 +12,4 @@ muon_lr_ratio = 1.67
 beta2 = 0.999
 decay_steps = 0.35
 val_rows = 128
+device = "cpu"
