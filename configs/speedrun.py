@@ -1,5 +1,5 @@
-# The speedrun's record of steps (docs/speedrun.md), and where an attempt begins: Muon on the layers, CLM, then
-# MLM; AdamW on the embeddings, at four times the rate of the row before it and with a long memory.
+# The speedrun's record of steps (docs/speedrun.md), and where an attempt begins: Muon on the layers, CLM,
+# then MLM; AdamW on the embeddings, at four times the rate of muon-clm25-mlm and with a long memory.
 base = "tiny.py"
 name = "speedrun"
 corpus = "corpora/embedded"

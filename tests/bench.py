@@ -128,7 +128,7 @@ def tiny(**changes):
 
 
 def of_size(size, **changes):
-    """The settings for MLM of one of the paper's sizes or of configs/small.py, at a constant learning rate."""
+    """Settings for MLM of one of the paper's sizes or of configs/small.py, at a constant learning rate."""
     changes = dict(decay_steps=0, warmup_steps=0, lr=1e-4) | changes
     options = [f'--{name}={value}' for name, value in changes.items()]
     config = f'configs/{size}.py' if size == 'small' else f'configs/{size}_mlm.py'

@@ -22,8 +22,9 @@ runs = {
     # five things at once: more CLM, a wider and deeper model, the embeddings' rate and memory, a longer decay
     'quick': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999, 'decay_steps': 0.35,
               'num_hidden_layers': 3, 'intermediate_size': 512, 'phases': (('clm', 420), ('mlm', 630))},
-    'quick-1400': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999, 'decay_steps': 0.35,
-                   'num_hidden_layers': 3, 'intermediate_size': 512, 'phases': (('clm', 560), ('mlm', 840))},
-    'try-quick-1400': {'config': 'configs/try.py', 'val_every': 40},
+    'quick-1400': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999,
+                   'decay_steps': 0.35, 'num_hidden_layers': 3, 'intermediate_size': 512,
+                   'phases': (('clm', 560), ('mlm', 840))},
+    'try-quick-1400': {'config': 'configs/try.py'},
 }
 out = "studies/speedrun/out"
