@@ -63,8 +63,11 @@ def dump(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix('.tmp').write_text(text)
     path.with_suffix('.tmp').rename(path)
-def work():
+def whole(folder, name, content):   # after some work
     time.sleep(float((here / 'pause').read_text()))
+    dump(folder.with_name('.new') / name, json.dumps(content))
+    if not folder.exists():
+        folder.with_name('.new').rename(folder)
 if (here / 'broken').exists() and re.search((here / 'broken').read_text(), ' '.join(sys.argv)):
     sys.exit('error: broken')
 if script == 'data.py':
@@ -77,13 +80,10 @@ elif script == 'pretrain.py':
     dump(run / 'total', str(total))
     steps = sorted({*ast.literal_eval(options['save_at']), total})
     for k, step in enumerate(steps, 1):
-        work()
         dump(run / 'log.jsonl', ' '.join(map(str, steps[:k])))
         fixed = {'lr': float(options.get('lr', 1)), 'phases': phases, 'seed': int(options['seed'])}
-        dump(run / '.new/state.json', json.dumps({
-            'fixed': fixed, 'settings': {'weights_from': options.get('weights_from', '')}}))
-        if not (run / str(step)).exists():
-            (run / '.new').rename(run / str(step))
+        settings = {'weights_from': options.get('weights_from', '')}
+        whole(run / str(step), 'state.json', {'fixed': fixed, 'settings': settings})
 elif script == 'finetune.py':
     text = Path(words[0]).read_text()
     kind, dataset = (re.search(name + ' = "(.*)"', text)[1] for name in ('kind', 'dataset'))
@@ -96,14 +96,13 @@ elif script == 'finetune.py':
         lrs, seeds = (ast.literal_eval(options[key]) for key in ('lrs', 'seeds'))
     folder = name + ('+' + options['variant'] if 'variant' in options else '')
     for lr, seed in itertools.product(lrs, seeds):
-        work()
         path = Path(options['predictions'], folder, kind, dataset, f'lr{lr:.0e}_sd{seed}')
         about = {'settings': {'steps': int(options.get('steps', 9)), 'lr': lr, 'seed': seed},
                  'rows': {'template': options.get('template', 'x')}}
         if name[-3:-1] == '-s':
             fixed = json.loads((model / 'state.json').read_text())['fixed']
             about['pretraining'] = {'row': name[:-3], 'seed': fixed['seed'], 'fixed': fixed}
-        dump(path / 'run.json', json.dumps({} if 'baseline' in options else about))
+        whole(path, 'run.json', {} if 'baseline' in options else about)
 elif words[0] == 'pack':
     def add(path, lines):
         old = gzip.open(path, 'rt').read().splitlines() if path.exists() else []
@@ -115,7 +114,7 @@ elif words[0] == 'pack':
     root = Path(words[1], 'runs')
     add(root / 'all.jsonl.gz', [
         json.dumps({'run': str(path.parent.relative_to(root)), 'about': json.loads(path.read_text())})
-        for path in root.glob('*/*/*/*/run.json')])
+        for path in root.glob('*/*/*/[!.]*/run.json')])
     add(Path(words[1], 'losses.gz'), [f'{Path(run).name},{step}' for run in words[2:]
                                       for step in Path(run, 'log.jsonl').read_text().split()])
     dump(Path(words[1], 'losses.csv'), 'folder,step\\n' + gzip.open(Path(words[1], 'losses.gz'), 'rt').read())
