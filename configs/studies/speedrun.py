@@ -6,6 +6,7 @@ seeds = (0, 1, 2, 3)
 every_run = {'config': 'configs/tiny.py', 'val_rows': 128, 'save_every': 0}
 runs = {
     'mlm': {'lr': 3e-3, 'phases': (('mlm', 7_200),)},
+    'mlm-4800': {'lr': 3e-3, 'phases': (('mlm', 4_800),)},
     'muon-mlm': {'optimizer': 'muon', 'lr': 3e-3, 'phases': (('mlm', 3_900),)},
     'clm25-mlm': {'lr': 1.5e-3, 'phases': (('clm', 900), ('mlm', 2_700))},
     'muon-clm25-mlm': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 525), ('mlm', 1_575))},
@@ -25,6 +26,9 @@ runs = {
     'quick-1400': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999,
                    'decay_steps': 0.35, 'num_hidden_layers': 3, 'intermediate_size': 512,
                    'phases': (('clm', 560), ('mlm', 840))},
+    'quick-3600': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999,
+                   'decay_steps': 0.35, 'num_hidden_layers': 3, 'intermediate_size': 512,
+                   'phases': (('clm', 1_440), ('mlm', 2_160))},   # of the other track
     'try-quick-1400': {'config': 'configs/try.py'},
 }
 out = "studies/speedrun/out"
