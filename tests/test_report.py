@@ -189,7 +189,7 @@ def made(study, *options, code=0):
     return (study[0].parent / 'toy/report.md').read_text(), result.stderr
 
 
-@pytest.mark.parametrize('name', ['small', 'novels', 'optimiser'])
+@pytest.mark.parametrize('name', ['small', 'novels', 'optimiser', 'optimiser_embedded'])
 def test_verdicts_are_recomputed_without_our_code(name):
     result = run_process('tests/recompute.py', f'studies/{name}')
     assert result.returncode == 0, result.stdout + result.stderr
