@@ -48,7 +48,7 @@ class Settings:
     initializer_range: float = setting(0.02, 0)  # standard deviation of the initial weights
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
-    optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on matrices of layers; AdamW else
+    optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on layers' matrices
     muon_lr_ratio: float = setting(6.7, 0)  # the learning rate of these matrices is so many times as high
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
@@ -91,6 +91,7 @@ class Settings:
         check(self)
         for name in ('decay_steps', 'warmup_steps'):
             check_value(name, int, getattr(self, name), 0, self.total_steps)
+        [check_value('save_at', int, step, 1) for step in self.save_at]
         if not self.name.strip() or not self.name.isprintable() or '/' in self.name or self.name[0] == '.':
             raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; set --name')
         if self.cut_rows and self.context < 2 * SHORTEST:

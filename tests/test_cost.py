@@ -51,9 +51,11 @@ STEP = 2_359_296 * cost.flops_per_token(CFG, 'clm')     # its operations
     # one moment of the 460,062,720 weights in matrices of the layers, 4 bytes each
     ({'optimizer': 'muon'}, (8,), ("9.55 GiB of each GPU for weights, gradients and muon's moments",)),
     # not the steps before a branch, which are its parent's
-    ({'branch_from': 'out/610m-clm-42k/40000'}, (8,),
-     (f'operations  {2_000 * STEP:.3g} FLOP after step 40,000; a token',))])
-def test_dry_run_counts_the_paper(capsys, changes, num_processes, parts):
+    *(({'branch_from': folder}, (8,), (f'operations  {2_000 * STEP:.3g} FLOP after step 40,000; a token',))
+      for folder in ('610m-clm-42k/40000', '610m-clm-42k'))])
+def test_dry_run_counts_the_paper(capsys, tmp_path, monkeypatch, changes, num_processes, parts):
+    (tmp_path / '610m-clm-42k/40000').mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     for number in num_processes:
         cost.dry_run(replace(CFG, **changes), number)
     out = capsys.readouterr().out

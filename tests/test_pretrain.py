@@ -238,7 +238,9 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     assert weights(run_of(scratch) / '30') == weights(run_of(branch) / '30')
     assert log_lines(run_of(branch)) == [line for line in log_lines(run_of(scratch)) if line['step'] > 15]
     shutil.rmtree(run_of(branch) / '30')    # as if killed: it stays a branch, said or not
-    assert 'resumed' in run_script('pretrain.py', *arguments(branch, without='branch_from')).stdout
+    words = 'pretrain.py', *arguments(branch, without='branch_from')
+    one_line_error(run_script(*words, '--branch_from='), 'branch was begun with .*15')
+    assert 'resumed' in run_script(*words).stdout
     config, lines = losses.read_log(run_of(branch), with_parent=True)
     assert config['branch_from'] == branch.branch_from and [line['step'] for line in lines] == [*range(1, 31)]
 
@@ -504,7 +506,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
 @pytest.mark.parametrize('setting, message', [
     ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),
     ('vocab_size=128_256', 'has vocab_size 4096.*another tokenizer'), ('beta1=1', 'beta1 must be from 0 to'),
-    ('name=a/b', 'name must be'), ('micro_rows=3', 'of micro_rows 3'),
+    ('name=a/b', 'name must be'), ('micro_rows=3', 'of micro_rows 3'), ('save_at=abc', 'save_at takes int'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
 def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):
     cfg = settings()

@@ -21,7 +21,6 @@ from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
-MOMENT_KEYS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'     # in an optimizer's state, of a parameter's shape
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 FRESH = {'step': 0, 'seconds': 0.0}  # of state.json, which has more
 BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7, 'initializer_range': 0.02}    # of older checkpoints
@@ -38,22 +37,22 @@ def copy_into(tensor, values):
 
 @torch.no_grad()
 def read_moments(model, optimizer, folder, step):
-    values = load_file(folder / huggingface.MOMENTS)    # which has been compared with its sha256
-    for name, p in model.named_parameters():    # the state that a first step would make
-        state = {key: torch.zeros_like(p) for key in MOMENT_KEYS if f'{name}.{key}' in values}
-        for key, moment in state.items():
-            copy_into(moment, values[f'{name}.{key}'])
-        if 'exp_avg' in state:  # AdamW counts its steps
-            state['step'] = torch.tensor(1.0 * step, device=p.device if optimizer.defaults['fused'] else None)
-        optimizer.state[p] = state
+    parameters = dict(model.named_parameters())
+    for path, values in load_file(folder / huggingface.MOMENTS).items():    # compared with its sha256 before
+        name, _, key = path.rpartition('.')
+        state = optimizer.state[p := parameters[name]]
+        copy_into(state.setdefault(key, torch.zeros_like(p)), values)
+        if key == 'exp_avg':    # AdamW counts its steps
+            device = p.device if optimizer.defaults.get('fused') else None
+            state['step'] = torch.tensor(float(step), device=device)
 
 
 def save(run, model, optimizer, step, seconds, corpus, cfg, world):
     """Have rank 0 write <run>/<step>/ and remove what `keep` and `save_at` do not keep; the others wait.
     FloatingPointError instead, in every process, where a weight or a moment is not finite."""
     tensors, finite = dict(model.named_parameters()), []
-    tensors |= {f'{name}.{key}': optimizer.state[p][key] for name, p in model.named_parameters()
-                for key in MOMENT_KEYS if key in optimizer.state[p]}
+    tensors |= {f'{name}.{key}': moment for name, p in model.named_parameters()
+                for key, moment in optimizer.state[p].items() if getattr(moment, 'shape', ()) == p.shape}
     for name, tensor in tensors.items():    # which may be sharded: a process holds one of them whole
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         finite.append(full.isfinite().all())
@@ -121,7 +120,7 @@ def find_origin(cfg, corpus, world, lr_at):
         refuse_differences(f'the checkpoint {last}', state, numbers, numbers,
                            'go on with its setting, or take another --name')
         for name in ('branch_from', 'weights_from'):
-            if getattr(cfg, name) not in ('', was := state['settings'][name]):
+            if getattr(cfg, name) != (was := state['settings'][name]):
                 raise ValueError(f'{name}: {last.parent} was begun with {was or "none"}: see --name')
         origin = Origin(last, state, f'resumed from {last}')
     elif parent:
