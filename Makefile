@@ -3,7 +3,8 @@
 PYTHON ?= python3
 # torch's MKL keeps AVX-512 from AMD's processors. A library of one line gives it back: pretraining is twice as fast
 # there (docs/speed.md). FAST=0 leaves it out; so does a machine without a compiler.
-has_avx512 = grep -qsw avx512f /proc/cpuinfo && ! grep -q GenuineIntel /proc/cpuinfo && command -v cc
+has_avx512 = grep -qsw avx512f /proc/cpuinfo && ! grep -q GenuineIntel /proc/cpuinfo && \
+	echo | cc -shared -fPIC -x c - -o /dev/null 2>/dev/null && echo cc
 compiler := $(if $(filter 0,$(FAST)),,$(shell $(has_avx512)))
 READY = .venv/installed $(if $(compiler),.venv/fast.so)
 RUN = $(if $(compiler),LD_PRELOAD=$(CURDIR)/.venv/fast.so) .venv/bin/python
@@ -28,10 +29,11 @@ study: $(READY)
 	$(RUN) study.py configs/studies/small.py
 
 # An attempt at the speedrun in small, docs/speedrun.md: make try -- --mask_ratio=0.3
+overrides = $(subst \ ,,$(MAKEOVERRIDES))
 try: $(READY) corpora/embedded/meta.json
-	$(if $(filter-out --% PYTHON=% FAST=%,$(subst \ ,,$(MAKEOVERRIDES))),$(error options begin with --, as in make try -- --mask_ratio=0.3))
+	$(if $(filter-out --% PYTHON=% FAST=%,$(overrides))$(filter --name=% --out=%,$(overrides)),$(error options, but not --name or --out, begin with --, as in make try -- --mask_ratio=0.3))
 	rm -rf out/try
-	$(RUN) pretrain.py configs/try.py $(foreach word,$(filter --%,$(subst \ ,,$(MAKEOVERRIDES)) $(MAKECMDGOALS)),'$(subst ','\'',$(word))')
+	$(RUN) pretrain.py configs/try.py $(foreach word,$(filter --%,$(overrides) $(MAKECMDGOALS)),'$(subst ','\'',$(word))')
 	$(RUN) evaluate.py losses out/try --beside=studies/speedrun/losses.csv
 
 --%:    # its options

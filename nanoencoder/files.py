@@ -58,12 +58,13 @@ def read_log_lines(path, state):
 
 
 def commit(folder=Path(__file__).parent):
-    """The commit checked out there, with -dirty if scripts or configs have changed since; '' without git."""
+    """The commit checked out there, with -dirty if code is not as git has it; '' without git."""
     def git(*words):
         return subprocess.run(['git', *words], cwd=folder, text=True, capture_output=True).stdout.strip()
     if not shutil.which('git'):
         return ''
-    return git('rev-parse', '--verify', 'HEAD') + '-dirty' * bool(git('diff', 'HEAD', '--', ':/*.py'))
+    new = git('ls-files', '--others', '--exclude-standard', '--', ':/*.py', ':(top,exclude)configs')
+    return git('rev-parse', '--verify', 'HEAD') + '-dirty' * bool(new or git('diff', 'HEAD', '--', ':/*.py'))
 
 
 @contextlib.contextmanager

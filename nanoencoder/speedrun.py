@@ -86,7 +86,8 @@ def check_seeds(runs):
     for k in runs[0][1]['settings'].keys() - {'seed', 'name', 'out', 'corpus'}:
         demand(len({str(state['settings'][k]) for _, state, *_ in runs}) == 1, f'{k} differs between runs')
     kept = subprocess.run(['git', 'cat-file', '-e', f'{min(commits)}^{{commit}}'], capture_output=True)
-    demand(not kept.returncode and len(''.join(commits)) == 40, f'one commit that git knows, not {commits}')
+    demand(not kept.returncode and len(''.join(commits)) == 40,
+           f'one commit that git knows, not {commits}: commit, remove these runs, train again')
 
 
 def start(*words, **env):

@@ -44,7 +44,9 @@ def test_a_commit_is_dirty_where_code_has_changed(tmp_path):
     clean = files.commit(tmp_path)
     (tmp_path / 'losses.csv').write_text('2\n')
     assert files.commit(tmp_path) == clean and re.fullmatch('[0-9a-f]{40}', clean)
-    (tmp_path / 'a.py').write_text('2\n')
+    (tmp_path / 'b.py').write_text('2\n')      # which git does not have
+    assert files.commit(tmp_path) == f'{clean}-dirty'
+    (tmp_path / 'b.py').rename(tmp_path / 'a.py')
     assert files.commit(tmp_path) == f'{clean}-dirty'
 
 

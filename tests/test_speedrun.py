@@ -56,8 +56,7 @@ def test_it_accepts_what_keeps_the_rules(honest):
     t = (np.mean(logged) - 9) / np.std(logged, ddof=1) * 2     # of four seeds
     assert float(p) == pytest.approx(scipy.stats.t.cdf(t, 3), rel=0.05)
     for more, reason in (('--track=step', 'track is one of steps, transfer'),
-                         ('--replay=7:8', 'SEED:STEPS of runs'),
-                         ('--replay=1', "SEED:STEPS of runs, not '1'"),
+                         ('--replay=7:8', 'SEED:STEPS of runs'), ('--replay=1', "SEED:STEPS of runs, not '1'"),
                          ('--replay=2:1', '2:1: replay all 12 steps or 2 to where rates fall'),
                          ('--replay=2:9', '2:9: replay all 12 steps or 2 to where rates fall')):
         one_line_error(judged(*honest, more), reason)
@@ -106,10 +105,8 @@ FORGED = [(lambda state, config, lines, *_: lines.pop(5), 'mine-s0: 12 steps nee
           (other_end, 'mine-s0: its losses, computed again, differ by up to'),
           (lambda state, config, lines, checkpoint: lines[3].update(loss=lines[3]['loss'] + 0.001),
            'mine-s0: its losses, computed again, differ by up to 0.001'),
-          (other_tokenizer, 'mine-s0: has another tokenizer'),
-          (other_weights, 'mine-s0: its log ends at'),
-          (begun(git=f'{HEAD}-dirty'), 'one commit'),
-          (begun(git='HEAD'), 'one commit'),
+          (other_tokenizer, 'mine-s0: has another tokenizer'), (other_weights, 'mine-s0: its log ends at'),
+          (begun(git=f'{HEAD}-dirty'), 'one commit'), (begun(git='HEAD'), 'one commit'),
           (begun(how='weights from elsewhere'), 'mine-s0: was not trained from scratch, on a CPU'),
           (begun(device='cuda'), 'mine-s0: was not trained from scratch, on a CPU'),
           (lambda state, config, lines, checkpoint: lines[4].update(loss=float('nan')),

@@ -90,11 +90,13 @@ def beside(path, folder):
     """Print a run's held-out MLM losses beside those of its row in losses.csv, in units of their spread."""
     import pandas
     (config, lines), past = read_log(folder), pandas.read_csv(path)
-    past = past[past['row'] == config['row']].groupby('step')['val_mlm_loss'].agg(['mean', 'std', 'count'])
+    past = past[past['row'] == config['row']]
+    own = past[past['seed'] == config['seed']].groupby('step')['val_mlm_loss'].mean()
+    past = past.groupby('step')['val_mlm_loss'].agg(['mean', 'std', 'count']).assign(own=own)
     measured = [line for line in lines if 'val_mlm_loss' in line and line['step'] in past.index]
     if not measured:
         raise ValueError(f'{path}: has no row {config["row"]!r} that was measured at steps of {folder}')
     for line in measured:
-        loss, (mean, sd, count) = line['val_mlm_loss'], past.loc[line['step']]
-        print(f'step {line["step"]:>5,}: {loss:.3f}; {count:.0f} seeds of {config["row"]}: {mean:.3f}, '
-              f'sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
+        loss, (mean, sd, count, own) = line['val_mlm_loss'], past.loc[line['step']]
+        print(f'step {line["step"]:>5,}: {loss:.3f}; {config["row"]} with this seed {own:.3f}; '
+              f'{count:.0f} seeds {mean:.3f}, sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
