@@ -265,7 +265,7 @@ def main():
     elif actions.train_tokenizer:
         prepare.train_tokenizer(cfg, actions.train_tokenizer)
     else:
-        prepare.prepare(cfg, in_order, actions.part, actions.parts)
+        prepare.prepare(cfg, actions.part, actions.parts)
 
 
 if __name__ == '__main__':

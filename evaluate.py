@@ -16,7 +16,7 @@ from pathlib import Path
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import pack, read_runs
-from nanoencoder.judging.statistics import SPLITS, Cell, estimate, lr_text, make_cells
+from nanoencoder.judging.statistics import SCORED, Cell, estimate, lr_text, make_cells
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
@@ -38,7 +38,7 @@ class Settings:
     datasets: tuple = ()                # only these
     published: bool = False             # the paper's numbers beside ours
     format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table: text, markdown, csv
-    split: str = setting('test', choices=(*SPLITS, 'both'))     # scored at the rate that the other one chose
+    split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
     seed: int = setting(0, low=0)       # of the bootstrap
     beside: str = ''                    # of losses: a losses.csv that has seeds of this run's row
@@ -67,8 +67,7 @@ def table(cfg, problems):
             problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
     if cfg.format == 'csv':
         return print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
-    for kind in [kind for kind in KINDS if kind in {*frame['task']}]:
-        rows = frame[frame['task'] == kind]
+    for kind, rows in sorted(frame.groupby('task'), key=lambda group: [*KINDS].index(group[0])):
         about = rows[rows['dataset'] != 'Average'].groupby('model')[['notes', 'seeds', 'lr']]
         about = about.agg(lambda texts: '/'.join(sorted({*texts} - {''})))
         scores = rows.pivot(index='model', columns='column', values='shown')[rows['column'].unique()]

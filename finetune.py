@@ -29,6 +29,7 @@ from torch import nn
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked, read_json
+from nanoencoder.peers import open_encoder
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack, ridge
@@ -166,9 +167,8 @@ class Encoder(nn.Module):
         return self.head(self.model(tokens, lengths, self.causal), lengths)
 
 
-def prepare(cfg, training=True):
+def prepare(cfg, method='fine-tuned'):
     """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
-    from nanoencoder.peers import open_encoder
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint, kind = open_encoder(cfg), tasks.kind_of(cfg)
     transformer, tokenizer = checkpoint.model(head=kind.zero_shot), checkpoint.tokenizer()
@@ -189,12 +189,13 @@ def prepare(cfg, training=True):
     if cfg.save_model:
         check_export(kind, transformer.sizes)
     sets = tasks.load_sets(cfg, tokenizer, max_length)
-    examples = len(sets[0].examples['train'])
+    examples, training = len(sets[0].examples['train']), method == 'fine-tuned'
     if training and not examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     steps, wanted = cfg.num_steps(examples), 50 if cfg.steps in (0, Settings.steps) else cfg.steps
     if training and steps < wanted:
         print(f'{cfg.dataset}: {examples} examples make {steps} steps; see --epochs', file=sys.stderr)
+    about['method'] = method
     return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about), sets
 
 
@@ -361,19 +362,22 @@ def run_grid(cfg, base, sets):
 
 
 def probe(cfg, base, sets):
-    """What a linear classifier reads off the frozen model; retrieval takes its cosines."""
-    began, per_token = time.monotonic(), sets[0].kind.head == 'tokens'
+    """A linear classifier on the frozen model; retrieval takes its cosines. What to tell of it."""
+    began, words, per_token = time.monotonic(), [], sets[0].kind.head == 'tokens'
     encoder = new_encoder(cfg, base, (lambda x, lengths: x) if per_token else unit_vectors)
     for data in sets:
-        parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
+        train = data.examples['train']
+        parts = data.examples | {'train': train[:PROBED] if data.labels else []}
         read = {part: outputs(cfg, base.world, encoder, texts, per_token) for part, texts in parts.items()}
         if data.labels:
             targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
+            if not per_token and {x.targets.item() for x in train} - {x.item() for x in targets['train']}:
+                raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
             read = ridge(read, targets, len(data.labels))
-        folder = run_folder(cfg, data.kind.task.dataset)
-        scores = write_run(folder, data.kind.task, about_run(cfg, base, sets, data, 'probe'),
-                           data.kind.predict(data, read))
-        print(f'{folder}: validation {scores["validation"]} ({time.monotonic() - began:.0f} s)')
+        scores = write_run(run_folder(cfg, data.kind.task.dataset), data.kind.task,
+                           about_run(cfg, base, sets, data), data.kind.predict(data, read))
+        words.append(f'{data.kind.task.dataset} validation {scores["validation"]}')
+    return f'{"; ".join(words)} ({time.monotonic() - began:.0f} s)'
 
 
 def main():
@@ -403,15 +407,14 @@ def main():
         about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
         with locked(folder):
             return print(f'{folder}: test {write_run(folder, cfg, about, predictions)["test"]}')
-    cfg, base, sets = prepare(cfg, training=not (actions.probe or actions.zero_shot))
+    method = 'probe' if actions.probe else 'zero-shot' if actions.zero_shot else 'fine-tuned'
+    cfg, base, sets = prepare(cfg, method)
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     if actions.probe:
         cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
+    work = {'probe': probe, 'zero-shot': zero_shot, 'fine-tuned': do_run}[method]
     with locked(*run_folders(cfg, sets)):
-        if actions.probe:
-            return probe(cfg, base, sets)
-        work = zero_shot if actions.zero_shot else do_run
         words = 'already done' if is_done(cfg, base, sets) else work(cfg, base, sets)
         print(f'{run_folder(cfg, cfg.dataset)}: {words}')
 

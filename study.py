@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import commit, read_json, saved_steps
+from nanoencoder.files import commit, locked, read_json, saved_steps
 from nanoencoder.judging import studies
 from nanoencoder.judging.predictions import check_packed, find_runs
 from nanoencoder.settings import nearest, run_main
@@ -77,7 +77,8 @@ class Done:
         entries = [line.options | {'lrs': line.lrs} for line in study.finetunings]
         self.lines = [*zip(study.finetunings, ask('finetune.py', 'tasks', entries))]
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
-            check_packed(self.runs)
+            with locked(study.folder, wait=True):   # while another job packs
+                check_packed(self.runs)
         self.tuned = {}     # {(model, dataset): {(learning rate, seed): (folder, settings, pretraining's)}}
         for folder, about, _ in find_runs(self.runs, False):
             model, _, dataset, run = folder.parts[-4:]
@@ -176,14 +177,14 @@ def start(name, *arguments, torchrun='', **options):
 def last_words(log):
     _, *lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
     errors = [line for line in lines if line.startswith('error: ')]
-    return (errors or lines or ['it has said nothing'])[-1].split('\r')[-1]
+    return (errors or lines or ['nothing said yet'])[-1].split('\r')[-1]
 
 
 def run_jobs(jobs, study, processes, torchrun, tell):
     """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
     waiting, running, failed, logs, told = list(jobs), {}, 0, Path(study.folder, 'logs'), time.monotonic()
-    usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'} | os.environ
-    usual |= {'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}    # who waits for others sleeps
+    usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}   # who waits sleeps
+    usual |= ({'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}) | os.environ
     try:
         while True:
             ready = [job for job in waiting if all(path.exists() for path in job.needs)]
@@ -253,7 +254,7 @@ def main():
             file.write(json.dumps(about) + '\n')
     for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed
         print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; see {study.folder}/logs'
-              if jobs else f'{study.folder}: nothing to do')
+              if jobs else f'{study.folder}: nothing to do but its report')
         failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
         runs = itertools.starmap(study.run, itertools.product(study.rows, study.seeds))
         logs = [run for run in runs if (run / 'log.jsonl').exists()]

@@ -16,12 +16,12 @@ import re
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from data import in_order
 from nanoencoder import docs, wordnet
 from nanoencoder.files import blame, locked, read_json, remove, sha256, whole, write_json
 from nanoencoder.settings import check, check_value, flat, setting
@@ -134,7 +134,7 @@ def read_parquet(path, cfg):
 READERS = {'.txt': read_txt, '.train': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 
-def prepare(cfg, in_order, part=-1, parts=1):
+def prepare(cfg, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every shard that is missing, then meta.json."""
     check_value('part', int, part, -1, parts - 1)
     folder, settings = Path(cfg.out), flat(cfg, fixes=('numbers',))
@@ -161,7 +161,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
             return [('val_' if held else '', np.append(ids_of(text), tokenizer.ids['eos']).astype(dtype))
                     for text, held in chunk if text]
         for number in numbers:
-            prepare_part(cfg, [*zip(done, units)][number::parts], partial(in_order, encode), dtype,
+            prepare_part(cfg, [*zip(done, units)][number::parts], encode, dtype,
                          cfg.max_tokens / parts or math.inf)
         if part < 0:
             join(folder, tokenizer, identity, [read_json(path) for path in done if path.exists()])
@@ -169,7 +169,7 @@ def prepare(cfg, in_order, part=-1, parts=1):
                 remove(path)
 
 
-def prepare_part(cfg, units, encoded, dtype, limit):
+def prepare_part(cfg, units, encode, dtype, limit):
     """Write the units that are missing, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
     with tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30,
@@ -182,8 +182,8 @@ def prepare_part(cfg, units, encoded, dtype, limit):
             elif bar.n < limit:
                 texts = unit()
                 chunks = iter(lambda: [*itertools.islice(texts, CHUNK)], [])
-                write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype,
-                                            encoded(chunks, threads, 2 * threads), limit, bar))
+                encoded = in_order(encode, chunks, threads, ahead=2 * threads)
+                write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype, encoded, limit, bar))
             bar.total = min(limit, round(bar.n * len(units) / number))
 
 

@@ -23,7 +23,6 @@ os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
 os.chdir(ROOT)
 
 import pretrain  # noqa: E402
-from data import in_order  # noqa: E402
 from nanoencoder import docs, prepare  # noqa: E402
 from nanoencoder.settings import build, flat, run_main  # noqa: E402
 
@@ -123,7 +122,7 @@ def corpus(tmp_path_factory):
         jsonl(folder / f'texts/{k:04d}.jsonl', [{'text': text} for text in texts()[k:k + 100]])
     cfg = prepare.Settings(source='folder', path=str(folder / 'texts'), out=str(folder / 'out'),
                            val_permille=200, shard_bytes=100_000)
-    prepare.prepare(cfg, in_order)
+    prepare.prepare(cfg)
     return folder / 'out'
 
 

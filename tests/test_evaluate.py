@@ -425,7 +425,7 @@ def test_coverage(metric, seeds, spread, n, each):
 def test_the_papers_cells_from_its_own_runs():
     """A seed's only run has no validation score there, and a run that is not chosen no test score."""
     runs = [statistics.Run(row['model'], row['task'], row['dataset'], float(row['lr']), int(row['seed']),
-                           *(float(row[split] or 'nan') for split in statistics.SPLITS))
+                           *(float(row[split] or 'nan') for split in statistics.SCORED))
             for row in csv.DictReader((ROOT / 'tests/authors_runs.csv').open())]
     cfg, problems = evaluate.Settings(protocol='paper'), []
     cells = statistics.make_cells(runs, cfg, problems)
@@ -451,7 +451,7 @@ def test_the_tables_averages_and_the_numbers_beside_a_claim_are_the_papers():
 # ----------------------------------------------------------------------------------------- folders, commands
 def write_run(folder, rows, **about):
     """A run as finetune.py leaves it, without its predictions; rows of both splits, or {split: rows}."""
-    rows = rows if isinstance(rows, dict) else dict.fromkeys(statistics.SPLITS, rows)
+    rows = rows if isinstance(rows, dict) else dict.fromkeys(statistics.SCORED, rows)
     scores = {split: metrics.both_scores(folder.parts[-3], own, 'IOB2') for split, own in rows.items()}
     folder.mkdir(parents=True)
     content = {'name': scores['test'][0]} | {split: content for split, (_, content) in scores.items()}
@@ -736,10 +736,10 @@ def test_losses(runs):
     assert lines[0].split() == 'run phases step tokens tokens/s val_clm_loss val_mlm_loss'.split()
     assert '4.880' in lines[1] and '3.880' in lines[2] and '6.500' in lines[3]
     past = runs / 'past.csv'
-    past.write_text('row,step,val_mlm_loss\nr,4,5.0\nr,4,5.2\nr,6,1.0\nother,8,1.0\n')
+    past.write_text('row,seed,step,val_mlm_loss\nr,1,4,5.0\nr,0,4,5.2\nr,0,6,1.0\nother,0,8,1.0\n')
     line, = ran('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}').stdout.splitlines()
-    assert line.split(': ')[1:] == ['4.960; 2 seeds of r', '5.100, sd 0.141', '-1.0 sd']
-    past.write_text('row,step,val_mlm_loss\nother,4,5.0\n')
+    assert line.split(': ')[1:] == ['4.960; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-1.0 sd']
+    past.write_text('row,seed,step,val_mlm_loss\nother,0,4,5.0\n')
     result = run_script('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}')
     one_line_error(result, "past.csv: has no row 'r' that was measured at steps of ")
     result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both', f'--beside={past}')

@@ -256,7 +256,7 @@ def test_a_control_is_another_encoder_of_the_same_weights(toy, checkpoint, tmp_p
 def test_a_variant_has_a_name_and_a_row_of_its_own(toy, checkpoint, tmp_path, monkeypatch):
     past = {'row': 'mlm-900', 'step': 900, 'phases': [['mlm', 900]]}
     opened = huggingface.open_checkpoint
-    monkeypatch.setattr(peers, 'open_encoder', lambda cfg: dataclasses.replace(
+    monkeypatch.setattr(finetune, 'open_encoder', lambda cfg: dataclasses.replace(
         opened(cfg.model), state={'pretraining': past, 'fixed': {'seed': 0, 'lr': 1.0}}))
     for change, name, row in (({}, 'random', 'mlm-900'), ({'name': 'x'}, 'x', 'mlm-900'),
                               ({'variant': 'causal'}, 'random+causal', 'mlm-900+causal'),
@@ -381,7 +381,7 @@ def test_retrieval_is_trained_once_and_scored_on_every_set(toy, command, tmp_pat
     for path in other.glob('qrels/*'):  # another choice of queries, and no training pairs
         path.write_text(''.join(path.read_text().splitlines(True)[::2]))
     (tmp_path / 'other.py').write_text(f'kind = "IR"\ndataset = "other"\ndata = {str(other)!r}\n')
-    ran(*command('IR', '--steps=2', '--trained_on=pairs', f"--score_on=('{tmp_path}/other.py',)"))
+    ran(*command('IR', '--steps=2', f"--score_on=('{tmp_path}/other.py',)"))
     both = [read(tmp_path / f'p/random/IR/{name}')['lr3e-03_sd0/test.jsonl.gz'].splitlines()
             for name in ('toy', 'other')]
     assert both[1] == both[0][::2]
@@ -467,14 +467,19 @@ def test_other_settings_or_data_are_refused(toy, command, tmp_path, monkeypatch)
     refused('sizes = ', '--untrained', f'--model={random_model(tmp_path / "other", hidden_size=16)}')
 
 
-def test_probe_reads_frozen_features(command, tmp_path):
+def test_probe_reads_frozen_features(command, toy, checkpoint, tmp_path, monkeypatch):
     for kind in ('SC', 'TC', 'IR'):
         result = ran(*command(kind, '--probe'))
         about = json.loads((tmp_path / f'p/random-probe/{kind}/toy/lr0e+00_sd0/run.json').read_text())
         assert about['method'] == 'probe'
         if kind != 'IR':
             assert float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1]) > 60, result.stdout
+    assert 'already done' in ran(*command('IR', '--probe')).stdout
+    one_line_error(run_script(*command('IR', '--probe', '--layers=0')), 'layers = -1, this run has 0')
     one_line_error(run_script(*command('QA', '--probe')), 'no probe of a regression, nor of questions')
+    monkeypatch.setattr(finetune, 'PROBED', 1)
+    with pytest.raises(ValueError, match='its first 1 rows lack a label'):
+        finetune.probe(*finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path), 'probe'))
 
 
 @pytest.mark.parametrize('ragged', [False, True])

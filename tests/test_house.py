@@ -12,8 +12,6 @@ from conftest import ROOT, run_process
 SCRIPTS = sorted(ROOT.glob('*.py'))
 PROGRAM = SCRIPTS + sorted((ROOT / 'nanoencoder').rglob('*.py'))
 WINGS = 'pretraining', 'tasks', 'judging'
-
-
 MODULES = {     # nanoencoder.tasks of nanoencoder/tasks/__init__.py
     '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
     for path in PROGRAM}
@@ -55,12 +53,6 @@ def test_a_script_imports_no_other_but_model_and_data():
     scripts = {path.stem for path in SCRIPTS} - {'model', 'data'}
     for name, path in MODULES.items():
         assert not imported(ast.walk(tree(path))) & scripts - {name}, name
-
-
-@pytest.mark.parametrize('script', ['model', 'data'])
-def test_model_and_data_stand_alone(script):
-    """Outside functions; test_readme.py runs each in a folder without the others."""
-    assert not imported(tree(MODULES[script]).body) - {script}
 
 
 def test_no_import_goes_round_in_a_circle():

@@ -78,7 +78,7 @@ def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
     *_, objective, usual, front = MODELS[name]
     words = ['--kind=MP', '--dataset=toy', f'--data={tmp_path}', f'--model={tmp_path}/model',
              f'--likelihood={asked}', '--tokens_at_once=500', '--device=cpu']
-    cfg, base, (data,) = finetune.prepare(configs.parse(finetune.Settings, words)[0], training=False)
+    cfg, base, (data,) = finetune.prepare(configs.parse(finetune.Settings, words)[0], method='zero-shot')
     assert cfg.likelihood == asked or not asked and cfg.likelihood == usual
     ours = finetune.likelihoods(cfg, base, data)
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / 'model')
@@ -115,7 +115,7 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     assert 'causal accuracy' in told and f'{100 * standard["others"]["set2"]:.1f}  set2' in told
     about = json.loads((folder / 'run.json').read_text())
     assert (about['method'], about['settings']['likelihood']) == ('zero-shot', 'causal')
-    del about['settings']['trained_on']     # as if the setting were newer than the run
+    del about['settings']['scale']     # as if the setting were newer than the run
     (folder / 'run.json').write_text(json.dumps(about))
     assert 'already done' in run_script(*options, *model).stdout
     one_line_error(run_script(*options, *model, '--likelihood=pseudo'), 'likelihood = causal, this run has')

@@ -165,7 +165,7 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, toy, tmp_path, monkeypa
     outputs, logs, predictions = [], [], []
     for opening in (None, lambda cfg: opened(folder)):
         if opening:
-            monkeypatch.setattr(peers, 'open_encoder', opening)
+            monkeypatch.setattr(finetune, 'open_encoder', opening)
         cfg, base, (data,) = finetune.prepare(settings(toy, folder, kind, tmp_path, epochs=9, lr=1e-3))
         assert isinstance(base.transformer, peers.Transformer) == bool(opening)
         part = data.examples['texts' if kind == 'IR' else 'validation']

@@ -55,7 +55,7 @@ def small(path, out, **changes):
 
 def prepared(cfg, part=-1, parts=1):
     """The Corpus of these settings, or None where only a part of it was prepared."""
-    prepare.prepare(cfg, data.in_order, part, parts)
+    prepare.prepare(cfg, part, parts)
     return data.Corpus(cfg.out) if part < 0 else None
 
 

@@ -8,6 +8,5 @@ source = "BeIR/msmarco"
 qrels = "BeIR/msmarco-qrels"
 revision = "refs/convert/parquet"
 pairs = "hgissbkh/msmarco-pairs"
-trained_on = "msmarco_pairs"
 score_on = ("configs/tasks/nq.py", "configs/tasks/mldr.py")
 judged_only = True

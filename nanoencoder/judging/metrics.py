@@ -10,6 +10,8 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
+SCORED = 'validation', 'test'     # splits
+
 
 def lr_text(lr):
     """As a run's folder has it: 1e-04; 0.00015 where one digit does not say."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from nanoencoder.files import locked, read_json, sha256, whole, write_json
 from nanoencoder.judging.metrics import CORRELATIONS, KINDS
-from nanoencoder.judging.statistics import SPLITS, Run, grouped, key_of, lr_text
+from nanoencoder.judging.statistics import SCORED, Run, grouped, key_of, lr_text
 
 FACTS = 'weights', 'data', 'settings', 'grid', 'pretraining'    # of run.json, which a Run has
-PACKED = 'method', *FACTS, 'rows', 'scheme', 'trained_on'
+PACKED = 'method', *FACTS, 'rows', 'scheme'
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
 
@@ -20,7 +20,7 @@ def read_scores(folder, about):
     content = read_json(path := folder / ('scores.json' if about else 'results.json'))
     if not about:
         return {split: {'paper': content[split], 'standard': {'columns': [content[split]['scores_i']]}}
-                for split in SPLITS}
+                for split in SCORED}
     if sha256(path) != about['sha256'][path.name]:
         raise ValueError(f'{path}: changed since it was written; remove its folder, and fine-tune again')
     return content
@@ -66,11 +66,11 @@ def read_tree(cfg, root):
         done.add(folder)
         scores = load()
         run = Run(model=row, task=task, dataset=dataset, lr=float(match[1]), seed=int(match[2]),
-                  **{split: scores[split][cfg.protocol]['score'] for split in SPLITS},
+                  **{split: scores[split][cfg.protocol]['score'] for split in SCORED},
                   metric=scores['name'] if cfg.protocol == 'standard' or scores.get('name') in CORRELATIONS
                   else KINDS[task].metric,
                   n=sum(len(scores[split]['standard']['columns'][0])
-                        for split in SPLITS if cfg.split in (split, 'both')),
+                        for split in SCORED if cfg.split in (split, 'both')),
                   instances=lambda split, load=load: load()[split]['standard'],
                   method=about.get('method', ''),
                   origin=past.get('seed') if past.get('row') else None, folder=model,
@@ -111,7 +111,7 @@ def pack(folder, logs, cfg):
         for run, path, about, scores in read_tree(cfg, root):
             line = {'run': str(path.relative_to(root)), 'scores': {'name': scores['name']},
                     'about': {name: about[name] for name in PACKED if about.get(name)}}
-            for split in SPLITS:
+            for split in SCORED:
                 standard = scores[split]['standard']
                 line['scores'][split] = {'paper': {'score': scores[split]['paper']['score']},
                                          'standard': standard | {'ids': key_of(standard['ids'])}}

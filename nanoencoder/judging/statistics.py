@@ -10,9 +10,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from nanoencoder.judging.metrics import KINDS, STATISTICS, lr_text
-
-SPLITS = 'validation', 'test'
+from nanoencoder.judging.metrics import KINDS, SCORED, STATISTICS, lr_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +246,7 @@ def make_cell(runs, cfg):
     by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr').values()  # of equal rates the smaller
     most = [group for group in by_lr if len(group) == max(map(len, by_lr))]
     chosen = {split: max(most, key=lambda group: statistics.fmean(getattr(run, other) for run in group))
-              for split, other in zip(SPLITS, SPLITS[::-1]) if cfg.split in (split, 'both')}
+              for split, other in zip(SCORED, SCORED[::-1]) if cfg.split in (split, 'both')}
     tables = [{(run.origin, run.seed): (run, run.instances(split)) for run in of_split}
               for split, of_split in chosen.items()]
     if not (seeds := sorted(set.intersection(*map(set, tables)))):

@@ -37,7 +37,7 @@ def is_done(cfg, base, sets):
                 # of pretraining the checkpoint's digest says all, and of rows their own
                 if name not in ('settings', 'rows', 'grid', 'pretraining') and there != value:
                     raise ValueError(f'{path}: was made with {name} = {str(there)[:60]}, this run has '
-                                     f'{str(value)[:60]}; remove the folder, or take another --name')
+                                     f'{str(value)[:60]}; remove the folder, or give this a --variant')
     return all(path.exists() for path in paths)
 
 
@@ -58,13 +58,12 @@ def describe(cfg, checkpoint, transformer):
                   'checkpoint': 'none' if cfg.untrained else checkpoint.digest()}
 
 
-def about_run(cfg, base, sets, data, method='', grid=()):
+def about_run(cfg, base, sets, data, grid=()):
     """run.json: what fixes the numbers, so that a run is not taken for another."""
-    method = method or ('zero-shot' if data.kind.zero_shot else 'fine-tuned')
     return json.loads(json.dumps({
-        'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'method': method,
-        'weights': cfg.weights, 'labels': sets[0].labels, 'scheme': cfg.scheme, 'trained_on': cfg.trained_on,
-        'grid': grid, **base.about, 'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
+        'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'weights': cfg.weights,
+        'labels': sets[0].labels, 'scheme': cfg.scheme, 'grid': grid, **base.about,
+        'data': data.scored_sha256, 'training_data': sets[0].training_sha256}))
 
 
 def write_run(folder, task, about, predictions, log=()):

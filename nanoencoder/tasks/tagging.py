@@ -13,10 +13,7 @@ from nanoencoder.tasks.task import get
 class Tagging(Kind):
     """Rows of id, words, tags."""
     labelled_by = 'tags'
-
-    @property
-    def is_plain(self):
-        return self.task.scheme == 'plain'
+    is_plain = property(lambda self: self.task.scheme == 'plain')
 
     def make_row(self, row, labels, where):
         words, tags = get(row, self.task.words, where, list), get(row, self.task.tags, where, list)

@@ -7,11 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from nanoencoder.docs import CACHE, SPLITS
-from nanoencoder.judging.metrics import KINDS, OF_LABELS
+from nanoencoder.judging.metrics import KINDS, OF_LABELS, SCORED
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import Field
-
-SCORED = SPLITS[1:]
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,6 @@ class Task:
     pair: tuple = setting(('Query: {query}', 'Document: {positive}'), fixes='rows')  # of a training pair
     pairs: str = setting('', fixes='rows')             # hub dataset of training pairs; empty: `train`
     qrels: str = setting('', fixes='rows')             # hub dataset of judgements; empty: the source's qrels/
-    trained_on: str = ''                               # what the pairs are called, in the names of results
     score_on: tuple = setting((), fixes='nothing')     # configs of tasks that the model is scored on as well
     judged_only: bool = setting(False, fixes='rows')   # only documents judged in a split, as in the paper
     scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
