@@ -29,12 +29,12 @@ study: $(READY)
 	$(RUN) study.py configs/studies/small.py
 
 # An attempt at the speedrun in small, docs/speedrun.md: make try -- --mask_ratio=0.3
+attempt := try-$(shell date +%m%d-%H%M%S)
 overrides = $(subst \ ,,$(MAKEOVERRIDES))
 try: $(READY) corpora/embedded/meta.json
 	$(if $(filter-out --% PYTHON=% FAST=%,$(overrides))$(filter --name=% --out=%,$(overrides)),$(error options, but not --name or --out, begin with --, as in make try -- --mask_ratio=0.3))
-	rm -rf out/try
-	$(RUN) pretrain.py configs/try.py $(foreach word,$(filter --%,$(overrides) $(MAKECMDGOALS)),'$(subst ','\'',$(word))')
-	$(RUN) evaluate.py losses out/try --beside=studies/speedrun/losses.csv
+	$(RUN) pretrain.py configs/try.py --name=$(attempt) $(foreach word,$(filter --%,$(overrides) $(MAKECMDGOALS)),'$(subst ','\'',$(word))')
+	$(if $(filter --dry_run --help,$(MAKECMDGOALS)),,$(RUN) evaluate.py losses out/$(attempt) --beside=studies/speedrun/losses.csv)
 
 --%:    # its options
 	@:

@@ -182,8 +182,8 @@ def prepare_part(cfg, units, encode, dtype, limit):
             elif bar.n < limit:
                 texts = unit()
                 chunks = iter(lambda: [*itertools.islice(texts, CHUNK)], [])
-                encoded = in_order(encode, chunks, threads, ahead=2 * threads)
-                write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype, encoded, limit, bar))
+                write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype,
+                                            in_order(encode, chunks, threads, 2 * threads), limit, bar))
             bar.total = min(limit, round(bar.n * len(units) / number))
 
 

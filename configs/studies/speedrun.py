@@ -3,7 +3,7 @@
 #     python -m nanoencoder.speedrun studies/speedrun/out/mlm-s*
 corpus = {'config': 'configs/corpora/embedded.py'}
 seeds = (0, 1, 2, 3)
-every_run = {'config': 'configs/tiny.py', 'val_rows': 128, 'save_every': 0}
+every_run = {'config': 'configs/tiny.py', 'val_rows': 128, 'save_every': 0, 'device': 'cpu'}
 runs = {
     'mlm': {'lr': 3e-3, 'phases': (('mlm', 7_200),)},
     'mlm-4800': {'lr': 3e-3, 'phases': (('mlm', 4_800),)},

@@ -57,14 +57,12 @@ def dry_run(cfg, world_size):
     check_rows(cfg, world_size)
     with torch.device('meta'):
         model = Model(cfg.model)
-    weights = sum(p.numel() for p in model.parameters())
-    body = sum(p.numel() for p in model.model.parameters())
+    weights, body = (sum(p.numel() for p in part.parameters()) for part in (model, model.model))
     phases = ', then '.join(f'{steps:,} steps of {name}' for name, steps in cfg.phases)
     phases = phases if cfg.repeat == 1 else f'{cfg.repeat:,} times: {phases}'
     last, step_tokens, parent = cfg.total_steps, cfg.rows_per_step * cfg.context, Path(cfg.branch_from).name
     begun = int(parent) if parent.isdigit() else max(saved_steps(cfg.branch_from), default=0) if parent else 0
-    meta = Path(cfg.corpus) / 'meta.json'
-    tokens = read_json(meta)['tokens'] if meta.exists() else 0
+    tokens = read_json(meta)['tokens'] if (meta := Path(cfg.corpus, 'meta.json')).exists() else 0
     epochs = (cfg.first_row + last * cfg.rows_per_step) / max(1, tokens // cfg.context)
     flops = flops_until(cfg, last) - flops_until(cfg, begun)
     per_token = ', '.join(f'{flops_per_token(cfg, name):.3g} of {name}' for name in dict(cfg.phases))

@@ -37,8 +37,7 @@ class Muon(torch.optim.AdamW):
         """The gradient's Nesterov momentum, whole."""
         if not self.state[p]:
             self.state[p]['momentum_buffer'] = torch.zeros_like(p)
-        momentum = self.state[p]['momentum_buffer']
-        update = p.grad.lerp(momentum.lerp_(p.grad, 1 - MOMENTUM), MOMENTUM)
+        update = p.grad.lerp(self.state[p]['momentum_buffer'].lerp_(p.grad, 1 - MOMENTUM), MOMENTUM)
         return update.full_tensor() if isinstance(update, DTensor) else update
 
     @torch.no_grad()

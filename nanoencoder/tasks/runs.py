@@ -72,8 +72,7 @@ def write_run(folder, task, about, predictions, log=()):
     with whole(folder) as temporary:
         temporary.mkdir()
         for split, rows in predictions.items():
-            packed = gzip.compress(json_lines(rows).encode(), mtime=0)  # the same bytes each time
-            (temporary / f'{split}.jsonl.gz').write_bytes(packed)
+            (temporary / f'{split}.jsonl.gz').write_bytes(gzip.compress(json_lines(rows).encode(), mtime=0))
             scores['name'], scores[split] = both_scores(task.kind, rows, task.scheme, task.metric)
         write_json(temporary / 'scores.json', scores, indent=None)
         digests = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
