@@ -65,7 +65,7 @@ def processes(device='auto', dtype='auto'):
     device, dtype = pick_device(device, dtype, size)
     if size > 1:
         backend = 'cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo'
-        dist.init_process_group(backend, timeout=timedelta(minutes=30))  # rank 0 compares files alone
+        dist.init_process_group(backend, timeout=timedelta(minutes=30))  # while rank 0 compares files
     try:
         yield World(rank, size, device, dtype)
     except RuntimeError as error:
