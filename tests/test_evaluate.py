@@ -421,7 +421,6 @@ def test_coverage(metric, seeds, spread, n, each):
         assert np.abs(results['now'] - results['closed form']).max() < 3, results
 
 
-# ------------------------------------------------------------------------------------------ the paper's cells
 def test_the_papers_cells_from_its_own_runs():
     """A seed's only run has no validation score there, and a run that is not chosen no test score."""
     runs = [statistics.Run(row['model'], row['task'], row['dataset'], float(row['lr']), int(row['seed']),

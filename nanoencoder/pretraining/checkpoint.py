@@ -23,6 +23,7 @@ from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 FRESH = {'step': 0, 'seconds': 0.0}  # of state.json, which has more
+BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7, 'initializer_range': 0.02}    # of older checkpoints
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
 
@@ -139,7 +140,7 @@ def find_origin(cfg, corpus, world, lr_at):
 
 def refuse_differences(what, state, numbers, names, advice):
     for name in names:
-        if (was := state['fixed'].get(name)) != numbers[name]:
+        if (was := state['fixed'].get(name, BEFORE.get(name))) != numbers[name]:
             raise ValueError(f'{what} has {name} = {was!r}, this run {numbers[name]!r}; {advice}')
 
 
