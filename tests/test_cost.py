@@ -54,7 +54,9 @@ STEP = 2_359_296 * cost.flops_per_token(CFG, 'clm')     # its operations
     *(({'branch_from': folder}, (8,), (f'operations  {2_000 * STEP:.3g} FLOP after step 40,000; a token',))
       for folder in ('610m-clm-42k/40000', '610m-clm-42k'))])
 def test_dry_run_counts_the_paper(capsys, tmp_path, monkeypatch, changes, num_processes, parts):
-    (tmp_path / '610m-clm-42k/40000').mkdir(parents=True)
+    (folder := tmp_path / '610m-clm-42k/40000').mkdir(parents=True)
+    (folder / 'model.safetensors').touch()
+    (folder / 'state.json').write_text('{"step": 40000}')
     monkeypatch.chdir(tmp_path)
     for number in num_processes:
         cost.dry_run(replace(CFG, **changes), number)

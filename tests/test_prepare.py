@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import resource
 import signal
-import threading
 import time
 from dataclasses import replace
 
@@ -202,7 +201,7 @@ def test_a_death_before_any_file_leaves_no_trace(tmp_path, killed_at, make):
 def test_kill_9_leaves_no_trace(tmp_path):
     cfg, expected = made(tmp_path, 6_000, 50, count=20, threads=2)
     cfg = replace(cfg, out=str(tmp_path / 'killed'))
-    prepare.tqdm.set_lock(threading.RLock())    # what a kill leaves locked between processes stays so
+    prepare.tqdm.set_lock(prepare.tqdm.get_lock().th_lock)    # a kill may leave the processes' one locked
     for kills in range(3):
         process = multiprocessing.get_context('fork').Process(target=prepared, args=(cfg,))
         process.start()

@@ -108,8 +108,8 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
 
 def test_make_try_hands_its_options_on():
     words = '--phases=(("clm",225),("mlm",675))', '--mask_ratio=0.3', "--row=it's"
-    made = subprocess.run(['make', '-n', 'try', '--', *words], cwd=ROOT, capture_output=True, text=True).stdout
-    assert {*words} < {*shlex.split(re.search('.*pretrain.py.*', made)[0])}
+    made = subprocess.run(['make', '-n', 'try', '--', *words], cwd=ROOT, capture_output=True, text=True)
+    assert {*words} < {*shlex.split(re.search('.*pretrain.py.*', made.stdout)[0])}
     for words in (['mask_ratio=0.3'], ['--', '--name=x']):
         bare = subprocess.run(['make', '-n', 'try', *words], cwd=ROOT, capture_output=True, text=True)
         assert 'options, but not --name' in bare.stderr and 'pretrain.py' not in bare.stdout

@@ -71,10 +71,8 @@ corpus = {'config': 'configs/corpora/docs.py'}
 every_run = {'config': 'configs/tiny.py'}
 seeds = (0, 1, 2)
 every_task = {'models': ('*',)}
-tasks = (
-    {'config': 'configs/tasks/docs_tc.py', 'lrs': (1e-3, 2e-3)},
-    {'config': 'configs/tasks/docs_ir.py', 'lrs': (1e-3,)},
-)
+tasks = ({'config': 'configs/tasks/docs_tc.py', 'lrs': (1e-3, 2e-3)},
+         {'config': 'configs/tasks/docs_ir.py', 'lrs': (1e-3,)})
 finetuning_seeds = 2
 contrasts = {
     'early': {'rule': 'better', 'weights': {'clm-1': 1, 'mlm-1': -1}, 'datasets': ('docs_tc', 'docs_ir')},

@@ -29,8 +29,7 @@ seeds = (0, 1)
 every_task = {{'config': '{folder}/words.py', 'lrs': (1e-3, 2e-3)}}
 tasks = (
     {{'models': ('*',)}},
-    {{'models': ('clm-6', 'clm-mlm'), 'variant': 'causal', 'causal': True, 'lrs': (1e-2,)}},
-)
+    {{'models': ('clm-6', 'clm-mlm'), 'variant': 'causal', 'causal': True, 'lrs': (1e-2,)}})
 finetuning_seeds = 2
 contrasts = {{'early': {{'rule': 'better', 'weights': {{'clm': 1, 'mlm@2e-3': -0.5, 'clm-mlm+causal': -0.5}},
                        'datasets': ('words',)}}}}
@@ -202,9 +201,9 @@ def test_the_graph_by_hand(place):
     ("'clm-6',", "'clmm*',", 11, "tasks 2: no row 'clmm*'; the nearest is 'clm'"),
     ("'variant': 'causal', ", '', 11, 'clm-mlm on words is there twice; one of them needs a variant'),
     (", 'lrs': (1e-3, 2e-3)}", '}', 11, "tasks 1: has no 'lrs'"),
-    ("'better'", "'beter'", 16, "rule is one of better, at_least, no_difference, not 'beter'"),
-    ('mlm@2e-3', 'mlm@3e-3', 16, 'no entry of tasks has mlm@3e-3 on words'),
-    ("('mlm-6', 'clm-mlm')", "('clm-mlm', 'mlm-7/')", 18, "no row 'mlm-7/'; the nearest is 'mlm-6'")])
+    ("'better'", "'beter'", 15, "rule is one of better, at_least, no_difference, not 'beter'"),
+    ('mlm@2e-3', 'mlm@3e-3', 15, 'no entry of tasks has mlm@3e-3 on words'),
+    ("('mlm-6', 'clm-mlm')", "('clm-mlm', 'mlm-7/')", 17, "no row 'mlm-7/'; the nearest is 'mlm-6'")])
 def test_an_error_names_the_table_and_the_nearest_name(place, old, new, line, words):
     write(place, **{old: new})
     with pytest.raises(ValueError) as error:
