@@ -1,4 +1,5 @@
 """The twelve tasks on files of their true schema, the alignment of answers and entities, bad input."""
+import ast
 import collections
 import gzip
 import json
@@ -8,13 +9,14 @@ import re
 import datasets
 import numpy as np
 import pytest
+import pytrec_eval
 
 import finetune
 from conftest import LLAMA3, ROOT, jsonl, one_line_error, replace, run_script
 from nanoencoder import docs, settings as configs, tasks, wordnet
 from nanoencoder.judging import metrics, paper
 from nanoencoder.tasks import classification
-from nanoencoder.tasks.files import embedded_files, json_lines, read_files, read_hub
+from nanoencoder.tasks.files import Field, embedded_files, json_lines, read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -355,7 +357,10 @@ def test_bad_rows_are_named(tmp_path, kind, changes, words):
 
 
 @pytest.mark.parametrize('name, content, words', [
-    ('train.json', b'[]', 'no train{.jsonl,.jsonl.gz,.*what is there: test.json, train.json'),
+    ('train.txt', b'a O', 'no train{.jsonl,.jsonl.gz,.*: test.txt, train.txt; another .*--train=train.txt'),
+    ('train.json', b'[]', 'train.json: holds no row'),
+    ('train.json', b'{"data": 1}', 'train.json: is no list of objects, nor {"data": '),
+    ('train.json', b'{"text": "a"}\n{"text": "b"}\n', 'a file of an object a line is named .jsonl'),
     ('train.jsonl', b'', 'train.jsonl: holds no row'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'[1]\n', r'train.jsonl:1: is no JSON object: \[1\]'),
@@ -368,8 +373,8 @@ def test_bad_rows_are_named(tmp_path, kind, changes, words):
     ('train.iob', b'Rome B-LOC\nfell\n', 'train.iob:2: has a word but no tag'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
     ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header'),
-    ('train.csv', b'title,text,label\na,b,3.80\n', "label '3.80' is none of ; .*--metric=Pearson"),
-    ('train.jsonl', b'{"label": true}', 'label True is none of ; list it in `labels`')])
+    ('train.csv', b'title,text,label\na,b,3.80\n', "label '3.80' has no name, .*--metric=Pearson"),
+    ('train.jsonl', b'{"title": "", "text": "", "label": true}', 'label True has no name, and train has no')])
 def test_bad_files_are_named(tmp_path, name, content, words):
     for split in ('train', 'test'):
         (tmp_path / name.replace('train', split)).write_bytes(content)
@@ -402,6 +407,159 @@ def test_files_of_a_word_a_line(tmp_path, content, columns, words):
     assert ' | '.join(' '.join(map('/'.join, zip(row['tokens'], row['tags']))) for row in rows) == words
 
 
+def words_and_tags(folder, content, columns=()):
+    """'word/tag word/tag | ...' of a file."""
+    (folder / 'train.conll').write_text(content)
+    rows, _ = read_files([folder / 'train.conll'], task('example_tc', columns=columns))
+    return ' | '.join(' '.join(map('/'.join, zip(row['tokens'], row['tags']))) for row in rows)
+
+
+def conllu(number, form, tag):
+    return f'{number}\t{form}\tlemma\t{tag}' + '\t_' * 6 + '\n'
+
+
+@pytest.mark.parametrize('comment', [
+    '# meta::genre = academic', '# global.columns = ID FORM', '# annotation_gap', '# text = Rome #',
+    '# visual-style 2 bgColor:blue here', '#\thttp://a.b\t[2014]', '#'])
+def test_every_line_of_conllu_that_begins_with_a_hash_is_a_comment(tmp_path, comment):
+    sentence = f'{comment}\n' + conllu(1, 'Rome', 'PROPN') + conllu(2, '#', 'SYM') + '\n'
+    assert words_and_tags(tmp_path, 2 * sentence, (1, 3)) == 'Rome/PROPN #/SYM | Rome/PROPN #/SYM'
+
+
+@pytest.mark.parametrize('number', ['1-2', '2.1'])
+def test_ranges_and_empty_nodes_are_skipped_whatever_their_fields_hold(tmp_path, number):
+    words = conllu(1, 'au', 'ADP') + conllu(2, 'fait', 'NOUN')
+    assert words_and_tags(tmp_path, conllu(number, 'au fait', 'a b') + words, (1, 3)) == 'au/ADP fait/NOUN'
+
+
+def test_a_word_between_tabs_may_hold_spaces_or_be_one(tmp_path):
+    entities = 'New York\tB-LOC\n\xa0x\tO\n'
+    assert words_and_tags(tmp_path, entities) == 'New York/B-LOC \xa0x/O'
+    treebank = conllu(1, 'a b', 'X') + conllu(2, ' ', 'SPACE')
+    assert words_and_tags(tmp_path, treebank, (1, 3)) == 'a b/X  /SPACE'
+
+
+def test_a_word_with_spaces_is_one_word_to_a_model():
+    words = ['John Smith', 'left', 'New  York', '.']
+    rows = [{'id': '0', 'words': words, 'tags': ['B-PER', 'O', 'B-LOC', 'O']}]
+    labels = 'O', 'B-PER', 'B-LOC'
+    check_tagging(rows, labels, TOKENIZER)
+    (example,), _ = tasks.kind_of(task('docs_tc')).examples(rows, labels, TOKENIZER, 100)
+    words = [TOKENIZER.decode(example.tokens[example.words == w]).split() for w in range(4)]
+    assert words == [['John', 'Smith'], ['left'], ['New', 'York'], ['.']]
+    logits = np.eye(3)[example.targets.clip(0)]     # a model that is right
+    answer = tasks.kind_of(task('docs_tc')).answer(rows[0], [(example, logits)], labels)
+    assert answer == rows[0]['tags']
+
+
+@pytest.mark.parametrize('content, columns, words', [
+    ('1\tPaul\tB-PER\tO\n2\t\tO\tO\n', (1, 2), "train.conll:2: its word is empty, .*'2', '', 'O', 'O'"),
+    ('Rome\t\nfell\tO\n', (), 'train.conll:1: its tag is empty'),
+    ('1\tRome\tB-LOC\tO\n', (), 'numbered; say which of its 4 columns, .*as --columns=1,3'),
+    ('1\tRome\tB-LOC\n2\tfell\tO\nx\t!\tO\n', (1, 2), 'train.conll:3: has no number')])
+def test_a_bad_line_of_words_is_named(tmp_path, content, columns, words):
+    with pytest.raises(ValueError, match=words):
+        words_and_tags(tmp_path, content, columns)
+
+
+def test_squads_own_file_is_read_as_the_hubs(tmp_path):
+    question = {'id': 'x1', 'question': 'How high?', 'answers': [{'text': '42 m', 'answer_start': 6}]}
+    unanswered = {'id': 'x2', 'question': 'Why?', 'answers': [], 'is_impossible': True,
+                  'plausible_answers': [{'text': 'It', 'answer_start': 0}]}
+    paragraph = {'context': SQUAD_ROW['context'], 'qas': [question, unanswered]}
+    articles = [{'title': 'T', 'paragraphs': [paragraph]}]
+    (tmp_path / 'train.json').write_text(json.dumps({'version': 'v2.0', 'data': articles}))
+    rows, _ = read_files([tmp_path / 'train.json'], task('squad'))
+    assert rows == [SQUAD_ROW, SQUAD_ROW | {'id': 'x2', 'question': 'Why?', 'answers': {
+        'text': [], 'answer_start': []}}]
+    (tmp_path / 'train.json').write_text(json.dumps(rows, indent=1))     # a list of objects
+    assert read_files([tmp_path / 'train.json'], task('squad'))[0] == rows
+
+
+def write_shard(folder, name, labels=('bad', 'good')):
+    features = datasets.Features({'text': TEXT, 'label': datasets.ClassLabel(names=[*labels])})
+    folder.mkdir(exist_ok=True)
+    table = datasets.Dataset.from_list([{'text': 'x', 'label': 0}] * 20, features=features)
+    table.to_parquet(folder / f'{name}.parquet')
+
+
+def load_shards(folder):
+    return load('example_sc', data=str(folder), labels=(), template='{text}', test='train')
+
+
+def test_a_shard_that_is_missing_is_named(tmp_path):
+    write_shard(tmp_path, 'train-00000-of-00003')
+    write_shard(tmp_path, 'train-00002-of-00003')
+    with pytest.raises(ValueError, match='1 of 3 shards are missing, the first is 00001-of-00003'):
+        load_shards(tmp_path)
+    write_shard(tmp_path, 'train-00001-of-00003')
+    rows, _ = load_shards(tmp_path)
+    assert len(rows['test']) == 60
+
+
+def test_shards_of_two_sets_are_refused(tmp_path):
+    write_shard(tmp_path, 'train-00000-of-00001')
+    write_shard(tmp_path, 'train-00000-of-00001-0123456789abcdef')     # as an older hub named them
+    with pytest.raises(ValueError, match='shards of more than one set'):
+        load_shards(tmp_path)
+
+
+def test_shards_with_class_names_in_other_orders_are_refused(tmp_path):
+    write_shard(tmp_path, 'train-00000-of-00002')
+    write_shard(tmp_path, 'train-00001-of-00002', ('good', 'bad'))
+    with pytest.raises(ValueError, match="00001-of-00002.* has the class names {'label': .'good', 'bad'.}"):
+        load_shards(tmp_path)
+
+
+@pytest.mark.parametrize('value', [['a', 'b'], b'a', {'a': 1}, None, True, float('nan')])
+def test_a_text_that_is_no_text_is_refused_with_its_row(value):
+    for name, column in (('sst2', 'sentence'), ('squad', 'question')):
+        row = SQUAD_ROW | {'label': 'x', column: value}
+        with pytest.raises(ValueError, match=f"^row 3: '{column}' holds .*, which is no text; write"):
+            tasks.kind_of(task(name)).make_row(row, None, 'row 3')
+
+
+def test_numbers_are_texts_and_a_title_may_be_null():
+    row = {'title': None, 'year': 1984, 'share': 0.5, 'text': 'It.'}
+    assert fill('{title}|{year}|{share}|{text}', row, 'row 0') == '|1984|0.5|It.'
+
+
+@pytest.mark.parametrize('form, labels', [
+    *((form, labels) for form in ('jsonl', 'parquet')
+      for labels in ((1, 0), (1.0, 0.0), (2.5, -1.0), (True, False), ('1', '0'), ('n/a', "it's"))),
+    ('csv', ('2.50', '1.00'))])
+def test_the_label_map_that_a_message_proposes_works_when_it_is_pasted(tmp_path, form, labels):
+    rows = [{'text': 'a', 'label': label} for label in labels]
+    for split in tasks.SPLITS:
+        table = datasets.Dataset.from_list(rows)
+        if form == 'jsonl':
+            jsonl(tmp_path / f'{split}.jsonl', rows)
+        elif form == 'parquet':
+            table.to_parquet(tmp_path / f'{split}.parquet')
+        else:
+            table.to_csv(tmp_path / f'{split}.csv')
+    options = {'data': str(tmp_path), 'template': '{text}', 'validation': 'validation', 'labels': ()}
+    if labels[0] in ('1', 'n/a'):
+        options['labels'] = ('first', 'second')     # else they would be the names
+    pasted = ()
+    for name in ('first', 'second'):
+        with pytest.raises(ValueError) as error:
+            load('example_sc', **options, label_map=pasted)
+        proposed = re.search(r'label_map = (\(.*, "its name"\),\))', str(error.value))[1]
+        pasted += ast.literal_eval(proposed.replace('its name', name))
+    command_line = [f'--{name}={value}' for name, value in (options | {'label_map': pasted}).items()]
+    assert 'label first ' in look('example_sc', *command_line).stdout
+    rows, _ = load('example_sc', **options, label_map=pasted)
+    assert [row['label'] for row in rows['test']] == ['first', 'second']
+
+
+def test_whole_numbers_are_those_of_labels_in_any_form(tmp_path):
+    labels = Labels(task('sst2', labels=('bad', 'good')), {}, '')
+    assert labels.name(0, '') == labels.name(0.0, '') == labels.name(False, '') == 'bad'
+    for value in (1, 1.0, True, Field('1'), 'good'):
+        assert labels.name(value, '') == 'good'
+
+
 @pytest.mark.parametrize('name, columns', [
     ('a', ()), ('a.iob', ()), ('../data/a.iob', ()), ('{}/a', ()), ('{}/a.iob', ()), ('b.tsv', (0, 1)),
     ('{}/b.txt', (0, 1))])
@@ -413,7 +571,7 @@ def test_a_split_is_named_by_its_file_or_a_path(tmp_path, name, columns):
     files = dict.fromkeys(tasks.SPLITS, name.format(folder))
     rows, _ = load('conll2003', data=str(folder), columns=columns, **files)
     assert [row['words'] for row in rows['test']] == [['Rome', 'fell'], ['Yes']]
-    for wrong, words in ((f'{folder}/b.txt', 'b.txt: is none of .jsonl, .*`columns` reads'),
+    for wrong, words in ((f'{folder}/b.txt', 'b.txt: is none of .jsonl, .*--columns=0,3 reads a word a line'),
                          ('/nowhere/a.iob', 'no /nowhere/a.iob{')):
         one_line_error(look('conll2003', f'--data={folder}', f'--train={wrong}'), words)
 
@@ -448,11 +606,14 @@ def judged(*rows):
 
 
 @pytest.mark.parametrize('path, rows, words', [
-    (*judged(('q', 'nowhere', 1)), '1 judged documents are not in the corpus'),
-    (*judged(('who', 'd', 1)), '1 judged queries are not there'),
+    (*judged(('q', 'nowhere', 1)), "test: judged documents: 1 of 1 are in no file, as 'nowhere'"),
+    (*judged(('who', 'd', 1)), "test: judged queries: 1 of 1 are in no file, as 'who'"),
     (*judged(('q', 'd', 0)), 'no query has a relevant document'),
     (*judged(('q', 'd', 0.5)), 'score 0.5 is not a whole number'),
     (*judged(('q', 'd', 0), ('q', 'd', 1)), 'occurs twice'),
+    ('train.jsonl', [{'query': 'q', 'positive': ['p']}], "row 0: 'positive' holds .'p'., which is no text"),
+    ('train.jsonl', [{'query': 'q', 'positive': None}], "'positive' holds None, .*write \"\" where the text"),
+    ('corpus.jsonl', [{'_id': 'd', 'text': None}], "corpus row 0: 'text' holds None"),
     ('qrels/test.jsonl', [{'query': 'q'}], "judgement 0: has no column 'query-id'"),
     ('train.jsonl', [{'query': 'q'}], "no column 'positive'"),
     ('corpus.jsonl', [{'_id': 'd', 'text': text} for text in 'xy'], "corpus row 1: 'd' occurs twice")])
@@ -464,6 +625,44 @@ def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
         jsonl(tmp_path / f'qrels/{split}.jsonl', judged(('q', 'd', 1))[1])
     jsonl(tmp_path / path, rows)
     one_line_error(look('example_ir', f'--data={tmp_path}'), words)
+
+
+def judged_set(folder, **judgements):
+    """A retrieval set of three documents and two queries, in BEIR's files, and judgements of each split."""
+    documents = {'d1': 'apple pie', 'd2': 'banana split', 'd3': 'banana bread'}
+    jsonl(folder / 'corpus.jsonl', [{'_id': name, 'text': text} for name, text in documents.items()])
+    jsonl(folder / 'queries.jsonl', [{'_id': 'q1', 'text': 'apple'}, {'_id': 'q2', 'text': 'banana'}])
+    for split, rows in judgements.items():
+        jsonl(folder / f'qrels/{split}.jsonl', judged(*rows)[1])
+
+
+def test_judged_documents_and_queries_without_text_count_as_in_trec_eval(tmp_path, capsys):
+    """As in ArguAna and NFCorpus: d9 is relevant and never found, q9 is not asked."""
+    scored = [('q1', 'd1', 1), ('q1', 'd9', 2), ('q2', 'd9', 1), ('q9', 'd2', 1)]
+    judged_set(tmp_path, validation=[('q1', 'd1', 1)], test=scored)
+    rows, _ = load('example_ir', data=str(tmp_path))
+    told = capsys.readouterr().err
+    assert "test: judged documents: 1 of 3 are in no file, as 'd9': they count as" in told
+    assert "test: judged queries: 1 of 3 are in no file, as 'q9': they are left out" in told
+    _, predictions = tasks.baseline(task('example_ir'), rows)
+    found = {row['id']: dict(zip(row['docs'], row['scores'])) for row in predictions['test']}
+    assert found.keys() == {'q1', 'q2'}
+    grades = collections.defaultdict(dict)
+    for query, document, grade in scored:
+        grades[query][document] = grade
+    judge = pytrec_eval.RelevanceEvaluator(dict(grades), {'ndcg_cut.10'}).evaluate(found)
+    _, scores = metrics.both_scores('IR', predictions['test'])
+    ours = dict(zip(scores['standard']['ids'], scores['standard']['columns'][0]))
+    assert ours == pytest.approx({query: judge[query]['ndcg_cut_10'] for query in judge})
+    assert 0 < ours['q1'] < 0.5 and ours['q2'] == 0
+
+
+def test_judgements_without_text_make_no_training_pair(tmp_path):
+    scored = [('q1', 'd1', 1)]
+    judged_set(tmp_path, validation=scored, test=scored,
+               train=[('q1', 'd1', 1), ('q1', 'd9', 1), ('q9', 'd1', 1), ('q2', 'd8', 1)])
+    rows, _ = load('example_ir', data=str(tmp_path))
+    assert [row['query'] for row in rows['train']] == ['Query: apple']
 
 
 @pytest.fixture(scope='session')

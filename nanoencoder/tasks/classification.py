@@ -27,10 +27,11 @@ class Classification(Kind):
         return rows, labels if self.labelled_by else ('score',)
 
     def make_row(self, row, labels, where):
+        text = fill(self.task.template, row, where)
         label = get(row, self.task.label, where, object)
         label = labels.name(label, where) if self.labelled_by else number(label, where)
         columns = [name for _, name, _, _ in string.Formatter().parse(self.task.template) if name]
-        return {'text': fill(self.task.template, row, where), 'label': label,
+        return {'text': text, 'label': label,
                 'fields': [fill(f'{{{name}}}', row, where) for name in columns]}
 
     def examples(self, rows, labels, tokenizer, max_length):

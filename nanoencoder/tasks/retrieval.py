@@ -91,7 +91,7 @@ def training_pairs(task, queries, corpus):
                 corpus = texts_by_id(task, 'corpus', task.document, set().union(*grades.values()))
             return [{'query': row['query'], 'positive': corpus[document]}
                     for row in judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus)
-                    for document, grade in row['grades'].items() if grade >= 1]
+                    for document, grade in row['grades'].items() if grade >= 1 and document in corpus]
     print(f'{missing}: there is nothing to train on', file=sys.stderr)
     return []
 
@@ -154,11 +154,12 @@ def judgements(task, split, queries):
 
 
 def judged_queries(where, queries, grades, corpus):
-    """The rows of a split; queries without a relevant document are left out, and counted."""
-    if lost := {document for graded in grades.values() for document in graded} - corpus.keys():
-        raise ValueError(f'{where}: {len(lost)} judged documents are not in the corpus, as {min(lost)!r:.80}')
-    if unknown := grades.keys() - queries.keys():
-        raise ValueError(f'{where}: {len(unknown)} judged queries are not there, as {min(unknown)!r:.80}')
+    """The rows of a split. As in trec_eval, a judged document that is not in the corpus counts as one that is
+    never found; a query that is not there, or has no relevant document, is left out. Each is counted."""
+    judged = set().union(*grades.values())
+    say_absent(f'{where}: judged documents', judged, corpus, 'they count as never found')
+    say_absent(f'{where}: judged queries', grades.keys(), queries, 'they are left out')
+    grades = {query: graded for query, graded in grades.items() if query in queries}
     rows = [{'id': query, 'query': queries[query], 'grades': graded} for query, graded in grades.items()
             if max(graded.values(), default=0) >= 1]
     if not rows:
@@ -166,6 +167,17 @@ def judged_queries(where, queries, grades, corpus):
     if left := len(grades) - len(rows):
         print(f'{where}: {left} of {len(grades)} queries have no relevant document', file=sys.stderr)
     return rows
+
+
+def say_absent(what, judged, there, then):
+    """Print how many judged ids have no text; ValueError if all of them have none."""
+    absent = judged - there.keys()
+    if not absent:
+        return
+    line = f'{what}: {len(absent):,} of {len(judged):,} are in no file, as {min(absent)!r:.80}'
+    if len(absent) == len(judged):
+        raise ValueError(f'{line}: ids of the judgements and of the texts must be the same')
+    print(f'{line}: {then}', file=sys.stderr)
 
 
 def ranking(row, ids, scores):

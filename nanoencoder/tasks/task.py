@@ -11,6 +11,8 @@ from nanoencoder.judging.metrics import KINDS, OF_LABELS, SCORED
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import Field
 
+LABEL_TYPES = str, int, float   # of a label in a file; a bool is an int
+
 
 @dataclass(frozen=True)
 class Task:
@@ -64,25 +66,40 @@ class Task:
 
     def __post_init__(self):
         check(self)
-        template = 'text with columns in braces, as "Question: {it}"'
-        for name, good, wanted in (
-                ('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder'),
-                ('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given'),
-                *((name, getattr(self, name), 'the name of a split or file') for name in ('train', 'test')),
-                *((name, is_template(getattr(self, name)), template)
-                  for name in ('template', 'query', 'document')),
-                ('template', self.kind != 'QA' or self.template.endswith('{context}'),
-                 'text with columns in braces, {context} the last'),
-                ('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {template}'),
-                ('metric', self.metric == 'accuracy' or self.kind == 'SC', 'left out but for SC'),
-                ('labels', all(isinstance(name, str) for name in self.labels)
-                 and len({*self.labels}) == len(self.labels), 'a tuple of different names'),
-                ('columns', [*map(type, self.columns)] in ([], [int, int])
-                 and min(self.columns, default=0) >= 0, "a word's and its tag's, counted from 0, as (1, 3)"),
-                ('label_map', all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str]
-                                  for pair in self.label_map), '((in the file, meant), ...)')):
+
+        def require(name, good, wanted):
             if not good:
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
+        require('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder')
+        require('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given')
+        require('train', self.train, 'the name of a split or file')
+        require('test', self.test, 'the name of a split or file')
+        text = 'text with columns in braces, as "Question: {it}"'
+        require('template', is_template(self.template), text)
+        require('query', is_template(self.query), text)
+        require('document', is_template(self.document), text)
+        require('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {text}')
+        if self.kind == 'QA':
+            require('template', self.template.endswith('{context}'),
+                    'text with columns in braces, {context} the last')
+        if self.kind != 'SC':
+            require('metric', self.metric == 'accuracy', 'left out but for SC')
+        are_names = all(isinstance(name, str) for name in self.labels)
+        require('labels', are_names and len({*self.labels}) == len(self.labels), 'a tuple of different names')
+        require('columns', self.columns == () or are_columns(self.columns),
+                "a word's and its tag's, counted from 0, as (1, 3)")
+        require('label_map', all(map(is_meaning, self.label_map)),
+                '((in the file, meant), ...), as ((0, "no"), ("y", "yes"))')
+
+
+def are_columns(columns):
+    return [*map(type, columns)] == [int, int] and min(columns) >= 0
+
+
+def is_meaning(pair):
+    """Whether it says what a label of a file, a text or a number, is read as."""
+    return (isinstance(pair, tuple) and len(pair) == 2
+            and isinstance(pair[0], LABEL_TYPES) and isinstance(pair[1], str))
 
 
 def is_template(text):
@@ -100,10 +117,22 @@ def get(row, column, where, kind=str):
 
 
 def fill(template, row, where):
-    try:
-        return template.format_map({name: '' if value is None else value for name, value in row.items()})
-    except KeyError as error:
-        return get(row, error.args[0], where)  # which is not there: a ValueError
+    """A template with a row's columns in their braces. They hold text, or numbers; a title may be null."""
+    texts = {}
+    for _, column, _, _ in string.Formatter().parse(template):
+        if column:
+            texts[column] = text_of(row, column, where)
+    return template.format_map(texts)
+
+
+def text_of(row, column, where):
+    value = get(row, column, where, object)
+    if column == 'title' and value is None:
+        return ''       # many documents have none
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value != value:   # nan
+        way = 'write "" where the text is empty' if value is None or value != value else 'write it as text'
+        raise ValueError(f'{where}: {column!r} holds {value!r:.40}, which is no text; {way}')
+    return str(value)
 
 
 def terms(text, template='{text}'):
@@ -125,7 +154,8 @@ def fingerprint(rows, parts=(*SCORED, 'corpus')):
 class Labels:
     """A task's labels: what names and numbers of its files mean. Counts what label_map changes."""
     def __init__(self, task, tables, column):
-        self.meant, self.mapped = dict(task.label_map), Counter()
+        self.meant = dict(task.label_map)
+        self.mapped = Counter()
         orders = {tuple(names[column]) for _, names in tables.values() if column in names}
         if len(orders) > 1:
             raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
@@ -133,29 +163,61 @@ class Labels:
         named = tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
         if named and task.labels and named != task.labels:
             raise ValueError(f'{task.dataset}: the file has the labels {named}, the task {task.labels}')
-        occur = []
-        for number, row in enumerate(tables['train'][0] if column and not (task.labels or named) else ()):
-            value = get(row, column, f'{task.dataset} train row {number}', object)
-            occur += value if isinstance(value, list) else [value]
-        # of text; "3.80" is a number, as a .csv has it
-        occur = {self.meant.get(label, label) for label in occur if isinstance(label, str)
-                 and not (isinstance(label, Field) and re.fullmatch(r'-?\d+\.\d+', label))}
-        self.names = task.labels or named or tuple(sorted(occur, key=lambda name: (name != 'O', name)))
+        self.names = task.labels or named
         self.numbered = order or task.labels    # what numbers stand for
+        if column and not self.names:
+            names = self.names_in(tables['train'][0], column, f'{task.dataset} train row')
+            self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
+
+    def names_in(self, rows, column, where):
+        """The names that rows hold: their texts, and what label_map says of others. In a .csv 3.80 is a
+        number, and 3 a name."""
+        names = set()
+        for number, row in enumerate(rows):
+            value = get(row, column, f'{where} {number}', object)
+            for label in value if isinstance(value, list) else [value]:
+                if self.is_mapped(label):
+                    names.add(self.meant[label])
+                elif isinstance(label, Field) and re.fullmatch(r'-?\d+\.\d+', label):
+                    continue
+                elif isinstance(label, str):
+                    names.add(label)
+        return names
+
+    def is_mapped(self, label):     # a list or an object, which is no key, is not
+        return isinstance(label, LABEL_TYPES) and label in self.meant
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
         name = value
-        if isinstance(name, Field) and name.isascii() and name.isdecimal() and name not in self.names:
-            name = int(name)
-        if isinstance(name, int) and 0 <= name < len(self.numbered):    # false is 0, true 1
-            name = self.numbered[name]
-        if isinstance(name, str) and name in self.meant:
+        if not self.is_mapped(name):
+            name = self.numbered_name(name)
+        if self.is_mapped(name):
             self.mapped[name] += 1
             name = self.meant[name]
         if name not in self.names or name == '':
-            raise ValueError(f'{where}: label {value!r:.80} is none of {", ".join(self.names):.200}; list it '
-                             'in `labels` (of numbers the names, from 0 on), or say what it means: '
-                             f'label_map = (({value!r:.80}, "its name"),); '
-                             '--metric=Pearson or Spearman predicts numbers')
+            raise ValueError(f'{where}: label {value!r:.80} {self.remedy(value)}')
         return name
+
+    def numbered_name(self, value):
+        """The name that a number stands for, from 0 on: false is 0, true and 1.0 are 1. Others stay as they
+        are."""
+        number = value
+        if isinstance(value, Field) and value.isascii() and value.isdecimal() and value not in self.names:
+            number = int(value)
+        if isinstance(value, float) and value.is_integer():
+            number = int(value)
+        if isinstance(number, int) and 0 <= number < len(self.numbered):
+            return self.numbered[number]
+        return value
+
+    def remedy(self, value):
+        """What is wrong with a label, and the ways out."""
+        if self.names:
+            wrong = f'is none of {", ".join(self.names):.200}; list it in `labels`'
+        else:
+            wrong = 'has no name, and train has no label that is one; list names in `labels`'
+        if not isinstance(value, LABEL_TYPES):
+            return f'{wrong}; a label is a text or a number'
+        return (f'{wrong} (of numbers the names, from 0 on), or say what it means: '
+                f'label_map = (({value!r:.80}, "its name"),); --metric=Pearson or Spearman predicts numbers')
