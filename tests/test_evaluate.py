@@ -640,6 +640,11 @@ def test_results_of_the_authors_are_read_and_never_written(predictions):
     assert {path: path.read_bytes() for path in (predictions / 'results').rglob('*.*')} == before
     one_line_error(run_script('evaluate.py', 'table', *words), 'take --protocol=paper')
     folder, words = predictions / 'results/theirs/SC/toy', ['table', *words, '--protocol=paper']
+    path = folder / 'lr1e-04_sd0/results.json'
+    complete = path.read_text()
+    path.write_text(json.dumps({'validation': json.loads(complete)['validation']}))
+    one_line_error(run_script('evaluate.py', *words), 'results.json: lacks "score" or "scores_i" of test')
+    path.write_text(complete)
     (folder / 'lr1e-04_sd0').rename(folder / 'first')
     one_line_error(run_script('evaluate.py', *words), 'toy/first: not named as a run')
 

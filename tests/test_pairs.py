@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import finetune
 from conftest import jsonl, one_line_error, ran, run_script
 from nanoencoder import settings as configs
 from nanoencoder.judging.metrics import both_scores
+from nanoencoder.tasks.pairs import words_or_characters
 from test_huggingface import rewrite
 from test_tasks import TOKENIZER
 
@@ -58,9 +60,14 @@ def pairs(folder, count=100):
 
 @torch.no_grad()
 def slow(model, read, text, likelihood, front, keep_causal):
-    """By all logits of transformers; with a token in front, of the position before."""
-    encoding, options = read(text, add_special_tokens=False), {}
+    """By all logits of transformers; with a token in front, of the position before. Each Chinese character is
+    a word of its own."""
+    encoding, options = read(text, add_special_tokens=False, return_offsets_mapping=True), {}
     ids, words = encoding['input_ids'], encoding.word_ids()
+    for i, (first, last) in enumerate(encoding['offset_mapping']):
+        chinese = [k for k in range(first, last) if text[k] in '\u6771\u4eac']
+        if chinese:
+            words[i] = 'character', chinese[0]
     if likelihood == 'causal':
         copies = [[*front, *ids]] * len(ids)
     else:
@@ -84,6 +91,26 @@ def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / 'model')
     expected = [slow(model, read, text, cfg.likelihood, front, objective == 'clm') for text in texts]
     assert np.std(expected) > 20 and np.abs(ours - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize('clause', ['日本語では単語の間に空白を置かない', 'ภาษาไทย', '词与词之间没有空格'])
+def test_in_a_script_without_spaces_a_character_is_a_word(clause):
+    """Were the clause one, and masked after each token, the likelihood would be read from left to right. Our
+    tokenizer has seen none of these characters: each is three tokens."""
+    tokens, places, words = TOKENIZER.encoded(clause)
+    assert len({*words}) == 1
+    numbers = words_or_characters(clause, places, words)
+    assert [*Counter(numbers).values()] == [3] * len(clause)
+
+
+def test_in_other_scripts_a_word_is_as_the_tokenizer_splits():
+    text = 'the unbelievably naïve Москва 한국어'
+    tokens, places, words = TOKENIZER.encoded(text)
+    assert words_or_characters(text, places, words) == words
+
+
+def test_a_token_of_a_space_and_a_part_of_a_character_is_that_characters():
+    assert words_or_characters('a \u6771', [(0, 1), (1, 3), (2, 3), (2, 3)], [0, 1, 1, 1]) == [0, 5, 5, 5]
 
 
 def test_sets_of_unequal_sizes_count_alike():

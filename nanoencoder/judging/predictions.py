@@ -19,8 +19,12 @@ def read_scores(folder, about):
     """scores.json of a run with this run.json; without, results.json in the authors' format."""
     content = read_json(path := folder / ('scores.json' if about else 'results.json'))
     if not about:
-        return {split: {'paper': content[split], 'standard': {'columns': [content[split]['scores_i']]}}
-                for split in SCORED}
+        scores = {}
+        for split in SCORED:
+            if not {'score', 'scores_i'} <= {*content.get(split, ())}:
+                raise ValueError(f'{path}: lacks "score" or "scores_i" of {split}')
+            scores[split] = {'paper': content[split], 'standard': {'columns': [content[split]['scores_i']]}}
+        return scores
     if sha256(path) != about['sha256'][path.name]:
         raise ValueError(f'{path}: changed since it was written; remove its folder, and fine-tune again')
     return content

@@ -1,4 +1,5 @@
 """MP, minimal pairs: of two sentences the good one should be the likelier (BLiMP, Warstadt et al. 2020)."""
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -10,6 +11,9 @@ from nanoencoder.tasks.kind import Example, Kind, framed, pack, room
 from nanoencoder.tasks.task import get
 
 SIDES = 'good', 'bad'
+# scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Han
+SPACELESS = re.compile('[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff'
+                       '\uf900-\ufaff\U00020000-\U0003ffff]')
 
 
 class Pairs(Kind):
@@ -23,10 +27,17 @@ class Pairs(Kind):
         return columns | {'set': self.task.group and get(row, self.task.group, where)}
 
     def examples(self, rows, labels, tokenizer, max_length):
-        texts = [(k, *tokenizer.encoded(row[side])) for k, row in enumerate(rows) for side in SIDES]
-        lost = Counter(sentences=sum(len(tokens) > room(tokenizer, max_length) for _, tokens, *_ in texts))
-        return [Example(framed(tokens, tokenizer, max_length), None, k,
-                        framed(words, tokenizer, max_length, -1)) for k, tokens, _, words in texts], +lost
+        """Two sentences of each row, good and bad, with the word of each token."""
+        examples = []
+        lost = Counter()
+        for k, row in enumerate(rows):
+            for side in SIDES:
+                tokens, places, words = tokenizer.encoded(row[side])
+                words = words_or_characters(row[side], places, words)
+                lost['sentences'] += len(tokens) > room(tokenizer, max_length)
+                examples.append(Example(framed(tokens, tokenizer, max_length), None, k,
+                                        framed(words, tokenizer, max_length, -1)))
+        return examples, +lost
 
     def suited(self, checkpoint):
         """The task with a model's likelihood. Where a token is predicted at the position before it, one more
@@ -44,7 +55,8 @@ class Pairs(Kind):
     def batches(self, data, tokenizer, budget):
         """(arrays, places of predictions in their flat row, the tokens to be predicted, whose these are)
         A causal model reads a sentence once, others a copy for each token, which is masked; for "pseudo" with
-        the rest of its word, which tells too much (Kauf & Ivanova 2023). Special tokens are not scored."""
+        the rest of its word, which tells too much (Kauf & Ivanova 2023), or of its character in a script
+        without spaces. Special tokens are not scored."""
         copies, mask = [], [tokenizer.ids['mask']]
         for k, example in sorted(enumerate(data.examples['test']), key=lambda one: len(one[1].tokens)):
             scored = np.flatnonzero(example.words >= 0)
@@ -72,3 +84,19 @@ class Pairs(Kind):
 
     def baselines(self, rows):
         return {'shorter-sentence': lambda row: {side: -len(row[side]) for side in SIDES}}
+
+
+def words_or_characters(text, places, words):
+    """The number of each token's word, or in a script without spaces of its character.
+
+    What a tokenizer takes for a word there is a whole clause. If all of it were masked after a token, the
+    sentence would be read from left to right. A character may be several tokens.
+
+    places  the first and last + 1 character of each token
+    words   the number of each token's word, as the tokenizer splits"""
+    numbers = []
+    for (first, last), word in zip(places, words):
+        character = SPACELESS.search(text, first, last)
+        # a text has fewer words than characters, so that no word has a character's number
+        numbers.append(len(text) + character.start() if character else word)
+    return numbers
