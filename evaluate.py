@@ -3,7 +3,7 @@
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
-    python evaluate.py figure share             # figures/share.png; also ratio, steps, tokens, flops, cpt
+    python evaluate.py figure share             # figures/share.png; also ratio, rate, steps, tokens, flops, cpt
     python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
     python evaluate.py report configs/studies/demo.py           # a study's contrasts, judged"""
@@ -16,7 +16,7 @@ from pathlib import Path
 from nanoencoder.judging import figures, losses, paper
 from nanoencoder.judging.metrics import KINDS
 from nanoencoder.judging.predictions import pack, read_runs
-from nanoencoder.judging.statistics import SCORED, Cell, estimate, lr_text, make_cells
+from nanoencoder.judging.statistics import SCORED, Cell, estimate, grouped, lr_text, make_cells
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
@@ -55,10 +55,14 @@ class Settings:
 def table(cfg, problems):
     """Print a table for each kind of task: a row a model, a column a dataset."""
     from nanoencoder.judging.report import markdown
-    if cfg.published and not any(Path(name).exists() for name in (cfg.predictions, cfg.results) if name):
-        cells, cfg = published_cells(cfg), dataclasses.replace(cfg, published=False, protocol='paper')
-    else:
+    cells, folders = {}, [name for name in (cfg.predictions, cfg.results) if name]
+    if not cfg.published or any(Path(name).exists() for name in folders):
         cells = make_cells(read_runs(cfg, problems), cfg, problems)
+    if cfg.published and not any(paper.published(*key, cells) for key in cells):
+        if cells:
+            print(f'{" and ".join(folders)}: no model there has a name of the paper\'s, whose tables stand alone; '
+                  'without --published they are of yours', file=sys.stderr)
+        cells, cfg = published_cells(cfg), dataclasses.replace(cfg, published=False, protocol='paper')
     if not cells:
         raise ValueError('; '.join(problems))
     frame = frame_of(cells, cfg)
@@ -146,19 +150,36 @@ def compare(cfg, first, second, problems):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
 
 
+def points_of(cells, pretraining, lr, problems):
+    """The points of nanoencoder/judging/figures.py: of a kind with several datasets, their average."""
+    points = []
+    several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
+    for model, kind in dict.fromkeys(key[:2] for key in cells):
+        if kind in several and (model, kind, 'Average') not in cells:
+            problems.append(f'{model} is left out, which lacks a dataset of {kind}: see --datasets')
+    for (model, kind, dataset), cell in cells.items():
+        if (dataset == 'Average') == (kind in several):
+            about = pretraining[model] | {'finetuning_rate': lr}
+            low, high = cell.low, cell.high
+            if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
+                low, high = min(cell.scores.values()), max(cell.scores.values())
+            points.append((model, about, kind, 100 * cell.mean, 100 * low, 100 * high))
+    return points
+
+
 def figure(cfg, name, problems):
     check_value('figure', str, name, choices=(*figures.AGAINST,))
     runs, pretraining = ([] if cfg.published else read_runs(cfg, problems)), paper.models()
     pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
     runs = [run for run in runs if run.model in pretraining]
-    cells = published_cells(cfg) if cfg.published else make_cells(runs, cfg, problems)
-    several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
-    for model, kind in dict.fromkeys(key[:2] for key in cells):
-        if kind in several and (model, kind, 'Average') not in cells:
-            problems.append(f'{model} is left out, which lacks a dataset of {kind}: see --datasets')
-    points = [(model, pretraining[model], kind, 100 * cell.mean, 100 * cell.low, 100 * cell.high)
-              for (model, kind, dataset), cell in cells.items()
-              if (dataset == 'Average') == (kind in several)]     # of several datasets their average
+    if name == 'rate':      # a score at each rate; in the other figures, at the one that the other split chose
+        parts = grouped(runs, 'lr')
+    else:
+        parts = {None: runs}
+    points = []
+    for lr, part in parts.items():
+        cells = published_cells(cfg) if cfg.published else make_cells(part, cfg, problems)
+        points += points_of(cells, pretraining, lr, problems)
     print(figures.save(figures.against(name, points), Path(cfg.out, f'{name}.png')))
 
 

@@ -662,9 +662,36 @@ def test_tables_compare_and_figures(predictions):
         ('table', '--protocol=paper'), ('compare', 'poor', 'good')))
     assert 'macro F1 over word labels' in of_paper and '(' in of_paper
     assert 'SC toy' in compared and '+' in compared
-    for name in figures.AGAINST.keys() - {'tokens'}:
+    mixed = ran('evaluate.py', 'table', '--published', f'--predictions={predictions}/predictions')
+    assert '90.00 (0.30)' in mixed.stdout and 'good' not in mixed.stdout and 'stand alone' in mixed.stderr
+    for name in figures.AGAINST.keys() - {'tokens', 'rate'}:
         ran('evaluate.py', 'figure', name, *options(predictions)[:2], '--published')
         assert (predictions / f'figures/{name}.png').stat().st_size > 5_000
+
+
+def test_a_figure_of_rates_has_a_score_at_each_rate(tmp_path, monkeypatch):
+    """Of the packed grid that chose the rates: means by hand from scores.csv, and of two seeds their range."""
+    drawn = {}
+    monkeypatch.setattr(figures, 'save', lambda figure, path: drawn.update({path.name: figure}))
+    cfg = evaluate.Settings(predictions=str(ROOT / 'studies/small_tuning/runs'), out=str(tmp_path),
+                            models=('tune-clm-3600', 'tune-mlm-3600'), datasets=('docs_ir',), resamples=100)
+    evaluate.figure(cfg, 'rate', [])
+    lines = csv.DictReader((ROOT / 'studies/small_tuning/scores.csv').open())
+    wanted = {}
+    for line in lines:
+        if line['model'] in cfg.models and line['dataset'] == 'docs_ir':
+            scores = wanted.setdefault((line['model'], float(line['lr'])), [])
+            scores.append(100 * float(line['test']))
+    axes, = drawn['rate.png'].axes
+    assert len(wanted) == 8 and len(axes.containers) == 2
+    for model, bars in zip(cfg.models, axes.containers):
+        shown = bars.lines[0].get_xydata().tolist()
+        ranges = bars.lines[2][0].get_segments()
+        assert [rate for rate, _ in shown] == [5e-4, 1e-3, 2e-3, 4e-3]
+        for (rate, mean), ends in zip(shown, ranges):
+            scores = wanted[model, rate]
+            assert mean == pytest.approx(np.mean(scores), abs=1e-3)
+            assert ends[:, 1].tolist() == pytest.approx(sorted(scores), abs=1e-3)
 
 
 def test_figures_know_phases_that_are_run_through_again():

@@ -1,7 +1,8 @@
 """Figures. Each function draws its points and returns a matplotlib Figure.
 
 points  [(model, pretraining, task, mean, low, high)], in percent
-        a pretraining is {'phases', 'mask_ratio', 'step', 'flops'}, maybe 'tokens', 'family', 'continues'"""
+        a pretraining is {'phases', 'mask_ratio', 'step', 'flops'}, maybe 'tokens', 'family', 'continues',
+        and of the figure `rate` 'finetuning_rate'"""
 import itertools
 import math
 
@@ -12,7 +13,8 @@ from nanoencoder.files import whole
 
 COLOURS = ('#3b6ea8', '#d1603d', '#4f9d69', '#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#7a7a52', '#555555')
 AGAINST = {'ratio': 'masking ratio, %', 'share': 'share of CLM, %', 'steps': 'pretraining steps',
-           'tokens': 'pretraining tokens', 'flops': 'pretraining FLOPs', 'cpt': 'continued steps'}
+           'tokens': 'pretraining tokens', 'flops': 'pretraining FLOPs', 'cpt': 'continued steps',
+           'rate': 'learning rate of fine-tuning'}
 
 
 def panels(titles, rows=1):
@@ -50,6 +52,8 @@ def place(name, about):
         return f'{about["continues"]}, then {objectives[-1].upper()}', step
     if name in ('steps', 'flops'):
         return f'{family} {words(objectives)}, of {total:,} steps', about['step' if name == 'steps' else name]
+    if name == 'rate' and about.get('finetuning_rate'):     # of published scores it is not known
+        return f'{family} {words(objectives)}, {step:,} steps', about['finetuning_rate']
     if name == 'tokens' and step == total and name in about:    # a line of runs, by their length
         return f'{family} {words(objectives)}', about[name]
     if name == 'share' and step == total:
@@ -67,7 +71,13 @@ def against(name, points):
         if about and bool(about.get('continues')) == (name == 'cpt') and (point := place(name, about)):
             more = model.removesuffix('-probe').partition('+')[2], 'probe' * model.endswith('-probe')
             placed.append((task, ', '.join(filter(None, (point[0].strip(), *more))), point[1], *interval))
-    return curves(placed, AGAINST[name], 'log' if name in ('steps', 'tokens', 'flops') else 'linear')
+    drawn = curves(placed, AGAINST[name], 'log' if name in ('steps', 'tokens', 'flops', 'rate') else 'linear')
+    if name == 'rate':
+        rates = sorted({x for _, _, x, *_ in placed})
+        for ax in drawn.axes:
+            ax.set_xticks(rates, [f'{rate:.0e}'.replace('e-0', 'e-') for rate in rates])
+            ax.minorticks_off()
+    return drawn
 
 
 def curves(points, label, scale, score='score, %'):
