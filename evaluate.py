@@ -3,7 +3,7 @@
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
-    python evaluate.py figure share             # figures/share.png; also ratio, rate, steps, tokens, flops, cpt
+    python evaluate.py figure share             # or ratio, rate, steps, tokens, flops, cpt
     python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
     python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
     python evaluate.py report configs/studies/demo.py           # a study's contrasts, judged"""
@@ -60,8 +60,8 @@ def table(cfg, problems):
         cells = make_cells(read_runs(cfg, problems), cfg, problems)
     if cfg.published and not any(paper.published(*key, cells) for key in cells):
         if cells:
-            print(f'{" and ".join(folders)}: no model there has a name of the paper\'s, whose tables stand alone; '
-                  'without --published they are of yours', file=sys.stderr)
+            print(f"{' and '.join(folders)}: no model there is one of the paper's, whose tables stand alone; "
+                  'leave out --published to see yours', file=sys.stderr)
         cells, cfg = published_cells(cfg), dataclasses.replace(cfg, published=False, protocol='paper')
     if not cells:
         raise ValueError('; '.join(problems))
@@ -172,7 +172,7 @@ def figure(cfg, name, problems):
     runs, pretraining = ([] if cfg.published else read_runs(cfg, problems)), paper.models()
     pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
     runs = [run for run in runs if run.model in pretraining]
-    if name == 'rate':      # a score at each rate; in the other figures, at the one that the other split chose
+    if name == 'rate':      # a score at each rate; other figures have the rate that the other split chose
         parts = grouped(runs, 'lr')
     else:
         parts = {None: runs}
