@@ -437,7 +437,7 @@ def test_a_grid_within_a_run_of_another_leaves_it_alone(toy, checkpoint, tmp_pat
     monkeypatch.setattr(finetune, 'fit', fit_and_interrupt)
     assert finetune.run_grid(*grid) == 0 and len(fitted) == len(set(fitted)) == 6
     assert 'is left to another process' in capsys.readouterr().err
-    assert len(list(tmp_path.rglob('run.json'))) == 6 and not list(tmp_path.rglob('*/.*'))
+    assert len(list(tmp_path.rglob('run.json'))) == 6 and not list(tmp_path.rglob('*/.*.tmp'))
 
 
 def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, checkpoint, tmp_path):
