@@ -106,9 +106,16 @@ class Corpus:
     it may hold several documents, and attention does not stop between them. ValueError if it is no corpus."""
     def __init__(self, folder):
         self.folder = Path(folder)
-        if not (self.folder / 'meta.json').exists():
+        path = self.folder / 'meta.json'
+        if not path.exists():
             raise ValueError(f'{folder}: no corpus there; make it with python data.py configs/corpora/...')
-        self.meta = json.loads((self.folder / 'meta.json').read_text(encoding='utf-8'))
+        try:
+            self.meta = json.loads(path.read_text(encoding='utf-8'))
+        except ValueError:
+            raise ValueError(f'{path}: not valid JSON; prepare the corpus again') from None
+        for name in ('vocab_size', 'special_ids', 'mask_token_id', 'shards', 'val_shards'):
+            if name not in self.meta:
+                raise ValueError(f'{path}: has no {name}; prepare the corpus again')
         self.ordinary_ids = np.setdiff1d(np.arange(self.meta['vocab_size']), self.meta['special_ids'])
         self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
 
@@ -117,6 +124,8 @@ class Corpus:
         arrays = []
         for shard in self.meta[listed]:
             path = self.folder / shard['name']
+            if path.name != shard['name']:
+                raise ValueError(f'{self.folder}/meta.json: {shard["name"]!r:.80} is no file of this folder')
             try:
                 arrays.append(np.load(path, mmap_mode='r'))
             except Exception as error:  # numpy reads a damaged header as Python, so it may be any

@@ -235,7 +235,7 @@ def train(cfg):
 
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
-        corpus = checkpoint.open_corpus(cfg)
+        corpus = checkpoint.open_corpus(cfg, world)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
         log = Log(run, cfg, corpus, world, state, how)
         done, total = state['step'], cfg.total_steps

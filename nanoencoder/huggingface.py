@@ -18,7 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save as to_bytes
 
 from model import Model, Sizes
-from nanoencoder.files import blame, read_json, saved_steps, sha256, write_json
+from nanoencoder.files import (blame, changed_files, read_json, saved_state, saved_steps, sha256,
+                               write_json)
 from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer
 
@@ -122,12 +123,10 @@ def run_of(folder):
 
 def read_state(folder, but=(), advice='if that was meant, remove state.json: then it is a folder of weights'):
     """state.json of one of our checkpoints, {} if it has none, when all files `but` some are as it says."""
-    if not (folder / 'state.json').exists():
-        return {}
-    state = read_json(folder / 'state.json')
-    for name, digest in state['sha256'].items():
-        if name not in but and not ((folder / name).is_file() and sha256(folder / name) == digest):
-            raise ValueError(f'{folder / name}: missing or changed since it was written; {advice}')
+    state = saved_state(folder, advice)
+    digests = {name: digest for name, digest in state.get('sha256', {}).items() if name not in but}
+    for name in changed_files(folder / 'state.json', digests):
+        raise ValueError(f'{folder / name}: missing or changed since it was written; {advice}')
     return state
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from data import in_order
+from data import Corpus, in_order
 from nanoencoder import docs, wordnet
-from nanoencoder.files import blame, locked, read_json, remove, sha256, whole, write_json
+from nanoencoder.files import blame, changed_files, locked, read_json, remove, sha256, whole, write_json
 from nanoencoder.settings import check, check_value, flat, setting
 from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits,
                                    without_surrogates)
@@ -147,9 +147,7 @@ def prepare(cfg, part=-1, parts=1):
             return print(f'{folder}: already prepared')
         units, files = open_source(cfg)
         tokenizer = load_tokenizer(cfg.tokenizer)
-        identity = {'settings': settings, 'tokenizer': tokenizer.fingerprint(),
-                    'vocab_size': tokenizer.vocab_size, 'special_ids': sorted(tokenizer.specials.values())}
-        identity |= {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
+        identity = {'settings': settings} | described(tokenizer)
         begun = hashlib.sha256(json.dumps([identity, files, parts]).encode()).hexdigest()[:12]
         done = [folder / f'.{begun}_{number:05d}.unit' for number in range(len(units))]
         if {*folder.glob('.*.unit')} - {*done}:
@@ -221,8 +219,7 @@ def join(folder, tokenizer, identity, counts):
     meta = identity | {name: sum((unit[name] for unit in counts), NOTHING[name]) for name in NOTHING}
     if not meta['tokens']:
         raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder}')
-    digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
-    meta |= {'fingerprint': hashlib.sha256(''.join(digests).encode()).hexdigest(), 'unigram_loss': None}
+    meta |= {'fingerprint': fingerprint(meta), 'unigram_loss': None}
     if meta['val_tokens']:  # nats a held-out token has by the training tokens' frequencies (add-one)
         train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
                                   minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
@@ -235,12 +232,42 @@ def join(folder, tokenizer, identity, counts):
           '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta))
 
 
+def described(tokenizer):
+    """What meta.json says of a corpus's tokenizer."""
+    about = {'tokenizer': tokenizer.fingerprint(), 'vocab_size': tokenizer.vocab_size,
+             'special_ids': sorted(tokenizer.specials.values())}
+    return about | {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
+
+
+def fingerprint(meta):
+    """sha256 of a corpus: of its tokenizer's fingerprint and its shards' sha256."""
+    digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
+    return hashlib.sha256(''.join(digests).encode()).hexdigest()
+
+
+def check_meta(corpus, tokenizer):
+    """ValueError unless a Corpus's meta.json is of the tokenizer beside it, and of the shards that it lists."""
+    path, meta = corpus.folder / 'meta.json', corpus.meta
+    wanted = described(tokenizer)
+    if meta.get('tokenizer') != wanted['tokenizer']:
+        raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare it again')
+    with blame(f'{path}: changed since it was written, and lacks', KeyError):
+        wanted['fingerprint'] = fingerprint(meta)
+        for name, split in (('tokens', 'train'), ('val_tokens', 'validation')):
+            wanted[name] = int(corpus.streams[split][1][-1])
+        for name, value in wanted.items():
+            if meta[name] != value:
+                raise ValueError(f'{path}: changed since it was written: {name} is {meta[name]!r:.80}, and not '
+                                 f'{value!r:.80}; prepare the corpus again')
+
+
 def verify(folder):
-    """ValueError that names the first shard that is not as it was written."""
-    meta = read_json(Path(folder, 'meta.json'))
-    for shard in meta['shards'] + meta['val_shards']:
-        if sha256(path := Path(folder, shard['name'])) != shard['sha256']:
-            raise ValueError(f'{path}: changed since it was written; prepare the corpus again')
+    """ValueError unless meta.json and every shard are as they were written."""
+    corpus = Corpus(folder)
+    check_meta(corpus, load_tokenizer(str(folder)))
+    shards = corpus.meta['shards'] + corpus.meta['val_shards']
+    for name in changed_files(corpus.folder / 'meta.json', {shard['name']: shard['sha256'] for shard in shards}):
+        raise ValueError(f'{corpus.folder / name}: changed since it was written; prepare the corpus again')
     print(f'{folder}: every shard is as it was written')
 
 

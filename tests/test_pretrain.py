@@ -22,7 +22,7 @@ import pretrain
 import layouts
 from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, refused, replace, run_script,
                       torchrun)
-from nanoencoder import files, huggingface
+from nanoencoder import files, huggingface, prepare
 from nanoencoder.judging import losses, paper, studies
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.processes import World, processes
@@ -197,7 +197,7 @@ def test_killed_runs_resume_bit_for_bit(settings, corpus, seed):
     assert len(json.loads((run_of(killed) / 'config.json').read_text())['starts']) >= 2
 
 
-@pytest.mark.parametrize('place', ['save', 'sha256', 'write_json', 'sync', 'saved_steps'])
+@pytest.mark.parametrize('place', ['save', 'sha256', 'write_sealed', 'sync', 'saved_steps'])
 def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, finished, monkeypatch, place):
     cfg = settings(save_every=4, keep=1)
     owner = {'save': huggingface, 'sync': files}.get(place, checkpoint)
@@ -281,7 +281,7 @@ def test_resuming_with_other_numbers_is_refused(settings):
     pretrain.train(cfg)
     shutil.rmtree(run_of(cfg) / '12')
     path = run_of(cfg) / '8/state.json'
-    state = files.read_json(path)     # of before there was a choice
+    state = files.read_sealed(path, '')     # of before there was a choice, or a digest
     assert {name: state['fixed'].pop(name) for name in checkpoint.BEFORE} == checkpoint.BEFORE
     path.write_text(json.dumps(state))
     others = dict(lr=1e-3, seed=3, phases=(('mlm', 13),), context=128, hidden_size=64, dtype='bf16',
@@ -384,7 +384,16 @@ def uneven(corpus, tmp_path_factory):
         tokens = np.load(path)
         tokens[np.arange(len(tokens)) // 64 % 4 > 0] = 4094
         np.save(path, tokens)
+    record(folder)
     return folder
+
+
+def record(corpus):
+    """Have a corpus's meta.json list its shards as they are now."""
+    meta = files.read_json(corpus / 'meta.json')
+    for shard in meta['shards'] + meta['val_shards']:
+        shard['sha256'] = files.sha256(corpus / shard['name'])
+    files.write_json(corpus / 'meta.json', meta | {'fingerprint': prepare.fingerprint(meta)})
 
 
 # parts of decoders

@@ -80,7 +80,7 @@ def settle(name, value):
 
 
 def begun(**how):
-    return lambda state, config, lines, checkpoint: config['starts'][0].update(how)
+    return lambda state, config, lines, checkpoint: state['starts'][0].update(how)
 
 
 def other_tokenizer(state, config, lines, checkpoint):
@@ -127,13 +127,14 @@ def test_it_refuses_a_run_that_was_changed(change, reason, honest, tmp_path):
     for run in honest[0].glob('mine-s*'):
         shutil.copytree(run, tmp_path / run.name)
     run, checkpoint = tmp_path / 'mine-s0', tmp_path / 'mine-s0/12'
-    state, config = files.read_json(checkpoint / 'state.json'), files.read_json(run / 'config.json')
+    state = files.read_sealed(checkpoint / 'state.json', '')
+    config = files.read_json(run / 'config.json')
     lines = log_lines(run, timed=True)
     change(state, config, lines, checkpoint)
     (run / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
     state |= {'log': files.sha256(run / 'log.jsonl'),
               'sha256': {name: files.sha256(checkpoint / name) for name in state['sha256']}}
-    files.write_json(checkpoint / 'state.json', state)
+    files.write_sealed(checkpoint / 'state.json', state)
     files.write_json(run / 'config.json', config)
     one_line_error(judged(tmp_path, honest[1], '--replay=0:12'), reason)
 
@@ -147,7 +148,7 @@ def test_it_refuses_other_runs_and_texts(honest, corpus, tmp_path):
     shutil.copytree(folder / 'mine-s0', tmp_path / 'mine-s4')
     one_line_error(judged(tmp_path, words), r'are needed, not \[0, 1, 2, 3, 0\]')
     path = tmp_path / 'mine-s1/12/state.json'
-    files.write_json(path, files.read_json(path) | {'log': ''})
+    files.write_sealed(path, files.read_sealed(path, '') | {'log': ''})
     one_line_error(judged(tmp_path, words), 'mine-s1: has no digests')
     (tmp_path / 'mine-s0/log.jsonl').write_text('')
     one_line_error(judged(tmp_path, words), 'log.jsonl: changed since step 12 was saved')

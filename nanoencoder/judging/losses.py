@@ -3,7 +3,7 @@ import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.files import read_json, read_log_lines, saved_steps
+from nanoencoder.files import read_json, read_log_lines, saved_state, saved_steps
 from nanoencoder.judging import figures
 
 LOSSES = [f'val_{objective}_loss' for objective in OBJECTIVES]
@@ -12,9 +12,12 @@ COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'platea
 
 def read_log(folder, with_parent=False):
     """(config.json, lines of log.jsonl) of out/<name>; of a branch with its parent's, if they are there."""
-    last = Path(folder, str(max(saved_steps(folder), default='')), 'state.json')
-    rows = read_log_lines(Path(folder, 'log.jsonl'), read_json(last) if last.exists() else {})
-    config, lines = read_json(Path(folder, 'config.json')), [line for _, line in rows]
+    config, steps, state = read_json(Path(folder, 'config.json')), saved_steps(folder), {}
+    if steps:   # state.json says the same as config.json, and has a digest; older ones do not say all
+        state = saved_state(Path(folder, str(steps[-1])))
+        config |= state.get('settings', {})
+        config |= {name: state[name] for name in ('corpus_meta', 'starts') if name in state}
+    lines = [line for _, line in read_log_lines(Path(folder, 'log.jsonl'), state)]
     if with_parent and (parent := config.get('branch_from')):     # a run, or a checkpoint in it
         for run in (run for run in (Path(parent), Path(parent).parent) if (run / 'log.jsonl').exists()):
             _, before = read_log(run, with_parent=True)

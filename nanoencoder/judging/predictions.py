@@ -6,11 +6,13 @@ import re
 import zlib
 from pathlib import Path
 
-from nanoencoder.files import locked, read_json, sha256, whole, write_json
+from nanoencoder.files import (changed_files, locked, plain_name, read_json, read_sealed, sha256, whole,
+                               write_json)
 from nanoencoder.judging.metrics import CORRELATIONS, KINDS
 from nanoencoder.judging.statistics import SCORED, Run, grouped, key_of, lr_text
 
-FACTS = 'weights', 'data', 'settings', 'grid', 'pretraining'    # of run.json, which a Run has
+IDENTITY = 'checkpoint', 'tokenizer', 'training_data', 'sizes'  # of a model; older packs lack them
+FACTS = 'weights', 'data', 'settings', 'grid', 'pretraining', *IDENTITY     # of run.json, which a Run has
 PACKED = 'method', *FACTS, 'rows', 'scheme'
 COLUMNS = 'model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder'
 
@@ -37,20 +39,21 @@ def check_packed(root):
     for path in Path(root).glob('*.jsonl.gz'):
         if str(path.relative_to(folder)) not in digests:
             raise ValueError(f'{listing}: lacks {path.name}; remove either, then evaluate.py pack {folder}')
-    for name, digest in digests.items():
-        if sha256(folder / name) != digest:
-            raise ValueError(f'{folder / name}: changed since it was written; restore it, as from git')
+    for name in changed_files(listing, digests):
+        raise ValueError(f'{folder / name}: missing or changed since it was written; restore it, as from git')
 
 
 def find_runs(root, is_results):
     """(folder, run.json, () -> its scores) of each <root>/<model>/<TASK>/<dataset>/<run>, then of packed."""
+    advice = 'remove its folder, and fine-tune again'
     for folder in sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir()):
-        about = {} if is_results else read_json(folder / 'run.json')
+        about = {} if is_results else read_sealed(folder / 'run.json', advice)
         yield folder, about, lambda folder=folder, about=about: read_scores(folder, about)
     for path in sorted(Path(root).glob('*.jsonl.gz')):
         for line in gzip.open(path, 'rb'):
             content, short = json.loads(line), zlib.compress(line, 1)   # lines wait compressed in memory
-            yield (Path(root, content['run']), content['about'],
+            pieces = [plain_name(piece, path) for piece in content['run'].split('/')]
+            yield (Path(root, *pieces), content['about'],
                    lambda short=short: json.loads(zlib.decompress(short))['scores'])
 
 
@@ -65,6 +68,9 @@ def read_tree(cfg, root):
         past = about.get('pretraining') or {}
         probe = '-probe' * (about.get('method') == 'probe')     # a model of its own, in any folder
         row = (past.get('row') or model).removesuffix(probe) + probe
+        origin = past.get('seed') if past.get('row') else None
+        if origin is not None and type(origin) is not int:      # pack names a file by it
+            raise ValueError(f'{folder}/run.json: seed of pretraining is {origin!r:.80}, which is no number')
         if folder in done or row not in (cfg.models or [row]) or dataset not in (cfg.datasets or [dataset]):
             continue
         done.add(folder)
@@ -77,7 +83,7 @@ def read_tree(cfg, root):
                         for split in SCORED if cfg.split in (split, 'both')),
                   instances=lambda split, load=load: load()[split]['standard'],
                   method=about.get('method', ''),
-                  origin=past.get('seed') if past.get('row') else None, folder=model,
+                  origin=origin, folder=model,
                   **{name: about[name] for name in FACTS if about.get(name)})
         yield run, folder, about, scores
 

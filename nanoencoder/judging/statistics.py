@@ -34,6 +34,11 @@ class Run:
     grid: list = None           # [learning rates, seeds] that it is a run of
     origin: int = None          # seed of pretraining; None where no row is named
     folder: str = ''            # in predictions: of this row and pretraining seed
+    # what was fine-tuned, and on what: two sha256, a tokenizer's fingerprint, sizes; older packs lack them
+    checkpoint: str = ''
+    training_data: str = ''
+    tokenizer: str = ''
+    sizes: dict = None
 
 
 @dataclass(frozen=True)
@@ -230,6 +235,13 @@ def check_one_experiment(runs):
                  if (other.get(name) or None) != (first.get(name) or None)}
     differing |= {name for other in fixed for name in other.keys() & fixed[0]   # older ones say fewer
                   if other[name] != fixed[0][name]}
+    for name in ('training_data', 'tokenizer', 'sizes'):
+        values = [getattr(run, name) for run in runs if getattr(run, name)]
+        if any(value != values[0] for value in values):
+            differing.add(name)
+    for group in grouped(runs, 'origin').values():  # another pretraining seed makes other weights
+        if len({run.checkpoint for run in group} - {''}) > 1:
+            differing.add('checkpoint')
     if differing := differing - {'lr', 'seed', 'fixed', 'tokens', 'seed of pretraining'}:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 

@@ -6,6 +6,7 @@ same bits."""
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,13 +17,15 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from data import OBJECTIVES, Corpus, objective_at
 from model import Sizes
 from nanoencoder import huggingface
-from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_json
+from nanoencoder.files import (changed_files, read_json, remove, saved_state, saved_steps, sha256, whole,
+                               write_sealed)
+from nanoencoder.prepare import check_meta
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
-FRESH = {'step': 0, 'seconds': 0.0}  # of state.json, which has more
+FRESH = {'step': 0, 'seconds': 0.0, 'starts': []}  # of state.json, which has more
 BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7, 'initializer_range': 0.02}    # of older checkpoints
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
 
@@ -62,8 +65,10 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world):
     error = None
     if world.rank == 0:
         weights = {name: tensors.pop(name) for name, _ in model.named_parameters()}
+        config = read_json(run / 'config.json')     # which has no digest: reports read this of it here
         state = {'step': step, 'seconds': seconds, 'log': sha256(run / 'log.jsonl'), 'settings': flat(cfg),
-                 'fixed': fixed(cfg, corpus, world), 'pretraining': summary(cfg, step, weights)}
+                 'fixed': fixed(cfg, corpus, world), 'pretraining': summary(cfg, step, weights),
+                 'corpus_meta': config['corpus_meta'], 'starts': config['starts']}
         try:
             write(run, weights, tensors, state, corpus, cfg)
         except OSError as caught:
@@ -89,7 +94,7 @@ def write(run, weights, remembered, state, corpus, cfg):
         for name in ('tokenizer.json', 'tokenizer_config.json'):
             shutil.copyfile(corpus.folder / name, folder / name)
         digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        write_json(folder / 'state.json', state | {'sha256': digests})
+        write_sealed(folder / 'state.json', state | {'sha256': digests})
     others = [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
     for step in others[:-cfg.keep]:
         remove((run / str(step)).rename(run / f'.{step}.tmp'))
@@ -125,7 +130,7 @@ def find_origin(cfg, corpus, world, lr_at):
         origin = Origin(last, state, f'resumed from {last}')
     elif parent:
         check_branch(parent, state, cfg, numbers, lr_at)
-        origin = Origin(parent, state | {'seconds': 0.0, 'log': ''}, f'branched from {parent}')
+        origin = Origin(parent, state | {'seconds': 0.0, 'log': '', 'starts': []}, f'branched from {parent}')
     elif cfg.weights_from:
         origin = take_weights(cfg, corpus)
     else:
@@ -183,21 +188,40 @@ def take_weights(cfg, corpus):
     return Origin(checkpoint.folder, FRESH, f'{how}{cfg.first_row:,}', checkpoint.new_ids)
 
 
-def open_corpus(cfg):
-    """The Corpus of a run. ValueError if it is another tokenizer's, or too small."""
+def open_corpus(cfg, world):
+    """The Corpus of a run. ValueError if it has changed since it was prepared, is too small, or is another
+    tokenizer's."""
     corpus, wanted = Corpus(cfg.corpus), cfg.model.vocab_size
-    size, tokenizer = corpus.meta['vocab_size'], load_tokenizer(str(corpus.folder))
+    size = corpus.meta['vocab_size']
     has_parent = cfg.branch_from or cfg.weights_from or saved_steps(Path(cfg.out, cfg.name))
     if size != wanted and not (has_parent and size < wanted):  # some decoders have rows that no token uses
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: another tokenizer')
-    if (tokenizer.fingerprint(), tokenizer.vocab_size) != (corpus.meta['tokenizer'], size):
-        raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare it again')
+    check_meta(corpus, load_tokenizer(str(corpus.folder)))
     advice = ': prepare it with a larger val_permille, or take --val_rows=0'
     for split, name, advice in (('train', 'tokens', ''), ('validation', 'val_tokens', advice)):
         if not corpus.num_stretches(split, cfg.context) and (split == 'train' or cfg.val_rows):
             raise ValueError(f'corpus {cfg.corpus} has {corpus.meta[name]:,} {name}, less than one row of '
                              f'{cfg.context}{advice}')
+    compare_shards(corpus, world)
     return corpus
+
+
+def compare_shards(corpus, world):
+    """Compare all shards with their sha256, a part of them in each process. All stop if one has changed."""
+    began = time.monotonic()
+    shards = corpus.meta['shards'] + corpus.meta['val_shards']
+    share = {shard['name']: shard['sha256'] for shard in shards[world.rank::world.size]}
+    changed = changed_files(corpus.folder / 'meta.json', share)
+    flags = world.sum([int(shard['name'] in changed) for shard in shards])
+    if any(flags):
+        if world.rank > 0:
+            raise SystemExit(2)     # rank 0 says why
+        path = corpus.folder / shards[flags.index(1)]['name']
+        raise ValueError(f'{path}: changed since it was written; prepare the corpus again')
+    if world.rank == 0:
+        size = sum((corpus.folder / shard['name']).stat().st_size for shard in shards)
+        print(f'{corpus.folder}: compared {size / 1e6:,.1f} MB of tokens with their sha256 in '
+              f'{time.monotonic() - began:.1f} s')
 
 
 def inherited(cls, values):
@@ -214,7 +238,7 @@ def inherited(cls, values):
         if not any(begun.values()):
             return {}
     elif said['branch_from']:
-        settings = read_json(huggingface.newest_checkpoint(said['branch_from']) / 'state.json')['settings']
+        settings = saved_state(huggingface.newest_checkpoint(said['branch_from']))['settings']
     elif weights:
         settings = flat(huggingface.open_checkpoint(weights, weights=False).sizes)
         meta = Path(said['corpus'], 'meta.json')

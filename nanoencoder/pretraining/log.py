@@ -88,7 +88,9 @@ class Log:
 def write_config(run, cfg, corpus, world, state, how):
     """config.json: the settings, what the corpus was, and how, where and with what each start began."""
     path = run / 'config.json'
-    starts = read_json(path)['starts'] if path.exists() else []
+    starts = list(state.get('starts', ()))      # a start that saved nothing has left nothing
+    if 'starts' not in state:                   # of an older checkpoint
+        starts = read_json(path)['starts'] if path.exists() else []
     versions = {name: importlib.metadata.version(name) for name in ('torch', 'numpy', 'safetensors')}
     starts.append({'step': state['step'], 'how': how, 'processes': world.size,
                    'threads': torch.get_num_threads(), 'device': world.device.type, 'dtype': world.dtype,

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from nanoencoder import huggingface
-from nanoencoder.files import read_json, sha256, whole, write_json
+from nanoencoder.files import read_sealed, sha256, whole, write_json, write_sealed
 from nanoencoder.judging.metrics import both_scores, lr_text
 from nanoencoder.settings import flat
 from nanoencoder.tasks.files import json_lines
@@ -31,7 +31,8 @@ def is_done(cfg, base, sets):
     paths = {folder / 'run.json': data for folder, data in run_folders(cfg, sets).items()}
     for path, data in paths.items():
         if path.exists():
-            found, wanted = read_json(path), about_run(cfg, base, sets, data)
+            found = read_sealed(path, 'remove its folder, and fine-tune again')
+            wanted = about_run(cfg, base, sets, data)
             for name, value in (wanted['settings'] | wanted).items():
                 there = (found | found['settings']).get(name, getattr(type(cfg), name, None))   # may be newer
                 # of pretraining the checkpoint's digest says all, and of rows their own
@@ -76,7 +77,7 @@ def write_run(folder, task, about, predictions, log=()):
             scores['name'], scores[split] = both_scores(task.kind, rows, task.scheme, task.metric)
         write_json(temporary / 'scores.json', scores, indent=None)
         digests = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-        write_json(temporary / 'run.json', about | {'sha256': digests})
+        write_sealed(temporary / 'run.json', about | {'sha256': digests})
         (temporary / 'log.jsonl').write_text(json_lines(log))
     return {part: f'{scores["name"]} {100 * scores[part]["standard"]["score"]:.1f}' for part in predictions}
 
@@ -110,4 +111,4 @@ def save_encoder(cfg, base, data, encoder, folder):
         if is_bare:
             prompts = {name: getattr(cfg, name).split('{')[0] for name in ('query', 'document')}
             huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts)
-        write_json(temporary / 'run.json', about_run(cfg, base, [data], data))
+        write_sealed(temporary / 'run.json', about_run(cfg, base, [data], data))
