@@ -1,5 +1,6 @@
 """Scores against libraries that define them, intervals against scipy and simulation, the paper's cells."""
 import csv
+import gzip
 import itertools
 import json
 import random
@@ -18,7 +19,7 @@ import sklearn.metrics
 import evaluate
 import simulation
 from conftest import ROOT, one_line_error, ran, refused, run_script
-from nanoencoder.files import sha256
+from nanoencoder.files import sha256, write_sealed
 from nanoencoder.judging import figures, losses, metrics, paper, predictions as packing, statistics
 from nanoencoder.tasks import retrieval
 
@@ -513,6 +514,7 @@ def rows_of_a_study(tmp_path):
             write_run(tmp_path / f'predictions/{row}-s{seed}/SC/toy/lr{lr:.0e}_sd{10 * seed + k}',
                       answers(right - 20_000 * lr, draw=draw), settings={'steps': 5}, data='d' * 64,
                       pretraining=PAST | {'phases': [[row, 6]], 'row': row, 'seed': seed},
+                      checkpoint=f'{row} {seed}', training_data='t' * 64, tokenizer='k' * 64, sizes={'layers': 2},
                       grid=[[1e-4, 1e-3], [10 * seed, 10 * seed + 1]])
     for k in range(2):
         write_run(tmp_path / f'predictions/untrained/SC/toy/lr1e-04_sd{k}', answers(100, draw=draw),
@@ -551,13 +553,38 @@ def test_rows_are_models_and_folders_are_complete(rows_of_a_study):
     ({'pretraining': PAST | {'phases': [['clm', 6]], 'row': 'clm', 'seed': 1, 'fixed': {'lr': 2, 'seed': 1}}},
      'differ in lr of pretraining'),
     ({'settings': {'steps': 7}}, 'differ in steps'), ({'data': 'other'}, 'differ in data'),
-    ({'pretraining': PAST | {'phases': [['clm', 6]], 'row': 'clm', 'seed': 0}}, None)])
+    ({'training_data': 'other'}, 'differ in training_data'), ({'tokenizer': 'other'}, 'differ in tokenizer'),
+    ({'sizes': {'layers': 3}}, 'differ in sizes'), ({'checkpoint': 'other'}, None),
+    ({'training_data': None, 'tokenizer': None, 'sizes': None, 'checkpoint': None}, None),     # as older ones
+    ({'pretraining': PAST | {'phases': [['clm', 6]], 'row': 'clm', 'seed': 0}}, 'differ in checkpoint'),
+    ({'pretraining': PAST | {'phases': [['clm', 6]], 'row': 'clm', 'seed': 0}, 'checkpoint': 'clm 0'}, None)])
 def test_runs_of_a_row_differ_in_seeds_alone(rows_of_a_study, about, words):
     change(rows_of_a_study / 'predictions/clm-s1', **about)
     shown = run_script('evaluate.py', 'table', *options(rows_of_a_study))
     assert (shown.returncode == 1) == bool(words), shown.stderr
     assert '\nmlm' in shown.stdout
     assert not words or f'clm/SC/toy is left out: its runs {words}' in shown.stderr
+
+
+@pytest.mark.parametrize('row', ['clm', ''])
+def test_runs_of_different_weights_are_not_seeds_of_one_model(rows_of_a_study, row):
+    """Whether they were pretrained with one seed, or come without a word on that; packed, too."""
+    study, name = rows_of_a_study / 'study', row or 'hub'
+    shutil.copytree(rows_of_a_study / 'predictions', study / 'runs')
+    past = {'pretraining': PAST | {'phases': [['clm', 6]], 'row': row, 'seed': 7}} if row else {}
+    for seed in range(2):
+        write_run(study / f'runs/{name}-s7/SC/toy/lr1e-04_sd{70 + seed}', answers(90), settings={'steps': 5},
+                  data='d' * 64, checkpoint=f'of seed {seed}', **past)
+    name = row or 'hub-s7'
+    words = ['table', '--resamples=500', f'--predictions={study}/runs', f'--models=("{name}", "mlm")']
+    for packed in (False, True):
+        shown = run_script('evaluate.py', *words)
+        assert shown.returncode == 1 and '\nmlm' in shown.stdout and f'\n{name}' not in shown.stdout
+        assert f'{name}/SC/toy is left out: its runs differ in checkpoint; give them other' in shown.stderr
+        if not packed:
+            assert pack(study).returncode == 0
+            for folder in (study / 'runs').glob('*/'):
+                shutil.rmtree(folder)
 
 
 def test_the_held_out_splits(tmp_path):
@@ -611,6 +638,51 @@ def test_a_packed_study_is_the_same_study(rows_of_a_study):
     (study / 'sha256.json').unlink()    # as a pack that was killed leaves it
     assert pack(study).returncode == 0 and all(path.read_bytes() == old for path, old in files.items())
     one_line_error(pack(study, '--split=both'), 'pack FOLDER without settings')
+
+
+def everything(folder):
+    return {path: path.read_bytes() for path in folder.rglob('*')
+            if path.is_file() and path.suffix not in ('.lock', '.gz') and path.name != 'sha256.json'}
+
+
+@pytest.mark.parametrize('seed', ['../../../../evil', '1', 1.5, [1]])
+def test_no_file_is_named_by_a_seed_that_is_no_number(rows_of_a_study, seed):
+    study = rows_of_a_study / 'deep/er/study'
+    shutil.copytree(rows_of_a_study / 'predictions', study / 'runs')
+    folder = study / 'runs/clm-s1/SC/toy/lr1e-03_sd10'
+    change(folder, pretraining=PAST | {'phases': [['clm', 6]], 'row': 'clm', 'seed': seed})
+    before = everything(rows_of_a_study)
+    one_line_error(pack(study), f'{folder}/run.json: seed of pretraining is .*, which is no number')
+    assert everything(rows_of_a_study) == before and not [*rows_of_a_study.rglob('*.gz')]
+
+
+def test_names_in_packs_and_their_listing_stay_in_the_study(rows_of_a_study):
+    study = rows_of_a_study / 'study'
+    shutil.copytree(rows_of_a_study / 'predictions', study / 'runs')
+    assert pack(study).returncode == 0
+    listing, path = study / 'sha256.json', study / 'runs/s1.jsonl.gz'
+    digests = json.loads(listing.read_text())
+    words = 'table', f'--predictions={study}/runs'
+    (rows_of_a_study / 'elsewhere').write_text('a')
+    listing.write_text(json.dumps(digests | {'../elsewhere': sha256(rows_of_a_study / 'elsewhere')}))
+    one_line_error(run_script('evaluate.py', *words), f"{listing}: '..' must be the plain name of a file")
+    first, *others = gzip.open(path).read().splitlines()
+    line = json.loads(first)
+    line['run'] = '../../elsewhere/SC/toy/lr1e-04_sd0'
+    path.write_bytes(gzip.compress(b'\n'.join([json.dumps(line).encode(), *others])))
+    listing.write_text(json.dumps(digests | {'runs/s1.jsonl.gz': sha256(path)}))
+    one_line_error(run_script('evaluate.py', *words), f"{path}: '..' must be the plain name of a file")
+    path.unlink()
+    one_line_error(run_script('evaluate.py', *words), f'{path}: missing or changed since it was written; restore')
+
+
+def test_an_edited_run_json_is_named(predictions):
+    folder = predictions / 'predictions/good/SC/toy/lr1e-04_sd1'
+    content = json.loads((folder / 'run.json').read_text())
+    write_sealed(folder / 'run.json', content | {'settings': {'steps': 5}})
+    (folder / 'run.json').write_text((folder / 'run.json').read_text().replace('"steps": 5', '"steps": 6'))
+    one_line_error(run_script('evaluate.py', 'table', *options(predictions)),
+                   f'{folder}/run.json: changed since it was written; remove its folder, and fine-tune again')
 
 
 def test_the_studies_in_git_are_as_they_were_packed(tmp_path):
