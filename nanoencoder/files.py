@@ -91,7 +91,7 @@ def saved_steps(run):
 
 
 def saved_state(folder, advice='restore it'):
-    """state.json of a checkpoint, {} where there is none. ValueError if it was edited, or is of another step."""
+    """state.json of a checkpoint, or {}. ValueError if it was edited, or its folder is of another step."""
     path = Path(folder, 'state.json')
     if not path.exists():
         return {}
@@ -169,7 +169,7 @@ def locked(*paths, wait=False):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.with_name(f'.{path.name}.lock')
             try:
-                # filelock's own fallback is a file that its maker removes: one killed on another host never does
+                # filelock's own fallback, a file that its maker removes, stays for ever where that was killed
                 stack.enter_context(filelock.FileLock(lock, blocking=wait, fallback_to_soft=False))
             except filelock.Timeout:
                 raise BlockingIOError(f'{path}: another process is writing there') from None

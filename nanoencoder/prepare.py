@@ -246,7 +246,7 @@ def fingerprint(meta):
 
 
 def check_meta(corpus, tokenizer):
-    """ValueError unless a Corpus's meta.json is of the tokenizer beside it, and of the shards that it lists."""
+    """ValueError unless a Corpus's meta.json agrees with the tokenizer beside it and with its shards."""
     path, meta = corpus.folder / 'meta.json', corpus.meta
     wanted = described(tokenizer)
     if meta.get('tokenizer') != wanted['tokenizer']:
@@ -257,16 +257,16 @@ def check_meta(corpus, tokenizer):
             wanted[name] = int(corpus.streams[split][1][-1])
         for name, value in wanted.items():
             if meta[name] != value:
-                raise ValueError(f'{path}: changed since it was written: {name} is {meta[name]!r:.80}, and not '
-                                 f'{value!r:.80}; prepare the corpus again')
+                raise ValueError(f'{path}: changed since it was written: {name} is {meta[name]!r:.80}, '
+                                 f'and not {value!r:.80}; prepare the corpus again')
 
 
 def verify(folder):
     """ValueError unless meta.json and every shard are as they were written."""
     corpus = Corpus(folder)
     check_meta(corpus, load_tokenizer(str(folder)))
-    shards = corpus.meta['shards'] + corpus.meta['val_shards']
-    for name in changed_files(corpus.folder / 'meta.json', {shard['name']: shard['sha256'] for shard in shards}):
+    digests = {shard['name']: shard['sha256'] for shard in corpus.meta['shards'] + corpus.meta['val_shards']}
+    for name in changed_files(corpus.folder / 'meta.json', digests):
         raise ValueError(f'{corpus.folder / name}: changed since it was written; prepare the corpus again')
     print(f'{folder}: every shard is as it was written')
 

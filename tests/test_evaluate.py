@@ -514,7 +514,8 @@ def rows_of_a_study(tmp_path):
             write_run(tmp_path / f'predictions/{row}-s{seed}/SC/toy/lr{lr:.0e}_sd{10 * seed + k}',
                       answers(right - 20_000 * lr, draw=draw), settings={'steps': 5}, data='d' * 64,
                       pretraining=PAST | {'phases': [[row, 6]], 'row': row, 'seed': seed},
-                      checkpoint=f'{row} {seed}', training_data='t' * 64, tokenizer='k' * 64, sizes={'layers': 2},
+                      checkpoint=f'{row} {seed}', tokenizer='k' * 64, sizes={'layers': 2},
+                      training_data='t' * 64,
                       grid=[[1e-4, 1e-3], [10 * seed, 10 * seed + 1]])
     for k in range(2):
         write_run(tmp_path / f'predictions/untrained/SC/toy/lr1e-04_sd{k}', answers(100, draw=draw),
@@ -673,7 +674,7 @@ def test_names_in_packs_and_their_listing_stay_in_the_study(rows_of_a_study):
     listing.write_text(json.dumps(digests | {'runs/s1.jsonl.gz': sha256(path)}))
     one_line_error(run_script('evaluate.py', *words), f"{path}: '..' must be the plain name of a file")
     path.unlink()
-    one_line_error(run_script('evaluate.py', *words), f'{path}: missing or changed since it was written; restore')
+    one_line_error(run_script('evaluate.py', *words), f'{path}: missing or changed since it was written')
 
 
 def test_an_edited_run_json_is_named(predictions):

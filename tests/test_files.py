@@ -117,7 +117,7 @@ def test_a_lock_file_stays_what_it_was(tmp_path):
     assert len(places) == 1
 
 
-@pytest.mark.parametrize('name', ['../evil', '..', '.', '', '/evil', 'a/../../evil', 'a//b', '.hidden', 'a\0b'])
+@pytest.mark.parametrize('name', ['../evil', '..', '.', '', '/evil', 'a/../../evil', 'a//b', '.a', 'a\0b'])
 def test_names_that_are_read_stay_in_their_folder(tmp_path, name):
     (tmp_path / 'in').mkdir()
     (tmp_path / 'evil').write_text('a')
@@ -138,7 +138,8 @@ def test_changed_files_are_named(tmp_path):
 
 def test_an_edit_of_a_sealed_file_is_seen(tmp_path):
     """Of its content, not of its layout; older files have no digest."""
-    path, content = tmp_path / 'state.json', {'step': 3, 'lr': 1e-05, 'phases': [['clm', 3]], 'word': 'zufällig'}
+    path = tmp_path / 'state.json'
+    content = {'step': 3, 'lr': 1e-05, 'phases': [['clm', 3]], 'word': 'zufällig'}
     files.write_sealed(path, content)
     assert files.read_sealed(path, 'advice') == content
     sealed = path.read_text()
@@ -152,7 +153,7 @@ def test_an_edit_of_a_sealed_file_is_seen(tmp_path):
 
 def test_a_state_is_of_the_step_that_its_folder_says(tmp_path):
     files.write_sealed(tmp_path / '9/state.json', {'step': 19})
-    refused('9/state.json: is of step 19, its folder of step 9; restore it', files.saved_state, tmp_path / '9')
+    refused('9/state.json: is of step 19, its folder of step 9; restore', files.saved_state, tmp_path / '9')
     files.write_json(tmp_path / '19/state.json', {'step': 19})
     assert files.saved_state(tmp_path / '19') == {'step': 19}
     assert (tmp_path / '9').rename(tmp_path / 'mine') and files.saved_state(tmp_path / 'mine') == {'step': 19}

@@ -20,8 +20,8 @@ import bench
 import data
 import pretrain
 import layouts
-from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, refused, replace, run_script,
-                      torchrun)
+from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error, ran, refused, replace,
+                      run_script, torchrun)
 from nanoencoder import files, huggingface, prepare
 from nanoencoder.judging import losses, paper, studies
 from nanoencoder.pretraining import checkpoint, cost
@@ -351,6 +351,122 @@ def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(finished, tm
         huggingface.open_checkpoint(run)
     path.write_bytes(whole[:-10])
     refused(f'^{path}: missing', huggingface.read_state, run / '12')
+
+
+def test_an_edited_state_is_refused_by_all_that_read_it(finished, tmp_path):
+    cfg = replace(finished, out=str(tmp_path))
+    run = shutil.copytree(run_of(finished), run_of(cfg))
+    shutil.rmtree(run / '12')
+    words = f'8/state.json: changed since it was written; remove {run}/8 to go on from the checkpoint before'
+    path = run / '8/state.json'
+    whole = path.read_bytes()
+    for name, old, new in (('step', 8, 18), ('seconds', '', 1)):
+        text = whole.decode()
+        assert text.count(f'\n "{name}": {old}') == 1
+        path.write_text(text.replace(f'\n "{name}": {old}', f'\n "{name}": {new}'))
+        one_line_error(run_script('pretrain.py', *arguments(cfg)), words)
+        one_line_error(run_script('evaluate.py', 'losses', run), '8/state.json: changed since')
+        refused('8/state.json: changed since', huggingface.open_checkpoint, run)
+        branch = replace(cfg, name='branch', branch_from=str(run / '8'))
+        one_line_error(run_script('pretrain.py', *arguments(branch)), 'changed since .*; branch from another')
+        path.write_bytes(whole)
+    files.write_json(path, files.read_sealed(path, '') | {'step': 18})    # without a digest, as older ones
+    words = '8/state.json: is of step 18, its folder of step 8'
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), words)
+    path.write_bytes(whole)
+    shutil.rmtree(run / '4')
+    (run / '8').rename(run / '4')
+    words = '4/state.json: is of step 8, its folder of step 4'
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), words)
+
+
+def test_reports_do_not_believe_an_edited_config_json(finished, corpus, tmp_path):
+    """What they read of it stands in state.json, too. Nor does a resume take up another run's starts."""
+    cfg = replace(finished, out=str(tmp_path))
+    run = shutil.copytree(run_of(finished), run_of(cfg))
+    path = run / 'config.json'
+    before = losses.read_log(run)
+    shown = ran('evaluate.py', 'losses', run, f'--out={tmp_path}').stdout
+    other = files.read_json(path) | {'name': 'other', 'row': 'other', 'seed': 9, 'repeat': 7}
+    other |= {'phases': [['mlm', 3]], 'corpus_meta': {'fingerprint': 'f', 'unigram_loss': 1.0}}
+    other['starts'] = [other['starts'][0] | {'how': 'from elsewhere', 'step': 3}] * 3
+    files.write_json(path, other)
+    assert losses.read_log(run) == before and losses.read_log(run)[0]['repeat'] == 1
+    assert ran('evaluate.py', 'losses', run, f'--out={tmp_path}').stdout == shown
+    shutil.rmtree(run / '12')
+    pretrain.train(cfg)
+    config, lines = losses.read_log(run)
+    assert log_lines(run) == log_lines(run_of(finished)) and files.read_json(path) == config
+    begun = [(start['step'], start['how'].split()[0]) for start in config['starts']]
+    assert begun == [(0, 'from'), (8, 'resumed')]
+    assert config['starts'][0] == before[0]['starts'][0]
+
+
+def test_an_older_checkpoint_resumes_and_is_reported(finished, tmp_path):
+    """Whose state.json has no digest, and does not say what config.json says."""
+    cfg = replace(finished, out=str(tmp_path))
+    run = shutil.copytree(run_of(finished), run_of(cfg))
+    shutil.rmtree(run / '12')
+    for step in (4, 8):
+        state = files.read_sealed(run / f'{step}/state.json', '')
+        del state['starts'], state['corpus_meta']
+        files.write_json(run / f'{step}/state.json', state)
+    assert losses.read_log(run)[0]['starts'] == files.read_json(run / 'config.json')['starts']
+    pretrain.train(cfg)
+    assert log_lines(run) == log_lines(run_of(finished))
+    assert weights(run / '12') == weights(run_of(finished) / '12')
+    assert len(losses.read_log(run)[0]['starts']) == 2
+
+
+@pytest.mark.parametrize('world_size', [1, 2])
+def test_a_changed_shard_is_one_line_before_the_first_step(settings, corpus, tmp_path, world_size):
+    """Each is compared by one of the processes; all of them stop."""
+    copied = shutil.copytree(corpus, tmp_path / 'copied')
+    cfg = settings(corpus=str(copied), phases=(('clm', 1),), warmup_steps=0, decay_steps=0, save_every=0)
+    shards = data.Corpus(copied).meta['shards'] + data.Corpus(copied).meta['val_shards']
+    assert len(shards) > 4
+    for name in (shards[k]['name'] for k in ((1, 2, -1) if world_size == 1 else (2, 3))):
+        whole = (copied / name).read_bytes()
+        (copied / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        ends = [process.ended() for process in begin(world_size, 'pretrain.py', *arguments(cfg))]
+        assert [end.returncode for end in ends] == [2] * world_size, [end.stderr for end in ends]
+        one_line_error(ends[0], f'copied/{name}: changed since it was written; prepare the corpus again')
+        assert not any('error: ' in end.stderr for end in ends[1:]) and not logged(cfg)
+        (copied / name).write_bytes(whole)
+    ends = [process.ended() for process in begin(world_size, 'pretrain.py', *arguments(cfg))]
+    size = sum((copied / shard['name']).stat().st_size for shard in shards) / 1e6
+    words = rf'copied: compared {size:.1f} MB of tokens with their sha256 in \d\.\d s\n'
+    assert re.search(words, ends[0].stdout)
+    assert logged(cfg) == 1 and not any('compared' in end.stdout for end in ends[1:])
+
+
+def changed_meta(**changes):
+    return lambda meta: meta.update(changes)
+
+
+@pytest.mark.parametrize('change, words', [
+    (changed_meta(mask_token_id=7), 'mask_token_id is 7, and not 4095'),
+    (changed_meta(special_ids=[4094]), r'special_ids is \[4094\], and not'),
+    (changed_meta(eos_token_id=4095), 'eos_token_id is 4095, and not 4094'),
+    (changed_meta(tokens=10 ** 6), 'tokens is 1000000, and not'),
+    (lambda meta: meta['shards'].pop(1), 'fingerprint is'),
+    (lambda meta: meta['val_shards'].pop(), 'fingerprint is'),
+    (lambda meta: meta['shards'].reverse(), 'fingerprint is'),
+    (lambda meta: meta['shards'][1].pop('sha256'), "and lacks: 'sha256'"),
+    (lambda meta: meta.pop('fingerprint'), "and lacks: 'fingerprint'"),
+    (changed_meta(tokenizer='0' * 64), 'tokenizer.json: changed since it was written'),
+    (lambda meta: meta.pop('special_ids'), 'has no special_ids; prepare the corpus again'),
+    (lambda meta: meta['shards'][1].update(name='../copied/tokens_00001.npy'), 'is no file of this folder')])
+def test_an_edited_meta_json_is_one_line(settings, corpus, tmp_path, change, words):
+    """At a start, and of data.py --verify."""
+    copied = shutil.copytree(corpus, tmp_path / 'copied')
+    meta = files.read_json(copied / 'meta.json')
+    change(meta)
+    files.write_json(copied / 'meta.json', meta)
+    cfg = settings(corpus=str(copied))
+    for command in (['pretrain.py', *arguments(cfg)], ['data.py', f'--out={copied}', '--verify']):
+        one_line_error(run_script(*command), f'copied/(meta|tokenizer).json: .*{words}|{words}')
+    assert not run_of(cfg).exists()
 
 
 SMALL_FILES = """import resource, runpy, signal, sys

@@ -25,6 +25,7 @@ from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
+NO_TRAINING = 'no state.json, so no training to continue; weights_from needs none'
 FRESH = {'step': 0, 'seconds': 0.0, 'starts': []}  # of state.json, which has more
 BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7, 'initializer_range': 0.02}    # of older checkpoints
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # may differ, after the branch
@@ -117,7 +118,7 @@ def find_origin(cfg, corpus, world, lr_at):
         parent = huggingface.newest_checkpoint(cfg.branch_from) if cfg.branch_from else None
         state = parent and huggingface.read_state(parent, advice='branch from another')
         if state == {}:
-            raise ValueError(f'{parent}: no state.json, so no training to continue; weights_from needs none')
+            raise ValueError(f'{parent}: {NO_TRAINING}')
         return None, parent, state
     last, parent, state = world.of_first(find)  # which compares files, and may alone see the newest
     numbers = fixed(cfg, corpus, world)
@@ -238,7 +239,11 @@ def inherited(cls, values):
         if not any(begun.values()):
             return {}
     elif said['branch_from']:
-        settings = saved_state(huggingface.newest_checkpoint(said['branch_from']))['settings']
+        parent = huggingface.newest_checkpoint(said['branch_from'])
+        state = saved_state(parent, 'branch from another')
+        if not state:
+            raise ValueError(f'{parent}: {NO_TRAINING}')
+        settings = state['settings']
     elif weights:
         settings = flat(huggingface.open_checkpoint(weights, weights=False).sizes)
         meta = Path(said['corpus'], 'meta.json')
