@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import pretrain
 from conftest import ROOT, log_lines, one_line_error, run_script
 from data import Corpus
-from nanoencoder import files, speedrun
+from nanoencoder import files, prepare, speedrun
 from nanoencoder.pretraining import log
 from nanoencoder.settings import build
 
@@ -166,4 +166,9 @@ def test_it_refuses_other_runs_and_texts(honest, corpus, tmp_path):
     np.save(train, np.concatenate([tokens, np.load(train)])[:len(np.load(train))])
     shards[0]['sha256'] = files.sha256(train)
     files.write_json(tmp_path / 'corpus/meta.json', meta)
+    one_line_error(judged(folder, words), 'meta.json: changed since it was written: fingerprint is')
+    meta['fingerprint'] = prepare.fingerprint(meta)
+    files.write_json(tmp_path / 'corpus/meta.json', meta)
+    one_line_error(judged(folder, words), "is not of the game's texts")
+    words[1] = f'--texts={meta["fingerprint"]}'
     one_line_error(judged(folder, words), "or its seed's rows")
