@@ -3,7 +3,11 @@
     python fill_mask.py out/clm25-mlm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
 
 Folders, runs or hub ids come first, then one text. Each model is used as an encoder."""
+import os
 import sys
+
+if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
+    os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 import torch
 

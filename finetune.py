@@ -12,6 +12,7 @@ bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again 
 import copy
 import itertools
 import math
+import os
 import re
 import statistics
 import sys
@@ -20,6 +21,9 @@ import traceback
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NamedTuple
+
+if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
+    os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 import numpy as np
 import torch

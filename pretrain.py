@@ -8,9 +8,13 @@
 Writes out/<name>/log.jsonl, out/<name>/config.json and checkpoints out/<name>/<step>/, which are Hugging Face
 folders. SIGTERM and Ctrl-C finish the step (or the next), save, and exit 0."""
 import math
+import os
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
+
+if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
+    os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh

@@ -2,7 +2,11 @@
     python -m nanoencoder.layers configs/tasks/docs_tc.py out/clm25-mlm-1800-s6 out/mlm-1800-s6
 
 All are compared with the first, on the test tokens of a task of kind TC. Layer 0 is the embedding."""
+import os
 import sys
+
+if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
+    os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 import numpy as np
 import torch

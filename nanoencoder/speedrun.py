@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
+    os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
+
 import torch
 
 from data import Corpus, read_step, validation_batches

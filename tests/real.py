@@ -14,6 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
+    os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
+
 import numpy as np
 import torch
 from safetensors.torch import save_file

@@ -1,4 +1,5 @@
 """Settings: what files and command lines may say, and what they are told when they may not."""
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -127,6 +128,20 @@ def test_torchrun_passes_every_setting_on():
             assert parsed.training_script_args == [argument]
     with pytest.raises(SystemExit):  # what the loop above would catch
         get_args_parser().parse_args(['pretrain.py', '--log=1'])
+
+
+@pytest.mark.parametrize('script', [
+    ['pretrain.py'], ['finetune.py'], ['fill_mask.py'], ['-m', 'nanoencoder.layers'],
+    ['-m', 'nanoencoder.speedrun']])
+def test_threads_that_wait_sleep_unless_the_user_says_otherwise(script, tmp_path):
+    """OpenMP reads the variable as torch is loaded: here a stand-in says what it would have read."""
+    (tmp_path / 'torch.py').write_text("import os, sys\nsys.exit(os.environ.get('OMP_WAIT_POLICY', 'unset'))")
+    env = {name: value for name, value in os.environ.items() if name != 'OMP_WAIT_POLICY'}
+    env['PYTHONPATH'] = str(tmp_path)
+    assert run_process(*script, env=env).stderr == 'passive\n'
+    assert run_process(*script, env=env | {'OMP_WAIT_POLICY': 'active'}).stderr == 'active\n'
+    module = script[-1].removesuffix('.py')
+    assert run_process('-c', f'import {module}', env=env).stderr == 'unset\n'    # importing does nothing
 
 
 @pytest.mark.parametrize('script, part', [
