@@ -6,13 +6,15 @@ PYTHON ?= python3
 has_avx512 = grep -qsw avx512f /proc/cpuinfo && ! grep -q GenuineIntel /proc/cpuinfo && \
 	echo | cc -shared -fPIC -x c - -o /dev/null 2>/dev/null && echo cc
 compiler := $(if $(filter 0,$(FAST)),,$(shell $(has_avx512)))
+ifneq ($(and $(compiler),$(word 2,$(CURDIR))),)    # ld.so splits LD_PRELOAD at spaces
+$(info Without AVX-512, at half the speed: the path $(CURDIR) has a space)
+compiler :=
+endif
 READY = .venv/installed $(if $(compiler),.venv/fast.so)
 RUN = $(if $(compiler),LD_PRELOAD=$(CURDIR)/.venv/fast.so) .venv/bin/python
 print_pins = import tomllib; tool = tomllib.load(open("pyproject.toml", "rb"))["tool"]; \
 	print(*tool["uv"]["constraint-dependencies"], sep="\n")
 pinned = $(shell sed -n 's/.*"$(1)==\([^"]*\)".*/\1/p' pyproject.toml | head -1)
-# Waiting threads sleep: where others use the cores too, small models train seven times faster than with spinning ones.
-export OMP_WAIT_POLICY = passive
 TEXT = "Compute the <|mask|> deviation of the array along the specified axis. axis : <|mask|> or tuple of ints, optional. The number of <|mask|> in the array."
 MODELS = out/mlm-1800-s6 out/clm25-mlm-1800-s6
 

@@ -2,6 +2,7 @@
 import ast
 import graphlib
 import re
+import subprocess
 import tomllib
 from functools import partial
 
@@ -93,3 +94,16 @@ def test_make_and_uv_install_exact_versions():
     pins = dict(pin.split('==') for pin in content['tool']['uv']['constraint-dependencies'])
     assert wanted - {'nanoencoder[peers]'} == {*pins}
     assert {*re.findall(r'torch==(\S+)', (ROOT / 'Makefile').read_text())} == {pins['torch']}
+
+
+def test_make_leaves_avx512_out_where_its_path_has_a_space(tmp_path):
+    """ld.so would split LD_PRELOAD there. A processor and a compiler that may be missing here are given."""
+    for name, preloads in ('plain', True), ('with a space', False):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / 'pyproject.toml').touch()
+        made = subprocess.run(['make', '-n', '-f', ROOT / 'Makefile', 'demo', 'has_avx512=echo cc'], cwd=folder,
+                              capture_output=True, text=True, check=True).stdout
+        command, = (line for line in made.splitlines() if 'study.py' in line)
+        assert command.startswith(f'LD_PRELOAD={folder}/.venv/fast.so ') == preloads
+        assert (f'Without AVX-512, at half the speed: the path {folder} has a space' in made) != preloads
