@@ -6,7 +6,7 @@
     python pretrain.py configs/610m_clm_mlm.py --branch_from=out/610m-clm-42k/10000
 
 Writes out/<name>/log.jsonl, out/<name>/config.json and checkpoints out/<name>/<step>/, which are Hugging Face
-folders. SIGTERM and Ctrl-C finish the step (or the next), save, and exit 0."""
+folders. SIGTERM, Ctrl-C and a closed terminal finish the step (or the next), save, and exit 0."""
 import math
 import os
 import sys

@@ -83,10 +83,22 @@ def processes(device='auto', dtype='auto'):
 
 @contextlib.contextmanager
 def stop_signals():
-    """A list that SIGTERM and SIGINT grow; nothing else happens on them."""
+    """A list to which SIGTERM, SIGINT and SIGHUP, of a terminal that is closed, are added; they end nothing."""
     received = []
-    with contextlib.ExitStack() as stack:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.signal(number, lambda number, frame: received.append(number))
-            stack.callback(signal.signal, number, before)
+    terminals = [stream for stream in (1, 2) if os.isatty(stream)]     # of stdout and stderr
+
+    def receive(number, frame):
+        received.append(number)
+        for stream in terminals:
+            if not os.isatty(stream):   # closed: the next print would fail, before the run has saved
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:   # as nohup has it: such a run goes on
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, receive) for number in numbers}
+    try:
         yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

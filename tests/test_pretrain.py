@@ -1,5 +1,6 @@
 """Runs: what they log, that they resume and branch bit for bit in any layout, what they say on mistakes."""
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -7,7 +8,9 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -25,7 +28,7 @@ from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error,
 from nanoencoder import files, huggingface, prepare
 from nanoencoder.judging import losses, paper, studies
 from nanoencoder.pretraining import checkpoint, cost
-from nanoencoder.processes import World, processes
+from nanoencoder.processes import World, processes, stop_signals
 from nanoencoder.settings import build, flat, parse
 
 
@@ -673,3 +676,36 @@ def test_held_out_losses_of_runs_that_mask_different_shares_compare(settings):
         losses.append(log_lines(run_of(cfg))[-1])
     assert losses[0]['val_mlm_loss'] == losses[1]['val_mlm_loss'] != losses[2]['val_mlm_loss']
     assert losses[0]['loss'] != losses[1]['loss'] and losses[0]['loss'] == losses[2]['loss']
+
+
+def in_a_terminal(script, *words):
+    """(process of a script that leads a terminal's session, the terminal's other end)"""
+    other_end, terminal = os.openpty()
+    process = subprocess.Popen([sys.executable, script, *words], cwd=ROOT, start_new_session=True,
+                               stdin=terminal, stdout=terminal, stderr=terminal,
+                               preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY))
+    os.close(terminal)
+    return process, other_end
+
+
+def test_a_terminal_that_is_closed_saves_the_run(settings):
+    """To which nothing can be printed any more."""
+    cfg = settings(phases=(('clm', 5_000),), decay_steps=0, save_every=0, val_every=0)
+    process, terminal = in_a_terminal('pretrain.py', *arguments(cfg))
+    said = b''
+    while said.count(b'tokens/s') < 6:
+        said += os.read(terminal, 1_000)
+    os.close(terminal)
+    assert process.wait(60) == 0
+    saved, = (int(path.name) for path in run_of(cfg).glob('[0-9]*'))
+    assert saved == log_lines(run_of(cfg))[-1]['step'] < 5_000
+
+
+def test_what_nohup_started_goes_on():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals() as received:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not received and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
