@@ -24,7 +24,7 @@ from typing import NamedTuple
 from nanoencoder.files import commit, locked, read_json, saved_steps
 from nanoencoder.judging import studies
 from nanoencoder.judging.predictions import check_packed, find_runs
-from nanoencoder.settings import nearest, run_main
+from nanoencoder.settings import interrupt_on_signals, nearest, run_main
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'row': ('', 'only this row, by name or number; what it branches from, too, if that is missing'),
@@ -245,7 +245,7 @@ def main():
         left = (time.monotonic() - began) * (total / (number := next(count)) - 1)
         print(f'[{number}/{total}] {job.name}: {words}; {datetime.timedelta(seconds=round(left))} left')
     sys.stdout.reconfigure(line_buffering=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: runs are told to save
+    interrupt_on_signals()  # runs are told to save
     processes, failed = actions.processes or (1 if actions.torchrun else GPUS or 2), 0
     Path(study.folder, 'logs').mkdir(parents=True, exist_ok=True)
     if blocks:

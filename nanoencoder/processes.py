@@ -83,7 +83,7 @@ def processes(device='auto', dtype='auto'):
 
 @contextlib.contextmanager
 def stop_signals():
-    """A list to which SIGTERM, SIGINT and SIGHUP, of a terminal that is closed, are added; they end nothing."""
+    """A list that grows with SIGTERM, SIGINT, and SIGHUP of a terminal that is closed; they end nothing."""
     received = []
     terminals = [stream for stream in (1, 2) if os.isatty(stream)]     # of stdout and stderr
 

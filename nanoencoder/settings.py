@@ -13,6 +13,7 @@ import json
 import os
 import math
 import re
+import signal
 import sys
 from dataclasses import MISSING, asdict, field, fields, is_dataclass
 from pathlib import Path
@@ -191,6 +192,14 @@ def describe(cls, actions):
         default = '' if default is MISSING else repr(default)
         lines.append(f'  --{name:<24} {kind.__name__:<6} {default:<18} {text}'.rstrip())
     return '\n'.join(lines)
+
+
+def interrupt_on_signals():
+    """From now on SIGTERM, and SIGHUP of a terminal that is closed, raise KeyboardInterrupt as Ctrl-C does,
+    so that a script can end the processes that it has started."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has SIGHUP
+            signal.signal(number, signal.default_int_handler)
 
 
 def run_main(main):

@@ -24,7 +24,7 @@ from nanoencoder.files import read_json
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.judging.losses import read_log
 from nanoencoder.prepare import verify
-from nanoencoder.settings import as_tuple, check, parse, run_main, setting
+from nanoencoder.settings import as_tuple, check, interrupt_on_signals, parse, run_main, setting
 
 FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'branch_from': '', 'weights_from': '',
          'val_rows': 128, 'val_mask_ratio': 0.4}    # settings that are not the player's
@@ -93,8 +93,14 @@ def check_seeds(runs):
 
 
 def start(*words, **env):
-    demand(subprocess.run([sys.executable, *words], env=os.environ | env).returncode == 0, words[0],
-           'failed, as it says above')
+    """Run a script of ours to its end, or kill it where this process is interrupted."""
+    process = subprocess.Popen([sys.executable, *words], env=os.environ | env)
+    try:
+        code = process.wait()
+    finally:
+        process.kill()      # which does nothing to one that has ended
+        process.wait()      # it may be writing to a folder that is removed next
+    demand(code == 0, words[0], 'failed, as it says above')
 
 
 def replay(folder, cfg, state, log, steps, rules):
@@ -147,6 +153,7 @@ def main():
     folders = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
     rules, _ = parse(Rules, sys.argv[1 + len(folders):])
     demand(folders and all(map(os.path.isdir, folders)), 'it takes folders of runs, as out/mine-s*')
+    interrupt_on_signals()
     corpus = Corpus(rules.corpus)
     verify(corpus.folder)
     demand(corpus.meta['fingerprint'].startswith(rules.texts), corpus.folder, 'is not of the game\'s texts')

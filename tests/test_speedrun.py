@@ -1,7 +1,11 @@
 """The speedrun's referee: what it accepts, and the line with which it refuses each forged submission."""
+import contextlib
 import json
 import shutil
 import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +13,7 @@ import scipy.stats
 from safetensors.torch import load_file, save_file
 
 import pretrain
-from conftest import ROOT, log_lines, one_line_error, run_script
+from conftest import ROOT, Script, log_lines, one_line_error, run_script
 from data import Corpus
 from nanoencoder import files, prepare, speedrun
 from nanoencoder.pretraining import log
@@ -68,6 +72,22 @@ def test_it_accepts_what_keeps_the_rules(honest):
     rules, scores = speedrun.Rules('transfer', page=f'{folder}/page.md'), [41.0, 41.1, 41.2, 41.1]
     p = scipy.stats.ttest_ind(scores, [40.0, 40.1, 40.3], equal_var=False, alternative='greater').pvalue
     assert speedrun.judge(3_600, scores, rules) == (float(f'{p:.2g}'), '')      # as the page will have it
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
+def test_who_ends_the_referee_ends_its_replay(honest):
+    folder, words = honest
+    referee = Script('nanoencoder.speedrun', *sorted(folder.glob('mine-s*')), *words, '--replay=0:12')
+    replays = []
+    while not replays and referee.is_alive():
+        with contextlib.suppress(OSError):      # a child that has ended meanwhile, as git
+            children = Path(f'/proc/{referee.pid}/task/{referee.pid}/children').read_text().split()
+            replays = [child for child in children
+                       if b'pretrain.py' in Path(f'/proc/{child}/cmdline').read_bytes()]
+        time.sleep(0.01)
+    referee.terminate()
+    assert referee.ended().returncode == 130
+    assert replays and not Path(f'/proc/{replays[0]}').exists()
 
 
 def settle(name, value):
