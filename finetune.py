@@ -35,7 +35,7 @@ from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked, read_json
 from nanoencoder.peers import open_encoder
 from nanoencoder.processes import World, pick_device
-from nanoencoder.settings import parse, run_main, setting
+from nanoencoder.settings import is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack, ridge
 from nanoencoder.tasks.runs import (about_run, check_export, describe, is_done, run_folder, run_folders,
                                     save_encoder, saved_folder, write_run)
@@ -88,6 +88,9 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared
            'zero_shot': (False, 'score minimal pairs by the likelihoods of the model as it is'),
            'look': (False, 'print what the task holds; needs no --model'),
            'baseline': (False, "write the best simple method's predictions; needs no --model")}
+# which --probe and --zero_shot would ignore
+OF_TRAINING = ('lr', 'seed', 'steps', 'epochs', 'batch_size', 'warmup', 'weight_decay', 'beta1', 'beta2',
+               'eps', 'grad_clip', 'scale')
 
 
 class Classifier(nn.Module):
@@ -358,6 +361,9 @@ def run_grid(cfg, base, sets):
             print(f'{folder}: is left to another process', file=sys.stderr)
             continue
         except Exception as error:
+            if is_full(error):  # no other run could be written either
+                print(f'{title}: {len(todo) - k + 1} of {len(runs)} runs are left', file=sys.stderr)
+                raise
             words, code = f'failed: {error}', 1
             traceback.print_exc()
         left = timedelta(seconds=round((time.monotonic() - began) / k * (len(todo) - k)))
@@ -384,34 +390,70 @@ def probe(cfg, base, sets):
     return f'{"; ".join(words)} ({time.monotonic() - began:.0f} s)'
 
 
+def write_baseline(cfg, kind):
+    """Write the predictions of the simple method that is best on validation."""
+    rows, _ = kind.load()
+    name, predictions = tasks.baseline(cfg, rows)
+    folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
+    about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
+    with locked(folder):
+        scores = write_run(folder, cfg, about, predictions)
+    print(f'{folder}: test {scores["test"]}')
+
+
+def check_actions(cfg, kind, actions, typed):
+    """ValueError where actions and settings do not go together.
+
+    typed  names of the settings on the command line: those of a config may be for its other actions"""
+    chosen = [name for name, is_chosen in vars(actions).items() if is_chosen]
+    if len(chosen) > 1:
+        raise ValueError('--grid, --probe, --zero_shot, --look, --baseline stand alone')
+    if not (cfg.lrs and cfg.seeds):
+        raise ValueError('lrs and seeds must have one or more')
+    if not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds):
+        raise ValueError('lrs and seeds are of --grid: add it, or give one --lr and one --seed')
+    if actions.grid and typed & {'lr', 'seed'}:
+        raise ValueError('lr and seed are of one run: with --grid give --lrs and --seeds')
+    if actions.look or actions.baseline:
+        return
+
+    if not cfg.model:
+        raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
+    if kind.zero_shot and not actions.zero_shot:
+        raise ValueError(f'kind {cfg.kind} takes --zero_shot')
+    if actions.zero_shot and not kind.zero_shot:
+        raise ValueError(f'kind {cfg.kind} is trained and takes no --zero_shot')
+    if actions.zero_shot and (cfg.causal or cfg.layers >= 0 or cfg.save_model):
+        raise ValueError(f'kind {cfg.kind} takes no --causal, --layers, --save_model: nothing is trained')
+    if (cfg.causal or cfg.layers >= 0) and not cfg.variant:     # a table would show it as the model itself
+        example = 'causal' if cfg.causal else f'layers{cfg.layers}'
+        raise ValueError(f'causal and layers make another encoder, which needs a name: --variant={example}')
+    if actions.probe and cfg.save_model:
+        raise ValueError('save_model: a probe trains no model; leave it out')
+    if actions.probe and not kind.has_probe:
+        regression = f' with metric {cfg.metric}' if kind.loss == 'squares' else ''
+        raise ValueError(f'kind {cfg.kind}{regression} has no probe: fine-tune the model')
+    ignored = [f'--{name}' for name in OF_TRAINING if name in typed]
+    if ignored and (actions.probe or actions.zero_shot):
+        raise ValueError(f'--{chosen[0]} trains no encoder: leave out {", ".join(ignored)}')
+
+
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     kind = tasks.kind_of(cfg)
-    for wrong, words in (
-            (sum(vars(actions).values()) > 1, '--grid, --probe, --zero_shot, --look, --baseline stand alone'),
-            (kind.zero_shot != actions.zero_shot and not (actions.look or actions.baseline),
-             f'kind {cfg.kind} {"takes" if kind.zero_shot else "is trained and takes no"} --zero_shot'),
-            (kind.zero_shot and (cfg.causal or cfg.layers >= 0 or cfg.save_model),
-             f'kind {cfg.kind} takes no --causal, --layers, --save_model: nothing is trained'),
-            (actions.probe and cfg.save_model, 'save_model: a probe trains no model; leave it out'),
-            (not (cfg.lrs and cfg.seeds), 'lrs and seeds must have one or more'),
-            (not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds),
-             'lrs and seeds are of --grid: add it, or give one --lr and one --seed'),
-            (not (cfg.model or actions.look or actions.baseline),
-             'model is empty: --model=out/<run> or a checkpoint folder'),
-            (actions.probe and not kind.has_probe, 'there is no probe of a regression, nor of questions')):
-        if wrong:
-            raise ValueError(words)
+    typed = {word.removeprefix('--').partition('=')[0] for word in sys.argv[1:]}
+    check_actions(cfg, kind, actions, typed)
     if actions.look:
         return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
     if actions.baseline:
-        rows, _ = kind.load()
-        name, predictions = tasks.baseline(cfg, rows)
-        folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
-        about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
-        with locked(folder):
-            return print(f'{folder}: test {write_run(folder, cfg, about, predictions)["test"]}')
-    method = 'probe' if actions.probe else 'zero-shot' if actions.zero_shot else 'fine-tuned'
+        return write_baseline(cfg, kind)
+
+    if actions.probe:
+        method = 'probe'
+    elif actions.zero_shot:
+        method = 'zero-shot'
+    else:
+        method = 'fine-tuned'
     cfg, base, sets = prepare(cfg, method)
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))

@@ -202,6 +202,11 @@ def interrupt_on_signals():
             signal.signal(number, signal.default_int_handler)
 
 
+def is_full(error):
+    """Whether an error is that of a full disk, or of a quota or a limit on files: what comes next fails, too."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def run_main(main):
     """Call main(). One line for what input can cause (exit code 2) and for a loss that is not finite (1)."""
     try:
@@ -219,8 +224,7 @@ def run_main(main):
         elif not isinstance(error, (ValueError, OSError, FloatingPointError)) or sys.flags.dev_mode:
             raise
         elif isinstance(error, OSError) and error.errno:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            advice = 'make room, then run the same command again' * full
+            advice = 'make room, then run the same command again' if is_full(error) else ''
             words = ': '.join(map(str, filter(None, (error.filename, error.strerror, advice))))
         print(f'error: {" ".join(words.split())}', file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)

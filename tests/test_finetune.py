@@ -1,7 +1,9 @@
 """Fine-tuning: heads against transformers, losses by hand, packing that changes nothing, killed grids."""
 import dataclasses
+import errno
 import gzip
 import json
+import os
 import random
 import re
 import shutil
@@ -98,9 +100,13 @@ def merge(words, *more):
 
 @pytest.fixture
 def command(toy, checkpoint, tmp_path):
-    """A function: the command line that fine-tunes the small model on the toy task of a kind."""
-    return lambda kind, *more: merge(['finetune.py', *toy[kind]], f'--model={checkpoint}',
-                                     f'--predictions={tmp_path}/p', *more)
+    """A function: the command line that fine-tunes the small model on the toy task of a kind, or does what
+    `more` says, without the settings that are not of that."""
+    def words(kind, *more):
+        without = '--lr=' if '--grid' in more else ('--lr=', '--steps=') if '--probe' in more else ()
+        task = [word for word in toy[kind] if not word.startswith(without)]
+        return merge(['finetune.py', *task], f'--model={checkpoint}', f'--predictions={tmp_path}/p', *more)
+    return words
 
 
 def settings(toy, checkpoint, kind, tmp_path, **changes):
@@ -425,6 +431,32 @@ def test_a_grid_with_a_failure_ends_with_1_after_all_its_runs(command, tmp_path)
     assert result.returncode == 1 and 'not finite' in result.stderr
 
 
+@pytest.mark.parametrize('number', [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_ends_a_grid_at_its_first_run(command, monkeypatch, number):
+    """Not after each run that is left has been trained."""
+    tried = []
+
+    def write(folder, *more):
+        tried.append(folder.name)
+        raise OSError(number, os.strerror(number), str(folder))
+    monkeypatch.setattr(finetune, 'write_run', write)
+    result = run_script(*command('SC', '--grid', '--lrs=(1e-3, 3e-3)', '--seeds=(0, 1)', '--steps=1'))
+    assert tried == ['lr1e-03_sd0'] and '4 of 4 runs are left' in result.stderr
+    one_line_error(result, f'lr1e-03_sd0: {os.strerror(number)}: make room, then run the same command again')
+
+
+def test_what_a_config_says_of_training_does_not_keep_a_probe_from_it(toy, command, tmp_path):
+    """As configs/tasks/conll2003.py does; --grid takes a config with a rate for single runs, too."""
+    config = tmp_path / 'task.py'
+    config.write_text('kind = "SC"\nsteps = 0\nepochs = 2\nlr = 1e-3\n')
+    words = [word for word in command('SC', '--probe') if not word.startswith('--kind')]
+    ran(words[0], config, *words[1:])
+    words = [word for word in command('SC', '--grid', '--lrs=2e-3', '--seeds=3', '--steps=1')
+             if not word.startswith('--kind')]
+    ran(words[0], config, *words[1:])
+    assert {path.parent.name for path in tmp_path.rglob('run.json')} == {'lr0e+00_sd0', 'lr2e-03_sd3'}
+
+
 def test_a_grid_within_a_run_of_another_leaves_it_alone(toy, checkpoint, tmp_path, monkeypatch, capsys):
     cfg = settings(toy, checkpoint, 'SC', tmp_path, lrs=(1e-3, 3e-3), seeds=(0, 1, 2), steps=2)
     grid, fit, fitted = finetune.prepare(cfg), finetune.fit, []
@@ -440,13 +472,13 @@ def test_a_grid_within_a_run_of_another_leaves_it_alone(toy, checkpoint, tmp_pat
     assert len(list(tmp_path.rglob('run.json'))) == 6 and not list(tmp_path.rglob('*/.*.tmp'))
 
 
-def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, checkpoint, tmp_path):
+def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, command, tmp_path):
     (copy_of(toy, 'IR', tmp_path / 'data') / 'train.jsonl').unlink()
-    options = merge(toy['IR'], f'--data={tmp_path}/data', f'--predictions={tmp_path}/p')
-    for more in (['--look'], ['--baseline'], ['--probe', f'--model={checkpoint}']):
-        assert 'no train{' in ran('finetune.py', *options, *more).stderr
+    options = [f'--data={tmp_path}/data', f'--predictions={tmp_path}/p']
+    for action in ('--look', '--baseline', '--probe'):
+        assert 'no train{' in ran(*command('IR', *options, action)).stderr
     assert len(list(tmp_path.rglob('run.json'))) == 2
-    one_line_error(run_script('finetune.py', *options, f'--model={checkpoint}'), 'toy: nothing to train on')
+    one_line_error(run_script(*command('IR', *options)), 'toy: nothing to train on')
 
 
 def test_other_settings_or_data_are_refused(toy, command, tmp_path, monkeypatch):
@@ -475,8 +507,11 @@ def test_probe_reads_frozen_features(command, toy, checkpoint, tmp_path, monkeyp
         if kind != 'IR':
             assert float(result.stdout.split(' validation ')[1].split('(')[0].split()[-1]) > 60, result.stdout
     assert 'already done' in ran(*command('IR', '--probe')).stdout
-    one_line_error(run_script(*command('IR', '--probe', '--layers=0')), 'layers = -1, this run has 0')
-    one_line_error(run_script(*command('QA', '--probe')), 'no probe of a regression, nor of questions')
+    ran(*command('IR', '--probe', '--layers=0', '--variant=embedding'))
+    assert (tmp_path / 'p/random+embedding-probe/IR/toy/lr0e+00_sd0/run.json').exists()
+    one_line_error(run_script(*command('QA', '--probe')), 'kind QA has no probe')
+    one_line_error(run_script(*command('SC', '--probe', '--metric=Pearson')),
+                   'kind SC with metric Pearson has no probe')
     monkeypatch.setattr(finetune, 'PROBED', 1)
     with pytest.raises(ValueError, match='its first 1 rows lack a label'):
         finetune.probe(*finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path), 'probe'))
@@ -552,8 +587,13 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     ('--model=', 'model is empty'), ('--model=nowhere', 'nowhere: no checkpoint'),
     ('--max_length=900', 'max_length 900: the model reads 2 to 128'), ('--batch_size=0', 'batch_size must'),
     ('--lrs=(-1e-4,) --grid', 'lr must be at least 0'), ('--seeds=a --grid', 'seed takes int, not str'),
-    ('--name=a/b', 'name must be'), ('--layers=3', 'layers 3: the model has 2'),
+    ('--name=a/b', 'name must be'), ('--layers=3 --variant=x', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
-    ('--probe --save_model', 'a probe trains no model'), ('--grid --probe', 'stand alone')])
+    ('--probe --save_model', 'a probe trains no model'), ('--grid --probe', 'stand alone'),
+    ('--causal', 'another encoder, which needs a name: --variant=causal'),
+    ('--causal --name=x', 'which needs a name'), ('--probe --layers=0', 'needs a name: --variant=layers0'),
+    ('--grid --lrs=1e-3 --lr=1e-3', 'lr and seed are of one run: with --grid give --lrs and --seeds'),
+    ('--grid --seed=1', 'lr and seed are of one run'),
+    ('--probe --lr=1e-3 --seed=1 --steps=5', 'probe trains no encoder: leave out --lr, --seed, --steps')])
 def test_bad_settings_get_one_line(more, words, command):
     one_line_error(run_script(*command('SC', *more.split())), words)

@@ -245,7 +245,7 @@ BAD = {
                    r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
     'decoder': (rewrite(is_decoder=True), [], "model_type 'bert', is_decoder True: is none of albert, "),
     'Fourier': (another(transformers.FNetConfig(**COMMON, pad_token_id=0)), [], "model_type 'fnet', "),
-    'layers': (lambda folder: None, ['--layers=1'], 'layers works only with')}
+    'layers': (lambda folder: None, ['--layers=1', '--variant=x'], 'layers works only with')}
 
 
 @pytest.mark.parametrize('fault', BAD)
