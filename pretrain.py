@@ -66,6 +66,7 @@ class Settings:
     micro_rows: int = free(6, 0)    # rows a process computes at once, adding up gradients; 0: all it has
     log_every: int = free(10, 1)    # steps whose lines are written together
     val_every: int = free(1_000, 0)  # steps; 0: only at the end
+    # which may be 0 or not, but no other number when a run resumes, nor may the ratio: see find_origin
     val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0: no validation
     val_mask_ratio: float = free(0.4, 1e-9, 1)  # one for all runs, so that their held-out losses compare
     save_every: int = free(1_000, 0)  # steps; 0: only at the end
@@ -95,7 +96,8 @@ class Settings:
         check(self)
         for name in ('decay_steps', 'warmup_steps'):
             check_value(name, int, getattr(self, name), 0, self.total_steps)
-        [check_value('save_at', int, step, 1) for step in self.save_at]
+        for step in self.save_at:
+            check_value('save_at', int, step, 1, self.total_steps)
         if not self.name.strip() or not self.name.isprintable() or '/' in self.name or self.name[0] == '.':
             raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; set --name')
         if self.cut_rows and self.context < 2 * SHORTEST:
@@ -211,13 +213,30 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     return loss_sum, norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
+def held_out(cfg):
+    """(the settings by which held-out rows are masked, the objectives whose losses are computed)"""
+    objectives = dict.fromkeys(('clm', 'mlm', *(name for name, _ in cfg.phases)))
+    return replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0)), [*objectives]
+
+
+def check_held_out(corpus, cfg):
+    """ValueError if no held-out token is masked: its loss would read 0.0, the best of all."""
+    masking, objectives = held_out(cfg)
+    for objective in objectives:
+        batches = validation_batches(corpus, objective, masking)
+        if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
+            raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '
+                             f'rows: take more of either, or --val_rows=0')
+
+
 @torch.no_grad()
 def validate(wrapped, corpus, cfg, world):
     """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, val_mask_ratio of them masked.
 
     The same rows, cuts and masks each time and for every seed. CLM and MLM always, to be compared."""
-    cfg, losses = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0)), {}
-    for objective in dict.fromkeys(('clm', 'mlm', *(name for name, _ in cfg.phases))):
+    cfg, objectives = held_out(cfg)
+    losses = {}
+    for objective in objectives:
         loss_sum, count = torch.zeros((), device=world.device), 0
         for batch in validation_batches(corpus, objective, cfg, world.rank, world.size):
             batch = to_tensors(batch, world.device)
@@ -240,6 +259,8 @@ def train(cfg):
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
         corpus = checkpoint.open_corpus(cfg, world)
+        if cfg.val_rows:
+            check_held_out(corpus, cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
         log = Log(run, cfg, corpus, world, state, how)
         done, total = state['step'], cfg.total_steps

@@ -203,7 +203,7 @@ def interrupt_on_signals():
 
 
 def is_full(error):
-    """Whether an error is that of a full disk, or of a quota or a limit on files: what comes next fails, too."""
+    """Whether an error is that of a full disk, or of a quota or a limit on files: more work fails, too."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -111,7 +111,8 @@ def replay(folder, cfg, state, log, steps, rules):
     phases = tuple((name, len([*same])) for name, same in itertools.groupby(objectives))
     with tempfile.TemporaryDirectory() as out:
         changed = {'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'corpus': rules.corpus,
-                   'device': 'cpu', 'decay_steps': cfg.decay_steps * (steps == cfg.total_steps)}
+                   'device': 'cpu', 'decay_steps': cfg.decay_steps * (steps == cfg.total_steps),
+                   'save_at': ()}   # which may be beyond these steps
         words = [f'--{name}={as_tuple(value)}' for name, value in (state['settings'] | changed).items()]
         start('pretrain.py', *words, OMP_NUM_THREADS=str(cfg.starts[0]['threads']))
         again = read_log(run := Path(out, 'again'))[1]

@@ -248,7 +248,7 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     assert config['branch_from'] == branch.branch_from and [line['step'] for line in lines] == [*range(1, 31)]
 
     def not_begun(text, **changes):
-        refused(text, pretrain.train, replace(branch, name='refused', **changes))
+        refused(text, pretrain.train, replace(branch, name='refused', save_at=(), **changes))
         assert not run_of(replace(branch, name='refused')).exists()
     not_begun('step 15 was clm at lr 0.003, and would be mlm at lr 0.003',
               branch_from=str(run_of(parent) / '27'))
@@ -258,7 +258,7 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     not_begun('has seed = 0, this run 1', seed=1)
     not_begun('is at step 15, and this run has 10', phases=(('clm', 10),))
     pretrain.train(replace(branch, name='other', mask_ratio=0.2))  # nothing was masked before the branch
-    masked = replace(scratch, name='masked', phases=(('mlm', 4),), decay_steps=0, warmup_steps=0)
+    masked = replace(scratch, name='masked', phases=(('mlm', 4),), decay_steps=0, warmup_steps=0, save_at=())
     pretrain.train(masked)
     not_begun('has mask_ratio = 0.4, this run 0.2', mask_ratio=0.2, branch_from=str(run_of(masked)),
               phases=(('mlm', 8),), decay_steps=0, warmup_steps=0)
@@ -530,7 +530,7 @@ def runs_of_layouts(settings, world_size, uneven):
             layout = common | dict(parallel=parallel, micro_rows=micro_rows)
             runs += [settings(name=f'both-{suffix}', **both, **layout),
                      *(settings(name=f'{objective}-{suffix}', phases=((objective, 1),), warmup_steps=1,
-                                decay_steps=0, **layout) for objective in ('mlm', 'mdlm'))]
+                                decay_steps=0, **layout | {'save_at': ()}) for objective in ('mlm', 'mdlm'))]
         layout, suffix = common | dict(parallel=parallel), f'{world_size}-{parallel}'
         runs += [settings(name=f'turns-{suffix}', phases=TURNS, repeat=2, micro_rows=1, **layout),
                  settings(name=f'muon-{suffix}', optimizer='muon', **both, **layout)]
@@ -635,6 +635,8 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),
     ('vocab_size=128_256', 'has vocab_size 4096.*another tokenizer'), ('beta1=1', 'beta1 must be from 0 to'),
     ('name=a/b', 'name must be'), ('micro_rows=3', 'of micro_rows 3'), ('save_at=abc', 'save_at takes int'),
+    ('save_at=13', 'save_at must be from 1 to 12, not 13'),
+    ('val_mask_ratio=1e-6', 'val_mask_ratio 1e-06 masks no token of 5 held-out rows'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
 def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):
     cfg = settings()
@@ -709,3 +711,31 @@ def test_what_nohup_started_goes_on():
             assert not received and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_resumed_run_measures_its_held_out_loss_as_before(settings):
+    """Of the same rows and masks; it may also measure none, or begin to."""
+    cfg = settings(phases=(('mlm', 12),))
+    pretrain.train(cfg)
+    shutil.rmtree(run_of(cfg) / '12')
+    for name, value in ('val_mask_ratio', 0.2), ('val_rows', 4):
+        was = getattr(cfg, name)
+        refused(f'^{name}: the held-out losses of {run_of(cfg)} are of {was}: go on with it',
+                pretrain.train, replace(cfg, **{name: value}))
+    pretrain.train(replace(cfg, val_rows=0, val_mask_ratio=0.2))
+    assert not [line for line in log_lines(run_of(cfg))[8:] if 'val_mlm_loss' in line]
+    shutil.rmtree(run_of(cfg) / '12')
+    pretrain.train(cfg)
+
+
+def test_a_parent_that_was_to_save_beyond_its_end_can_be_branched_from(settings):
+    """Of a version that let it be."""
+    parent = settings(name='parent', phases=(('clm', 12),), decay_steps=0)
+    pretrain.train(parent)
+    path = run_of(parent) / '8/state.json'
+    state = files.read_json(path)
+    state['settings']['save_at'] = [99]
+    path.write_text(json.dumps(state))
+    branch = replace(parent, name='branch', phases=(('clm', 10),), branch_from=str(run_of(parent) / '8'))
+    pretrain.train(branch)
+    assert (run_of(branch) / '10').exists()

@@ -128,6 +128,11 @@ def find_origin(cfg, corpus, world, lr_at):
         for name in ('branch_from', 'weights_from'):
             if getattr(cfg, name) != (was := state['settings'][name]):
                 raise ValueError(f'{name}: {last.parent} was begun with {was or "none"}: see --name')
+        for name in ('val_rows', 'val_mask_ratio'):     # else one column of its log would hold two measures
+            was = state['settings'].get(name, getattr(cfg, name))
+            if cfg.val_rows and state['settings']['val_rows'] and getattr(cfg, name) != was:
+                raise ValueError(f'{name}: the held-out losses of {last.parent} are of {was}: go on with it, '
+                                 'or with --val_rows=0')
         origin = Origin(last, state, f'resumed from {last}')
     elif parent:
         check_branch(parent, state, cfg, numbers, lr_at)
@@ -152,7 +157,8 @@ def refuse_differences(what, state, numbers, names, advice):
 
 def check_branch(folder, state, cfg, numbers, lr_at):
     """A branch equals the same run from scratch if until then both did the same in every step."""
-    step, parent, masked = state['step'], build(type(cfg), state['settings']), False
+    parent = build(type(cfg), state['settings'] | {'save_at': ()})     # older ones may lie beyond its end
+    step, masked = state['step'], False
     if step >= cfg.total_steps:
         raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}')
     for s in range(step):
