@@ -19,6 +19,13 @@ from dataclasses import MISSING, asdict, field, fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+# What transformers' Trainer and nanoGPT call some of our settings. Their spelling is too far from ours.
+NAMES_ELSEWHERE = {
+    'learning_rate': 'lr', 'batch_size': 'rows_per_step', 'max_steps': 'phases', 'max_iters': 'phases',
+    'num_train_epochs': 'epochs', 'mlm_probability': 'mask_ratio', 'max_seq_length': 'context',
+    'block_size': 'context', 'output_dir': 'out', 'n_layer': 'num_hidden_layers',
+    'n_head': 'num_attention_heads', 'n_embd': 'hidden_size'}
+
 
 def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
     """A dataclass field with its range, ends included, or its choices. It fixes the 'numbers' of a run, the
@@ -174,7 +181,11 @@ def read_options(arguments, types):
 
 def nearest(name, options):
     """What may have been meant, in words; silent where nothing is near."""
-    if near := difflib.get_close_matches(name, options, n=1):
+    ours = NAMES_ELSEWHERE.get(name)
+    if ours in options:
+        return f'; here it is {ours!r}'
+    near = difflib.get_close_matches(name, options, n=1)
+    if near:
         return f'; the nearest is {near[0]!r}'
     return f'; they are {", ".join(options)}' if len(options) <= 20 else '; --help lists them'
 

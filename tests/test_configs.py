@@ -7,9 +7,9 @@ import torch
 
 import finetune
 import pretrain
-from conftest import ROOT, one_line_error, run_process, run_script
+from conftest import ROOT, one_line_error, refused, run_process, run_script
 from nanoencoder import prepare
-from nanoencoder.settings import check, leaves, parse, run_main, setting
+from nanoencoder.settings import NAMES_ELSEWHERE, check, leaves, parse, run_main, setting
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,20 @@ def test_mistakes_in_a_file_and_on_the_command_line(tmp_path, given, parts):
     with pytest.raises(ValueError) as caught:
         parse(Example, [write(tmp_path, given)] if type(given) is str else given, {'parts': (-1, '', 1, 9)})
     assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+@pytest.mark.parametrize('settings, word, told', [
+    (pretrain.Settings, 'learning_rate', "here it is 'lr'"),
+    (finetune.Settings, 'learning_rate', "here it is 'lr'"),
+    (pretrain.Settings, 'batch_size', "here it is 'rows_per_step'"),
+    (finetune.Settings, 'max_steps', "the nearest is 'steps'"),     # it has no phases
+    (finetune.Settings, 'num_train_epochs', "here it is 'epochs'")])
+def test_names_of_other_libraries_are_answered_with_ours(settings, word, told):
+    refused(f'--{word}: unknown setting {word!r}; {told}', parse, settings, [f'--{word}=1'])
+
+
+def test_each_of_those_names_leads_to_a_setting():
+    assert {*NAMES_ELSEWHERE.values()} <= {*leaves(pretrain.Settings), *leaves(finetune.Settings)}
 
 
 @pytest.mark.parametrize('error, message', [
