@@ -203,7 +203,19 @@ def load_tokenizer(name):
             return from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate(specials)})
     beside = path.with_name('tokenizer_config.json')
     with one_line(path):
-        return from_backend(Backend.from_file(str(path)), read_json(beside) if beside.exists() else {})
+        return from_backend(read_backend(path), read_json(beside) if beside.exists() else {})
+
+
+def read_backend(path):
+    """Read a tokenizer.json into a backend whose added tokens have the ids that the file gives them."""
+    backend = Backend.from_file(str(path))
+    spec = read_json(path)
+    added = {token['content']: token['id'] for token in spec['added_tokens']}
+    if added == {token: backend.token_to_id(token) for token in added}:
+        return backend
+    # The library numbers a token that is not in the model's vocabulary itself: by how many tokens there are.
+    spec['model']['vocab'] |= added
+    return Backend.from_str(json.dumps(spec))
 
 
 def splits(pattern):
@@ -247,10 +259,14 @@ def from_backend(backend, config):
     roles |= {role: roles[role] or roles['eos'] for role in ('bos', 'pad')} | {'mask': roles['mask'] or MASK}
     if roles['mask'] in (roles['bos'], roles['eos'], roles['pad']):
         raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
-    if mask_is_new := roles['mask'] not in specials:  # in `vocab`, too: ids beyond it would not be heeded
-        specials[MASK] = model['vocab'][MASK] = max(backend.get_vocab().values()) + 1
+    mask_is_new = roles['mask'] not in specials
+    if mask_is_new:
+        specials[MASK] = max(backend.get_vocab().values()) + 1
         tokens.append({'id': specials[MASK], 'content': MASK, **dict.fromkeys(
             ('single_word', 'lstrip', 'rstrip', 'normalized'), False)})
+        # The library keeps an id only if the model's vocabulary has it, too. Where it lacks the other added
+        # tokens (Llama 3, Qwen), the mask alone would move them all by one.
+        model['vocab'] |= {token['content']: token['id'] for token in tokens}
     for token in tokens:
         token['special'] = token['content'] in specials
         token['lstrip'] |= token['content'] == roles['mask']

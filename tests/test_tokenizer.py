@@ -213,6 +213,52 @@ def test_tokens_that_are_not_special_stay_so_and_are_characters(tmp_path):
     assert load_tokenizer(str(tmp_path)).fingerprint() == ours.fingerprint()
 
 
+PLACES = {  # (added token, its id, whether it is special, whether the model's vocabulary has it, too)
+    'as Llama 3 and gpt-oss': [('<|begin_of_text|>', 4093, True, False), ('<|end_of_text|>', 4094, True, False),
+                               ('<|reserved|>', 4095, True, False)],
+    'as Qwen': [('<|endoftext|>', 4093, True, False), ('<|im_start|>', 4094, True, False),
+                ('<think>', 4095, False, False), ('</think>', 4096, False, False)],
+    'as DeepSeek, partly in both places': [('<|endoftext|>', 4093, True, True), ('<|User|>', 4094, False, False)],
+    'as SmolLM2, in both places': [('<|endoftext|>', 4093, True, True), ('<|im_start|>', 4094, True, True)],
+    'as GPT-NeoX, with text': [('<|endoftext|>', 4093, True, True), (' ' * 4, 4094, False, False)],
+    'a mask of its own': [('<|endoftext|>', 4093, True, False), ('<|mask|>', 4094, True, False)],
+    'a gap before them': [('<|endoftext|>', 5000, True, False), ('<|im_start|>', 5001, True, False)],
+    'gaps between them, and a mask': [('<|mask|>', 4100, True, False), ('<|endoftext|>', 4200, True, False),
+                                      ('<think>', 4300, False, False)]}
+
+
+@pytest.mark.parametrize('place', PLACES)
+def test_every_added_token_keeps_the_id_that_its_file_gives_it(place, tmp_path):
+    """When read and after two rounds of writing, to us, the tokenizers library and transformers."""
+    from transformers import AutoTokenizer
+    file_ids = {token: i for token, i, _, _ in PLACES[place]}
+
+    def move(spec):
+        vocabulary = spec['model']['vocab']
+        for token in spec['added_tokens']:
+            vocabulary.pop(token['content'])
+        flags = dict.fromkeys(('single_word', 'lstrip', 'rstrip', 'normalized'), False)
+        spec['added_tokens'] = [flags | dict(id=i, content=token, special=special)
+                                for token, i, special, _ in PLACES[place]]
+        vocabulary |= {token: i for token, i, _, in_both in PLACES[place] if in_both}
+    ours = first = changed(tmp_path, move)
+    assert ours.mask_is_new == ('<|mask|>' not in file_ids)
+    expected = {'<|mask|>': max(file_ids.values()) + 1} | file_ids
+    assert ours.vocab_size == max(expected.values()) + 1
+    for _ in range(2):
+        assert {token: ours.backend.token_to_id(token) for token in expected} == expected
+        assert ours.specials == {token: i for token, i in expected.items() if token.strip()}
+        ours.save(tmp_path, append_eos=True)
+        library = HuggingFace.from_file(str(tmp_path / 'tokenizer.json'))
+        assert {token: library.token_to_id(token) for token in expected} == expected
+        theirs = AutoTokenizer.from_pretrained(tmp_path)
+        assert {token: theirs.convert_tokens_to_ids(token) for token in expected} == expected
+        assert theirs('of it')['input_ids'] == [*first.encode('of it'), first.ids['eos']]
+        assert theirs.mask_token_id == expected['<|mask|>'] and theirs.eos_token_id == first.ids['eos']
+        ours = load_tokenizer(str(tmp_path))
+        assert ours.fingerprint() == first.fingerprint() and ours.ids == first.ids
+
+
 # of tiktoken's gpt2 and cl100k_base, whose vocabularies would be downloads
 @pytest.mark.parametrize('pattern', [
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
