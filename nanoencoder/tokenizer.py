@@ -22,9 +22,13 @@ from nanoencoder.files import blame, read_json, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# as GPT-2's between digits, each of which stands alone: spaces before one are as those before a text's end
+DIGITS_PATTERN = r'\p{N}|' + GPT2_PATTERN.replace(r'| ?\p{N}+', '').replace(r'(?!\S)', r'(?![^\s\p{N}])')
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
 SMALL_FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
                'added_tokens.json', 'model.safetensors.index.json')     # what a hub id gives at first
+PIECE = 250_000     # characters that tokenizers encodes at once: it takes 200 bytes of memory for each
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 # GPT-2 and its kind write bytes as printable characters, those that are none as U+0100 and on
@@ -91,47 +95,70 @@ class Tokenizer:
     def bulk(self, sample):
         """A function from a text to ids: tiktoken's, for speed, unless nasty texts or the sample differ."""
         def slow(text):
-            with one_line('a text'):    # a batch, or other threads would wait
-                texts = [without_surrogates(text)]
-                return self.backend.encode_batch_fast(texts, add_special_tokens=False)[0].ids
+            ids = []
+            with one_line('a text'):
+                for piece in pieces(without_surrogates(text)):    # a batch, or other threads would wait
+                    encoding, = self.backend.encode_batch_fast([piece], add_special_tokens=False)
+                    ids.append(np.array(encoding.ids, np.uint32))
+            return np.concatenate(ids)
+        try:
+            fast = self.by_tiktoken(slow)
+            for text in (*nasty_texts(), *sample):
+                if not np.array_equal(fast(text), slow(text)):
+                    raise ValueError(f'tiktoken gives other ids for {text[:40]!r}')
+            return fast
+        except ValueError as reason:
+            print(f'{reason}: tokenizers encodes, about three times slower', file=sys.stderr)
+            return slow
+
+    def by_tiktoken(self, slow):
+        """A function from a text to tiktoken's ids; what tiktoken cannot encode goes to `slow`."""
+        pattern, ranks = self.in_tiktoken
+        encoding = tiktoken.Encoding('own', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        normal = self.backend.normalizer.normalize_str if self.composes else str
+        # The library leaves out bytes that have no token, as SmolLM2 lacks 21; tiktoken would panic.
+        lacking = bytes({*range(256)} - {token[0] for token in ranks if len(token) == 1})
 
         def fast(text):
+            text = normal(without_surrogates(text))
+            if lacking:
+                raw = text.encode()
+                if len(raw.translate(None, lacking)) < len(raw):
+                    return slow(text)
             try:
-                return encoding.encode_to_numpy(normal(without_surrogates(text)), disallowed_special=())
+                return encoding.encode_to_numpy(text, disallowed_special=())
             except ValueError:  # a million spaces in a row are too much for its regular expressions
                 return slow(text)
-        normal = self.backend.normalizer.normalize_str if self.composes else str
-        if self.in_tiktoken:
-            pattern, ranks = self.in_tiktoken
-            with contextlib.suppress(ValueError):   # a regular expression that is none for tiktoken
-                encoding = tiktoken.Encoding('own', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-                if all(np.array_equal(fast(text), slow(text)) for text in (*nasty_texts(), *sample)):
-                    return fast
-        print('tiktoken would give other ids: tokenizers encodes, three times slower', file=sys.stderr)
-        return slow
+        return fast
 
     @functools.cached_property
     def in_tiktoken(self):
-        """(pattern, {bytes: id}), tiktoken's form of byte-level BPE, if ids rise with merges; else None."""
+        """(pattern, {bytes: id}), tiktoken's form of byte-level BPE. ValueError if it has none."""
         spec = json.loads(self.backend.to_str())
-        match (spec['pre_tokenizer'] or {}).get('pretokenizers'):
-            case [{'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
-                  {'type': 'ByteLevel', 'use_regex': False}] if spec['normalizer'] in (None, {'type': 'NFC'}):
-                vocabulary = dict(spec['model']['vocab'].items() - self.specials.items())
-                merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
-                added = {token['content'] for token in spec['added_tokens']} - {*self.specials}
-                if {*''.join(vocabulary)} == {*BYTES} and merged == sorted(merged) and not added:
-                    return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
+        pattern = tiktoken_pattern(spec['pre_tokenizer'])
+        vocabulary = dict(spec['model']['vocab'].items() - self.specials.items())
+        merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
+        added = {token['content'] for token in spec['added_tokens']} - {*self.specials}
+        if pattern is None:
+            raise ValueError('no tiktoken form of this pre-tokenizer is known')
+        if spec['normalizer'] not in (None, {'type': 'NFC'}):
+            raise ValueError('no tiktoken form of this normalizer is known')
+        if added or {*''.join(vocabulary)} - {*BYTES} or merged != sorted(merged):
+            raise ValueError('this vocabulary has no tiktoken form, in which ids of bytes rise with merges')
+        return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
 
     def fingerprint(self):
         """sha256 over all that decides which ids a text gets."""
         spec = json.loads(self.backend.to_str())
         content = [spec['normalizer'], spec['pre_tokenizer'], spec['model'], spec['added_tokens'], self.ids]
-        if self.in_tiktoken:  # the same, however it is written
+        with contextlib.suppress(ValueError):
             pattern, ranks = self.in_tiktoken
-            tokens = [token.hex() for token in sorted(ranks, key=ranks.get)]
-            content = [pattern, tokens, sorted(ranks.values()), sorted(self.specials.items()),
-                       sorted(self.ids.items()), *['NFC'] * self.composes]
+            # The same, however it is written. Other forms were not known to tiktoken when corpora with
+            # their fingerprints were prepared.
+            if '"Split"' in json.dumps(spec['pre_tokenizer']) and {*b''.join(ranks)} == {*range(256)}:
+                tokens = [token.hex() for token in sorted(ranks, key=ranks.get)]
+                content = [pattern, tokens, sorted(ranks.values()), sorted(self.specials.items()),
+                           sorted(self.ids.items()), *['NFC'] * self.composes]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def save(self, folder, append_eos=False, model_max_length=None):
@@ -150,6 +177,19 @@ class Tokenizer:
 
 def without_surrogates(text):
     return re.sub('[\ud800-\udfff]', '\ufffd', text)  # JSON may hold them alone, UTF-8 cannot
+
+
+def pieces(text):
+    """Cut a long text before the space between two words: no token spans that place, so ids stay the same.
+
+    If two million characters have no such place, the cut is made after them."""
+    start = 0
+    while len(text) - start > PIECE:
+        word = re.compile(r'[^\W\d_](?= [^\W\d_])').search(text, start + PIECE, start + 8 * PIECE)
+        end = word.end() if word else start + 8 * PIECE
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def nasty_texts():
@@ -216,6 +256,21 @@ def read_backend(path):
     # The library numbers a token that is not in the model's vocabulary itself: by how many tokens there are.
     spec['model']['vocab'] |= added
     return Backend.from_str(json.dumps(spec))
+
+
+def tiktoken_pattern(pre_tokenizer):
+    """The one regular expression that splits as a pre-tokenizer does; None for those that we do not know."""
+    match pre_tokenizer:
+        case {'pretokenizers': [
+                {'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
+                {'type': 'ByteLevel', 'use_regex': False}]}:    # Llama 3, Qwen
+            return pattern
+        case {'type': 'ByteLevel', 'use_regex': True, 'add_prefix_space': False}:
+            return GPT2_PATTERN
+        case {'pretokenizers': [
+                {'type': 'Digits', 'individual_digits': True},
+                {'type': 'ByteLevel', 'use_regex': True, 'add_prefix_space': False}]}:  # SmolLM2, StarCoder
+            return DIGITS_PATTERN
 
 
 def splits(pattern):

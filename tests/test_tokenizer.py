@@ -6,6 +6,7 @@ import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
 from conftest import LLAMA3, ROOT, refused, texts
+from nanoencoder import tokenizer
 from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
@@ -20,7 +21,8 @@ STYLES = {  # as in these models' tokenizer.json: what stands before the merges,
              normalizers.NFC(), ['<|endoftext|>', '<|im_start|>', '<|im_end|>']),
     'smollm': (pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
                                         pre_tokenizers.ByteLevel(add_prefix_space=False)]), None,
-               ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>'])}
+               ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<repo_name>']),
+    'gpt-2': (pre_tokenizers.ByteLevel(add_prefix_space=False), None, ['<|endoftext|>'])}
 
 
 def huggingface(style, folder, vocab_size=2_000):
@@ -74,16 +76,16 @@ def same_ids(ids_of, theirs, samples):
 
 @pytest.mark.parametrize('style', STYLES)
 def test_a_corpus_has_the_ids_of_hugging_face(style, tmp_path, capsys):
-    """By tiktoken, also on very long words, spaces, digits; without it where bytes lack. A mask is added."""
+    """By tiktoken, also on very long words, spaces, digits, and where bytes lack. A mask is added."""
     theirs = huggingface(style, tmp_path)
     ours, samples = load_tokenizer(str(tmp_path)), sample_texts(3_000, more=LACKED)
     assert ours.mask_is_new and ours.ids['mask'] == theirs.get_vocab_size() == ours.largest + 1
     assert ours.vocab_size == ours.largest + 2 and (ours.prefix, ours.suffix) == ((), (ours.ids['eos'],))
     assert ours.roles['eos'] == ('<|end_of_text|>' if style == 'llama-3' else '<|endoftext|>')
     bulk = ours.bulk(())
-    assert ('tiktoken would give other ids' in capsys.readouterr().err) == (style == 'smollm')
-    assert bulk.__name__ == ('slow' if style == 'smollm' else 'fast')
+    assert bulk.__name__ == 'fast' and not capsys.readouterr().err
     same_ids(bulk, theirs, samples)
+    same_ids(bulk, theirs, sample_texts(2_000, seed=1, more=['3  4', '  5', '\n\n6', '½ ²', ' \t7', '8 \n']))
     same_ids(ours.encode, theirs, samples[:300])
     spaces = ' ' * (1_200_000 if style == 'llama-3' else 150_000) + 'x'
     same_ids(bulk, theirs, ['word' * 40_000, 'a' * 150_000, spaces, '\n' * 150_000, '7' * 150_000])
@@ -126,7 +128,41 @@ def test_what_tiktoken_splits_otherwise_it_does_not_encode(tmp_path, capsys):
         step = {'pattern': {'Regex': pattern}}
         ours = changed(tmp_path, lambda spec: spec['pre_tokenizer']['pretokenizers'][0].update(step))
         same_ids(ours.bulk(sample), ours.backend, sample_texts(200) + sample * 2 if sample else ['1234567'])
-    assert 'tiktoken would give other ids' in capsys.readouterr().err
+        assert 'tiktoken gives other ids for ' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('change, words', [
+    (lambda spec: spec['pre_tokenizer']['pretokenizers'].insert(0, {'type': 'Punctuation',
+                                                                    'behavior': 'Contiguous'}),
+     'no tiktoken form of this pre-tokenizer is known'),
+    (lambda spec: spec.update(normalizer={'type': 'Sequence', 'normalizers': [{'type': 'NFC'}]}),
+     'no tiktoken form of this normalizer is known'),
+    (lambda spec: spec['model'].update(merges=spec['model']['merges'][::-1]),
+     'this vocabulary has no tiktoken form, in which ids of bytes rise with merges')])
+def test_what_tiktoken_was_not_asked_for_is_said_so(tmp_path, capsys, change, words):
+    ours = changed(tmp_path, change)
+    same_ids(ours.bulk(()), ours.backend, sample_texts(200))
+    assert capsys.readouterr().err == f'{words}: tokenizers encodes, about three times slower\n'
+
+
+def test_a_huge_text_is_encoded_in_parts_that_do_not_change_its_ids(tmp_path, monkeypatch):
+    """Where tiktoken does not encode: there a text takes hundreds of bytes of memory a character."""
+    ours = changed(tmp_path, lambda spec: spec['model'].update(merges=spec['model']['merges'][::-1]))
+    slow, samples = ours.bulk(()), [' '.join(sample_texts(500, seed=k)) for k in range(5)]
+    expected = [list(slow(text)) for text in samples]
+    longest, encode = [0], ours.backend.encode_batch_fast
+
+    class Backend:  # of which the longest text that it encodes is kept
+        normalizer = ours.backend.normalizer
+
+        def encode_batch_fast(self, texts, **options):
+            longest[0] = max(longest[0], *map(len, texts))
+            return encode(texts, **options)
+    monkeypatch.setattr(ours, 'backend', Backend())
+    monkeypatch.setattr(tokenizer, 'PIECE', 1_000)
+    assert [list(slow(text)) for text in samples] == expected and 1_000 <= longest[0] < 3_000
+    slow('東' * 100_000)
+    assert longest[0] == 8_000
 
 
 def test_masks_are_encoded_where_asked_and_surrogates_replaced():
