@@ -116,7 +116,9 @@ class Corpus:
         for name in ('vocab_size', 'special_ids', 'mask_token_id', 'shards', 'val_shards'):
             if name not in self.meta:
                 raise ValueError(f'{path}: has no {name}; prepare the corpus again')
-        self.ordinary_ids = np.setdiff1d(np.arange(self.meta['vocab_size']), self.meta['special_ids'])
+        # what mask_replace draws from; a tokenizer may leave ids out, which a corpus from before does not say
+        self.ordinary_ids = np.setdiff1d(np.arange(self.meta['vocab_size']),
+                                         self.meta['special_ids'] + self.meta.get('unused_ids', []))
         self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
 
     def open_shards(self, listed):

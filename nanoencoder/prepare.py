@@ -30,6 +30,8 @@ from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_r
 
 CHUNK = 256             # documents that are tokenised at once
 CUT_CHARACTERS = 16_000  # to twice as many, at an empty line, else a line's end: a document of a long .txt
+LONGEST_LINE = 1_000_000  # characters: a longer one is cut, too
+SAMPLE_CHARACTERS = 1_000_000   # of which tiktoken's ids are compared with the tokenizer's
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
 
 
@@ -42,7 +44,8 @@ class Settings:
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
-    cut_txt_above: int = setting(1_000_000, 0)  # characters: a longer .txt is cut at empty lines, or lines
+    # characters: a longer .txt is cut at empty lines, at lines' ends or, if there are none, at spaces
+    cut_txt_above: int = setting(1_000_000, 0)
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
@@ -106,13 +109,36 @@ def clean(text, cfg):
 
 
 def read_txt(path, cfg):
-    text, start = clean(path.read_bytes().decode(), cfg), 0
+    text = clean(path.read_bytes().decode(), cfg)
+    if len(text) > cfg.cut_txt_above:
+        yield from cut_at_lines(text)
+    elif text:
+        yield text
+
+
+def cut_at_lines(text):
+    """Cut a long text into documents of two to four thousand words."""
+    start = 0
     while start < len(text):
-        cut = len(text) > cfg.cut_txt_above and (
-            re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS, start + 2 * CUT_CHARACTERS)
-            or re.compile(r'\n').search(text, start + 2 * CUT_CHARACTERS))
-        end = cut.end() if cut else len(text)
-        yield text[start:end]
+        empty_line = re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS, start + 2 * CUT_CHARACTERS)
+        if empty_line:
+            end = empty_line.end()
+        else:
+            end = text.find('\n', start + 2 * CUT_CHARACTERS) + 1 or len(text)
+        if end - start > LONGEST_LINE:
+            yield from cut_at_spaces(text[start:end])
+        else:
+            yield text[start:end]
+        start = end
+
+
+def cut_at_spaces(line):
+    """Cut a line as long as a book before spaces, or anywhere where there are none for long."""
+    start = 0
+    while start < len(line):
+        space = line.find(' ', start + CUT_CHARACTERS, start + 2 * CUT_CHARACTERS)
+        end = start + 2 * CUT_CHARACTERS if space < 0 else space
+        yield line[start:end]
         start = end
 
 
@@ -152,11 +178,12 @@ def prepare(cfg, part=-1, parts=1):
         done = [folder / f'.{begun}_{number:05d}.unit' for number in range(len(units))]
         if {*folder.glob('.*.unit')} - {*done}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
-        ids_of = tokenizer.bulk([text for text, _ in itertools.islice(units[0](), 1_000)])
+        ids_of = tokenizer.bulk(sample_of(units[0]()))
         dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
+        eos = np.uint32(tokenizer.ids['eos'])
 
         def encode(chunk):  # [(prefix of what counts it, tokens)]
-            return [('val_' if held else '', np.append(ids_of(text), tokenizer.ids['eos']).astype(dtype))
+            return [('val_' if held else '', np.append(ids_of(text), eos).astype(dtype))
                     for text, held in chunk if text]
         for number in numbers:
             prepare_part(cfg, [*zip(done, units)][number::parts], encode, dtype,
@@ -165,6 +192,17 @@ def prepare(cfg, part=-1, parts=1):
             join(folder, tokenizer, identity, [read_json(path) for path in done if path.exists()])
             for path in done:
                 remove(path)
+
+
+def sample_of(texts):
+    """Take the first documents' beginnings, a million characters in all: the slow tokenizer encodes them."""
+    sample, room = [], SAMPLE_CHARACTERS
+    for text, _ in itertools.islice(texts, 1_000):
+        sample.append(text[:min(room, 10_000)])
+        room -= len(sample[-1])
+        if not room:
+            break
+    return sample
 
 
 def prepare_part(cfg, units, encode, dtype, limit):
@@ -236,6 +274,8 @@ def described(tokenizer):
     """What meta.json says of a corpus's tokenizer."""
     about = {'tokenizer': tokenizer.fingerprint(), 'vocab_size': tokenizer.vocab_size,
              'special_ids': sorted(tokenizer.specials.values())}
+    if tokenizer.unused_ids:
+        about['unused_ids'] = tokenizer.unused_ids
     return about | {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
 
 
@@ -249,6 +289,8 @@ def check_meta(corpus, tokenizer):
     """ValueError unless a Corpus's meta.json agrees with the tokenizer beside it and with its shards."""
     path, meta = corpus.folder / 'meta.json', corpus.meta
     wanted = described(tokenizer)
+    if 'unused_ids' not in meta:    # a corpus from before does not say them
+        wanted.pop('unused_ids', None)
     if meta.get('tokenizer') != wanted['tokenizer']:
         raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare it again')
     with blame(f'{path}: changed since it was written, and lacks', KeyError):

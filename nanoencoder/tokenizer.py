@@ -55,6 +55,7 @@ class Tokenizer:
         self.ids = {role: token and backend.token_to_id(token) for role, token in roles.items()}
         ids = {*backend.get_vocab().values()}
         self.vocab_size, self.largest = max(ids) + 1, max(ids - {*specials.values()})
+        self.unused_ids = sorted({*range(self.vocab_size)} - ids)     # gaps between the tokens
         letter = backend.encode('a')  # [CLS] a [SEP]
         first = [*letter.special_tokens_mask, 0].index(0)
         last = first + letter.special_tokens_mask.count(0)

@@ -4,17 +4,19 @@ import functools
 import itertools
 import json
 import multiprocessing
+import re
 import resource
 import signal
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 
 import data
-from conftest import arguments, one_line_error, refused, run_script
+from conftest import ROOT, arguments, one_line_error, refused, run_script
 from nanoencoder import docs, prepare, tokenizer
 from nanoencoder.files import locked
 from nanoencoder.tokenizer import from_ranks, load_tokenizer
@@ -114,8 +116,9 @@ def test_ids_beyond_two_bytes_without_a_real_vocabulary(tmp_path):
 
 def test_bom_crlf_empty_and_huge_documents(tmp_path):
     huge, spaces = 'All work and no play. ' * 40_000, ' ' * 1_500_000
-    files = {'a.txt': '\ufeffone\r\ntwo\r\n', 'b.txt': '', 'd.txt': huge, 'e.txt': spaces,
-             'c.jsonl': json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n'}
+    files = {'a.txt': '\ufeffone\r\ntwo\r\n', 'b.txt': '', 'd.txt': huge,
+             'c.jsonl': json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n',
+             'e.jsonl': json.dumps({'text': spaces})}
     (tmp_path / 'texts').mkdir()
     for name, text in files.items():
         (tmp_path / 'texts' / name).write_bytes(text.encode())
@@ -154,6 +157,64 @@ def test_one_long_txt_trains_and_validates(tmp_path):
     assert 0 < held < len(cut) / 4 and len(documents(corpus)) == len(cut) - held
     whole = replace(cfg, out=str(tmp_path / 'whole'), cut_txt_above=1_000_000)  # it is no longer than that
     assert (prepared(whole).meta['documents'], prepared(whole).meta['val_documents']) == (1, 0)
+
+
+def test_a_text_without_line_ends_is_cut_too_and_others_as_ever(tmp_path):
+    """Before spaces, or anywhere; lines of up to a million characters stay whole, as in earlier corpora."""
+    words, solid = 'one two three ' * 150_000, '東' * 1_500_000
+    lines = [f'{k} ' * (k ** 3 % 9_000) + '\n' * (1 + k % 3) for k in range(300)] + ['x ' * 400_000 + '\n']
+
+    def documents_of(text):
+        (tmp_path / 'a.txt').write_text(text)
+        return list(prepare.read_txt(tmp_path / 'a.txt', small(tmp_path, tmp_path)))
+    for text in (words, solid, 'short line\n' * 5 + words + '\nthe end\n'):
+        cut = documents_of(text)
+        assert ''.join(cut) == text and max(map(len, cut)) <= 32_000
+    assert all(document.startswith(' ') for document in documents_of(words)[1:])
+    assert max(map(len, documents_of(solid))) == 32_000
+    expected, text, start = [], ''.join(lines), 0
+    while start < len(text):    # as every corpus was cut so far
+        end = (re.compile(r'\n\s*\n').search(text, start + 16_000, start + 32_000)
+               or re.compile(r'\n').search(text, start + 32_000))
+        expected.append(text[start:end.end() if end else len(text)])
+        start += len(expected[-1])
+    assert documents_of(text) == expected and 800_000 < max(map(len, expected)) < 1_000_000
+
+
+def test_only_a_sample_of_characters_is_compared(tmp_path):
+    """The slow tokenizer takes 180 bytes of memory for each character, and most of the time."""
+    read = []
+
+    def texts(length):
+        for k in range(5_000):
+            read.append(k)
+            yield str(k % 10) * length, False
+    for length, documents in ((10, 1_000), (2_000, 500), (10_000_000, 100)):
+        read.clear()
+        sample = prepare.sample_of(texts(length))
+        assert len(sample) == len(read) == documents and sum(map(len, sample)) <= 1_000_000
+        assert {*map(len, sample)} == {min(length, 10_000)}
+
+
+def test_ids_that_are_no_token_are_written_down_and_never_drawn(tmp_path):
+    """Some vocabularies have gaps: a random token of mask_replace is one that the tokenizer has."""
+    spec = json.loads((ROOT / 'configs/corpora/docs/tokenizer.json').read_text())
+    for token in spec['added_tokens']:
+        token['id'] += 7
+        spec['model']['vocab'][token['content']] += 7
+    (tmp_path / 'gaps').mkdir()
+    (tmp_path / 'gaps/tokenizer.json').write_text(json.dumps(spec))
+    texts = [f'document {k} has words ' * 50 for k in range(200)]
+    cfg = small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'out')
+    assert 'unused_ids' not in prepared(cfg).meta
+    corpus = prepared(replace(cfg, out=str(tmp_path / 'with'), tokenizer=str(tmp_path / 'gaps')))
+    assert corpus.meta['unused_ids'] == [*range(4093, 4100)] and corpus.meta['vocab_size'] == 4_103
+    assert corpus.ordinary_ids.tolist() == [*range(4093)]
+    cfg = SimpleNamespace(mask_ratio=1.0, mask_replace=(0.0, 1.0, 0.0))
+    inputs, _ = data.mlm(corpus.stretch('train', 0, 20_000), [20_000], np.random.default_rng(0), corpus,
+                         cfg)
+    drawn = {*inputs.tolist()} - {*corpus.meta['special_ids']}
+    assert len(drawn) > 3_500 and max(drawn) < 4_093
 
 
 def test_making_a_vocabulary(tmp_path):
