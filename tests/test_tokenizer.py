@@ -1,12 +1,18 @@
 """Tokenizers in and out: tiktoken's ids are the library's, and transformers reads alike what is saved."""
 import json
 import random
+import signal
+import time
 
+import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer as HuggingFace, models, normalizers, pre_tokenizers, trainers
 
-from conftest import LLAMA3, ROOT, refused, texts
+from conftest import LLAMA3, ROOT, Script, jsonl, ran, refused, texts
+from data import Corpus
 from nanoencoder import tokenizer
+from nanoencoder.files import saved_steps
+from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
 DOCS_TOKENIZER = str(ROOT / 'configs/corpora/docs')
@@ -42,6 +48,20 @@ def huggingface(style, folder, vocab_size=2_000):
                                                               if style == 'llama-3' else '<|endoftext|>'}))
     made.encode_special_tokens = True  # a literal <|endoftext|> is text
     return made
+
+
+def published(style, folder):
+    """Write a tokenizer.json as it is published: its special tokens follow the vocabulary, and are in
+    added_tokens alone. Returns {special token: id}."""
+    huggingface(style, folder, vocab_size=1_000)
+    spec = json.loads((folder / 'tokenizer.json').read_text())
+    added = [token['content'] for token in spec['added_tokens']]
+    words = sorted(spec['model']['vocab'].keys() - {*added}, key=spec['model']['vocab'].get)
+    spec['model']['vocab'] = {word: i for i, word in enumerate(words)}
+    for i, token in enumerate(spec['added_tokens'], len(words)):
+        token['id'] = i
+    (folder / 'tokenizer.json').write_text(json.dumps(spec))
+    return {token['content']: token['id'] for token in spec['added_tokens']}
 
 
 def changed(folder, change):
@@ -250,12 +270,12 @@ def test_tokens_that_are_not_special_stay_so_and_are_characters(tmp_path):
 
 
 PLACES = {  # (added token, its id, whether it is special, whether the model's vocabulary has it, too)
-    'as Llama 3 and gpt-oss': [('<|begin_of_text|>', 4093, True, False), ('<|end_of_text|>', 4094, True, False),
-                               ('<|reserved|>', 4095, True, False)],
+    'as Llama 3': [('<|begin_of_text|>', 4093, True, False), ('<|end_of_text|>', 4094, True, False),
+                   ('<|reserved|>', 4095, True, False)],
     'as Qwen': [('<|endoftext|>', 4093, True, False), ('<|im_start|>', 4094, True, False),
                 ('<think>', 4095, False, False), ('</think>', 4096, False, False)],
-    'as DeepSeek, partly in both places': [('<|endoftext|>', 4093, True, True), ('<|User|>', 4094, False, False)],
-    'as SmolLM2, in both places': [('<|endoftext|>', 4093, True, True), ('<|im_start|>', 4094, True, True)],
+    'as DeepSeek, some in both': [('<|endoftext|>', 4093, True, True), ('<|User|>', 4094, False, False)],
+    'as SmolLM2, all in both': [('<|endoftext|>', 4093, True, True), ('<|im_start|>', 4094, True, True)],
     'as GPT-NeoX, with text': [('<|endoftext|>', 4093, True, True), (' ' * 4, 4094, False, False)],
     'a mask of its own': [('<|endoftext|>', 4093, True, False), ('<|mask|>', 4094, True, False)],
     'a gap before them': [('<|endoftext|>', 5000, True, False), ('<|im_start|>', 5001, True, False)],
@@ -293,6 +313,55 @@ def test_every_added_token_keeps_the_id_that_its_file_gives_it(place, tmp_path):
         assert theirs.mask_token_id == expected['<|mask|>'] and theirs.eos_token_id == first.ids['eos']
         ours = load_tokenizer(str(tmp_path))
         assert ours.fingerprint() == first.fingerprint() and ours.ids == first.ids
+
+
+@pytest.mark.parametrize('style', ['llama-3', 'qwen'])
+def test_a_decoder_of_this_form_becomes_an_encoder_that_survives_a_kill(style, tmp_path):
+    """Prepared, pretrained, killed, resumed and exported; transformers opens it with the published ids."""
+    import torch
+    import transformers
+    family = {'llama-3': transformers.LlamaForCausalLM, 'qwen': transformers.Qwen3ForCausalLM}[style]
+    decoder, run = tmp_path / 'decoder', tmp_path / 'encoder'
+    family(family.config_class(
+        vocab_size=1_024, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=128)).save_pretrained(decoder)
+    file_ids = published(style, decoder)
+    theirs = HuggingFace.from_file(str(decoder / 'tokenizer.json'))
+    jsonl(tmp_path / 'texts.jsonl', [{'text': text} for text in texts()])
+    ran('data.py', '--source=folder', f'--path={tmp_path}/texts.jsonl', '--val_permille=200',
+        f'--tokenizer={decoder}', f'--out={tmp_path}/corpus')
+    corpus = Corpus(tmp_path / 'corpus')
+    tokens = corpus.stretch('train', 0, corpus.meta['tokens'])
+    eos = file_ids[STYLES[style][2][1] if style == 'llama-3' else '<|endoftext|>']
+    assert np.count_nonzero(tokens == eos) == corpus.meta['documents'] and tokens[-1] == eos
+    first = tokens[:list(tokens).index(eos)].tolist()
+    assert first in [theirs.encode(text, add_special_tokens=False).ids for text in texts()]
+
+    words = ['pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={decoder}', '--name=encoder',
+             f'--out={tmp_path}', f'--corpus={tmp_path}/corpus', '--context=64', '--rows_per_step=2',
+             '--micro_rows=0', '--compile=False', '--device=cpu', '--phases=("mlm", 10)', '--warmup_steps=2',
+             '--decay_steps=2', '--save_every=2', '--val_every=0', '--val_rows=4', '--log_every=1']
+    process = Script(*words)
+    while process.is_alive() and len(saved_steps(run)) < 2:
+        time.sleep(0.002)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and max(saved_steps(run)) < 10
+    assert 'resumed from' in ran(*words).stdout
+    opened = transformers.AutoModelForMaskedLM if style == 'llama-3' else transformers.AutoModelForCausalLM
+    model, about = opened.from_pretrained(run / '10', output_loading_info=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(run / '10')
+    assert not any(about.values())
+    assert {token: tokenizer.convert_tokens_to_ids(token) for token in file_ids} == file_ids
+    assert tokenizer.mask_token_id == max(file_ids.values()) + 1 == model.config.mask_token_id
+    assert tokenizer.eos_token_id == eos == model.config.eos_token_id
+    text = tokenizer('The array <|mask|> of floats.', return_tensors='pt')
+    ids = text['input_ids'][0]
+    ours = open_checkpoint(run).model().eval()
+    with torch.no_grad():
+        expected = model.eval()(**text).logits[0]
+        logits = ours.logits(ours.model(ids, [len(ids)], False))
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
 
 
 # of tiktoken's gpt2 and cl100k_base, whose vocabularies would be downloads
