@@ -78,9 +78,10 @@ formats: build/transformers-5.3.0/installed build/transformers-$(call pinned,tra
 	@echo "Building $@: MKL will use this processor's AVX-512; make FAST=0 leaves that out"
 	@echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | $(compiler) -shared -fPIC -x c - -o $@
 
+# An older transformers wants an older tokenizers, which pip chooses.
 build/transformers-%/installed: pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -c '$(print_pins)' | grep -v ^transformers > $(@D)/pins.txt
+	$(@D)/bin/python -c '$(print_pins)' | grep -v -e ^transformers -e ^tokenizers > $(@D)/pins.txt
 	$(@D)/bin/python -m pip install --quiet -c $(@D)/pins.txt torch==2.13.0 . transformers==$* pytest \
 		sentence-transformers
 	touch $@
