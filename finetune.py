@@ -101,20 +101,22 @@ class Classifier(nn.Module):
         self.classifier = nn.Linear(hidden_size, num_labels)
 
     def forward(self, x, lengths):
-        return self.classifier(F.gelu(self.dense(mean_pool(x, lengths))) if self.dense else x)
+        if self.dense:
+            x = F.gelu(self.dense(mean_pool(x, lengths).type_as(x)))    # the head's weights may be bf16
+        return self.classifier(x)
 
 
 def mean_pool(x, lengths):
-    """(segments, d): the mean of each segment's tokens, added in fp32."""
+    """(segments, d): the mean of each segment's tokens, in fp32 whatever the states are in."""
     lengths = torch.tensor(lengths, device=x.device)
     segment = torch.arange(len(lengths), device=x.device).repeat_interleave(lengths, output_size=len(x))
     total = torch.zeros(len(lengths), x.shape[1], device=x.device).index_add(0, segment, x.float())
-    return (total / lengths[:, None]).type_as(x)
+    return total / lengths[:, None]
 
 
 def unit_vectors(x, lengths):
-    """(segments, d): mean-pooled, of length 1."""
-    return F.normalize(mean_pool(x, lengths).float(), dim=1)
+    """(segments, d): mean-pooled, of length 1, in fp32."""
+    return F.normalize(mean_pool(x, lengths), dim=1)
 
 
 HEADS = {'tokens': lambda hidden_size, labels: Classifier(hidden_size, len(labels), pooled=False),
@@ -194,7 +196,7 @@ def prepare(cfg, method='fine-tuned'):
         del transformer.layers[cfg.layers:]
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
-        check_export(kind, transformer.sizes)
+        check_export(kind, transformer.sizes)   # save_encoder's own check, before hours of training
     sets = tasks.load_sets(cfg, tokenizer, max_length)
     examples, training = len(sets[0].examples['train']), method == 'fine-tuned'
     if training and not examples:

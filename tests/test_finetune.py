@@ -549,6 +549,9 @@ def test_sentence_transformers_gives_our_vectors(qk_norm, toy, checkpoint, tmp_p
     theirs = SentenceTransformer(str(tmp_path / 'saved'), device='cpu')
     assert theirs.prompts['query'] == 'Query: ' and theirs.prompts['document'] == 'Document: '
     assert theirs.similarity_fn_name == 'cosine'
+    # text-embeddings-inference reads both without a default
+    pooling = files.read_json(tmp_path / 'saved/1_Pooling/config.json')
+    assert (pooling['pooling_mode_mean_tokens'], pooling['pooling_mode_cls_token']) == (True, False)
     texts = ['', 'a', 'the array of floats', 'naïve 東京 🙂', 'long ' * 300,
              *('word ' * k for k in range(1, 40, 7))]
     for name, encode in (('query', theirs.encode_query), ('document', theirs.encode_document)):
@@ -581,6 +584,46 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
                    'save_model: transformers has no such classifier')    # before it trains
     one_line_error(run_script('finetune.py', *toy['IR'], f'--model={tmp_path}/normed', '--save_model',
                               '--query=Query: {text} ?'), 'must end with a column')
+
+
+def test_what_cannot_be_exported_is_refused_where_it_is_written(toy, checkpoint, tmp_path):
+    """Also when nothing has asked before training."""
+    random_model(tmp_path / 'normed', qk_norm=True)
+    cfg, base, (data,) = finetune.prepare(settings(toy, tmp_path / 'normed', 'SC', tmp_path))
+    with pytest.raises(ValueError, match='has no such classifier'):
+        runs.save_encoder(cfg, base, data, new(cfg, base, data, 0), tmp_path / 'saved')
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path))
+    data.kind.loss = 'each'         # of a fork's kind, in which a text has several labels
+    with pytest.raises(ValueError, match="'each' is not in PROBLEM_TYPES of nanoencoder/tasks/runs.py"):
+        runs.save_encoder(cfg, base, data, new(cfg, base, data, 0), tmp_path / 'saved')
+    assert not (tmp_path / 'saved').exists()
+
+
+def test_several_labels_of_a_text_have_probabilities_of_their_own(toy, checkpoint, tmp_path, monkeypatch):
+    """A fork's loss that says what its outputs mean: transformers' pipeline gives sigmoids, no softmax."""
+    monkeypatch.setitem(runs.PROBLEM_TYPES, 'each', 'multi_label_classification')
+    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path))
+    data.kind.loss = 'each'
+    encoder = new(cfg, base, data, 0)
+    runs.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    ask = transformers.pipeline('text-classification', str(tmp_path / 'saved'), device='cpu', top_k=None)
+    logits = finetune.encode(encoder, [data.examples['test'][0].tokens], base.world)[0]
+    expected = dict(zip(data.labels, logits.sigmoid().tolist()))
+    found = {answer['label']: answer['score'] for answer in ask([data.rows['test'][0]['text']])[0]}
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_means_of_bf16_states_are_fp32():
+    """Against numpy in float64. Rounded to bf16 before they are normalised, vectors differ by 1e-3."""
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(40, 64, generator=generator).bfloat16()
+    vectors = finetune.unit_vectors(states, [7, 33])
+    assert vectors.dtype == torch.float32
+    means = [part.mean(0) for part in np.split(states.double().numpy(), [7])]
+    expected = np.stack([mean / np.linalg.norm(mean) for mean in means])
+    assert np.abs(vectors.numpy() - expected).max() < 1e-6
+    head = finetune.Classifier(64, 2, pooled=True).bfloat16()
+    assert head(states, [7, 33]).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize('more, words', [

@@ -82,8 +82,16 @@ def write_run(folder, task, about, predictions, log=()):
     return {part: f'{scores["name"]} {100 * scores[part]["standard"]["score"]:.1f}' for part in predictions}
 
 
+# transformers' name for what the outputs of a text's head mean, by the kind's loss
+PROBLEM_TYPES = {'labels': None, 'squares': 'regression'}   # None: one of several labels, as it takes it for
+
+
 def check_export(kind, sizes):
     """ValueError if transformers, or sentence-transformers, cannot hold a fine-tuned model."""
+    if kind.head == 'text' and kind.loss not in PROBLEM_TYPES:
+        raise ValueError(f'save_model: {kind.loss!r} is not in PROBLEM_TYPES of nanoencoder/tasks/runs.py; '
+                         "add what transformers is to make of the outputs, 'multi_label_classification' or "
+                         "'regression'")
     if kind.head == 'text' and sizes.qk_norm:
         raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
     for name in ('query', 'document') if kind.head == 'vector' else ():
@@ -94,6 +102,7 @@ def check_export(kind, sizes):
 def save_encoder(cfg, base, data, encoder, folder):
     """A Hugging Face folder: EuroBert, or with norms of q and k a Qwen3, and the task's head."""
     sizes, checkpoint, head = base.transformer.sizes, base.checkpoint, data.kind.head
+    check_export(data.kind, sizes)
     tokenizer, is_bare = checkpoint.tokenizer(), head == 'vector'   # which sentence-transformers opens
     tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
     if is_bare or sizes.qk_norm:
@@ -103,7 +112,8 @@ def save_encoder(cfg, base, data, encoder, folder):
     more = {'architectures': [('Qwen3' if sizes.qk_norm else 'EuroBert') + names[head]]}
     if labels := data.labels:
         more |= {'id2label': dict(enumerate(labels)), 'label2id': {name: k for k, name in enumerate(labels)}}
-        more |= {'problem_type': 'regression'} if data.kind.loss == 'squares' else {}
+        if head == 'text':
+            more |= {'problem_type': PROBLEM_TYPES[data.kind.loss]}
     with whole(folder) as temporary:
         temporary.mkdir()
         huggingface.save(temporary, sizes, checkpoint.context, tokenizer.ids, tensors, **more)
