@@ -15,10 +15,17 @@ from nanoencoder.files import blame, read_json
 from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, newest_checkpoint, open_checkpoint
 from nanoencoder.tokenizer import Tokenizer, download, is_hub_id, one_line
 
-# encoders whose states heed attention_mask alone; others may see causally, or what pads a text
-FAMILIES_OF_PEERS = ('albert', 'bert', 'camembert', 'data2vec-text', 'deberta', 'deberta-v2', 'distilbert',
-                     'electra', 'ernie', 'modernbert', 'mpnet', 'rembert', 'roberta', 'roberta-prelayernorm',
-                     'roformer', 'xlm-roberta', 'xlm-roberta-xl')
+# Encoders known to ignore padding when they are given attention_mask. Others may be causal or attend to it
+# (BigBird's sparse form, ConvBERT, Nystromformer, XLNet), or read more than ids (RoCBERT: shapes and sounds).
+FAMILIES_OF_PEERS = ('albert', 'bert', 'bert-generation', 'camembert', 'data2vec-text', 'deberta',
+                     'deberta-v2', 'distilbert', 'electra', 'ernie', 'esm', 'flaubert', 'gte',
+                     'jina_embeddings_v3', 'longformer', 'luke', 'megatron-bert', 'modernbert',
+                     'modernbert-decoder', 'mpnet', 'nomic_bert', 'rembert', 'roberta',
+                     'roberta-prelayernorm', 'roformer', 'squeezebert', 'xlm', 'xlm-roberta',
+                     'xlm-roberta-xl', 'xmod')
+# These began as code in hub repositories, which auto_map in their config.json still names; transformers now
+# has them itself. With auto_map in it a folder of any other family is not what its model_type says.
+PORTED = 'gte', 'jina_embeddings_v3', 'nomic_bert'
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # config: all of config.json
@@ -63,11 +70,17 @@ def open_encoder(cfg):
     name = cfg.model
     folder = download(name) if is_hub_id(name) else newest_checkpoint(name)
     config = read_json(folder / 'config.json')
-    if config.get('model_type') in FAMILIES:
+    family = config.get('model_type')
+    if family in FAMILIES:
         return open_checkpoint(name)
-    if config.get('model_type') not in FAMILIES_OF_PEERS or config.get('is_decoder'):
-        raise ValueError(f'{folder}: model_type {config.get("model_type")!r}, is_decoder '
-                         f'{config.get("is_decoder", False)}: is none of {", ".join(FAMILIES_OF_PEERS)}')
+    if family not in FAMILIES_OF_PEERS:
+        raise ValueError(f'{folder}: model_type {family!r} is neither one of ours, decoders among them '
+                         f'({", ".join(FAMILIES)}), nor an encoder that transformers opens for us '
+                         f'({", ".join(FAMILIES_OF_PEERS)})')
+    for name_of_causal in ('is_decoder', 'causal'):     # XLM and FlauBERT call it causal
+        if config.get(name_of_causal):
+            raise ValueError(f'{folder}: {name_of_causal} is true, so this {family} is a decoder; '
+                             f'decoders that open are {", ".join(FAMILIES)}')
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
@@ -79,7 +92,10 @@ def open_encoder(cfg):
 def open_peer(name, folder, config):
     with blame('this encoder needs transformers: pip install ".[peers]"', ImportError):
         import transformers
-    if any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
+    family = config['model_type']
+    if family in PORTED:
+        check_ported(config)
+    elif any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
         raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
@@ -88,6 +104,8 @@ def open_peer(name, folder, config):
     options = {'local_files_only': True, 'trust_remote_code': False}
     settings = transformers.AutoConfig.from_pretrained(folder, **options)
     settings._attn_implementation = settings.transformers_weights = None    # code to download, or a pickle
+    if family == 'modernbert-decoder':
+        settings.is_causal = False      # then it computes what ModernBERT does with these weights
     opening = options | {'config': settings, 'dtype': torch.float32, 'use_safetensors': True}
     model, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, **opening)
     check_weights(model, info)
@@ -107,11 +125,26 @@ def open_peer(name, folder, config):
     if not tokenizer.suffix:
         raise ValueError('its tokenizer appends no special token such as [SEP]: an empty text would be empty')
     transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
+    empty = torch.tensor([*tokenizer.prefix, *tokenizer.suffix])
+    with torch.no_grad():
+        transformer(empty, [len(empty)])    # X-MOD without a default_language fails now, not in training
     # RoBERTa's kind counts positions from the pad's id on
     unused = [table.padding_idx + 1 for name, table in model.named_modules()
               if name.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None]
     limits = named.model_max_length, model.config.max_position_embeddings - max(unused, default=0)
     return Peer(name, folder, transformer.sizes, min(limits), {}, transformer, tokenizer)
+
+
+def check_ported(config):
+    """ValueError unless config.json is written for transformers' class.
+
+    It takes its own defaults for what the repository's code called otherwise: a model of the right shape with
+    another rotation. Of GTE it does not know logn_attention_scale, either."""
+    has_rotation = config.get('rope_parameters') or config.get('rope_theta')
+    if not (config.get('hidden_size') and has_rotation) or config.get('logn_attention_scale'):
+        raise ValueError('its config.json is for code in its repository, which is not run: transformers\' '
+                         f'{config["model_type"]} reads hidden_size and rope_parameters there, and has no '
+                         'logn_attention_scale')
 
 
 def check_weights(model, info):

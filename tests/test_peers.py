@@ -192,23 +192,87 @@ def test_weights_in_bf16_leave_the_rotation_alone(folders, toy, tmp_path):
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
-SMALL = COMMON | dict(dim=32, embedding_size=32, n_layers=2, n_heads=4, hidden_dim=48, pad_token_id=0)
+SMALL = COMMON | dict(dim=32, embedding_size=32, n_layers=2, n_heads=4, hidden_dim=48, pad_token_id=0,
+                      emb_dim=32, entity_vocab_size=10, entity_emb_size=32, head_dim=8)
+OF_FAMILY = {   # as published models have it, where the library's own defaults differ
+    'esm': {'token_dropout': True, 'mask_token_id': 3, 'position_embedding_type': 'rotary'},
+    'longformer': {'attention_window': [64, 64]}, 'xmod': {'default_language': 'en_XX'},
+    'modernbert': {'layer_types': ['full_attention', 'sliding_attention']},
+    'modernbert-decoder': {'layer_types': ['full_attention', 'sliding_attention']}}
+LENGTHS = [1, 2, 8, 9, 17, 30, 31, 40, 64, 65, 100]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('family', peers.FAMILIES_OF_PEERS)
-def test_states_of_every_family_heed_what_follows_and_not_what_pads(family):
+def test_states_of_every_family_heed_what_follows_and_not_what_pads(family, folders, tmp_path):
+    """A saved folder: ours, of texts of many lengths at once, against transformers' class, one at a time."""
     config = transformers.AutoConfig.for_model(family)
     for name in SMALL.keys() & {*dir(config)}:
         setattr(config, name, SMALL[name])
+    for name, value in OF_FAMILY.get(family, {}).items():
+        setattr(config, name, value)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        model = peers.Transformer(transformers.AutoModel.from_config(config), peers.Sizes(32, {}), 0)
-        text, longer = torch.randint(5, ROWS, (8,)), torch.randint(5, ROWS, (9,))
-        alone, padded = model(text, [8]), model(torch.cat([text, longer]), [8, 9])[:8]
-        changed = model(torch.cat([text[:-1], (text[-1:] + 1) % ROWS]), [8])
-    torch.testing.assert_close(alone, padded, atol=1e-5, rtol=0)
-    assert (alone[0] - changed[0]).abs().max() > 1e-3
+        transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+        drawn = [torch.randint(5, 800, (length,)) for length in LENGTHS]
+        for path in folders['bert'].glob('*token*'):
+            shutil.copy(path, tmp_path)
+        if family == 'modernbert-decoder':
+            config.is_causal = False
+        theirs = transformers.AutoModel.from_pretrained(tmp_path, config=config).eval()
+        expected = torch.cat([theirs(input_ids=text[None])[0][0] for text in drawn])
+        ours = opened(tmp_path).model()
+        found = ours(torch.cat(drawn), LENGTHS)
+        text = drawn[4]
+        changed = ours(torch.cat([text[:-1], text[-1:] - 1]), [len(text)])
+        alone = ours(text, [len(text)])
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+    assert (alone[0] - changed[0]).abs().max() > 1e-4
+
+
+def test_a_modernbert_decoder_without_its_mask_is_modernbert(folders, tmp_path):
+    """Ettin's decoders: transformers' encoder with the same weights gives the same states, to the bit."""
+    encoder, _ = judged(folders['modernbert'])
+    weights = {}
+    for name, tensor in encoder.state_dict().items():
+        parts = dict(zip('qkv', tensor.chunk(3))) if 'attn.Wqkv' in name else {}
+        for part, third in parts.items():
+            weights[name.replace('Wqkv', f'{part}_proj')] = third
+        if not parts:
+            weights[name] = tensor
+    config = transformers.ModernBertDecoderConfig(**COMMON | dict(
+        local_attention=16, global_attn_every_n_layers=2, pad_token_id=encoder.config.pad_token_id))
+    decoder = transformers.ModernBertDecoderForCausalLM(config)
+    decoder.model.load_state_dict(weights)
+    decoder.save_pretrained(tmp_path)
+    for path in folders['modernbert'].glob('*token*'):
+        shutil.copy(path, tmp_path)
+    tokens = torch.arange(5, 105)
+    with torch.no_grad():
+        found = opened(tmp_path).model()(torch.cat([tokens, tokens[:60]]), [100, 60])
+        expected = encoder(tokens[None])[0][0], encoder(tokens[None, :60])[0][0]
+        causal = decoder.model.eval()(tokens[None])[0][0]
+    torch.testing.assert_close(found, torch.cat(expected), atol=2e-6, rtol=0)
+    assert (causal - expected[0]).abs().max() > 1e-3
+
+
+def test_a_folder_that_names_code_opens_where_transformers_has_its_architecture(folders, tmp_path):
+    """As Nomic's and GTE's on the hub. The code, which is not there, is not looked for."""
+    shutil.copytree(folders['bert'], tmp_path / 'gte')
+    config = transformers.GteConfig(**COMMON, pad_token_id=0)
+    another(config)(tmp_path / 'gte')
+    expected = transformers.AutoModel.from_pretrained(tmp_path / 'gte').eval()
+    rewrite(auto_map={'AutoConfig': 'code.Config', 'AutoModel': 'code.Model'})(tmp_path / 'gte')
+    tokens = torch.arange(5, 50)
+    with torch.no_grad():
+        found = opened(tmp_path / 'gte').model()(tokens, [45])
+        torch.testing.assert_close(found, expected(tokens[None])[0][0], atol=2e-6, rtol=0)
+    for change in (dict(hidden_size='gone', n_embd=32), dict(rope_parameters='gone', rotary_emb_base=1_000),
+                   dict(logn_attention_scale=True)):
+        shutil.copytree(tmp_path / 'gte', tmp_path / 'code', dirs_exist_ok=True)
+        rewrite(**change)(tmp_path / 'code')
+        with pytest.raises(ValueError, match='is for code in its repository, which is not run'):
+            opened(tmp_path / 'code')
 
 
 QUERY = 'encoder.layer.0.attention.self.query.weight'
@@ -226,10 +290,12 @@ def another(config):
     return lambda folder: transformers.AutoModel.from_config(config).save_pretrained(folder)
 
 
+SMALL_XLM = dict(vocab_size=ROWS, emb_dim=32, n_layers=2, n_heads=4)
 FAST = {'tokenizer_class': 'PreTrainedTokenizerFast'}    # heeds tokenizer.json
 CASED = {'type': 'BertNormalizer', 'clean_text': True, 'handle_chinese_chars': True, 'lowercase': False}
 BAD = {
-    'unknown': (rewrite(model_type='nobert'), [], "bert: model_type 'nobert', is_decoder False: "),
+    'unknown': (rewrite(model_type='nobert'), [],
+                r"bert: model_type 'nobert' is neither .*\(eurobert, llama, mistral, qwen2, qwen3, .*albert, "),
     'remote code': (rewrite(auto_map={'AutoModel': 'evil.Model'}), [], 'needs code from its repository'),
     'slow tokenizer': (lambda folder: (folder / 'tokenizer.json').unlink(), [], 'has no tokenizer.json'),
     # BERT's class lower-cases unless tokenizer_config.json says otherwise, whatever tokenizer.json says
@@ -243,8 +309,13 @@ BAD = {
                     [], r'appends no special token such as \[SEP\]'),
     'vocabulary': (lambda folder: TOKENIZER.save(folder), [],
                    r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
-    'decoder': (rewrite(is_decoder=True), [], "model_type 'bert', is_decoder True: is none of albert, "),
-    'Fourier': (another(transformers.FNetConfig(**COMMON, pad_token_id=0)), [], "model_type 'fnet', "),
+    'decoder': (rewrite(is_decoder=True), [],
+                'is_decoder is true, so this bert is a decoder; decoders that open are eurobert, llama, '),
+    'causal': (lambda folder: (another(transformers.XLMConfig(**SMALL_XLM))(folder),
+                               rewrite(causal=True)(folder)), [], 'causal is true, so this xlm is a decoder'),
+    'no language': (another(transformers.XmodConfig(**COMMON, pad_token_id=0)), [],
+                    'bert: Input language unknown'),
+    'Fourier': (another(transformers.FNetConfig(**COMMON, pad_token_id=0)), [], "model_type 'fnet' is neither "),
     'layers': (lambda folder: None, ['--layers=1', '--variant=x'], 'layers works only with')}
 
 
