@@ -172,8 +172,8 @@ class Tokenizer:
                   'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
         config |= {f'{role}_token': token for role, token in self.roles.items()}
         config |= {'model_max_length': model_max_length} if model_max_length else {}
-        write_json(Path(folder, 'tokenizer.json'), spec)
         write_json(Path(folder, 'tokenizer_config.json'), config)
+        write_json(Path(folder, 'tokenizer.json'), spec)    # the last: a folder that has it is whole
 
 
 def without_surrogates(text):
