@@ -7,6 +7,7 @@
 
 A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
 (held-out documents), the tokenizer, and meta.json, written last. A shard is a hub file, or a GB of files."""
+import gzip
 import hashlib
 import itertools
 import json
@@ -14,6 +15,8 @@ import math
 import os
 import re
 import sys
+import unicodedata
+import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +35,8 @@ CHUNK = 256             # documents that are tokenised at once
 CUT_CHARACTERS = 16_000  # to twice as many, at an empty line, else a line's end: a document of a long .txt
 LONGEST_LINE = 1_000_000  # characters: a longer one is cut, too
 SAMPLE_CHARACTERS = 1_000_000   # of which tiktoken's ids are compared with the tokenizer's
-NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': []}
+NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': [],
+           'skipped': 0}
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,9 @@ class Settings:
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
+    # normalised: in Unicode's NFC, without white space at its ends; verbatim: as older corpora had it
+    held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # what it is the hash of
+    skip_bad: bool = False          # leave out files and rows that cannot be read, and count them
     # characters: a longer .txt is cut at empty lines, at lines' ends or, if there are none, at spaces
     cut_txt_above: int = setting(1_000_000, 0)
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
@@ -63,22 +70,19 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 def open_source(cfg):
     """(functions that yield (text, whether it is held out), a shard each; the files that they read)"""
     def unit(read, part):
-        return lambda: ((text, held_out(text, cfg.val_permille)) for text in read(part, cfg))
-
-    def hub_texts(shard, cfg):
-        return (clean(text, cfg) for batch in shard.iter(CHUNK) for text in batch[cfg.column])
+        def texts(bad=None):
+            for text in read(part, cfg, bad or Bad(cfg.skip_bad)):
+                yield text, held_out(text, cfg.val_permille, cfg.held_out_by)
+        return texts
 
     if cfg.source in ('docs', 'embedded'):
         everything = docs.documents() + (wordnet.documents() if cfg.source == 'embedded' else [])
         texts = [(text, split == 'validation') for split, _, text in everything if split != 'test']
-        return [lambda: iter(texts)], []
+        return [lambda bad=None: iter(texts)], []
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
-        everything = sorted(path for path in (Path(cfg.path), *Path(cfg.path).rglob('*')) if path.is_file())
-        files = [(str(path), path.stat().st_size) for path in everything if path.suffix in READERS]
-        if not files:
-            raise ValueError(f'path {cfg.path!r}: no .txt, .jsonl or .parquet file; --path names the texts')
+        files = [(str(path), path.stat().st_size) for path in text_files(cfg.path)]
         groups, starts = {}, itertools.accumulate((size for _, size in files), initial=0)
         for (file, _), start in zip(files, starts):
             groups.setdefault(start // cfg.shard_bytes, []).append(Path(file))
@@ -87,29 +91,113 @@ def open_source(cfg):
     with blame(f'cannot open the dataset {cfg.path} {cfg.subset}', OSError, ValueError):
         dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
         dataset = dataset.select_columns([cfg.column])
-    return [unit(hub_texts, dataset.shard(dataset.num_shards, k)) for k in range(dataset.num_shards)], []
+    return [unit(hub_texts, (f'{cfg.path} file {k}', dataset.shard(dataset.num_shards, k)))
+            for k in range(dataset.num_shards)], []
 
 
-def held_out(text, val_permille):
-    """Whether a text is validation: decided by the text alone, so copies of it share their fate."""
+def held_out(text, val_permille, by='normalised'):
+    """Whether a text is validation: decided by the text alone, so copies of it share their fate, also those
+    with other line ends, another Unicode form, or more white space around them."""
+    if by == 'normalised':
+        text = unicodedata.normalize('NFC', text.replace('\r\n', '\n')).strip()
     digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
     return int.from_bytes(digest, 'little') % 1000 < val_permille
 
 
-def folder_texts(files, cfg):
+@dataclass
+class Bad:
+    """Counts the files and rows that cannot be read; without skip_bad the first of them is an error."""
+    skip: bool
+    count: int = 0
+    first: str = ''
+
+    def add(self, error):
+        if not self.skip:
+            raise ValueError(f'{error}; --skip_bad leaves such files and rows out')
+        self.count += 1
+        self.first = self.first or str(error)
+
+
+def text_files(root):
+    """The files of a folder that hold texts, sorted; or one file. Tells on stderr which others there are.
+    Names that begin with a dot are not looked at."""
+    root, files, left_out = Path(root), [], []
+    for path in sorted([root, *root.rglob('*')]):
+        within = path.relative_to(root)
+        if any(name.startswith('.') for name in within.parts):
+            continue
+        if path.is_file() and reader_of(path):
+            files.append(path)
+        elif path.is_dir() and path.is_symlink() and path != root:  # it may lead back to a folder above
+            left_out.append(f'{within} (a linked folder)')
+        elif not path.is_dir():
+            left_out.append(str(within))
+    if not files:
+        raise ValueError(f'path {str(root)!r}: no {", ".join(READERS)} file; --path names the texts')
+    if left_out:
+        names = ', '.join(left_out[:5]) + ', ...' * (len(left_out) > 5)
+        print(f'{root}: {len(left_out):,} left out, as they are no {", ".join(READERS)}: {names}',
+              file=sys.stderr)
+    return files
+
+
+def reader_of(path):
+    """The function that reads a file's texts, by the end of its name; None if there is none."""
+    name = path.name.lower()
+    return next((READERS[ending] for ending in READERS if name.endswith(ending)), None)
+
+
+def open_bytes(path):
+    return gzip.open(path) if path.name.lower().endswith('.gz') else path.open('rb')
+
+
+def folder_texts(files, cfg, bad):
+    """The texts of files. What is wrong with a row or a file goes to `bad`."""
     for file in files:
-        with blame(file, ValueError, KeyError, OSError):    # of UTF-8, of a parquet file, or of ours
-            yield from READERS[file.suffix](file, cfg)
+        for text in texts_or_errors(file, cfg):
+            if isinstance(text, ValueError):
+                bad.add(text)
+            else:
+                yield text
 
 
-def clean(text, cfg):
-    if not isinstance(text, str):
-        raise ValueError(f'column {cfg.column!r} of {cfg.path} holds {text!r:.50}, which is no text')
+def texts_or_errors(file, cfg):
+    """The texts of a file, and a ValueError in place of each row, or rest of the file, that has none."""
+    try:
+        yield from reader_of(file)(file, cfg)
+    except UnicodeDecodeError as error:
+        line = error.object.count(b'\n', 0, error.start) + 1
+        yield ValueError(f'{file}:{line}: {error}')
+    except (ValueError, OSError, EOFError, zlib.error) as error:    # a file that is damaged or cut off
+        yield ValueError(f'{file}: {error}')
+
+
+def hub_texts(part, cfg, bad):
+    """The texts of a file of a dataset on the hub."""
+    name, shard = part
+    values = (value for batch in shard.iter(CHUNK) for value in batch[cfg.column])
+    for number, value in enumerate(values):
+        text = text_of(value, cfg, f'{name} row {number}')
+        if isinstance(text, ValueError):
+            bad.add(text)
+        else:
+            yield text
+
+
+def text_of(value, cfg, where):
+    """A row's text, or the ValueError that it has none."""
+    if not isinstance(value, str):
+        return ValueError(f'{where}: column {cfg.column!r} holds {value!r:.50}, which is no text')
+    return clean(value)
+
+
+def clean(text):
     return text.removeprefix('\ufeff').replace('\r\n', '\n')
 
 
 def read_txt(path, cfg):
-    text = clean(path.read_bytes().decode(), cfg)
+    with open_bytes(path) as file:
+        text = clean(file.read().decode())
     if len(text) > cfg.cut_txt_above:
         yield from cut_at_lines(text)
     elif text:
@@ -143,21 +231,43 @@ def cut_at_spaces(line):
 
 
 def read_jsonl(path, cfg):
-    for number, line in enumerate(path.open('rb'), 1):
-        if line.strip():
-            with blame(f'line {number} is not JSON with a column {cfg.column!r}',
-                       ValueError, KeyError, TypeError, RecursionError):
-                text = json.loads(line)[cfg.column]
-            yield clean(text, cfg)
+    """The text of each line, or the ValueError that says why it has none."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            where = f'{path}:{number}'
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield ValueError(f'{where}: is no JSON: {error}')
+                continue
+            if not isinstance(row, dict):
+                yield ValueError(f'{where}: is no JSON object with a column {cfg.column!r}')
+            elif cfg.column not in row:
+                yield ValueError(f'{where}: has no column {cfg.column!r}, but {", ".join(row):.200}')
+            else:
+                yield text_of(row[cfg.column], cfg, where)
 
 
 def read_parquet(path, cfg):
+    """The text of each row, or the ValueError that it has none."""
     import pyarrow.parquet
-    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(CHUNK, columns=[cfg.column]):
-        yield from (clean(text, cfg) for text in batch[cfg.column].to_pylist())
+    with blame('not a whole parquet file', Exception):     # errors of many kinds, where bits have flipped
+        file = pyarrow.parquet.ParquetFile(path)
+        columns = file.schema_arrow.names
+        if cfg.column not in columns:
+            yield ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
+            return
+        number = 0
+        for batch in file.iter_batches(CHUNK, columns=[cfg.column]):
+            for value in batch[cfg.column].to_pylist():
+                yield text_of(value, cfg, f'{path} row {number}')
+                number += 1
 
 
-READERS = {'.txt': read_txt, '.train': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
+READERS = {'.txt': read_txt, '.txt.gz': read_txt, '.train': read_txt, '.train.gz': read_txt,
+           '.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.parquet': read_parquet}
 
 
 def prepare(cfg, part=-1, parts=1):
@@ -167,7 +277,9 @@ def prepare(cfg, part=-1, parts=1):
     numbers = [part] if part >= 0 else range(parts)
     with locked(*(folder / f'part_{number:03d}' for number in numbers)):
         if (folder / 'meta.json').exists():
-            recorded = flat(Settings(), fixes=('numbers',)) | read_json(folder / 'meta.json')['settings']
+            recorded = flat(Settings(), fixes=('numbers',))
+            recorded['held_out_by'] = cfg.held_out_by   # a corpus from before this setting is kept as it is
+            recorded |= read_json(folder / 'meta.json')['settings']
             if other := [name for name in settings if settings[name] != recorded[name]]:
                 raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it')
             return print(f'{folder}: already prepared')
@@ -216,10 +328,14 @@ def prepare_part(cfg, units, encode, dtype, limit):
                 counts = read_json(done)
                 bar.update(counts['tokens'] + counts['val_tokens'])
             elif bar.n < limit:
-                texts = unit()
+                bad = Bad(cfg.skip_bad)
+                texts = unit(bad)
                 chunks = iter(lambda: [*itertools.islice(texts, CHUNK)], [])
-                write_json(done, write_unit(Path(cfg.out), done.stem[-5:], dtype,
-                                            in_order(encode, chunks, threads, 2 * threads), limit, bar))
+                counts = write_unit(Path(cfg.out), done.stem[-5:], dtype,
+                                    in_order(encode, chunks, threads, 2 * threads), limit, bar)
+                if bad.count:
+                    bar.write(f'{cfg.out}: skipped {bad.count:,}, the first {bad.first}', file=sys.stderr)
+                write_json(done, counts | {'skipped': bad.count})
             bar.total = min(limit, round(bar.n * len(units) / number))
 
 
@@ -266,8 +382,9 @@ def join(folder, tokenizer, identity, counts):
         print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'meta.json', meta)
+    skipped = f'; skipped {meta["skipped"]:,} bad files and rows' if meta['skipped'] else ''
     print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
-          '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta))
+          '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta) + skipped)
 
 
 def described(tokenizer):

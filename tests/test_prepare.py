@@ -1,6 +1,7 @@
 """Text to tokens on disk: every document comes back; kills, threads and parts leave no trace in a corpus."""
 import contextlib
 import functools
+import gzip
 import itertools
 import json
 import multiprocessing
@@ -8,6 +9,7 @@ import re
 import resource
 import signal
 import time
+import unicodedata
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -148,8 +150,8 @@ def test_one_long_txt_trains_and_validates(tmp_path):
     """It is cut at empty lines, and nothing is lost."""
     paragraphs = [f'Paragraph {k}. ' + 'It goes on. ' * (k % 30) + '\n' * (2 + k % 3) for k in range(2_000)]
     (tmp_path / 'book.txt').write_bytes(('\ufeff' + ''.join(paragraphs).replace('\n', '\r\n')).encode())
-    cfg = small(tmp_path / 'book.txt', tmp_path / 'cut', cut_txt_above=100_000)
-    cut = list(prepare.folder_texts([tmp_path / 'book.txt'], cfg))
+    cfg = small(tmp_path / 'book.txt', tmp_path / 'cut', cut_txt_above=100_000, val_permille=200)
+    cut = list(prepare.folder_texts([tmp_path / 'book.txt'], cfg, prepare.Bad(skip=False)))
     assert ''.join(cut) == ''.join(paragraphs) and len(cut) > 10
     assert all(text.endswith('\n\n') and prepare.CUT_CHARACTERS <= len(text) < 17_000 for text in cut[:-1])
     corpus = prepared(cfg)
@@ -225,6 +227,108 @@ def test_making_a_vocabulary(tmp_path):
     assert tokenizer.vocab_size == 300 and tokenizer.ids == {'bos': 297, 'eos': 298, 'pad': 298, 'mask': 299}
     assert len(tokenizer.encode(' some more text')) < 6
     refused('holds a tokenizer already', prepare.train_tokenizer, cfg, 300)
+
+
+def test_a_vocabulary_whose_training_was_killed_is_made_by_the_same_command(tmp_path, monkeypatch):
+    (tmp_path / 'a.txt').write_text(' '.join(f'word{k % 50} and some more text' for k in range(2000)))
+    cfg = small(tmp_path / 'a.txt', tmp_path, tokenizer=str(tmp_path / 'new'))
+    write_json, written = tokenizer.write_json, []
+
+    def dies(path, content):    # between the two files
+        if written:
+            raise KeyboardInterrupt
+        written.append(write_json(path, content))
+    monkeypatch.setattr(tokenizer, 'write_json', dies)
+    with pytest.raises(KeyboardInterrupt):
+        prepare.train_tokenizer(cfg, 300)
+    assert len(list((tmp_path / 'new').iterdir())) == 1
+    monkeypatch.setattr(tokenizer, 'write_json', write_json)
+    prepare.train_tokenizer(cfg, 300)
+    prepare.train_tokenizer(replace(cfg, tokenizer=str(tmp_path / 'other')), 300)
+    assert content(tmp_path / 'new') == content(tmp_path / 'other')
+
+
+def test_a_folder_says_what_it_leaves_out_and_reads_what_is_packed(tmp_path, capsys):
+    """Ends of names in capitals, .gz; nothing hidden, at any depth, but in a folder that is itself hidden."""
+    folder, row = tmp_path / '.hidden' / 'texts', json.dumps({'text': 'a row'}).encode() + b'\n'
+    files = {'a.txt': b'plain', 'B.TXT': b'capitals', 'c.txt.gz': gzip.compress(b'packed'),
+             'd/e.train.gz': gzip.compress(b'children'), 'f.jsonl': row, 'g.jsonl.gz': gzip.compress(row),
+             '.a.txt': b'hidden', '.git/a.txt': b'hidden', 'd/.cache/x/a.txt': b'hidden', '._a.txt': b'\xff'}
+    others = ['README', 'array.json', 'd/note.md', 'packed.jsonl.bz2', 'table.csv', 'z.parquet.gz']
+    for name, written in (files | dict.fromkeys(others, b'left out')).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(written)
+    (tmp_path / 'elsewhere').mkdir()
+    (folder / 'link').symlink_to(tmp_path / 'elsewhere')
+    corpus = prepared(small(folder, tmp_path / 'out', val_permille=1, shard_bytes=2 ** 30))
+    assert documents(corpus) == ['capitals', 'plain', 'packed', 'children', 'a row', 'a row']
+    line, = (line for line in capsys.readouterr().err.splitlines() if 'left out' in line)
+    assert 'texts: 7 left out' in line
+    assert line.endswith(': README, array.json, d/note.md, link (a linked folder), packed.jsonl.bz2, ...')
+    prepared(small(folder / 'f.jsonl', tmp_path / 'one', val_permille=1))
+    assert 'left out' not in capsys.readouterr().err
+
+
+def test_bad_files_and_rows_are_named_or_skipped_and_counted(tmp_path, capsys):
+    folder = tmp_path / 'texts'
+    folder.mkdir()
+    rows = ['{"text": "one"}', '{"text": ', '', '{"text": ["two"]}', '["three"]', '{"body": "x", "n": 4}']
+    (folder / 'b.jsonl').write_text('\n'.join([*rows, '{"text": "five"}']) + '\n')
+    (folder / 'c.txt').write_bytes(b'good\nbad \xff\n')
+    packed = gzip.compress(b''.join(b'{"text": "six %d"}\n' % k for k in range(9_999)))
+    (folder / 'd.jsonl.gz').write_bytes(packed[:len(packed) // 2])
+    table = pyarrow.table({'text': ['seven', None, 'eight']})
+    pyarrow.parquet.write_table(table, folder / 'e.parquet')
+    pyarrow.parquet.write_table(table.rename_columns(['body']), folder / 'f.parquet')
+    cfg = small(folder, tmp_path / 'out', val_permille=1, shard_bytes=2 ** 30)
+    refused('b.jsonl:2: is no JSON: .*; --skip_bad leaves such', prepared, cfg)
+    for name, words in {'c.txt': "c.txt:2: 'utf-8' codec",
+                        'd.jsonl.gz': 'd.jsonl.gz: .* end-of-stream marker',
+                        'e.parquet': "e.parquet row 1: column 'text' holds None",
+                        'f.parquet': "f.parquet: has no column 'text', but body"}.items():
+        refused(words, prepared, replace(cfg, path=str(folder / name), out=str(tmp_path / name)))
+    skipping = replace(cfg, skip_bad=True, out=str(tmp_path / 'skipped'))
+    corpus = prepared(skipping)
+    read = documents(corpus) + documents(corpus, 'validation')
+    assert [text for text in read if text[:3] != 'six'] == ['one', 'five', 'seven', 'eight']
+    assert corpus.meta['skipped'] == 4 + 1 + 1 + 1 + 1     # rows, a text, what is cut off, a row, a file
+    said = capsys.readouterr()
+    assert 'skipped 8, the first ' in said.err and 'b.jsonl:2: is no JSON' in said.err
+    assert 'skipped 8 bad files and rows' in said.out
+    refused(r'other settings \(skip_bad\)', prepared, replace(skipping, skip_bad=False))
+
+
+def test_copies_of_a_document_are_held_out_alike(tmp_path):
+    """Line ends, a last newline, white space around it and Unicode's forms make no other document of it."""
+    def sides(text, by):
+        copies = [text, text.replace('\n', '\r\n'), text.rstrip('\n'), f'  {text}\n', f'\ufeff{text}',
+                  unicodedata.normalize('NFD', text), unicodedata.normalize('NFC', text)]
+        return {prepare.held_out(prepare.clean(copy), 500, by) for copy in copies}
+    texts = [f'{k}\u0308: na\xefve,\nE\u0301mile\n' for k in range(64)]
+    assert all(len(sides(text, 'normalised')) == 1 for text in texts)
+    assert {min(sides(text, 'normalised')) for text in texts} == {False, True}
+    assert sum(len(sides(text, 'verbatim')) == 2 for text in texts) > 50
+    folder = several(tmp_path / 'texts', [*texts, *(text.strip() for text in texts)], count=1)
+    corpus = prepared(small(folder, tmp_path / 'out', val_permille=500))
+    train, held = ({text.strip() for text in documents(corpus, split)} for split in ('train', 'validation'))
+    assert train and held and not train & held
+
+
+def test_a_corpus_of_before_is_kept_but_not_continued_with_another_hash(tmp_path, capsys, killed_at):
+    texts = [f'text number {k}\n' * 9 for k in range(1000)]
+    cfg = small(several(tmp_path / 'texts', texts), tmp_path / 'out', held_out_by='verbatim')
+    assert [text for text in texts if prepare.held_out(text, 100, 'verbatim')] != [
+        text for text in texts if prepare.held_out(text, 100)]
+    assert not killed_at(15, cfg)
+    refused('begun with other settings', prepared, replace(cfg, held_out_by='normalised'))
+    before = prepared(cfg).meta
+    refused(r'other settings \(held_out_by\)', prepared, replace(cfg, held_out_by='normalised'))
+    before['settings'] = {name: value for name, value in before['settings'].items()
+                          if name not in ('held_out_by', 'skip_bad')}
+    (tmp_path / 'out/meta.json').write_text(json.dumps(before))
+    for by in ('verbatim', 'normalised'):
+        prepared(replace(cfg, held_out_by=by))
+        assert 'already prepared' in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -328,11 +432,12 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('name, written, message', [
-    ('a.txt', b'good \xff bad', "a.txt: 'utf-8' codec can't decode byte 0xff in position 5"),
-    ('a.jsonl', b'{"text": "x"}\n{"text": \n', "a.jsonl: line 2 is not JSON with a column 'text'"),
-    ('a.jsonl', b'{"text": null}\n', "a.jsonl: column 'text' of .* holds None, which is no text"),
-    ('a.parquet', b'PAR1 cut short', 'a.parquet: Parquet magic bytes not found'),
-    ('notes.md', b'x', 'no .txt, .jsonl or .parquet file'),
+    ('a.txt', b'good \xff bad', "a.txt:1: 'utf-8' codec can't decode byte 0xff in position 5"),
+    ('a.jsonl', b'{"text": "x"}\n{"text": \n', 'a.jsonl:2: is no JSON'),
+    ('a.jsonl', b'{"text": null}\n', "a.jsonl:1: column 'text' holds None, which is no text"),
+    ('a.parquet', b'PAR1 cut short', 'a.parquet: not a whole parquet file: Parquet magic bytes not found'),
+    ('a.txt.gz', b'no gzip', 'a.txt.gz: Not a gzipped file'),
+    ('notes.md', b'x', 'no .txt, .txt.gz, .* file'),
     ('a.txt', b'', 'no training text')])
 def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message):
     (tmp_path / 'texts').mkdir()

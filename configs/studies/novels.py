@@ -2,7 +2,7 @@
 # in texts/uner_en, and SQuAD's questions over its paragraphs, in BEIR's layout, in texts/squad_ir. Two seeds,
 # 66 minutes on two cores; validation chooses one of two rates. studies/novels/ has what came out.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels_docs',
-          'val_permille': 20}
+          'val_permille': 20, 'held_out_by': 'verbatim'}
 seeds = (0, 1)
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100}
 runs = {

@@ -4,7 +4,7 @@
 # and its contrast went, before it ran (docs/optimiser.md). It wants the texts of novels.py, and in
 # texts/ewt_pos the tags of Universal Dependencies.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
-          'tokenizer': 'configs/corpora/embedded', 'val_permille': 20}
+          'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
 seeds = (0, 1, 2, 3, 4, 5)
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100}
 runs = {

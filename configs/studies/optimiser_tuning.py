@@ -2,7 +2,7 @@
 # 1,800 steps, of fine-tuning by validation. Two pretraining seeds that the study does not have. Where the
 # best was at an edge, the grid went on. `quick` is AdamW with what shortens MLM's plateau most.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
-          'tokenizer': 'configs/corpora/embedded', 'val_permille': 20}
+          'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
 seeds = (100, 101)
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100}
 runs = {

@@ -1,7 +1,7 @@
 # What moves the plateau of MLM under AdamW, on which it predicts how frequent each token is and no more:
 # a setting or two at a time beside `plain`, at equal tokens, with the seeds of optimiser_tuning.py.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
-          'tokenizer': 'configs/corpora/embedded', 'val_permille': 20}
+          'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
 seeds = (100, 101)
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100, 'lr': 3e-3}
 runs = {
