@@ -10,6 +10,7 @@
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, and
 bidirectional. Writes predictions/<model>/<TASK>/<dataset>/<run>/; run it again to finish what is missing."""
 import copy
+import functools
 import itertools
 import math
 import os
@@ -176,8 +177,9 @@ class Encoder(nn.Module):
         return self.head(self.model(tokens, lengths, self.causal), lengths)
 
 
-def prepare(cfg, method='fine-tuned'):
-    """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
+def prepare(cfg, method='fine-tuned', seeds=None):
+    """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on. Of its
+    training rows those are tokenised that runs of these seeds read; without seeds, all."""
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint, kind = open_encoder(cfg), tasks.kind_of(cfg)
     transformer, tokenizer = checkpoint.model(head=kind.zero_shot), checkpoint.tokenizer()
@@ -197,7 +199,10 @@ def prepare(cfg, method='fine-tuned'):
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
         check_export(kind, transformer.sizes)   # save_encoder's own check, before hours of training
-    sets = tasks.load_sets(cfg, tokenizer, max_length)
+    reads = None
+    if seeds:
+        reads = functools.partial(rows_read, cfg, method, seeds)
+    sets = tasks.load_sets(cfg, tokenizer, max_length, reads)
     examples, training = len(sets[0].examples['train']), method == 'fine-tuned'
     if training and not examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
@@ -206,6 +211,23 @@ def prepare(cfg, method='fine-tuned'):
         print(f'{cfg.dataset}: {examples} examples make {steps} steps; see --epochs', file=sys.stderr)
     about['method'] = method
     return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about), sets
+
+
+def rows_read(cfg, method, seeds, count):
+    """The indices, sorted, of the training examples that a probe, or fine-tunings of these seeds, read."""
+    if method == 'probe':
+        return range(min(count, PROBED))
+    chosen = set()
+    for seed in seeds:
+        order = training_order(cfg, seed, count)
+        chosen.update(itertools.islice(order, cfg.num_steps(count) * cfg.batch_size))
+    return sorted(chosen)
+
+
+def training_order(cfg, seed, count):
+    """The indices of training examples in the order in which the steps read them."""
+    for epoch in range(cfg.epochs):
+        yield from np.random.default_rng([seed, 1 + epoch]).permutation(count)
 
 
 @torch.no_grad()
@@ -262,8 +284,7 @@ def fit(cfg, base, data, tell=False):
     encoder = new_encoder(cfg, base, HEADS[data.kind.head](base.transformer.sizes.hidden_size, data.labels))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=base.world.device.type != 'mps')
-    order = (i for epoch in range(cfg.epochs)
-             for i in np.random.default_rng([cfg.seed, 1 + epoch]).permutation(len(train)))
+    order = training_order(cfg, cfg.seed, len(train))
     began, log = time.monotonic(), []
     for step in range(total):
         batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
@@ -383,7 +404,8 @@ def probe(cfg, base, sets):
         read = {part: outputs(cfg, base.world, encoder, texts, per_token) for part, texts in parts.items()}
         if data.labels:
             targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
-            if not per_token and {x.targets.item() for x in train} - {x.item() for x in targets['train']}:
+            labels = [row[data.kind.labelled_by] for row in data.rows['train']]
+            if not per_token and {*labels} - {*labels[:PROBED]}:
                 raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
             read = ridge(read, targets, len(data.labels))
         scores = write_run(run_folder(cfg, data.kind.task.dataset), data.kind.task,
@@ -456,7 +478,7 @@ def main():
         method = 'zero-shot'
     else:
         method = 'fine-tuned'
-    cfg, base, sets = prepare(cfg, method)
+    cfg, base, sets = prepare(cfg, method, cfg.seeds if actions.grid else (cfg.seed,))
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     if actions.probe:

@@ -25,6 +25,7 @@ from nanoencoder import files, huggingface, layers, peers, settings as configs, 
 from nanoencoder.judging import metrics
 from nanoencoder.tasks import questions, retrieval, runs
 from nanoencoder.tasks.kind import PENALTIES, Example, framed, ridge
+from nanoencoder.tokenizer import Tokenizer
 from test_tasks import TOKENIZER, judged
 
 KINDS = 'SC', 'TC', 'QA', 'IR'     # that are trained
@@ -479,6 +480,55 @@ def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, command,
         assert 'no train{' in ran(*command('IR', *options, action)).stderr
     assert len(list(tmp_path.rglob('run.json'))) == 2
     one_line_error(run_script(*command('IR', *options)), 'toy: nothing to train on')
+
+
+TEXTS_OF = {'SC': lambda row: [row['text']], 'TC': lambda row: [' '.join(row['tokens'])],
+            'QA': lambda row: [row['context']],
+            'IR': lambda row: [f'Query: {row["query"]}', f'Document: {row["positive"]}']}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_only_training_rows_that_the_steps_read_are_tokenised(kind, toy, command, tmp_path, monkeypatch):
+    """By one run, a grid and a probe; predictions are those of a run that has all rows tokenised."""
+    encoded, texts = Tokenizer.encoded, []
+
+    def counted(tokenizer, text):
+        texts.append(text)
+        return encoded(tokenizer, text)
+    monkeypatch.setattr(Tokenizer, 'encoded', counted)
+    lines = (Path(toy[kind][2].removeprefix('--data=')) / 'train.jsonl').read_text().splitlines()
+    rows = [{*TEXTS_OF[kind](json.loads(line))} for line in lines]
+    every, options = set().union(*rows), ('--steps=3', '--batch_size=8')
+
+    def wanted(*seeds):
+        orders = [np.random.default_rng([seed, 1]).permutation(len(rows))[:24] for seed in seeds]
+        return set().union(*(rows[k] for order in orders for k in order))
+
+    def read_by(*more):
+        texts.clear()
+        ran(*command(kind, *options, *more))
+        return {*texts} & every
+    if kind == 'QA':    # only all windows together say which of them a step reads
+        assert read_by() == every
+    else:
+        assert read_by() == wanted(0) and len(wanted(0)) < len(every) / 5
+        assert read_by('--grid', '--lrs=(1e-3,)', '--seeds=(4, 7)') == wanted(4, 7)
+        monkeypatch.setattr(finetune, 'PROBED', 32)
+        assert read_by('--probe') == set().union(*rows[:32])
+        monkeypatch.setattr(finetune, 'rows_read', lambda cfg, method, seeds, count: range(count))
+        assert read_by(f'--predictions={tmp_path}/all') == every
+        assert read(tmp_path / 'all/random') == {
+            name: content for name, content in read(tmp_path / 'p/random').items() if 'sd0' in name}
+
+
+def test_what_truncation_loses_is_said_of_the_rows_that_are_read(toy, command):
+    lines = (Path(toy['SC'][2].removeprefix('--data=')) / 'train.jsonl').read_text().splitlines()
+    order = np.random.default_rng([0, 1]).permutation(160)
+    cut = [len(TOKENIZER.encode(json.loads(lines[k])['text'])) > 11 for k in order]    # eos is the twelfth
+    for steps, more in ((3, r' \(of the 24 of 160 rows that are read\)\n'), (20, r'\n')):
+        said = ran(*command('SC', f'--steps={steps}', '--batch_size=8', '--max_length=12', f'--name={steps}'))
+        assert re.search(f'toy train: cut at 12 tokens: {sum(cut[:8 * steps])} texts{more}', said.stderr)
+    assert 0 < sum(cut[:24]) < 24
 
 
 def test_other_settings_or_data_are_refused(toy, command, tmp_path, monkeypatch):

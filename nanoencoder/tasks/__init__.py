@@ -26,19 +26,22 @@ def kind_of(task):
     return KINDS[task.kind](task)
 
 
-def load_data(task, tokenizer, max_length, training=True):
-    """The Data of a task. Says what truncation loses."""
+def load_data(task, tokenizer, max_length, training=True, reads=None):
+    """The Data of a task. Says what truncation loses. For `reads` see Kind.encode."""
     kind = kind_of(task)
     rows, labels = kind.load(training)
     examples = {}
-    for part, (made, lost) in kind.encode(rows, labels, tokenizer, max_length).items():
+    for part, (made, lost) in kind.encode(rows, labels, tokenizer, max_length, reads).items():
         examples[part] = made
         if words := ', '.join(f'{count:,} {what}' for what, count in lost.items()):
+            unread = made.count(None)
+            if unread:
+                words += f' (of the {len(made) - unread:,} of {len(made):,} rows that are read)'
             print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}', file=sys.stderr)
     return Data(kind, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 
 
-def load_sets(task, tokenizer, max_length):
+def load_sets(task, tokenizer, max_length, reads=None):
     """[Data] of a task and of the sets in `score_on`."""
     todo = [task]
     for path in task.score_on:
@@ -49,7 +52,7 @@ def load_sets(task, tokenizer, max_length):
         if task.data and not other.data and not folder.is_dir():  # else this task's own files would be read
             raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
         todo.append(replace(other, data=other.data or task.data))
-    return [load_data(other, tokenizer, max_length, training=other is task) for other in todo]
+    return [load_data(other, tokenizer, max_length, other is task, reads) for other in todo]
 
 
 def baseline(task, rows):

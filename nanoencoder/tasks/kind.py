@@ -62,9 +62,17 @@ class Kind:
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
         return {split: [columns for _, columns in rows[split]] for split in SPLITS}, labels.names
 
-    def encode(self, rows, labels, tokenizer, max_length):
-        """{split: ([Example], Counter of what truncation lost)}"""
-        return {split: self.examples(rows[split], labels, tokenizer, max_length) for split in SPLITS}
+    def encode(self, rows, labels, tokenizer, max_length, reads=None):
+        """{split: ([Example], Counter of what truncation lost)}. `reads` says which of so many training rows
+        the steps read; the others are not tokenised, and None is in their places. Without it, all are."""
+        train = rows['train']
+        chosen = range(len(train)) if reads is None else reads(len(train))
+        made, lost = self.examples([train[k] for k in chosen], labels, tokenizer, max_length)
+        examples = [None] * len(train)
+        for k, example in zip(chosen, made):
+            examples[k] = example._replace(row=k)
+        scored = {split: self.examples(rows[split], labels, tokenizer, max_length) for split in SCORED}
+        return {'train': (examples, lost)} | scored
 
     def predict(self, data, outputs):
         """{split: rows} for evaluate.py, of {part: [the head's output for each example]}."""

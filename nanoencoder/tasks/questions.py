@@ -36,8 +36,9 @@ class Questions(Kind):
         return {'question': fill(self.task.template.removesuffix('{context}'), row, where),
                 'context': context, 'answers': answers}
 
-    def encode(self, rows, labels, tokenizer, max_length):
-        encoded = super().encode(rows, labels, tokenizer, max_length)
+    def encode(self, rows, labels, tokenizer, max_length, reads=None):
+        # all rows: how many windows each has decides which of them the steps read
+        encoded = {split: self.examples(rows[split], labels, tokenizer, max_length) for split in rows}
         if self.is_span and self.never_empty:
             examples, lost = encoded['train']
             encoded['train'] = [example for example in examples if (example.targets == 1).any()], lost

@@ -28,16 +28,20 @@ class Retrieval(Kind):
                 for split in SCORED}
         return {'train': pairs, **rows, 'corpus': corpus}, ()
 
-    def encode(self, rows, labels, tokenizer, max_length):
+    def encode(self, rows, labels, tokenizer, max_length, reads=None):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
-        parts = {'train': [row[side] for row in rows['train'] for side in SIDES], 'texts': scored_texts(rows)}
+        train = rows['train']
+        chosen = range(len(train)) if reads is None else reads(len(train))
+        parts = {'train': [train[k][side] for k in chosen for side in SIDES], 'texts': scored_texts(rows)}
         tokens = {text: tokenizer.encode(text) for text in set().union(*parts.values())}
         texts = {text: framed(ids, tokenizer, max_length) for text, ids in tokens.items()}
         positives = defaultdict(set)
-        for row in rows['train']:
+        for row in train:
             positives[row['query']].add(row['positive'])
-        pairs = [Pair(texts[row['query']], texts[row['positive']], row['positive'], positives[row['query']])
-                 for row in rows['train']]
+        pairs = [None] * len(train)
+        for k in chosen:
+            query, positive = train[k]['query'], train[k]['positive']
+            pairs[k] = Pair(texts[query], texts[positive], positive, positives[query])
         examples = {'train': pairs, 'texts': [Example(texts[text]) for text in parts['texts']]}
         size = room(tokenizer, max_length)
         return {part: (examples[part], +Counter(texts=sum(len(tokens[text]) > size for text in parts[part])))
