@@ -1,4 +1,4 @@
-# Your own texts: a folder (or one file) of .txt, .jsonl or .parquet. Give --path and --out.
+# Your own texts: a folder (or one file) of .txt, .jsonl (both also as .gz) or .parquet. Give --path and --out.
 # A .txt is one document; one of more than a million characters is cut into many, if it can be at empty lines.
 source = "folder"
 column = "text"                      # of .jsonl and .parquet
