@@ -4,6 +4,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import shutil
 import threading
 
@@ -271,6 +272,40 @@ def test_a_forks_activation_is_said_or_transformers_refuses(name, llama, tmp_pat
         torch.testing.assert_close(theirs(ids[None]).logits[0], expected, atol=1e-4, rtol=0)
     monkeypatch.undo()
     refused(f"hidden_act = '{name}' is not supported, only 'silu'", load, tmp_path / 'fork')
+
+
+@pytest.mark.parametrize('qk_norm', [False, True])
+def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, settings, tmp_path, monkeypatch):
+    """Logits of transformers' decoder, and what it generates."""
+    cfg = settings(qk_norm=qk_norm, phases=(('clm', 20),), warmup_steps=0, lr=1e-2, val_every=0)
+    pretrain.train(cfg)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(f'{cfg.out}/run', 'out/mine', dirs_exist_ok=True)
+    shutil.move('out/mine/20', 'out/mine/1000')
+    page = (ROOT / 'docs/decoders.md').read_text()
+    code, = re.findall(r'```python\n# a checkpoint of CLM as .*\n((?:.*\n)*?)```', page)
+    if qk_norm:
+        code = re.sub(r'\{.model_type.*\}', re.search(r'set `(\{.*\})` alone', page)[1], code)
+    exec(code, {})
+    theirs, about = transformers.AutoModelForCausalLM.from_pretrained('decoder', output_loading_info=True)
+    assert not any(about.values())
+    assert type(theirs).__name__ == ('Qwen3ForCausalLM' if qk_norm else 'LlamaForCausalLM')
+    ours = load(f'{cfg.out}/run')
+    ids = torch.from_numpy(open_checkpoint(f'{cfg.out}/run').tokenizer().encode(texts()[0]))[:60]
+    with torch.no_grad():
+        expected = ours.logits(ours.model(ids, [len(ids)], causal=True))
+        torch.testing.assert_close(theirs(ids[None]).logits[0], expected, atol=1e-5, rtol=0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained('decoder')
+    assert tokenizer(texts()[0])['input_ids'][:60] == ids.tolist()
+    written = ids[:10].clone()
+    for _ in range(8):
+        best = ours.logits(ours.model(written, [len(written)], causal=True))[-1].argmax()
+        written = torch.cat([written, best[None]])
+    generated = theirs.generate(ids[None, :10], max_new_tokens=8, do_sample=False, eos_token_id=-1)
+    assert generated[0].tolist() == written.tolist()
+    again = load('decoder')     # by our own programs, too
+    with torch.no_grad():
+        assert torch.equal(again.logits(again.model(ids, [len(ids)], causal=True)), expected)
 
 
 def test_what_a_checkpoint_says_of_itself(tmp_path, monkeypatch):
