@@ -5,7 +5,8 @@
     python study.py configs/studies/paper.py --row=23 --torchrun=--nproc_per_node=8     # job 23 of an array
 
 Each run is a process of pretrain.py or finetune.py. Pretrainings go to the study's `out`, all else to its
-folder: runs/, logs/, scores.csv, losses.csv, report.md, machine.jsonl. What stands there is not run again."""
+folder: runs/, logs/, scores.csv, losses.csv, rows.json, report.md, machine.jsonl. What stands there is not
+run again; rows.json says with which settings a row was pretrained, when its checkpoints are gone."""
 import csv
 import ctypes
 import datetime
@@ -21,7 +22,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import commit, locked, read_json, saved_steps
+from nanoencoder.files import commit, locked, read_json, saved_steps, write_json
 from nanoencoder.judging import studies
 from nanoencoder.judging.predictions import check_packed, find_runs
 from nanoencoder.settings import interrupt_on_signals, nearest, run_main
@@ -57,37 +58,81 @@ def ask(script, table, entries):
 def check_same_settings(path, made, settings):
     for name, value in settings.items():
         if (name, value) not in LEFT_TO_RUNS and made.get(name, value) != value:
-            raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename it')
+            raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename it, or take '
+                             'another --folder')
+
+
+def check_can_be_made(number, settings):
+    """ValueError where an entry of `tasks` is an embedded task that has been removed: its runs would all fail."""
+    from nanoencoder.tasks.files import EMBEDDED_TASKS      # imported late: it takes a second
+    source, dataset = settings.get('source'), settings.get('dataset')
+    if source in EMBEDDED_TASKS and not settings['data'] and dataset not in EMBEDDED_TASKS[source]:
+        raise ValueError(f'tasks {number}: {source} has no task {dataset} any more, only '
+                         f'{", ".join(EMBEDDED_TASKS[source])}; leave it out, or check out an older commit')
 
 
 class Done:
     """What a study has finished, and jobs of the rest. What was made with other settings is an error."""
     def __init__(self, study):
-        self.study, self.runs, self.corpus = study, Path(study.folder, 'runs'), []
-        for settings in ask('data.py', 'corpus', [study.corpus] * bool(study.corpus)):
-            meta, command = Path(settings['out'], 'meta.json'), ['data.py', *studies.arguments(study.corpus)]
-            self.corpus = [Job('corpus', command, makes=[meta], wanted=False)]
-            if meta.exists():   # else runs would read another corpus
-                check_same_settings(meta, read_json(meta)['settings'], settings)
-        entries = [row.options | {'name': row.name} for row in study.rows.values()]
-        self.rows = dict(zip(study.rows, ask('pretrain.py', 'row', entries)))   # {row: its settings}
-        for row, settings in zip(study.rows.values(), self.rows.values()):
-            sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
-            settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
+        self.study = study
+        self.runs = Path(study.folder, 'runs')
+        self.corpus = self.corpus_jobs()
+        self.rows = self.settings_of_rows()     # {row: its settings}
         entries = [line.options | {'lrs': line.lrs} for line in study.finetunings]
         self.lines = [*zip(study.finetunings, ask('finetune.py', 'tasks', entries))]
         if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
             with locked(study.folder, wait=True):   # while another job packs
                 check_packed(self.runs)
-        self.tuned = {}     # {(model, dataset): {(learning rate, seed): (folder, settings, pretraining's)}}
+        self.tuned = self.read_tuned()
+        self.logged = read_last_steps(study)
+        self.recorded = read_rows(study)
+        self.warn_of_rows_that_nothing_records()
+
+    def corpus_jobs(self):
+        """[the job that prepares the corpus], or [] where a study names none."""
+        if not self.study.corpus:
+            return []
+        settings, = ask('data.py', 'corpus', [self.study.corpus])
+        meta = Path(settings['out'], 'meta.json')
+        if meta.exists():   # else runs would read another corpus
+            check_same_settings(meta, read_json(meta)['settings'], settings)
+        command = ['data.py', *studies.arguments(self.study.corpus)]
+        return [Job('corpus', command, makes=[meta], wanted=False)]
+
+    def settings_of_rows(self):
+        rows = self.study.rows
+        asked = ask('pretrain.py', 'row', [row.options | {'name': name} for name, row in rows.items()])
+        for row, settings in zip(rows.values(), asked):
+            sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
+            settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
+        return dict(zip(rows, asked))
+
+    def read_tuned(self):
+        """{(model, dataset): {(learning rate, seed): (folder, its settings, its pretraining's)}}"""
+        tuned = {}
         for folder, about, _ in find_runs(self.runs, False):
             model, _, dataset, run = folder.parts[-4:]
             lr, seed = run.removeprefix('lr').split('_sd')
-            made, past = about.get('settings', {}) | about.get('rows', {}), about.get('pretraining') or {}
-            there = self.tuned.setdefault((model, dataset), {})
-            there[float(lr), int(seed)] = folder, made, past | past.get('fixed', {})
-        table = csv.DictReader(open(path) if (path := Path(study.folder, 'losses.csv')).exists() else ())
-        self.logged = {line['folder']: int(line['step']) for line in table}    # {run: its last step}
+            made = about.get('settings', {}) | about.get('rows', {})
+            past = about.get('pretraining') or {}
+            runs = tuned.setdefault((model, dataset), {})
+            runs[float(lr), int(seed)] = folder, made, past | past.get('fixed', {})
+        return tuned
+
+    def warn_of_rows_that_nothing_records(self):
+        """Packs of older versions do not say with which settings a row was pretrained."""
+        said = {*self.recorded}
+        for runs in self.tuned.values():
+            said |= {past['row'] for _, _, past in runs.values() if 'lr' in past}
+        unknown = []
+        for row, seed in itertools.product(self.study.rows.values(), self.study.seeds):
+            run = self.study.run(row.name, seed)
+            is_packed = self.logged.get(run.name, 0) >= row.steps and not saved_steps(run)
+            if is_packed and row.name not in said | {*unknown}:
+                unknown.append(row.name)
+        if unknown:
+            print(f'warning: {self.study.folder}: was packed without the settings of {", ".join(unknown)}; if '
+                  'they have changed since, take another --folder', file=sys.stderr)
 
     def pretraining(self, row, seed, wanted):
         """The job of a row, which needs the checkpoint that it begins with. Its run may be elsewhere now."""
@@ -102,6 +147,8 @@ class Done:
             made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
             check_same_settings(path, made, self.rows[row.name] | begins | {'seed': seed})
         else:
+            path = rows_file(study)
+            check_same_settings(f'{path}: {row.name}', self.recorded.get(row.name, {}), self.rows[row.name])
             needs += map(Path, begins.values())
         command = ['pretrain.py', *studies.arguments(row.options, **options, **begins)]
         return Job(run.name, command, needs, [run / str(row.steps)],
@@ -112,7 +159,7 @@ class Done:
         study, jobs, seeds = self.study, [], [10 * seed + k for k in range(self.study.finetuning_seeds)]
         new = {'untrained': True} if row == 'untrained' else {}
         of = study.rows[next(iter(study.rows)) if new else row]     # `untrained` has the first row's sizes
-        for line, settings in self.lines:
+        for entry, (line, settings) in enumerate(self.lines, 1):
             for step in (step for name, step in line.models.values() if name == row):
                 model = (row if new else f'{row}-s{seed}' + f'-{step}' * (step != of.steps)) + line.variant
                 tuned = [self.tuned.get((model, dataset), {}) for dataset in line.datasets]
@@ -121,6 +168,7 @@ class Done:
                     check_same_settings(folder, past, self.rows.get(row, {}) | {'seed': seed})
                 if missing := [run for run in itertools.product(line.lrs, seeds)
                                if not all(run in of_dataset for of_dataset in tuned)]:
+                    check_can_be_made(entry, settings)
                     lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
                     checkpoint = study.run(of.name, seed, of.steps if new else step)
                     command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs,
@@ -137,7 +185,40 @@ class Done:
                 for dataset, line in lines.items() if dataset not in scored]
 
 
-def plan(study, actions):
+def rows_file(study):
+    return Path(study.folder, 'rows.json')
+
+
+def read_rows(study):
+    """{row: settings that it was pretrained with}, also of those whose folders are gone."""
+    path = rows_file(study)
+    return read_json(path) if path.exists() else {}
+
+
+def record_rows(study, rows):
+    """Add each row that has come to its end to rows.json: what fixes its numbers, the same for all seeds."""
+    with locked(study.folder, wait=True):
+        recorded = before = read_rows(study)
+        for row, seed in itertools.product(study.rows.values(), study.seeds):
+            last = study.run(row.name, seed, row.steps)
+            if row.name not in recorded and last.exists():
+                made = read_json(last / 'state.json')['fixed']
+                made['weights_from'] = rows[row.name]['weights_from']   # as the study names it: of no seed
+                recorded = recorded | {row.name: {name: made[name] for name in made if name != 'seed'}}
+        if recorded != before:
+            write_json(rows_file(study), recorded)
+
+
+def read_last_steps(study):
+    """{run: the last step that losses.csv has of it}"""
+    path = Path(study.folder, 'losses.csv')
+    if not path.exists():
+        return {}
+    with open(path) as file:
+        return {line['folder']: int(line['step']) for line in csv.DictReader(file)}
+
+
+def plan(study, done, actions):
     """{seed: jobs that are missing}, of those asked for; a row is fine-tuned before the next begins."""
     names = [*study.rows]
     only = dict(zip(map(str, itertools.count(1)), names)).get(actions.row, actions.row)
@@ -145,16 +226,18 @@ def plan(study, actions):
         raise ValueError(f'--row: no row {only!r}, nor number of 1 to {len(names)}{nearest(only, names)}')
     if actions.seed not in (-1, *study.seeds):
         raise ValueError(f'--seed is one of {study.seeds}')
-    done, blocks = Done(study), {}
+    blocks = {}
     corpus = done.corpus
     for seed in study.seeds if actions.seed == -1 else [actions.seed]:
         is_first = not only and seed == min(study.seeds)
         jobs = corpus + done.baselines() * is_first
         for name in names:
-            tunings, wanted = done.finetunings(name, seed), only in ('', name)
+            wanted = only in ('', name)
+            jobs.append(done.pretraining(study.rows[name], seed, wanted))
             if is_first and name == names[0]:   # whose sizes `untrained` has
-                tunings = done.finetunings('untrained', seed) + tunings
-            jobs += [done.pretraining(study.rows[name], seed, wanted)] + tunings * wanted
+                jobs += done.finetunings('untrained', seed)
+            if wanted:
+                jobs += done.finetunings(name, seed)
         lacking, blocks[seed] = set(), []
         for job in reversed(jobs):      # what another job needs stands before it
             if job.wanted or {path.parent for path in lacking} & {path.parent for path in job.makes}:
@@ -236,7 +319,8 @@ def dry_run(study, left):
 
 def main():
     study, actions = studies.load(sys.argv[1:], ACTIONS)
-    blocks = {seed: jobs for seed, jobs in plan(study, actions).items() if jobs}
+    done = Done(study)
+    blocks = {seed: jobs for seed, jobs in plan(study, done, actions).items() if jobs}
     total, count, began = sum(map(len, blocks.values())), itertools.count(1), time.monotonic()
     if actions.dry_run:
         return dry_run(study, total)
@@ -256,6 +340,7 @@ def main():
         print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; see {study.folder}/logs'
               if jobs else f'{study.folder}: nothing to do but its report')
         failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
+        record_rows(study, done.rows)
         runs = itertools.starmap(study.run, itertools.product(study.rows, study.seeds))
         logs = [run for run in runs if (run / 'log.jsonl').exists()]
         failed += start('evaluate.py', 'pack', study.folder, *logs).wait() != 0

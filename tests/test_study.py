@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, SMALL, log_lines
+from conftest import ROOT, SMALL, log_lines, one_line_error, run_process
 from nanoencoder.judging import paper, studies
 
 STUDY = '''corpus = {{'config': '{folder}/corpus.py'}}
@@ -311,6 +311,8 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
                 **{"'lrs': (1e-3": f"'{name}': {new!r}, 'lrs': (1e-3"})
     for seed in (0, 1):
         shutil.rmtree(place / f'out/again-s{seed}')
+    refused('study/rows.json: again: was made with lr = 1.0, not 0.5', **again)
+    (place / 'study/rows.json').unlink()
     refused('runs/again-s0/SC/words/lr1e-03_sd0: was made with lr = 1.0, not 0.5', **again)
     write(place, **again | {"'again'": "'third'"})
     assert run(place)[0] == 0 and 'third-s1' in models(place)
@@ -318,6 +320,61 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place):
     refused('out/third-s0/6/state.json: was made with lr = 0.5, not 1: ', **{"'again'": "'third'"})
     shutil.copy(place / 'out/mlm-s0/12/state.json', place / 'out/mlm-s1/12/state.json')
     refused('out/mlm-s1/12/state.json: was made with seed = 0, not 1')
+
+
+def test_a_packed_study_without_tasks_sees_that_a_row_has_changed(place):
+    """losses.csv holds no settings. A pack of before rows.json says that nothing is known; a new seed, too,
+    must be of the same row."""
+    text = (place / 'test.py').read_text()
+    for table in ('tasks', 'contrasts', 'ladder'):
+        text = re.sub(rf'(?ms)^{table} = .*?(?=^\w)', '', text)
+    (place / 'test.py').write_text(text)
+    assert run(place)[0] == 0
+    shutil.rmtree(place / 'out')
+    assert 'nothing to do' in run(place)[1]
+    for old, new, words in (
+            ("12),), 'save_at'", "12),), 'lr': 0.5, 'save_at'", 'rows.json: mlm: was made with lr = 1.0, not 0.5'),
+            ("'weights_from': 'clm'", "'weights_from': 'mlm'",
+             'rows.json: again: was made with weights_from = clm, not mlm')):
+        (place / 'test.py').write_text(text.replace(old, new).replace('seeds = (0, 1)', 'seeds = (0, 1, 2)'))
+        code, told, starts = run(place)
+        assert (code, starts) == (2, []) and words in told
+    (place / 'test.py').write_text(text)
+    recorded = (place / 'study/rows.json').read_text()
+    (place / 'study/rows.json').write_text(recorded[:-9])
+    assert 'rows.json: not valid JSON' in run(place)[1]
+    (place / 'study/rows.json').unlink()
+    code, told, _ = run(place)
+    assert code == 0 and 'packed without the settings of clm, mlm, clm-mlm, again; if they have' in told
+
+
+COMMITTED = [path.parent.name for path in sorted(ROOT.glob('studies/*/losses.csv'))]
+
+
+@pytest.mark.parametrize('name', COMMITTED)
+def test_rows_of_the_committed_studies_are_recorded(name):
+    study = studies.load([str(ROOT / f'configs/studies/{name}.py')])[0]
+    recorded = json.loads((ROOT / f'studies/{name}/rows.json').read_text())
+    assert recorded.keys() == study.rows.keys()
+    for row in study.rows.values():
+        made = recorded[row.name]
+        assert made['lr'] == row.settings['lr'] and made['decay_steps'] == round(
+            row.settings['decay_steps'] * row.steps)
+        assert made['phases'] == [[*phase] for phase in row.settings['phases']] and made['optimizer'] == \
+            row.settings.get('optimizer', 'adamw')
+
+
+def test_a_committed_study_refuses_a_changed_row_and_a_task_that_is_gone(tmp_path):
+    """The packs of `small` name no learning rate of pretraining."""
+    text = (ROOT / 'configs/studies/small.py').read_text()
+    changed = tmp_path / 'small.py'
+    changed.write_text(text.replace("'mlm-1800': {'lr': 3e-3", "'mlm-1800': {'lr': 1e-5"))
+    result = run_process('study.py', changed, '--dry_run')
+    one_line_error(result, r'studies/small/rows.json: mlm-1800: was made with lr = 0.003, not 1e-05')
+    result = run_process('study.py', 'configs/studies/small.py', '--dry_run')
+    assert result.returncode == 0 and result.stderr == '' and '; 0 processes are left' in result.stdout
+    result = run_process('study.py', 'configs/studies/small.py', f'--folder={tmp_path}/again', '--dry_run')
+    one_line_error(result, r'tasks \d+: docs has no task docs_pairs any more, only docs_ir, docs_tc;')
 
 
 def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place):

@@ -16,7 +16,8 @@ from conftest import LLAMA3, ROOT, jsonl, one_line_error, replace, run_script
 from nanoencoder import docs, settings as configs, tasks, wordnet
 from nanoencoder.judging import metrics, paper
 from nanoencoder.tasks import classification
-from nanoencoder.tasks.files import Field, embedded_files, json_lines, read_files, read_hub
+from nanoencoder.tasks.files import (EMBEDDED_TASKS, Field, embedded_files, json_lines, read_files,
+                                     read_hub)
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -706,6 +707,7 @@ def test_a_used_word_by_hand():
 
 
 def test_embedded_tasks_have_enough_and_no_leak_and_every_entity_its_tokens(embedded):
+    assert {*embedded} == {name for names in EMBEDDED_TASKS.values() for name in names}
     least = {'docs_tc': (6_000, 800, 500), 'docs_ir': (2_500, 400, 250)}
     for name, counts in least.items():
         assert all(len(embedded[name][split]) >= count for split, count in zip(tasks.SPLITS, counts)), name

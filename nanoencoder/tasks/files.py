@@ -2,7 +2,6 @@
 import csv
 import gzip
 import json
-import os
 import re
 import sys
 import zlib
@@ -12,6 +11,7 @@ from nanoencoder import docs, wordnet
 from nanoencoder.files import blame, locked, whole
 
 EMBEDDED = {'docs': docs, 'wordnet': wordnet}    # sources that need no download
+EMBEDDED_TASKS = {'docs': ('docs_ir', 'docs_tc'), 'wordnet': ('wn_ir', 'wn_pairs', 'wn_qa', 'wn_sc')}
 
 
 class Field(str):
@@ -273,7 +273,9 @@ def read_hub(source, subset, split, revision, only=None):
 
 def embedded_files(task):
     """The folder of an embedded task's <split>.jsonl. One process extracts all of a source; others wait."""
-    embedded = EMBEDDED[task.source]
+    embedded, names = EMBEDDED[task.source], EMBEDDED_TASKS[task.source]
+    if task.dataset not in names:   # before anything is extracted
+        raise ValueError(f'{task.source} has no {task.dataset}, only {", ".join(names)}')
     folder = Path(task.cache) / f'{task.source}-{embedded.key()}'
     with locked(*[] if folder.exists() else [folder], wait=True):
         if not folder.exists():
@@ -283,8 +285,6 @@ def embedded_files(task):
                     (temporary / name).mkdir(parents=True)
                     for split, rows in splits.items():
                         (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
-    if not (folder / task.dataset).is_dir():
-        raise ValueError(f'{task.source} has no {task.dataset}, only {sorted(os.listdir(folder))}')
     return folder / task.dataset
 
 
