@@ -29,6 +29,9 @@ Protocol "paper": the learning rate of each seed by its own validation score; 1.
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
 
 
+CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
@@ -79,9 +82,17 @@ def table(cfg, problems):
         shown = shown.drop(columns='notes' if {*shown['notes']} == {'-'} else [])
         print(shown.rename_axis(None).rename_axis(columns=kind).to_string() if cfg.format == 'text' else
               markdown([kind, *shown], shown.reset_index().values), end='\n\n')
+    for (model, _, dataset), cell in cells.items():
+        if is_constant(cell):
+            print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
     print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.'
           + '\nAfter the slash: the paper\'s appendix C.' * cfg.published)
+
+
+def is_constant(cell):
+    """Whether a score is 0 in all draws of instances and seeds, as with one answer to everything."""
+    return cell.mean == cell.low == cell.high == 0
 
 
 def published_cells(cfg):
@@ -138,6 +149,9 @@ def compare(cfg, first, second, problems):
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
               f'{high:+.1f}] {alone}{"no p value" if result.p is None else f"p {sign} {result.p:.4f}"}   '
               f'n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
+        for model, cell in ((first, a), (second, b)):
+            if is_constant(cell):
+                print(f'    note: {model}: {CONSTANT}')
         if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
             print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
         before, after = (cell.runs[0].settings or {} for cell in (a, b))

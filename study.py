@@ -68,7 +68,7 @@ def check_can_be_made(number, settings):
     source, dataset = settings.get('source'), settings.get('dataset')
     if source in EMBEDDED_TASKS and not settings['data'] and dataset not in EMBEDDED_TASKS[source]:
         raise ValueError(f'tasks {number}: {source} has no task {dataset} any more, only '
-                         f'{", ".join(EMBEDDED_TASKS[source])}; leave it out, or check out an older commit')
+                         f'{", ".join(EMBEDDED_TASKS[source])}; leave it out, or check out a commit that has it')
 
 
 class Done:

@@ -767,6 +767,18 @@ def test_a_figure_of_rates_has_a_score_at_each_rate(tmp_path, monkeypatch):
             assert ends[:, 1].tolist() == pytest.approx(sorted(scores), abs=1e-3)
 
 
+def test_a_figure_is_drawn_of_intervals_without_width():
+    """Whose mean may lie outside by rounding; and of one seed, which has none."""
+    ends = [(50 + 1e-14, 50 + 1e-14), (50 - 1e-14, 50 - 1e-14), (40, 60), (np.nan, np.nan)]
+    for name, places in (('steps', [(100, 0.4), (200, 0.4), (300, 0.4), (400, 0.4)]),
+                         ('ratio', [(400, 0.1), (400, 0.2), (400, 0.3), (400, 0.4)])):
+        points = [('m', {'phases': [('mlm', 400)], 'mask_ratio': ratio, 'step': step}, 'SC', 50.0, *interval)
+                  for (step, ratio), interval in zip(places, ends)]
+        bars, = figures.against(name, points).axes[0].collections
+        lengths = [np.ptp(bar[:, 1]) for bar in bars.get_segments() if len(bar)]
+        assert sorted(lengths)[-1] == 20 and sorted(lengths)[-2] < 1e-13
+
+
 def test_figures_know_phases_that_are_run_through_again():
     about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
     assert [figures.place(name, about)[1] for name in ('share', 'ratio', 'steps')] == [25, 40, 400]
@@ -776,6 +788,27 @@ def test_figures_know_phases_that_are_run_through_again():
     points = [(model, about, 'SC', 50, 40, 60) for model in ('m', 'm+causal', 'm+causal-probe')]
     names = [text.get_text() for text in figures.against('ratio', points).legends[0].texts]
     assert names == ['CLM and MLM in turn, 400 steps' + more for more in ('', ', causal', ', causal, probe')]
+
+
+def test_a_run_of_a_row_is_named_as_such(rows_of_a_study):
+    one_line_error(run_script('evaluate.py', 'compare', 'mlm-s1', 'clm', *options(rows_of_a_study)),
+                   'mlm-s1 is a run of the row mlm, which has all its seeds; name the row$')
+    result = run_script('evaluate.py', 'table', '--models=("mlm", "clm-s2", "cml")', *options(rows_of_a_study))
+    assert result.returncode == 1 and 'clm-s2 is a run of the row clm' in result.stderr
+    assert 'warning: there is no cml\n' in result.stderr
+
+
+def test_one_answer_to_everything_is_said_to_be_that(predictions):
+    """"O" for each word has an entity F1 of 0 and an interval without width."""
+    rows = {'empty': [{'id': k, 'gold': ['O', 'B-X'], 'pred': ['O', 'O']} for k in range(9)]}
+    rows['right'] = [row | {'pred': row['gold']} for row in rows['empty']]
+    for model, seed in itertools.product(rows, range(2)):
+        write_run(predictions / f'predictions/{model}/TC/tags/lr1e-04_sd{seed}', rows[model])
+    words = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right\n'
+    compared = told(predictions, 'compare', 'empty', 'right')
+    assert f'note: empty: {words}' in compared and 'note: right' not in compared
+    shown = told(predictions, 'table')
+    assert f'\nempty on tags: {words}' in shown and shown.count('whatever is drawn') == 1
 
 
 def test_compare_says_what_else_differs_and_tests_baselines(predictions):
@@ -840,10 +873,14 @@ def test_losses(runs):
     assert lines[0].split() == 'run phases step tokens tokens/s val_clm_loss val_mlm_loss'.split()
     assert '4.880' in lines[1] and '3.880' in lines[2] and '6.500' in lines[3]
     past = runs / 'past.csv'
-    past.write_text('row,seed,step,val_mlm_loss\nr,1,4,5.0\nr,0,4,5.2\nr,0,6,1.0\nother,0,8,1.0\n')
+    past.write_text('row,seed,step,tokens,val_mlm_loss\n'
+                    'r,1,4,32,5.0\nr,0,4,32,5.2\nr,0,6,48,1.0\nother,0,8,64,1.0\n')
     line, = ran('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}').stdout.splitlines()
     assert line.split(': ')[1:] == ['4.960; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-1.0 sd']
-    past.write_text('row,seed,step,val_mlm_loss\nother,0,4,5.0\n')
+    past.write_text(past.read_text().replace(',32,', ',16,'))   # of half the rows a step
+    result = run_script('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}')
+    one_line_error(result, 'mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per_step')
+    past.write_text('row,seed,step,tokens,val_mlm_loss\nother,0,4,32,5.0\n')
     result = run_script('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}')
     one_line_error(result, "past.csv: has no row 'r' that was measured at steps of ")
     result = run_script('evaluate.py', 'losses', runs / 'mlm', runs / 'both', f'--beside={past}')

@@ -90,7 +90,9 @@ def curves(points, label, scale, score='score, %'):
     colours, handles = dict(zip(dict.fromkeys(line for _, line in groups), itertools.cycle(COLOURS))), {}
     for (task, line), values in groups.items():
         x, mean, low, high = np.array(sorted(values)).T
-        handles[line] = axes[task].errorbar(x, mean, [mean - low, high - mean], color=colours[line],
+        # rounding may put the mean of an interval without width a little outside of it
+        lengths = np.maximum([mean - low, high - mean], 0)
+        handles[line] = axes[task].errorbar(x, mean, lengths, color=colours[line],
                                             fmt='o' if len(x) == 1 else 'o-' if len(x) < 40 else '-',
                                             markersize=3, capsize=2 * bool((high > low).any()))
     for k, ax in enumerate(axes.values()):

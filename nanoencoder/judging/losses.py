@@ -95,10 +95,16 @@ def beside(path, folder):
     (config, lines), past = read_log(folder), pandas.read_csv(path)
     past = past[past['row'] == config['row']]
     own = past[past['seed'] == config['seed']].groupby('step')['val_mlm_loss'].mean()
+    tokens = past.groupby('step')['tokens'].first()
     past = past.groupby('step')['val_mlm_loss'].agg(['mean', 'std', 'count']).assign(own=own)
     measured = [line for line in lines if 'val_mlm_loss' in line and line['step'] in past.index]
     if not measured:
         raise ValueError(f'{path}: has no row {config["row"]!r} that was measured at steps of {folder}')
+    for line in measured:
+        if line['tokens'] != tokens[line['step']]:
+            raise ValueError(f'{folder}: has seen {line["tokens"]:,} tokens after {line["step"]} steps, '
+                             f'{config["row"]} in {path} {tokens[line["step"]]:,}: with another rows_per_step '
+                             'or context a run cannot be compared step by step')
     for line in measured:
         loss, (mean, sd, count, own) = line['val_mlm_loss'], past.loc[line['step']]
         print(f'step {line["step"]:>5,}: {loss:.3f}; {config["row"]} with this seed {own:.3f}; '

@@ -57,6 +57,19 @@ def find_runs(root, is_results):
                    lambda short=short: json.loads(zlib.decompress(short))['scores'])
 
 
+def row_of(folder, about):
+    """The model that a run is of: a study's row, else its folder. A probe is a model of its own."""
+    past = about.get('pretraining') or {}
+    row = past.get('row') or folder.parts[-4]
+    return row.removesuffix('-probe') + '-probe' if about.get('method') == 'probe' else row
+
+
+def rows_of_folders(cfg):
+    """{folder of a model's runs: the row that they are runs of}, where the two differ"""
+    rows = {folder.parts[-4]: row_of(folder, about) for folder, about, _ in find_runs(cfg.predictions, False)}
+    return {folder: row for folder, row in rows.items() if folder != row}
+
+
 def read_tree(cfg, root):
     """(Run, folder, run.json, scores) of each run beneath root, in a folder or packed."""
     done = set()
@@ -66,8 +79,7 @@ def read_tree(cfg, root):
         if not match or task not in KINDS:      # the authors have a training set before the learning rate
             raise ValueError(f'{folder}: not named as a run, SC/sst2/lr1e-04_sd0 or IR/nq/x_lr1e-04_sd0')
         past = about.get('pretraining') or {}
-        probe = '-probe' * (about.get('method') == 'probe')     # a model of its own, in any folder
-        row = (past.get('row') or model).removesuffix(probe) + probe
+        row = row_of(folder, about)
         origin = past.get('seed') if past.get('row') else None
         if origin is not None and type(origin) is not int:      # pack names a file by it
             raise ValueError(f'{folder}/run.json: seed of pretraining is {origin!r:.80}, which is no number')
@@ -99,8 +111,11 @@ def read_runs(cfg, problems):
         if missing := [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in grid if (lr, seed) not in pairs]:
             problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
     absent = {*cfg.models} - {run.model for run in runs} | {*cfg.datasets} - {run.dataset for run in runs}
-    if absent:
-        problems.append(f'there is no {", ".join(sorted(map(str, absent)))}')
+    rows = rows_of_folders(cfg) if absent else {}
+    for name in sorted(absent & rows.keys()):
+        problems.append(f'{name} is a run of the row {rows[name]}, which has all its seeds; name the row')
+    if unknown := sorted(map(str, absent - rows.keys())):
+        problems.append(f'there is no {", ".join(unknown)}')
     if not runs:
         raise ValueError('; '.join([f'{cfg.results or cfg.predictions}: no runs there', *problems]))
     return runs

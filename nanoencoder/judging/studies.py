@@ -67,19 +67,29 @@ class Study:
         self.rows, self.finetunings, self.comparisons = {}, [], []
         self.models = {'untrained': ('untrained', 0)}   # {name: (row, step)} of what * can match
         self.tried = {}     # {(model, dataset): learning rates} of the table of tasks
-        for table, entries, add in (
-                ('runs', self.runs, self.add_row), ('tasks', dict(enumerate(self.tasks, 1)), self.add_task),
-                ('contrasts', self.contrasts, self.add_contrast),
-                ('ladder', self.ladder, lambda arm, names: [*map(self.check_model, names)])):
-            for name, entry in entries.items():
-                try:
-                    check_value('entry', tuple if table == 'ladder' else dict, entry)
-                    add(name, entry)
-                except (KeyError, TypeError, ValueError) as error:
-                    absent = 'has no ' * isinstance(error, KeyError)
-                    raise ValueError(f'{table} {name!r}: {absent}{error}') from None
+        for seed in self.seeds:
+            check_value('seeds', int, seed, 0)
+        if not self.seeds or len({*self.seeds}) < len(self.seeds):
+            raise ValueError(f'seeds are different numbers, one or more, not {self.seeds}')
+        self.read_table('runs', self.runs, dict, self.add_row)
+        self.read_table('tasks', dict(enumerate(self.tasks, 1)), dict, self.add_task)
+        self.read_table('contrasts', self.contrasts, dict, self.add_contrast)
+        self.read_table('ladder', self.ladder, tuple, self.check_arm)
+
+    def read_table(self, table, entries, wanted, add):
+        """Add each entry of a table. ValueError that begins with the table and names the entry."""
+        for name, entry in entries.items():
+            try:
+                check_value('entry', wanted, entry)
+                add(name, entry)
+            except KeyError as error:
+                raise ValueError(f'{table} {name!r}: has no {error}') from None
+            except (TypeError, ValueError) as error:
+                raise ValueError(f'{table} {name!r}: {error}') from None
 
     def add_row(self, name, entry):
+        if name == 'untrained':
+            raise ValueError('is the name of a model with new weights; give the row another')
         settings, parent, step = with_config(self.every_run | entry), '', 0
         if not all(type(pair) is tuple for pair in settings['phases']):
             raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
@@ -109,6 +119,8 @@ class Study:
         for row, step in models.values():
             if row in self.rows:
                 self.rows[row].save_at.add(step)
+        for lr in settings['lrs']:
+            check_value('lrs', float, lr, 0)
         datasets = [settings['dataset'], *(read(path)['dataset'][0] for path in settings.get('score_on', ()))]
         variant = f'+{settings["variant"]}' if settings.get('variant') else ''
         for model, dataset in itertools.product(models, datasets):
@@ -123,12 +135,19 @@ class Study:
         check_value('weights', dict, entry['weights'])
         weights = {}
         for text, weight in entry['weights'].items():
+            check_value('weight', float, weight)
+            if weight == 0:
+                raise ValueError(f'{text} has weight 0; leave it out')
             model, _, lr = text.partition('@')
             weights[model, float(lr) if lr else None] = float(weight)
             for dataset in entry['datasets']:
                 if not self.tried.get((model, dataset)) or lr and float(lr) not in self.tried[model, dataset]:
                     raise ValueError(f'no entry of tasks has {text} on {dataset}')
         self.comparisons.append(Contrast(name, entry['rule'], weights, entry['datasets']))
+
+    def check_arm(self, arm, models):
+        for model in models:
+            self.check_model(model)
 
     def check_model(self, name):
         """(row, step) of a model's name. ValueError if there is none."""
