@@ -17,6 +17,7 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
 VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
+ACTIVATION = F.silu     # of the MLP: SwiGLU. With F.gelu it is GeGLU, and a checkpoint's config.json says so
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(sizes.intermediate_size, sizes.hidden_size, bias=False)
 
     def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(ACTIVATION(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Layer(nn.Module):

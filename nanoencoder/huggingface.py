@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save as to_bytes
 
-from model import MLP, Model, Sizes, initial_weight
+from model import ACTIVATION, Model, Sizes
 from nanoencoder.files import (blame, changed_files, read_json, saved_state, saved_steps, sha256,
                                write_json)
 from nanoencoder.settings import check_value
@@ -29,10 +29,10 @@ EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidd
 FAMILIES = {  # model_type (sl_model: the paper's own): what it implies where config.json says nothing
     'eurobert': {}, 'llama': {'rope_theta': 10_000}, 'mistral': {'rope_theta': 10_000},
     'qwen2': {'attention_bias': True}, 'qwen3': {'head_dim': 128, 'qk_norm': True}, 'sl_model': {}}
-SUPPORTED = {'rope_type': ('default', 'llama3'), 'mlp_bias': (False,), 'partial_rotary_factor': (1,),
-             'quantization_config': ()}
-ACTIVATIONS = {'silu': F.silu, 'gelu': F.gelu, 'relu': F.relu,      # under transformers' names
-               'gelu_pytorch_tanh': functools.partial(F.gelu, approximate='tanh')}
+# transformers' name of the activation in model.py; of a fork's own one a name that makes transformers refuse
+HIDDEN_ACT = {F.silu: 'silu', F.gelu: 'gelu', F.relu: 'relu'}.get(ACTIVATION, 'as in model.py')
+SUPPORTED = {'rope_type': ('default', 'llama3'), 'hidden_act': (HIDDEN_ACT,), 'mlp_bias': (False,),
+             'partial_rotary_factor': (1,), 'quantization_config': ()}
 NAMES = [field.name for field in fields(Sizes) if field.name not in ('qk_norm', 'rope_scaling')]
 CONTEXT = 'max_position_embeddings'
 IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
@@ -173,30 +173,10 @@ def read_rotation(config):
     return {'rope_type': 'default'} | rotation
 
 
-@torch.no_grad()
-def hidden_act():
-    """The name of the activation in model.py's MLP, which a fork may have changed: tried on a small one.
-
-    A name that transformers does not have makes it refuse the folder, which it could only read wrongly."""
-    with torch.device('meta'):
-        mlp = MLP(Sizes(hidden_size=8, intermediate_size=16, num_attention_heads=1, num_key_value_heads=1))
-    weights = {name: initial_weight(name, p.shape, seed=0, sd=1.0) for name, p in mlp.named_parameters()}
-    mlp.load_state_dict(weights, assign=True)
-    x = initial_weight('x', (32, 8), seed=0, sd=1.0)
-    if weights.keys() == {'gate_proj.weight', 'up_proj.weight', 'down_proj.weight'}:
-        gate = x @ weights['gate_proj.weight'].T
-        up = x @ weights['up_proj.weight'].T
-        for name, activation in ACTIVATIONS.items():
-            expected = (activation(gate) * up) @ weights['down_proj.weight'].T
-            if torch.allclose(mlp(x), expected, rtol=1e-4, atol=1e-4):
-                return name
-    return 'as in model.py'
-
-
 def check_supported(config):
     """ValueError if the architecture differs from ours, or a layer sees only a window of its text, as all of
     Mistral's with sliding_window, and some of Qwen's with use_sliding_window and no layer_types."""
-    for name, supported in (SUPPORTED | {'hidden_act': (hidden_act(),)}).items():
+    for name, supported in SUPPORTED.items():
         if config.get(name) is not None and config[name] not in supported:
             only = ' or '.join(map(repr, supported)) or 'null'
             raise ValueError(f'{name} = {config[name]!r} is not supported, only {only}')
@@ -263,7 +243,7 @@ def save(folder, sizes, context, ids, tensors, **more):
     scaling = sizes.rope_scaling and {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
     config = {name: getattr(sizes, name) for name in NAMES} | {IDS[role]: i for role, i in ids.items()}
     config |= (QWEN3 if sizes.qk_norm else EUROBERT) | {
-        CONTEXT: context, 'head_dim': sizes.head_size, 'hidden_act': hidden_act(), 'initializer_range': 0.02,
+        CONTEXT: context, 'head_dim': sizes.head_size, 'hidden_act': HIDDEN_ACT, 'initializer_range': 0.02,
         'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',
         'rope_scaling': scaling or None,  # transformers 4 reads this and rope_theta, 5 the next line
         'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}

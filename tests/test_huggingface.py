@@ -10,15 +10,14 @@ import threading
 
 import pytest
 import torch
-import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 
 import fill_mask
-import model
 from model import Sizes, initial_weight
 import pretrain
-from conftest import ROOT, SMALL as RUN, jsonl, log_lines, one_line_error, ran, refused, run_script, texts
+from conftest import (ROOT, SMALL as RUN, jsonl, log_lines, one_line_error, ran, refused, run_process, run_script,
+                      texts)
 from data import Corpus
 from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint
@@ -243,34 +242,24 @@ def test_a_rotation_said_in_several_places_is_that_of_transformers(changes, llam
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
-GATED = {     # {what a checkpoint says: an MLP of somebody's fork}
-    'gelu': lambda self, x: self.down_proj(F.gelu(self.gate_proj(x)) * self.up_proj(x)),
-    'gelu_pytorch_tanh': lambda self, x: self.down_proj(
-        F.gelu(self.gate_proj(x), approximate='tanh') * self.up_proj(x)),
-    'as in model.py': lambda self, x: self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x) + 0.1)}
-
-
-@pytest.mark.parametrize('name', GATED)
-@torch.no_grad()
-def test_a_forks_activation_is_said_or_transformers_refuses(name, llama, tmp_path, monkeypatch):
-    monkeypatch.setattr(model.MLP, 'forward', GATED[name])
-    fork = model.Model(Sizes(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=3,
-                             num_attention_heads=6, num_key_value_heads=2))
-    for k, p in enumerate(fork.parameters()):
-        p.normal_(float(p.ndim == 1), 0.15, generator=torch.Generator().manual_seed(k))
-    save(fork, tmp_path / 'fork')
-    ids = torch.arange(320)
-    expected = fork.logits(fork.model(ids, [320], causal=False))
-    again = load(tmp_path / 'fork')
-    assert torch.equal(again.logits(again.model(ids, [320], causal=False)), expected)
-    refused("hidden_act = 'silu' is not supported", load, llama)
+@pytest.mark.parametrize('activation, name', [('F.gelu', 'gelu'), ('torch.tanh', 'as in model.py')])
+def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, llama, tmp_path):
+    """A fork is a copy of the program in which one line of model.py is another."""
+    shutil.copytree(ROOT / 'nanoencoder', tmp_path / 'nanoencoder')
+    for script in ROOT.glob('*.py'):
+        shutil.copy(script, tmp_path)
+    source = (ROOT / 'model.py').read_text()
+    forked = source.replace('ACTIVATION = F.silu ', f'ACTIVATION = {activation} ')
+    assert forked != source
+    (tmp_path / 'model.py').write_text(forked)
+    run_process(ROOT / 'tests/fork.py', tmp_path / 'fork', env=os.environ | {'PYTHONPATH': str(tmp_path)}, check=True)
     if name == 'as in model.py':
         with pytest.raises(KeyError, match=name):
             transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / 'fork')
     else:
         theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / 'fork')
-        torch.testing.assert_close(theirs(ids[None]).logits[0], expected, atol=1e-4, rtol=0)
-    monkeypatch.undo()
+        expected = torch.load(tmp_path / 'fork/logits.pt')
+        torch.testing.assert_close(theirs(torch.arange(320)[None]).logits[0], expected, atol=1e-4, rtol=0)
     refused(f"hidden_act = '{name}' is not supported, only 'silu'", load, tmp_path / 'fork')
 
 
