@@ -34,7 +34,7 @@ from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_r
 CHUNK = 256             # documents that are tokenised at once
 CUT_CHARACTERS = 16_000  # to twice as many, at an empty line, else a line's end: a document of a long .txt
 LONGEST_LINE = 1_000_000  # characters: a longer one is cut, too
-SAMPLE_CHARACTERS = 1_000_000   # of which tiktoken's ids are compared with the tokenizer's
+SAMPLE_CHARACTERS = 250_000     # of which tiktoken's ids are compared with the tokenizer's
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': [],
            'skipped': 0}
 
@@ -307,7 +307,7 @@ def prepare(cfg, part=-1, parts=1):
 
 
 def sample_of(texts):
-    """Take the first documents' beginnings, a million characters in all: the slow tokenizer encodes them."""
+    """Take the beginnings of the first documents. The slow tokenizer encodes them: they may not be many."""
     sample, room = [], SAMPLE_CHARACTERS
     for text, _ in itertools.islice(texts, 1_000):
         sample.append(text[:min(room, 10_000)])
