@@ -51,8 +51,9 @@ class Kind:
             import datasets     # which takes seconds
             numbers = datasets.Dataset.from_dict({'row': range(len(rows['train']))})
             parts = numbers.train_test_split(train_size=1 - task.hold_out, seed=42)
+            # [:] reads the column at once: row by row took half of the time until the first step
             rows['train'], rows['validation'] = (
-                [rows['train'][i] for i in parts[name]['row']] for name in ('train', 'test'))
+                [rows['train'][i] for i in parts[name]['row'][:]] for name in ('train', 'test'))
         for split, seen in zip(SPLITS, (set(), set(), set())):      # no two rows have one id
             for number, (row, columns) in enumerate(rows[split]):
                 name = str(row.get('id', row.get('idx', number)))
