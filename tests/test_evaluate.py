@@ -674,7 +674,7 @@ def test_names_in_packs_and_their_listing_stay_in_the_study(rows_of_a_study):
     listing.write_text(json.dumps(digests | {'runs/s1.jsonl.gz': sha256(path)}))
     one_line_error(run_script('evaluate.py', *words), f"{path}: '..' must be the plain name of a file")
     path.unlink()
-    one_line_error(run_script('evaluate.py', *words), f'{path}: missing or changed since it was written')
+    one_line_error(run_script('evaluate.py', *words), f'{path}: No such file; restore it')
 
 
 def test_an_edited_run_json_is_named(predictions):

@@ -40,7 +40,8 @@ def check_packed(root):
         if str(path.relative_to(folder)) not in digests:
             raise ValueError(f'{listing}: lacks {path.name}; remove either, then evaluate.py pack {folder}')
     for name in changed_files(listing, digests):
-        raise ValueError(f'{folder / name}: missing or changed since it was written; restore it, as from git')
+        why = 'changed since it was written' if (folder / name).exists() else 'No such file'
+        raise ValueError(f'{folder / name}: {why}; restore it, as from git')
 
 
 def find_runs(root, is_results):
