@@ -44,6 +44,7 @@ class Settings:
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
     seed: int = setting(0, low=0)       # of the bootstrap
+    rules: int = setting(2, 1, 2)       # 1: seeds' noise is drawn at random, as in studies that were frozen so
     beside: str = ''                    # of losses: a losses.csv that has seeds of this run's row
     out: str = 'figures'                # folder of figures
 
@@ -205,7 +206,7 @@ def main():
         case ['report', _]:     # its settings are the study's
             from nanoencoder.judging import report, studies  # of all commands, this one alone needs them
             study, _ = studies.load(sys.argv[2:])
-            cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both')
+            cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both', rules=study.rules)
             print(*report.write(study, read_runs(cfg, problems), cfg, problems), sep='\n')
         case ['table']:
             table(cfg, problems)

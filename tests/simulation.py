@@ -4,6 +4,7 @@
     python tests/simulation.py --instances='(43,)' # as many as MS MARCO's test set has
     python tests/simulation.py --correlations --instances='(300,)' --simulations=1000
     python tests/simulation.py --each=3 --seeds='(3, 6, 8)' --instances='(900,)'   # pretraining seeds
+    python tests/simulation.py --pages=7 --seeds='(3, 4, 5, 6)' --instances='(500,)'    # verdicts of a study
 
 A simulation draws three models' scores on the same instances and seeds; two have equal means, the third is
 better. In log odds, a quality is the sum of what its instance, its seed and both together bring. The truth is
@@ -11,7 +12,8 @@ the mean over all instances and seeds there might be, by numerical integration. 
 the first model's interval, and that of its difference to the third, hold the truth, and how often the first
 two are called different at 5 %. Beside the program's method: `sum` adds the variance of the seeds' scores
 whole; `closed form` is a two-way analysis of variance without any bootstrap. With --each, the seeds are of
-pretraining, and each is fine-tuned so many times, which the program averages.
+pretraining, and each is fine-tuned so many times, which the program averages. With --pages, studies of so many
+contrasts are drawn, none of which differs: printed is how many have a verdict at all, by Holm's p.
 """
 import itertools
 import sys
@@ -27,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import evaluate  # noqa: E402
 from nanoencoder.judging import statistics  # noqa: E402
+from nanoencoder.judging.report import holm  # noqa: E402
 from nanoencoder.settings import check, parse, run_main, setting  # noqa: E402
 
 MEANS = {'accuracy': 1.3, 'F1': 1.3, 'NDCG@10': 0.0}    # log odds: an accuracy of 0.69
@@ -51,19 +54,21 @@ class Settings:
         check(self)
 
 
-def answers(random, metric, seeds, spread, n, each=1):
-    """(statistic, its (terms, BATCH, 3 models, seeds x each, n))."""
+def answers(random, metric, seeds, spread, n, each=1, better=BETTER):
+    """(statistic, its (terms, BATCH, models, seeds x each, n))."""
+    models = len(better)
+
     def normal(*shape):
         return random.standard_normal((BATCH, *shape), np.float32)
 
     def uniform():
-        return random.random((BATCH, 3, seeds * each, n), np.float32)
-    quality = INSTANCE * normal(1, 1, n) + OWN * normal(3, 1, n) + BOTH * normal(3, seeds, n)
-    quality += spread * np.sqrt(0.5) * (normal(1, seeds, 1) + normal(3, seeds, 1))
+        return random.random((BATCH, models, seeds * each, n), np.float32)
+    quality = INSTANCE * normal(1, 1, n) + OWN * normal(models, 1, n) + BOTH * normal(models, seeds, n)
+    quality += spread * np.sqrt(0.5) * (normal(1, seeds, 1) + normal(models, seeds, 1))
     if each > 1:
-        quality = np.repeat(quality, each, 2) + FINE_BOTH * normal(3, seeds * each, n)
-        quality += FINE * np.sqrt(0.5) * (normal(1, seeds * each, 1) + normal(3, seeds * each, 1))
-    quality += MEANS[metric] + np.array(BETTER, np.float32)[:, None, None]
+        quality = np.repeat(quality, each, 2) + FINE_BOTH * normal(models, seeds * each, n)
+        quality += FINE * np.sqrt(0.5) * (normal(1, seeds * each, 1) + normal(models, seeds * each, 1))
+    quality += MEANS[metric] + np.array(better, np.float32)[:, None, None]
     if metric == 'NDCG@10':     # of one relevant document, whose odds to be among the first k grow with k
         odds = np.exp(np.clip(-quality, -30, 30))
         u = uniform()
@@ -108,9 +113,9 @@ def closed_form(values):
 
 
 def cells_of(statistic, terms, draws, cfg, each):
-    """The three models' Cells, as `make_cell` makes them, from (terms, 3, S, n)."""
+    """The models' Cells, as `make_cell` makes them, from (terms, models, S, n)."""
     cells = []
-    for model in range(3):
+    for model in range(terms.shape[1]):
         runs = [statistics.Run(str(model), 'SC', 'd', 1e-4, seed, None, None,
                               origin=seed // each if each > 1 else None) for seed in range(terms.shape[2])]
         values = statistics.instance_values(statistic, terms[:, model].astype(float))
@@ -129,6 +134,15 @@ def intervals(arms, cfg):
             'closed form': (mean - half, mean + half)}, result.p
 
 
+def resample(random, statistic, terms, cfg):
+    """(resamples, BATCH, models, seeds) scores, of instances drawn once for all."""
+    n = terms.shape[-1]
+    times = random.multinomial(n, np.full(n, 1 / n), cfg.resamples).astype(np.float32)
+    sums = (times @ terms.reshape(-1, n).T).reshape(cfg.resamples, len(terms), -1).swapaxes(0, 1)
+    draws = statistics.STATISTICS[statistic].score(sums, n)
+    return draws.reshape(cfg.resamples, *terms.shape[1:-1])
+
+
 def simulate(metric, seeds, spread, n, cfg):
     """{method: (one model's coverage, a difference's, true nulls rejected)}, in percent."""
     cell = f'{metric} {seeds} {spread} {n}' + f' {cfg.each}' * (cfg.each > 1)
@@ -138,12 +152,9 @@ def simulate(metric, seeds, spread, n, cfg):
     batches = cfg.simulations // BATCH
     for batch in range(batches):
         statistic, terms = answers(random, metric, seeds, spread, n, cfg.each)
-        times = random.multinomial(n, np.full(n, 1 / n), cfg.resamples).astype(np.float32)
-        sums = (times @ terms.reshape(-1, n).T).reshape(cfg.resamples, len(terms), -1).swapaxes(0, 1)
-        draws = statistics.STATISTICS[statistic].score(sums, n)
-        draws = draws.reshape(cfg.resamples, BATCH, 3, seeds * cfg.each)
+        draws = resample(random, statistic, terms, cfg)
         for k in range(BATCH):
-            sub = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k)
+            sub = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k, rules=2)
             a, equal, better = cells_of(statistic, terms[:, k], draws[:, k], sub, cfg.each)
             (one, _), (difference, _), (null, p) = (intervals(arms, sub) for arms in (
                 [(1, a)], [(1, better), (-1, a)], [(1, equal), (-1, a)]))
@@ -152,6 +163,27 @@ def simulate(metric, seeds, spread, n, cfg):
                 counts[name] += (one[name][0] <= means[0] <= one[name][1],
                                  difference[name][0] <= gap <= difference[name][1], rejected)
     return {name: 100 * count / (batches * BATCH) for name, count in counts.items()}
+
+
+def pages(cfg, contrasts):
+    """Print how many studies of so many contrasts, each of two models that do not differ, have a verdict."""
+    for n, metric, seeds, spread in itertools.product(cfg.instances, cfg.metrics, cfg.seeds, cfg.spreads):
+        random = np.random.default_rng((cfg.seed, statistics.key_of([f'{metric} {seeds} {spread} {n} pages'])))
+        judged = alone = 0
+        batches = cfg.simulations // BATCH
+        for batch in range(batches):
+            statistic, terms = answers(random, metric, seeds, spread, n, cfg.each, np.zeros(2 * contrasts))
+            draws = resample(random, statistic, terms, cfg)
+            for k in range(BATCH):
+                sub = SimpleNamespace(resamples=cfg.resamples, seed=batch * BATCH + k, rules=2)
+                cells = cells_of(statistic, terms[:, k], draws[:, k], sub, cfg.each)
+                values = [statistics.estimate([[(1, first), (-1, second)]], sub).p
+                          for first, second in zip(cells[::2], cells[1::2])]
+                judged += min(holm(values)) < 0.05
+                alone += sum(p < 0.05 for p in values)
+        count = batches * BATCH
+        print(f'{metric:<9} {seeds} seeds, spread {spread}, {n:,} instances: {100 * judged / count:.1f} % of '
+              f'pages judge, {100 * alone / count / contrasts:.1f} % of contrasts alone', flush=True)
 
 
 def correlations(cfg):
@@ -177,9 +209,13 @@ def within(result):
 
 
 def main():
-    cfg, actions = parse(Settings, sys.argv[1:], {'correlations': (False, 'of one model alone')})
+    cfg, actions = parse(Settings, sys.argv[1:], {
+        'correlations': (False, 'of one model alone'),
+        'pages': (0, 'of studies with so many contrasts, none of which differs', 1, 100)})
     if actions.correlations:
         return correlations(cfg)
+    if actions.pages:
+        return pages(cfg, actions.pages)
     print('coverage of one model / of a difference / true nulls rejected, in percent\n')
     print(f'{"metric":<9} seeds spread instances   {"now":^18} {"sum":^18} {"closed form":^18}')
     for n, metric, seeds, spread in itertools.product(cfg.instances, cfg.metrics, cfg.seeds, cfg.spreads):

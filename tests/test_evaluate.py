@@ -263,6 +263,15 @@ def test_variances_are_those_of_the_closed_form():
     assert MS_S < 1e-9 and (own.high - own.low) / 2 == pytest.approx(half, rel=0.03)
 
 
+@pytest.mark.parametrize('scores', [(0.5, 0.6), (0.5, 0.52, 0.6)])
+def test_the_interval_of_few_seeds_is_students(scores):
+    """Of seeds that answer all instances alike it is mean +- t s / sqrt(S), whatever is drawn."""
+    half = scipy.stats.t.ppf(0.975, len(scores) - 1) * scipy.stats.sem(scores)
+    for seed in range(5):
+        draws = statistics.with_seeds(np.zeros(10_000), [(scores, 0.0)], evaluate.Settings(seed=seed))
+        assert np.percentile(draws, [2.5, 97.5]) == pytest.approx([-half, half], rel=5e-3)
+
+
 def test_influence_values_of_f1():
     """Their mean is F1 itself, and their variance over N that of the bootstrap."""
     random_ = np.random.default_rng(14)

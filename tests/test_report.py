@@ -15,9 +15,10 @@ from nanoencoder.files import sha256
 from nanoencoder.judging import paper, report, statistics
 
 
-def judged(rule, mean, p, seeds=6, margin=2):
+def judged(rule, mean, p, seeds=6, margin=2, rules=2):
     seen = SimpleNamespace(mean=mean, unit='pretraining', units=dict.fromkeys(range(seeds)))
-    return report.Judged(SimpleNamespace(rule=rule), margin, {'both': seen}, {'both': p})
+    least = report.LEAST_SEEDS[rules]
+    return report.Judged(SimpleNamespace(rule=rule), margin, {'both': seen}, {'both': p}, least)
 
 
 @pytest.mark.parametrize('rule, low, high, word', [     # the margin is 2
@@ -44,13 +45,15 @@ def test_p_values_are_against_the_nearest_bound():
     assert p_value(draws - 3.05, report.REGIONS['no_difference'](7.1)) == pytest.approx(2 / 101)
 
 
-def test_holm_by_hand_and_a_verdict_follows_it_and_takes_three_pretrainings():
-    """0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1 not below the one before. Two pretrainings may coincide."""
+def test_holm_by_hand_and_a_verdict_follows_it_and_takes_four_pretrainings():
+    """0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1 not below the one before. Fewer pretrainings may coincide;
+    studies that were frozen when three were enough are judged as they were."""
     assert report.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert report.holm([0.5, 0.9]) == [1, 1] and report.holm([]) == []
-    for p, seeds, count, word in ((0.02, 6, 1, 'agrees'), (0.02, 6, 3, 'cannot tell'),
-                                  (0.02, 3, 2, 'agrees'), (1e-4, 2, 1, 'cannot tell')):
-        one = judged('better', 0.1, p, seeds)
+    for p, seeds, count, rules, word in (
+            (0.02, 6, 1, 2, 'agrees'), (0.02, 6, 3, 2, 'cannot tell'), (0.02, 4, 2, 2, 'agrees'),
+            (1e-4, 3, 1, 2, 'cannot tell'), (0.02, 3, 2, 1, 'agrees'), (1e-4, 2, 1, 1, 'cannot tell')):
+        one = judged('better', 0.1, p, seeds, rules=rules)
         assert one.verdict('both', report.holm([p], count)[0]) == word
 
 
@@ -74,6 +77,7 @@ every_task = {'models': ('*',)}
 tasks = ({'config': 'configs/tasks/docs_tc.py', 'lrs': (1e-3, 2e-3)},
          {'config': 'configs/tasks/docs_ir.py', 'lrs': (1e-3,)})
 finetuning_seeds = 2
+rules = 1
 contrasts = {
     'early': {'rule': 'better', 'weights': {'clm-1': 1, 'mlm-1': -1}, 'datasets': ('docs_tc', 'docs_ir')},
     'end under AdamW': {'rule': 'better', 'weights': {'mlm-4': 1, 'clm-4': -1}, 'datasets': ('docs_ir',)},
@@ -221,6 +225,16 @@ def test_a_made_up_study_from_end_to_end(study):
     assert differences['MLM less CLM then MLM', 'docs_ir'] == pytest.approx([-10, -6, 0], abs=1.5)
     values = [float(cell.rpartition(', ')[2]) for _, _, *cells in rows for cell in cells]
     assert min(values) == pytest.approx(18 * 2 / 10_001, abs=6e-4) and max(values) <= 1
+
+
+def test_three_pretrainings_were_enough_by_the_first_rules_alone(study, few_resamples):
+    words = 'three pretrainings or more'
+    first, _ = made(study)
+    second, _ = made(study, '--rules=2')
+    assert words in first and '**agrees**' in first and words not in second
+    assert second.count('four pretrainings or more') == first.count(words) == 2     # of verdicts and of lengths
+    verdicts = {cells[7] for claim, cells in cells_of(second, 'Verdicts').items() if '---' not in claim}
+    assert verdicts == {'verdict', '**cannot tell**'}
 
 
 def test_a_report_made_again_is_the_same(study, few_resamples):

@@ -19,6 +19,7 @@ tasks = (
      'document': 'Document: {text}', 'lrs': (1e-3, 2e-3)},
 )
 finetuning_seeds = 2
+rules = 1    # as they were when this was frozen
 contrasts = {
     'early': {'rule': 'better', 'weights': {'clm-1800': 1, 'mlm-1800': -1},
               'datasets': ('uner_en', 'squad_ir')},

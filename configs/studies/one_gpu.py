@@ -1,4 +1,4 @@
-# The question for one GPU: 51 M parameters (configs/small.py), 0.4 to 3.1 B tokens, three pretraining seeds,
+# The question for one GPU: 51 M parameters (configs/small.py), 0.4 to 3.1 B tokens, four pretraining seeds,
 # one task of each kind. This is a config: nobody has run it yet.
 corpus = {'config': 'configs/corpora/fineweb_edu_2b.py', 'max_tokens': 3_200_000_000,
           'out': 'corpora/fineweb_edu_3b'}
@@ -23,7 +23,7 @@ ladder = {
     'MLM': ('mlm-3k', 'mlm-6k', 'mlm-12k', 'mlm-24k'),
     'CLM then MLM': ('both-3k', 'both-6k', 'both-12k', 'both-24k'),
 }
-seeds = (0, 1, 2)
+seeds = (0, 1, 2, 3)
 every_task = {'models': ('*',), 'lrs': (5e-5, 1e-4, 2e-4, 5e-4)}
 tasks = (
     {'config': 'configs/tasks/mnli.py'},

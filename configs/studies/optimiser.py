@@ -69,6 +69,7 @@ tasks = (
      'config': 'configs/tasks/example_ir.py', 'data': 'texts/squad_ir', 'dataset': 'squad_ir',
      'document': 'Document: {text}', 'max_length': 128, 'lrs': (1e-3,)},
 )
+rules = 1    # as they were when this was frozen
 # After 1.8 M tokens: is the lead of CLM then MLM over MLM greater under AdamW?
 # After 14.7 M: the paper's order of its three arms, under each optimizer.
 contrasts = {

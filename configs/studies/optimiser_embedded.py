@@ -19,6 +19,7 @@ tasks = (
     {'models': ('*clm25-mlm-1800',), 'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (1e-3,)},
     {'models': ('*mlm-1800',), 'config': 'configs/tasks/docs_ir.py', 'epochs': 2, 'lrs': (2e-3,)},
 )
+rules = 1    # as they were when this was frozen
 contrasts = {
     'interaction': {'rule': 'better',
         'weights': {'clm25-mlm-1800': 1, 'mlm-1800': -1, 'muon-clm25-mlm-1800': -1, 'muon-mlm-1800': 1},

@@ -73,6 +73,7 @@ tasks = (
      'variant': 'embedding'},
 )
 finetuning_seeds = 3
+rules = 1    # as they were when this was frozen
 # One primary contrast for each of the paper's claims that can be tested here.
 # ratio: retrieval likes more masks. rate: what the outer rates lose to the middle one, MLM less CLM.
 contrasts = {

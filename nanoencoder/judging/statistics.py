@@ -1,6 +1,7 @@
 """Runs -> the learning rate that validation chose -> scores, intervals, tests. Two protocols: the field's and
 that of the paper's authors. Intervals add the noise of test instances (bootstrap) and of seeds (Student's t);
 what both contain counts once."""
+import functools
 import math
 import statistics
 import zlib
@@ -135,8 +136,20 @@ def with_seeds(draws, arms, cfg):
         draws = mean + (draws - mean) * math.sqrt(max(0.0, 1 + missing / max(draws.var(), 1e-300)))
     random = np.random.default_rng((cfg.seed, 1))
     for (*_, S), share in zip(arms, shares):
-        draws = draws + math.sqrt(max(0.0, share)) * random.standard_t(S - 1, len(draws))
+        if cfg.rules == 1:
+            noise = random.standard_t(S - 1, len(draws))
+        else:
+            noise = random.permutation(t_quantiles(S - 1, len(draws)))
+        draws = draws + math.sqrt(max(0.0, share)) * noise
     return draws
+
+
+@functools.cache
+def t_quantiles(freedom, count):
+    """So many quantiles of Student's t, evenly spaced. 10,000 random draws miss its tails: of two degrees of
+    freedom the 2.5th percentile comes out 3 % too near or too far, of one degree 6 %."""
+    from scipy.special import stdtrit
+    return stdtrit(freedom, (np.arange(count) + 0.5) / count)
 
 
 def seeds_half(parts):
