@@ -44,7 +44,7 @@ class Settings:
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
     seed: int = setting(0, low=0)       # of the bootstrap
-    rules: int = setting(2, 1, 2)       # 1: seeds' noise is drawn at random, as in studies that were frozen so
+    rules: int = setting(2, 1, 2)       # 1: draws Student's t at random, as studies that were frozen so
     beside: str = ''                    # of losses: a losses.csv that has seeds of this run's row
     out: str = 'figures'                # folder of figures
 

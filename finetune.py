@@ -36,7 +36,7 @@ from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked, read_json
 from nanoencoder.peers import open_encoder
 from nanoencoder.processes import World, pick_device
-from nanoencoder.settings import is_full, parse, run_main, setting
+from nanoencoder.settings import check_value, is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack, ridge
 from nanoencoder.tasks.runs import (about_run, check_export, describe, is_done, run_folder, run_folders,
                                     save_encoder, saved_folder, write_run)
@@ -77,6 +77,10 @@ class Settings(tasks.Task):
         for name, pattern in (('name', '([^./][^/]*)?'), ('variant', r'[\w.-]*')):
             if not re.fullmatch(pattern, getattr(self, name)):
                 raise ValueError(f'{name} must be that of a folder, or letters that may follow one')
+        for lr in self.lrs:
+            check_value('lrs', float, lr, 0)
+        for seed in self.seeds:
+            check_value('seeds', int, seed, 0)
         if self.save_model and (self.causal or self.layers >= 0):
             raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
 
@@ -177,7 +181,7 @@ class Encoder(nn.Module):
         return self.head(self.model(tokens, lengths, self.causal), lengths)
 
 
-def prepare(cfg, method='fine-tuned', seeds=None):
+def prepare(cfg, method, seeds):
     """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on. Of its
     training rows those are tokenised that runs of these seeds read; without seeds, all."""
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
@@ -199,9 +203,7 @@ def prepare(cfg, method='fine-tuned', seeds=None):
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
         check_export(kind, transformer.sizes)   # save_encoder's own check, before hours of training
-    reads = None
-    if seeds:
-        reads = functools.partial(rows_read, cfg, method, seeds)
+    reads = functools.partial(rows_read, cfg, kind, method, seeds)
     sets = tasks.load_sets(cfg, tokenizer, max_length, reads)
     examples, training = len(sets[0].examples['train']), method == 'fine-tuned'
     if training and not examples:
@@ -213,10 +215,10 @@ def prepare(cfg, method='fine-tuned', seeds=None):
     return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about), sets
 
 
-def rows_read(cfg, method, seeds, count):
-    """The indices, sorted, of the training examples that a probe, or fine-tunings of these seeds, read."""
+def rows_read(cfg, kind, method, seeds, count):
+    """Return the sorted indices, of `count` training rows, that a probe, or runs of these seeds, read."""
     if method == 'probe':
-        return range(min(count, PROBED))
+        return range(min(count, PROBED) if kind.labelled_by else 0)
     chosen = set()
     for seed in seeds:
         order = training_order(cfg, seed, count)

@@ -53,7 +53,7 @@ class Settings:
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on layers' matrices
-    muon_lr_ratio: float = setting(6.7, 0)  # the learning rate of these matrices is so many times as high
+    muon_lr_ratio: float = setting(6.7, 0)  # learning rate of these matrices, as a multiple of lr
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
     decay_steps: int = setting(2_000, 0)  # the last ones, or a share; 2,000 at every length in the paper
@@ -66,7 +66,7 @@ class Settings:
     micro_rows: int = free(6, 0)    # rows a process computes at once, adding up gradients; 0: all it has
     log_every: int = free(10, 1)    # steps whose lines are written together
     val_every: int = free(1_000, 0)  # steps; 0: only at the end
-    # which may be 0 or not, but no other number when a run resumes, nor may the ratio: see find_origin
+    # 0 at any time; but held-out losses of one run are of the same rows and ratio: check_validation
     val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0: no validation
     val_mask_ratio: float = free(0.4, 1e-9, 1)  # one for all runs, so that their held-out losses compare
     save_every: int = free(1_000, 0)  # steps; 0: only at the end
@@ -213,7 +213,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     return loss_sum, norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
-def held_out(cfg):
+def validation_settings(cfg):
     """(the settings by which held-out rows are masked, the objectives whose losses are computed)"""
     objectives = dict.fromkeys(('clm', 'mlm', *(name for name, _ in cfg.phases)))
     return replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0)), [*objectives]
@@ -221,7 +221,7 @@ def held_out(cfg):
 
 def check_held_out(corpus, cfg):
     """ValueError if no held-out token is masked: its loss would read 0.0, the best of all."""
-    masking, objectives = held_out(cfg)
+    masking, objectives = validation_settings(cfg)
     for objective in objectives:
         batches = validation_batches(corpus, objective, masking)
         if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
@@ -234,7 +234,7 @@ def validate(wrapped, corpus, cfg, world):
     """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, val_mask_ratio of them masked.
 
     The same rows, cuts and masks each time and for every seed. CLM and MLM always, to be compared."""
-    cfg, objectives = held_out(cfg)
+    cfg, objectives = validation_settings(cfg)
     losses = {}
     for objective in objectives:
         loss_sum, count = torch.zeros((), device=world.device), 0

@@ -1,4 +1,4 @@
-"""Do whatever a study still lacks: prepare its corpus, pretrain, fine-tune, report. Again, it goes on.
+"""Run what is missing of a study: prepare its corpus, pretrain, fine-tune, report. Run it again to continue.
 
     python study.py configs/studies/demo.py                # a pretraining seed is a block, packed at its end
     python study.py configs/studies/demo.py --dry_run      # its rows and their steps
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import commit, locked, read_json, saved_steps, write_json
+from nanoencoder.files import commit, locked, read_json, saved_state, saved_steps, write_json
 from nanoencoder.judging import studies
 from nanoencoder.judging.predictions import check_packed, find_runs
 from nanoencoder.settings import interrupt_on_signals, nearest, run_main
@@ -63,16 +63,18 @@ def check_same_settings(path, made, settings):
 
 
 def check_can_be_made(number, settings):
-    """ValueError where an entry of `tasks` is an embedded task that has been removed: its runs would all fail."""
+    """ValueError if an entry of `tasks` is an embedded task that was removed: its runs would all fail."""
     from nanoencoder.tasks.files import EMBEDDED_TASKS      # imported late: it takes a second
     source, dataset = settings.get('source'), settings.get('dataset')
     if source in EMBEDDED_TASKS and not settings['data'] and dataset not in EMBEDDED_TASKS[source]:
         raise ValueError(f'tasks {number}: {source} has no task {dataset} any more, only '
-                         f'{", ".join(EMBEDDED_TASKS[source])}; leave it out, or check out a commit that has it')
+                         f'{", ".join(EMBEDDED_TASKS[source])}; leave it out, or check out a commit that '
+                         'has it')
 
 
 class Done:
-    """What a study has finished, and jobs of the rest. What was made with other settings is an error."""
+    """Reads what a study has finished, and makes the jobs that are missing. What was made with other settings
+    is an error."""
     def __init__(self, study):
         self.study = study
         self.runs = Path(study.folder, 'runs')
@@ -86,7 +88,6 @@ class Done:
         self.tuned = self.read_tuned()
         self.logged = read_last_steps(study)
         self.recorded = read_rows(study)
-        self.warn_of_rows_that_nothing_records()
 
     def corpus_jobs(self):
         """[the job that prepares the corpus], or [] where a study names none."""
@@ -119,21 +120,6 @@ class Done:
             runs[float(lr), int(seed)] = folder, made, past | past.get('fixed', {})
         return tuned
 
-    def warn_of_rows_that_nothing_records(self):
-        """Packs of older versions do not say with which settings a row was pretrained."""
-        said = {*self.recorded}
-        for runs in self.tuned.values():
-            said |= {past['row'] for _, _, past in runs.values() if 'lr' in past}
-        unknown = []
-        for row, seed in itertools.product(self.study.rows.values(), self.study.seeds):
-            run = self.study.run(row.name, seed)
-            is_packed = self.logged.get(run.name, 0) >= row.steps and not saved_steps(run)
-            if is_packed and row.name not in said | {*unknown}:
-                unknown.append(row.name)
-        if unknown:
-            print(f'warning: {self.study.folder}: was packed without the settings of {", ".join(unknown)}; if '
-                  'they have changed since, take another --folder', file=sys.stderr)
-
     def pretraining(self, row, seed, wanted):
         """The job of a row, which needs the checkpoint that it begins with. Its run may be elsewhere now."""
         study, needs = self.study, [path for job in self.corpus for path in job.makes]
@@ -142,10 +128,11 @@ class Done:
                        save_at=tuple(sorted(row.save_at - {row.steps})))
         options |= {'corpus': path.parent for path in needs}
         begins = {row.begins: str(study.run(row.parent, seed, row.parent_step))} if row.parent else {}
-        if step := max(saved_steps(run), default=0):
-            state = read_json(path := run / str(step) / 'state.json')
+        step = max(saved_steps(run), default=0)
+        if step:
+            state = saved_state(run / str(step))
             made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
-            check_same_settings(path, made, self.rows[row.name] | begins | {'seed': seed})
+            check_same_settings(run / str(step), made, self.rows[row.name] | begins | {'seed': seed})
         else:
             path = rows_file(study)
             check_same_settings(f'{path}: {row.name}', self.recorded.get(row.name, {}), self.rows[row.name])
@@ -202,11 +189,11 @@ def record_rows(study, rows):
         for row, seed in itertools.product(study.rows.values(), study.seeds):
             last = study.run(row.name, seed, row.steps)
             if row.name not in recorded and last.exists():
-                made = read_json(last / 'state.json')['fixed']
+                made = saved_state(last)['fixed']
                 made['weights_from'] = rows[row.name]['weights_from']   # as the study names it: of no seed
                 recorded = recorded | {row.name: {name: made[name] for name in made if name != 'seed'}}
         if recorded != before:
-            write_json(rows_file(study), recorded)
+            write_json(rows_file(study), recorded, indent=None)
 
 
 def read_last_steps(study):

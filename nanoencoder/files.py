@@ -13,7 +13,7 @@ from pathlib import Path
 
 import filelock
 
-NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS  # of file systems without flock
+NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS     # of file systems without flock
 
 
 def sha256(path):
@@ -68,6 +68,7 @@ def changed_files(listing, digests):
 
 def digest_of(content):
     """sha256 of what JSON says, whatever its order and layout."""
+    content = json.loads(json.dumps(content))   # where numbers that are keys become text
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -128,7 +129,8 @@ def commit(folder=Path(__file__).parent):
 @contextlib.contextmanager
 def whole(path):
     """A path beside `path` to write a file or make a folder at; on leaving it is synced and takes its name.
-    One process at a time: where several may write `path`, hold a lock. What a killed one left there goes."""
+    One process at a time: where several may write `path`, hold a lock. Leftovers of a
+    killed process are deleted first."""
     path = Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
     path.parent.mkdir(parents=True, exist_ok=True)

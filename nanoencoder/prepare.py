@@ -33,7 +33,6 @@ from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_r
 
 CHUNK = 256             # documents that are tokenised at once
 CUT_CHARACTERS = 16_000  # to twice as many, at an empty line, else a line's end: a document of a long .txt
-LONGEST_LINE = 1_000_000  # characters: a longer one is cut, too
 SAMPLE_CHARACTERS = 250_000     # of which tiktoken's ids are compared with the tokenizer's
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': [],
            'skipped': 0}
@@ -68,17 +67,18 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 
 
 def open_source(cfg):
-    """(functions that yield (text, whether it is held out), a shard each; the files that they read)"""
+    """(functions that yield (text, whether it is held out), a shard each; the files that they read). The
+    functions take a Bad, which hears of each row that cannot be read."""
     def unit(read, part):
-        def texts(bad=None):
-            for text in read(part, cfg, bad or Bad(cfg.skip_bad)):
+        def texts(bad):
+            for text in read(part, cfg, bad):
                 yield text, held_out(text, cfg.val_permille, cfg.held_out_by)
         return texts
 
     if cfg.source in ('docs', 'embedded'):
         everything = docs.documents() + (wordnet.documents() if cfg.source == 'embedded' else [])
         texts = [(text, split == 'validation') for split, _, text in everything if split != 'test']
-        return [lambda bad=None: iter(texts)], []
+        return [lambda bad: iter(texts)], []
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     if cfg.source == 'folder':
@@ -96,10 +96,10 @@ def open_source(cfg):
 
 
 def held_out(text, val_permille, by='normalised'):
-    """Whether a text is validation: decided by the text alone, so copies of it share their fate, also those
-    with other line ends, another Unicode form, or more white space around them."""
+    """Whether a text, as `clean` leaves it, is validation. The text alone decides, so copies of it share
+    their fate, also those in another Unicode form, or with more white space around them."""
     if by == 'normalised':
-        text = unicodedata.normalize('NFC', text.replace('\r\n', '\n')).strip()
+        text = unicodedata.normalize('NFC', text).strip()
     digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
     return int.from_bytes(digest, 'little') % 1000 < val_permille
 
@@ -152,60 +152,51 @@ def open_bytes(path):
 
 
 def folder_texts(files, cfg, bad):
-    """The texts of files. What is wrong with a row or a file goes to `bad`."""
+    """Yield the texts of files."""
     for file in files:
-        for text in texts_or_errors(file, cfg):
-            if isinstance(text, ValueError):
-                bad.add(text)
-            else:
-                yield text
-
-
-def texts_or_errors(file, cfg):
-    """The texts of a file, and a ValueError in place of each row, or rest of the file, that has none."""
-    try:
-        yield from reader_of(file)(file, cfg)
-    except UnicodeDecodeError as error:
-        line = error.object.count(b'\n', 0, error.start) + 1
-        yield ValueError(f'{file}:{line}: {error}')
-    except (ValueError, OSError, EOFError, zlib.error) as error:    # a file that is damaged or cut off
-        yield ValueError(f'{file}: {error}')
+        try:
+            yield from reader_of(file)(file, cfg, bad)
+        except UnicodeDecodeError as error:
+            line = error.object.count(b'\n', 0, error.start) + 1
+            bad.add(f'{file}:{line}: {error}')
+        except (EOFError, zlib.error, OSError) as error:
+            if getattr(error, 'errno', None):   # the disk failed, and not what the file holds
+                raise
+            bad.add(f'{file}: damaged or cut off: {error}')
 
 
 def hub_texts(part, cfg, bad):
-    """The texts of a file of a dataset on the hub."""
+    """Yield the texts of a file of a dataset on the hub."""
     name, shard = part
     values = (value for batch in shard.iter(CHUNK) for value in batch[cfg.column])
+    yield from texts_of(values, cfg, name, bad)
+
+
+def texts_of(values, cfg, where, bad):
+    """Yield the values of a column that are texts."""
     for number, value in enumerate(values):
-        text = text_of(value, cfg, f'{name} row {number}')
-        if isinstance(text, ValueError):
-            bad.add(text)
+        if isinstance(value, str):
+            yield clean(value)
         else:
-            yield text
-
-
-def text_of(value, cfg, where):
-    """A row's text, or the ValueError that it has none."""
-    if not isinstance(value, str):
-        return ValueError(f'{where}: column {cfg.column!r} holds {value!r:.50}, which is no text')
-    return clean(value)
+            bad.add(f'{where} row {number}: column {cfg.column!r} holds {value!r:.50}, which is no text')
 
 
 def clean(text):
     return text.removeprefix('\ufeff').replace('\r\n', '\n')
 
 
-def read_txt(path, cfg):
+def read_txt(path, cfg, bad):
     with open_bytes(path) as file:
         text = clean(file.read().decode())
     if len(text) > cfg.cut_txt_above:
-        yield from cut_at_lines(text)
+        yield from cut_at_lines(text, max(cfg.cut_txt_above, 4 * CUT_CHARACTERS))
     elif text:
         yield text
 
 
-def cut_at_lines(text):
-    """Cut a long text into documents of two to four thousand words."""
+def cut_at_lines(text, longest):
+    """Cut a long text into documents of 16,000 to 32,000 characters, or up to the end of a line beyond them;
+    where no line ends within `longest` characters, at spaces."""
     start = 0
     while start < len(text):
         empty_line = re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS, start + 2 * CUT_CHARACTERS)
@@ -213,7 +204,7 @@ def cut_at_lines(text):
             end = empty_line.end()
         else:
             end = text.find('\n', start + 2 * CUT_CHARACTERS) + 1 or len(text)
-        if end - start > LONGEST_LINE:
+        if end - start > longest:
             yield from cut_at_spaces(text[start:end])
         else:
             yield text[start:end]
@@ -230,8 +221,7 @@ def cut_at_spaces(line):
         start = end
 
 
-def read_jsonl(path, cfg):
-    """The text of each line, or the ValueError that says why it has none."""
+def read_jsonl(path, cfg, bad):
     with open_bytes(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -240,30 +230,33 @@ def read_jsonl(path, cfg):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                yield ValueError(f'{where}: is no JSON: {error}')
+                bad.add(f'{where}: is no JSON: {error}')
                 continue
             if not isinstance(row, dict):
-                yield ValueError(f'{where}: is no JSON object with a column {cfg.column!r}')
+                bad.add(f'{where}: is no JSON object with a column {cfg.column!r}')
             elif cfg.column not in row:
-                yield ValueError(f'{where}: has no column {cfg.column!r}, but {", ".join(row):.200}')
+                bad.add(f'{where}: has no column {cfg.column!r}, but {", ".join(row):.200}')
+            elif not isinstance(row[cfg.column], str):
+                bad.add(f'{where}: column {cfg.column!r} holds {row[cfg.column]!r:.50}, which is no text')
             else:
-                yield text_of(row[cfg.column], cfg, where)
+                yield clean(row[cfg.column])
 
 
-def read_parquet(path, cfg):
-    """The text of each row, or the ValueError that it has none."""
+def read_parquet(path, cfg, bad):
     import pyarrow.parquet
-    with blame('not a whole parquet file', Exception):     # errors of many kinds, where bits have flipped
+    try:
         file = pyarrow.parquet.ParquetFile(path)
         columns = file.schema_arrow.names
         if cfg.column not in columns:
-            yield ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
+            bad.add(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
             return
-        number = 0
-        for batch in file.iter_batches(CHUNK, columns=[cfg.column]):
-            for value in batch[cfg.column].to_pylist():
-                yield text_of(value, cfg, f'{path} row {number}')
-                number += 1
+        batches = file.iter_batches(CHUNK, columns=[cfg.column])
+        values = (value for batch in batches for value in batch[cfg.column].to_pylist())
+        yield from texts_of(values, cfg, path, bad)
+    except pyarrow.lib.ArrowException as error:
+        if isinstance(error, MemoryError):
+            raise
+        bad.add(f'{path}: not a whole parquet file: {error}')
 
 
 READERS = {'.txt': read_txt, '.txt.gz': read_txt, '.train': read_txt, '.train.gz': read_txt,
@@ -290,13 +283,15 @@ def prepare(cfg, part=-1, parts=1):
         done = [folder / f'.{begun}_{number:05d}.unit' for number in range(len(units))]
         if {*folder.glob('.*.unit')} - {*done}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
-        ids_of = tokenizer.bulk(sample_of(units[0]()))
+        ids_of = tokenizer.bulk(sample_of(units[0](Bad(cfg.skip_bad))))
         dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
         eos = np.uint32(tokenizer.ids['eos'])
 
-        def encode(chunk):  # [(prefix of what counts it, tokens)]
-            return [('val_' if held else '', np.append(ids_of(text), eos).astype(dtype))
-                    for text, held in chunk if text]
+        def encode(chunk):  # ([(prefix of what counts it, tokens)], how many rows have been skipped)
+            texts, skipped = chunk
+            documents = [('val_' if held else '', np.append(ids_of(text), eos).astype(dtype))
+                         for text, held in texts if text]
+            return documents, skipped
         for number in numbers:
             prepare_part(cfg, [*zip(done, units)][number::parts], encode, dtype,
                          cfg.max_tokens / parts or math.inf)
@@ -329,14 +324,22 @@ def prepare_part(cfg, units, encode, dtype, limit):
                 bar.update(counts['tokens'] + counts['val_tokens'])
             elif bar.n < limit:
                 bad = Bad(cfg.skip_bad)
-                texts = unit(bad)
-                chunks = iter(lambda: [*itertools.islice(texts, CHUNK)], [])
-                counts = write_unit(Path(cfg.out), done.stem[-5:], dtype,
-                                    in_order(encode, chunks, threads, 2 * threads), limit, bar)
-                if bad.count:
-                    bar.write(f'{cfg.out}: skipped {bad.count:,}, the first {bad.first}', file=sys.stderr)
-                write_json(done, counts | {'skipped': bad.count})
+                encoded = in_order(encode, chunked(unit(bad), bad), threads, 2 * threads)
+                counts = write_unit(Path(cfg.out), done.stem[-5:], dtype, encoded, limit, bar)
+                if counts['skipped']:
+                    bar.write(f'{cfg.out}: skipped {counts["skipped"]:,}, the first {bad.first}',
+                              file=sys.stderr)
+                write_json(done, counts)
             bar.total = min(limit, round(bar.n * len(units) / number))
+
+
+def chunked(texts, bad):
+    """Yield (some documents, how many rows have been skipped so far). The last chunk is empty: it counts the
+    rows behind the last document."""
+    documents = None
+    while documents != []:
+        documents = [*itertools.islice(texts, CHUNK)]
+        yield documents, bad.count
 
 
 def write_unit(folder, number, dtype, encoded, limit, bar):
@@ -348,9 +351,10 @@ def write_unit(folder, number, dtype, encoded, limit, bar):
                  for prefix, path in paths.items()}
         for file in files.values():
             file.write(bytes(128))  # for the .npy file's header, which says how many tokens follow
-        for documents in encoded:
+        for documents, skipped in encoded:
             if bar.n >= limit:
                 break
+            counts['skipped'] = skipped
             for prefix, tokens in documents:
                 files[prefix].write(tokens)
                 counts[prefix + 'tokens'] += len(tokens)
@@ -439,7 +443,8 @@ def train_tokenizer(cfg, vocab_size):
     trained.pre_tokenizer = splits(LLAMA3_PATTERN)
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False, initial_alphabet=[*BYTES])
     units, _ = open_source(cfg)
-    texts = (without_surrogates(text) for unit in units for text, held in unit() if not held)
+    bad = Bad(cfg.skip_bad)
+    texts = (without_surrogates(text) for unit in units for text, held in unit(bad) if not held)
     trained.train_from_iterator(texts, trainer)
     ranks = {bytes(map(BYTES.get, token)): i for token, i in trained.get_vocab().items()}
     from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}).save(cfg.tokenizer)

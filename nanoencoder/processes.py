@@ -83,7 +83,7 @@ def processes(device='auto', dtype='auto'):
 
 @contextlib.contextmanager
 def stop_signals():
-    """A list that grows with SIGTERM, SIGINT, and SIGHUP of a terminal that is closed; they end nothing."""
+    """Collect SIGTERM, SIGINT and SIGHUP (a closed terminal) in a list instead of ending the process."""
     received = []
     terminals = [stream for stream in (1, 2) if os.isatty(stream)]     # of stdout and stderr
 

@@ -28,8 +28,8 @@ NAMES_ELSEWHERE = {
 
 
 def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
-    """A dataclass field with its range, ends included, or its choices. It fixes the 'numbers' of a run, the
-    'rows' that it reads (which are compared by sha256), or 'nothing'."""
+    """A dataclass field with its range, ends included, or its choices. `fixes` says what a changed value
+    would change: a run's 'numbers', the 'rows' that it reads (which are compared by sha256), or 'nothing'."""
     kept = {'default_factory': default.copy} if isinstance(default, dict) else {'default': default}
     return field(**kept, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes})
 

@@ -95,10 +95,16 @@ class Tokenizer:
 
     def bulk(self, sample):
         """A function from a text to ids: tiktoken's, for speed, unless nasty texts or the sample differ."""
+        # what `pieces` relies on; a pre-tokenizer of another kind gets a long text whole
+        parts = self.backend.pre_tokenizer.pre_tokenize_str('a b')
+        splits_before_spaces = [span for _, span in parts] == [(0, 1), (1, 3)]
+
         def slow(text):
             ids = []
             with one_line('a text'):
-                for piece in pieces(without_surrogates(text)):    # a batch, or other threads would wait
+                text = without_surrogates(text)
+                # a batch of one: `encode` would keep other threads waiting
+                for piece in pieces(text) if splits_before_spaces else [text]:
                     encoding, = self.backend.encode_batch_fast([piece], add_special_tokens=False)
                     ids.append(np.array(encoding.ids, np.uint32))
             return np.concatenate(ids)
@@ -137,13 +143,13 @@ class Tokenizer:
         """(pattern, {bytes: id}), tiktoken's form of byte-level BPE. ValueError if it has none."""
         spec = json.loads(self.backend.to_str())
         pattern = tiktoken_pattern(spec['pre_tokenizer'])
-        vocabulary = dict(spec['model']['vocab'].items() - self.specials.items())
-        merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
-        added = {token['content'] for token in spec['added_tokens']} - {*self.specials}
-        if pattern is None:
+        if pattern is None or spec['model']['type'] != 'BPE':
             raise ValueError('no tiktoken form of this pre-tokenizer is known')
         if spec['normalizer'] not in (None, {'type': 'NFC'}):
             raise ValueError('no tiktoken form of this normalizer is known')
+        vocabulary = dict(spec['model']['vocab'].items() - self.specials.items())
+        merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
+        added = {token['content'] for token in spec['added_tokens']} - {*self.specials}
         if added or {*''.join(vocabulary)} - {*BYTES} or merged != sorted(merged):
             raise ValueError('this vocabulary has no tiktoken form, in which ids of bytes rise with merges')
         return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
@@ -181,9 +187,8 @@ def without_surrogates(text):
 
 
 def pieces(text):
-    """Cut a long text before the space between two words: no token spans that place, so ids stay the same.
-
-    If two million characters have no such place, the cut is made after them."""
+    """Cut a long text before the space between two words. Where a pre-tokenizer splits there, no token spans
+    that place and ids stay the same. If two million characters have no such place, cut after them."""
     start = 0
     while len(text) - start > PIECE:
         word = re.compile(r'[^\W\d_](?= [^\W\d_])').search(text, start + PIECE, start + 8 * PIECE)
@@ -252,7 +257,7 @@ def read_backend(path):
     backend = Backend.from_file(str(path))
     spec = read_json(path)
     added = {token['content']: token['id'] for token in spec['added_tokens']}
-    if added == {token: backend.token_to_id(token) for token in added}:
+    if spec['model']['type'] != 'BPE' or added == {token: backend.token_to_id(token) for token in added}:
         return backend
     # The library numbers a token that is not in the model's vocabulary itself: by how many tokens there are.
     spec['model']['vocab'] |= added

@@ -1,10 +1,12 @@
 """Text to tokens on disk: every document comes back; kills, threads and parts leave no trace in a corpus."""
 import contextlib
+import errno
 import functools
 import gzip
 import itertools
 import json
 import multiprocessing
+import os
 import re
 import resource
 import signal
@@ -166,12 +168,15 @@ def test_a_text_without_line_ends_is_cut_too_and_others_as_ever(tmp_path):
     words, solid = 'one two three ' * 150_000, '東' * 1_500_000
     lines = [f'{k} ' * (k ** 3 % 9_000) + '\n' * (1 + k % 3) for k in range(300)] + ['x ' * 400_000 + '\n']
 
-    def documents_of(text):
+    def documents_of(text, above=1_000_000):
         (tmp_path / 'a.txt').write_text(text)
-        return list(prepare.read_txt(tmp_path / 'a.txt', small(tmp_path, tmp_path)))
+        cfg = small(tmp_path, tmp_path, cut_txt_above=above)
+        return list(prepare.folder_texts([tmp_path / 'a.txt'], cfg, prepare.Bad(skip=False)))
     for text in (words, solid, 'short line\n' * 5 + words + '\nthe end\n'):
-        cut = documents_of(text)
-        assert ''.join(cut) == text and max(map(len, cut)) <= 32_000
+        for above in (1_000_000, 100_000):
+            cut = documents_of(text, above)
+            assert ''.join(cut) == text and max(map(len, cut)) <= 32_000
+    assert max(map(len, documents_of('x ' * 400_000, 100_000))) <= 32_000    # it is the setting that counts
     assert all(document.startswith(' ') for document in documents_of(words)[1:])
     assert max(map(len, documents_of(solid))) == 32_000
     expected, text, start = [], ''.join(lines), 0
@@ -296,6 +301,27 @@ def test_bad_files_and_rows_are_named_or_skipped_and_counted(tmp_path, capsys):
     assert 'skipped 8, the first ' in said.err and 'b.jsonl:2: is no JSON' in said.err
     assert 'skipped 8 bad files and rows' in said.out
     refused(r'other settings \(skip_bad\)', prepared, replace(skipping, skip_bad=False))
+
+
+def test_rows_are_counted_as_skipped_where_they_are_read_and_not_where_they_are_fetched(tmp_path):
+    """However many threads read ahead of where max_tokens ends."""
+    jsonl(tmp_path / 'a.jsonl', [f'document {k} ' * 9 if k % 50 else None for k in range(9_000)])
+    skipped = []
+    for threads in (1, 16):
+        cfg = small(tmp_path / 'a.jsonl', tmp_path / f'{threads}', threads=threads, max_tokens=20_000,
+                    skip_bad=True)
+        skipped.append(prepared(cfg).meta['skipped'])
+    assert skipped[0] == skipped[1] > 0
+
+
+def test_a_disk_that_fails_is_no_bad_file(tmp_path, monkeypatch):
+    (tmp_path / 'a.txt').write_text('text')
+
+    def fails(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+    monkeypatch.setattr(prepare, 'open_bytes', fails)
+    with pytest.raises(OSError, match='Input/output error'):
+        prepared(small(tmp_path / 'a.txt', tmp_path / 'out', skip_bad=True))
 
 
 def test_copies_of_a_document_are_held_out_alike(tmp_path):

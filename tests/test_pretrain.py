@@ -716,8 +716,8 @@ def test_what_nohup_started_goes_on():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_resumed_run_measures_its_held_out_loss_as_before(settings):
-    """Of the same rows and masks; it may also measure none, or begin to."""
+def test_a_resumed_run_measures_its_held_out_loss_as_before(settings, monkeypatch):
+    """Of the same rows and masks. It may measure none for a while, and then as before."""
     cfg = settings(phases=(('mlm', 12),))
     pretrain.train(cfg)
     shutil.rmtree(run_of(cfg) / '12')
@@ -725,20 +725,23 @@ def test_a_resumed_run_measures_its_held_out_loss_as_before(settings):
         was = getattr(cfg, name)
         refused(f'^{name}: the held-out losses of {run_of(cfg)} are of {was}: go on with it',
                 pretrain.train, replace(cfg, **{name: value}))
-    pretrain.train(replace(cfg, val_rows=0, val_mask_ratio=0.2))
+    silent = replace(cfg, val_rows=0, val_mask_ratio=0.2)
+    monkeypatch.setattr(pretrain, 'stop_signals', lambda: contextlib.nullcontext([True]))   # after a step
+    pretrain.train(silent)
+    monkeypatch.undo()
     assert not [line for line in log_lines(run_of(cfg))[8:] if 'val_mlm_loss' in line]
-    shutil.rmtree(run_of(cfg) / '12')
+    refused('^val_rows: the held-out losses of .* are of 5: go on', pretrain.train, replace(cfg, val_rows=4))
     pretrain.train(cfg)
+    assert 'val_mlm_loss' in log_lines(run_of(cfg))[11]
 
 
 def test_a_parent_that_was_to_save_beyond_its_end_can_be_branched_from(settings):
     """Of a version that let it be."""
     parent = settings(name='parent', phases=(('clm', 12),), decay_steps=0)
     pretrain.train(parent)
-    path = run_of(parent) / '8/state.json'
-    state = files.read_json(path)
+    state = files.saved_state(run_of(parent) / '8')
     state['settings']['save_at'] = [99]
-    path.write_text(json.dumps(state))
+    files.write_sealed(run_of(parent) / '8/state.json', state)
     branch = replace(parent, name='branch', phases=(('clm', 10),), branch_from=str(run_of(parent) / '8'))
     pretrain.train(branch)
     assert (run_of(branch) / '10').exists()

@@ -383,7 +383,7 @@ def test_bad_files_are_named(tmp_path, name, content, words):
 
 
 @pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={text.x}', '--train=',
-                                    "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
+                                    "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)', '--label_map=((1, "a"), (True, "b"))',
                                     '--columns=1', '--columns=-1,0'])
 def test_bad_task_settings_are_named(tmp_path, option):
     one_line_error(look('example_sc', f'--data={tmp_path}', option), option[2:].split('=')[0])
@@ -394,6 +394,8 @@ def test_bad_task_settings_are_named(tmp_path, option):
      '4\t2\tO\t-\tann\n\n# newpar\n# sent_id = a-2\n# text = 1\n1\t1\tO\t-\tann\n', (),
      'Rome/B-LOC fell/O #/O 2/O | 1/O'),
     ('Rome B-LOC\n# O\n', (), 'Rome/B-LOC #/O'),
+    ('# id 4cfb2ea3\tdomain=en\nRome _ _ B-LOC\nfell _ _ O\n', (), 'Rome/B-LOC fell/O'),
+    ('# text =\nRome B-LOC\n', (), 'Rome/B-LOC'),
     ('-DOCSTART- -X- O\n\nRome NNP B-LOC\nfell VBD O\n\nYes UH O\n', (), 'Rome/B-LOC fell/O | Yes/O'),
     ('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n', (), '1/O | Rom/B-LOC'),
     ('1\tRome\tB-LOC\n2\tfell\tO\n', (1, 2), 'Rome/B-LOC fell/O'),
@@ -503,6 +505,13 @@ def test_shards_of_two_sets_are_refused(tmp_path):
     write_shard(tmp_path, 'train-00000-of-00001-0123456789abcdef')     # as an older hub named them
     with pytest.raises(ValueError, match='shards of more than one set'):
         load_shards(tmp_path)
+
+
+def test_another_splits_shards_are_left_alone(tmp_path):
+    write_shard(tmp_path, 'train-00000-of-00001')
+    alone = load_shards(tmp_path)
+    write_shard(tmp_path, 'train-clean-00000-of-00001')
+    assert load_shards(tmp_path) == alone
 
 
 def test_shards_with_class_names_in_other_orders_are_refused(tmp_path):

@@ -168,21 +168,35 @@ def test_what_tiktoken_was_not_asked_for_is_said_so(tmp_path, capsys, change, wo
 def test_a_huge_text_is_encoded_in_parts_that_do_not_change_its_ids(tmp_path, monkeypatch):
     """Where tiktoken does not encode: there a text takes hundreds of bytes of memory a character."""
     ours = changed(tmp_path, lambda spec: spec['model'].update(merges=spec['model']['merges'][::-1]))
-    slow, samples = ours.bulk(()), [' '.join(sample_texts(500, seed=k)) for k in range(5)]
-    expected = [list(slow(text)) for text in samples]
+    samples = [' '.join(sample_texts(500, seed=k)) for k in range(5)]
+    expected = [list(ours.bulk(())(text)) for text in samples]
     longest, encode = [0], ours.backend.encode_batch_fast
 
     class Backend:  # of which the longest text that it encodes is kept
-        normalizer = ours.backend.normalizer
+        normalizer, pre_tokenizer = ours.backend.normalizer, ours.backend.pre_tokenizer
 
         def encode_batch_fast(self, texts, **options):
             longest[0] = max(longest[0], *map(len, texts))
             return encode(texts, **options)
     monkeypatch.setattr(ours, 'backend', Backend())
     monkeypatch.setattr(tokenizer, 'PIECE', 1_000)
+    slow = ours.bulk(())
     assert [list(slow(text)) for text in samples] == expected and 1_000 <= longest[0] < 3_000
     slow('東' * 100_000)
     assert longest[0] == 8_000
+
+
+@pytest.mark.parametrize('splits', [
+    {'type': 'Split', 'pattern': {'String': ' '}, 'behavior': 'MergedWithPrevious', 'invert': False},
+    {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}])
+def test_a_text_whose_tokens_may_span_a_space_is_encoded_whole(splits, tmp_path, monkeypatch):
+    last = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
+    ours = changed(tmp_path, lambda spec: spec.update(
+        pre_tokenizer={'type': 'Sequence', 'pretokenizers': [splits, last]}))
+    text = 'a b of the array ' * 200
+    expected = ours.backend.encode(text, add_special_tokens=False).ids
+    monkeypatch.setattr(tokenizer, 'PIECE', 100)
+    assert list(ours.bulk(())(text)) == expected
 
 
 def test_masks_are_encoded_where_asked_and_surrogates_replaced():

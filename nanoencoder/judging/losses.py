@@ -103,8 +103,8 @@ def beside(path, folder):
     for line in measured:
         if line['tokens'] != tokens[line['step']]:
             raise ValueError(f'{folder}: has seen {line["tokens"]:,} tokens after {line["step"]} steps, '
-                             f'{config["row"]} in {path} {tokens[line["step"]]:,}: with another rows_per_step '
-                             'or context a run cannot be compared step by step')
+                             f'{config["row"]} in {path} {tokens[line["step"]]:,}: with another '
+                             'rows_per_step or context a run cannot be compared step by step')
     for line in measured:
         loss, (mean, sd, count, own) = line['val_mlm_loss'], past.loc[line['step']]
         print(f'step {line["step"]:>5,}: {loss:.3f}; {config["row"]} with this seed {own:.3f}; '

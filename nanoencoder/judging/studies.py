@@ -57,7 +57,7 @@ class Study:
     finetuning_seeds: int = setting(3, 1, 10)   # 10 s + 0, 1, 2 of pretraining seed s, the same for all rows
     contrasts: dict = setting({})
     ladder: dict = setting({})
-    rules: int = setting(2, 1, 2)       # of its report; 1: those of 2026-11, by which older studies were frozen
+    rules: int = setting(2, 1, 2)       # of its report; 1: as the first studies were frozen
     beside: str = ''    # another study, whose seeds say where these contrasts would lie; no verdicts then
     out: str = 'out'                    # folder of the runs <row>-s<seed>
     folder: str = ''                    # of all else; studies/<the config's name> if empty

@@ -66,7 +66,7 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world):
     error = None
     if world.rank == 0:
         weights = {name: tensors.pop(name) for name, _ in model.named_parameters()}
-        config = read_json(run / 'config.json')     # which has no digest: reports read this of it here
+        config = read_json(run / 'config.json')     # without a digest: reports read these two in state.json
         state = {'step': step, 'seconds': seconds, 'log': sha256(run / 'log.jsonl'), 'settings': flat(cfg),
                  'fixed': fixed(cfg, corpus, world), 'pretraining': summary(cfg, step, weights),
                  'corpus_meta': config['corpus_meta'], 'starts': config['starts']}
@@ -128,11 +128,7 @@ def find_origin(cfg, corpus, world, lr_at):
         for name in ('branch_from', 'weights_from'):
             if getattr(cfg, name) != (was := state['settings'][name]):
                 raise ValueError(f'{name}: {last.parent} was begun with {was or "none"}: see --name')
-        for name in ('val_rows', 'val_mask_ratio'):     # else one column of its log would hold two measures
-            was = state['settings'].get(name, getattr(cfg, name))
-            if cfg.val_rows and state['settings']['val_rows'] and getattr(cfg, name) != was:
-                raise ValueError(f'{name}: the held-out losses of {last.parent} are of {was}: go on with it, '
-                                 'or with --val_rows=0')
+        check_validation(last.parent, state, cfg)
         origin = Origin(last, state, f'resumed from {last}')
     elif parent:
         check_branch(parent, state, cfg, numbers, lr_at)
@@ -147,6 +143,18 @@ def find_origin(cfg, corpus, world, lr_at):
             raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {alike[name]!r:.80} in '
                              'this one: all nodes must read the same files')
     return origin
+
+
+def check_validation(run, state, cfg):
+    """ValueError if held-out losses would be of other rows or masks than those that the run has logged."""
+    validated = [start for start in state.get('starts', ()) if start.get('val_rows')]
+    if not cfg.val_rows or not validated:
+        return
+    for name in ('val_rows', 'val_mask_ratio'):
+        was = validated[-1][name]
+        if getattr(cfg, name) != was:
+            raise ValueError(f'{name}: the held-out losses of {run} are of {was}: go on with it, or with '
+                             '--val_rows=0')
 
 
 def refuse_differences(what, state, numbers, names, advice):

@@ -5,7 +5,7 @@ import torch
 
 from data import OBJECTIVES, SHORTEST, check_rows, rows_at_once
 from model import Model
-from nanoencoder.files import read_json
+from nanoencoder.files import read_json, saved_state
 from nanoencoder.huggingface import newest_checkpoint, run_of
 
 PEAKS = {'H100': 989e12, 'A100': 312e12, 'RTX 4090': 165e12}  # FLOP/s in bf16, dense; datasheets
@@ -61,7 +61,7 @@ def dry_run(cfg, world_size):
     phases = ', then '.join(f'{steps:,} steps of {name}' for name, steps in cfg.phases)
     phases = phases if cfg.repeat == 1 else f'{cfg.repeat:,} times: {phases}'
     last, step_tokens, parent = cfg.total_steps, cfg.rows_per_step * cfg.context, cfg.branch_from
-    begun = read_json(newest_checkpoint(parent) / 'state.json')['step'] if parent else 0
+    begun = saved_state(newest_checkpoint(parent))['step'] if parent else 0
     tokens = read_json(meta)['tokens'] if (meta := Path(cfg.corpus, 'meta.json')).exists() else 0
     epochs = (cfg.first_row + last * cfg.rows_per_step) / max(1, tokens // cfg.context)
     flops = flops_until(cfg, last) - flops_until(cfg, begun)

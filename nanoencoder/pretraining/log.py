@@ -94,6 +94,7 @@ def write_config(run, cfg, corpus, world, state, how):
     versions = {name: importlib.metadata.version(name) for name in ('torch', 'numpy', 'safetensors')}
     starts.append({'step': state['step'], 'how': how, 'processes': world.size,
                    'threads': torch.get_num_threads(), 'device': world.device.type, 'dtype': world.dtype,
+                   'val_rows': cfg.val_rows, 'val_mask_ratio': cfg.val_mask_ratio,
                    'git': commit(), 'python': sys.version.split()[0], 'versions': versions})
     about = {name: corpus.meta[name] for name in ('fingerprint', 'tokenizer', 'tokens', 'unigram_loss')}
     write_json(path, flat(cfg) | {'corpus_meta': about, 'starts': starts})

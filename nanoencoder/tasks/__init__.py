@@ -26,7 +26,7 @@ def kind_of(task):
     return KINDS[task.kind](task)
 
 
-def load_data(task, tokenizer, max_length, training=True, reads=None):
+def load_data(task, tokenizer, max_length, training=True, reads=range):
     """The Data of a task. Says what truncation loses. For `reads` see Kind.encode."""
     kind = kind_of(task)
     rows, labels = kind.load(training)
@@ -41,7 +41,7 @@ def load_data(task, tokenizer, max_length, training=True, reads=None):
     return Data(kind, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 
 
-def load_sets(task, tokenizer, max_length, reads=None):
+def load_sets(task, tokenizer, max_length, reads=range):
     """[Data] of a task and of the sets in `score_on`."""
     todo = [task]
     for path in task.score_on:

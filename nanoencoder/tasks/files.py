@@ -39,9 +39,12 @@ def local_files(folder, sources, subset, split):
                 if file.is_file():
                     return [file]
             shards = sorted(path.parent.glob(f'{path.name}-*.parquet')) or sorted(path.glob('*.parquet'))
+            of_split = re.compile(rf'({re.escape(path.name)}-)?\d+-of-\d+')
+            numbered = [shard for shard in shards if of_split.match(shard.name)]
+            if numbered:    # others, as train-clean-00000-of-00001 beside train's own, are another split's
+                check_shards(numbered)
             if shards:
-                check_shards(shards)
-                return shards
+                return numbered or shards
     hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
     there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
     raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet; '
@@ -207,10 +210,11 @@ def is_numbered(lines, columns):
 
 def is_comment(line, numbered):
     """Whether a line is a comment. Where lines are numbered no word begins with #; elsewhere # may be a word,
-    and a comment is what Universal NER writes: # text = ..., # newdoc id = ..., # newpar."""
+    and a comment is what Universal NER writes: # text = ..., # newdoc id = ..., # newpar; or what
+    MultiCoNER does: # id 4cfb and a tab."""
     if numbered:
         return line.startswith('#')
-    return bool(re.match(r'# (\w+ )+= |# new(doc|par)\s*$', line))
+    return bool(re.match(r'# (\w+ )+=( |\s*$)|# new(doc|par)\s*$|# id \S+\t', line))
 
 
 def fields_of(line):

@@ -63,14 +63,15 @@ class Kind:
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
         return {split: [columns for _, columns in rows[split]] for split in SPLITS}, labels.names
 
-    def encode(self, rows, labels, tokenizer, max_length, reads=None):
-        """{split: ([Example], Counter of what truncation lost)}. `reads` says which of so many training rows
-        the steps read; the others are not tokenised, and None is in their places. Without it, all are."""
+    def encode(self, rows, labels, tokenizer, max_length, reads=range):
+        """{split: ([Example], Counter of what truncation lost)}. reads(n) returns the sorted indices, of n
+        training rows, that will be read; the others are not tokenised, and None is in their places. A kind
+        whose rows make several examples has an `encode` of its own."""
         train = rows['train']
-        chosen = range(len(train)) if reads is None else reads(len(train))
+        chosen = reads(len(train))
         made, lost = self.examples([train[k] for k in chosen], labels, tokenizer, max_length)
         examples = [None] * len(train)
-        for k, example in zip(chosen, made):
+        for k, example in zip(chosen, made, strict=True):
             examples[k] = example._replace(row=k)
         scored = {split: self.examples(rows[split], labels, tokenizer, max_length) for split in SCORED}
         return {'train': (examples, lost)} | scored

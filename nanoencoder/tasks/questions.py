@@ -36,7 +36,7 @@ class Questions(Kind):
         return {'question': fill(self.task.template.removesuffix('{context}'), row, where),
                 'context': context, 'answers': answers}
 
-    def encode(self, rows, labels, tokenizer, max_length, reads=None):
+    def encode(self, rows, labels, tokenizer, max_length, reads=range):
         # all rows: how many windows each has decides which of them the steps read
         encoded = {split: self.examples(rows[split], labels, tokenizer, max_length) for split in rows}
         if self.is_span and self.never_empty:

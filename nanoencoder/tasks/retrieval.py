@@ -28,10 +28,10 @@ class Retrieval(Kind):
                 for split in SCORED}
         return {'train': pairs, **rows, 'corpus': corpus}, ()
 
-    def encode(self, rows, labels, tokenizer, max_length, reads=None):
+    def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
         train = rows['train']
-        chosen = range(len(train)) if reads is None else reads(len(train))
+        chosen = reads(len(train))
         parts = {'train': [train[k][side] for k in chosen for side in SIDES], 'texts': scored_texts(rows)}
         tokens = {text: tokenizer.encode(text) for text in set().union(*parts.values())}
         texts = {text: framed(ids, tokenizer, max_length) for text, ids in tokens.items()}

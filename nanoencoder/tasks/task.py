@@ -90,6 +90,8 @@ class Task:
                 "a word's and its tag's, counted from 0, as (1, 3)")
         require('label_map', all(map(is_meaning, self.label_map)),
                 '((in the file, meant), ...), as ((0, "no"), ("y", "yes"))')
+        require('label_map', len(dict(self.label_map)) == len(self.label_map),
+                'of different labels (1 and True are the same)')
 
 
 def are_columns(columns):
@@ -184,12 +186,13 @@ class Labels:
                     names.add(label)
         return names
 
-    def is_mapped(self, label):     # a list or an object, which is no key, is not
+    def is_mapped(self, label):
+        """Whether label_map has this label. A list or an object cannot be in it."""
         return isinstance(label, LABEL_TYPES) and label in self.meant
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
-        name = value
+        name = value        # label_map may name a number, or the name that it stands for
         if not self.is_mapped(name):
             name = self.numbered_name(name)
         if self.is_mapped(name):
