@@ -462,7 +462,7 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
     ('a.jsonl', b'{"text": "x"}\n{"text": \n', 'a.jsonl:2: is no JSON'),
     ('a.jsonl', b'{"text": null}\n', "a.jsonl:1: column 'text' holds None, which is no text"),
     ('a.parquet', b'PAR1 cut short', 'a.parquet: not a whole parquet file: Parquet magic bytes not found'),
-    ('a.txt.gz', b'no gzip', 'a.txt.gz: Not a gzipped file'),
+    ('a.txt.gz', b'no gzip', 'a.txt.gz: damaged or cut off: Not a gzipped file'),
     ('notes.md', b'x', 'no .txt, .txt.gz, .* file'),
     ('a.txt', b'', 'no training text')])
 def test_bad_sources_get_one_line_and_no_corpus(tmp_path, name, written, message):

@@ -173,26 +173,27 @@ def test_a_huge_text_is_encoded_in_parts_that_do_not_change_its_ids(tmp_path, mo
     longest, encode = [0], ours.backend.encode_batch_fast
 
     class Backend:  # of which the longest text that it encodes is kept
-        normalizer, pre_tokenizer = ours.backend.normalizer, ours.backend.pre_tokenizer
+        normalizer = ours.backend.normalizer
 
         def encode_batch_fast(self, texts, **options):
             longest[0] = max(longest[0], *map(len, texts))
             return encode(texts, **options)
+    slow = ours.bulk(())
     monkeypatch.setattr(ours, 'backend', Backend())
     monkeypatch.setattr(tokenizer, 'PIECE', 1_000)
-    slow = ours.bulk(())
     assert [list(slow(text)) for text in samples] == expected and 1_000 <= longest[0] < 3_000
     slow('東' * 100_000)
     assert longest[0] == 8_000
 
 
-@pytest.mark.parametrize('splits', [
-    {'type': 'Split', 'pattern': {'String': ' '}, 'behavior': 'MergedWithPrevious', 'invert': False},
-    {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}])
-def test_a_text_whose_tokens_may_span_a_space_is_encoded_whole(splits, tmp_path, monkeypatch):
-    last = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
+BYTES = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
+BEHIND_SPACES = {'type': 'Split', 'pattern': {'String': ' '}, 'behavior': 'MergedWithPrevious', 'invert': False}
+
+
+@pytest.mark.parametrize('parts', [[BEHIND_SPACES, BYTES], [BYTES]])
+def test_a_text_whose_tokens_may_span_a_space_is_encoded_whole(parts, tmp_path, monkeypatch):
     ours = changed(tmp_path, lambda spec: spec.update(
-        pre_tokenizer={'type': 'Sequence', 'pretokenizers': [splits, last]}))
+        pre_tokenizer={'type': 'Sequence', 'pretokenizers': parts}))
     text = 'a b of the array ' * 200
     expected = ours.backend.encode(text, add_special_tokens=False).ids
     monkeypatch.setattr(tokenizer, 'PIECE', 100)
