@@ -105,7 +105,8 @@ def main(study):
     for name, (*numbers, p, wide, verdict), line in zip(cfg['contrasts'], judged, table, strict=True):
         holm = min(1, max(other * sum(p_values >= other) for other in p_values[p_values <= p]))
         error = 1e-4 + 6 * np.sqrt(max(p, 2 / RESAMPLES) / RESAMPLES)   # three of a difference, and rounding
-        verdict = verdict if holm < 0.05 and numbers[-1] > 2 else 'cannot tell'
+        least = 3 if cfg.get('rules') == 1 else 4       # pretrainings that a verdict takes
+        verdict = verdict if holm < 0.05 and numbers[-1] >= least else 'cannot tell'
         cells = [cell.strip('*| ') for cell in line.split(' | ')]
         texts = LINE.format(*numbers, p, holm), ' | '.join(cells[2:5] + cells[6:8])
         ours, theirs = (np.array(re.findall(r'[-+]?\d+\.?\d*', text), float) for text in texts)

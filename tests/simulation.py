@@ -12,8 +12,8 @@ the mean over all instances and seeds there might be, by numerical integration. 
 the first model's interval, and that of its difference to the third, hold the truth, and how often the first
 two are called different at 5 %. Beside the program's method: `sum` adds the variance of the seeds' scores
 whole; `closed form` is a two-way analysis of variance without any bootstrap. With --each, the seeds are of
-pretraining, and each is fine-tuned so many times, which the program averages. With --pages, studies of so many
-contrasts are drawn, none of which differs: printed is how many have a verdict at all, by Holm's p.
+pretraining, and each is fine-tuned so many times, which the program averages. With --pages, studies are drawn
+of so many contrasts of equal models: printed is how many have a verdict at all, by Holm's p.
 """
 import itertools
 import sys
@@ -168,7 +168,8 @@ def simulate(metric, seeds, spread, n, cfg):
 def pages(cfg, contrasts):
     """Print how many studies of so many contrasts, each of two models that do not differ, have a verdict."""
     for n, metric, seeds, spread in itertools.product(cfg.instances, cfg.metrics, cfg.seeds, cfg.spreads):
-        random = np.random.default_rng((cfg.seed, statistics.key_of([f'{metric} {seeds} {spread} {n} pages'])))
+        name = f'{metric} {seeds} {spread} {n} pages'
+        random = np.random.default_rng((cfg.seed, statistics.key_of([name])))
         judged = alone = 0
         batches = cfg.simulations // BATCH
         for batch in range(batches):

@@ -802,7 +802,7 @@ def test_figures_know_phases_that_are_run_through_again():
 def test_a_run_of_a_row_is_named_as_such(rows_of_a_study):
     one_line_error(run_script('evaluate.py', 'compare', 'mlm-s1', 'clm', *options(rows_of_a_study)),
                    'mlm-s1 is a run of the row mlm, which has all its seeds; name the row$')
-    result = run_script('evaluate.py', 'table', '--models=("mlm", "clm-s2", "cml")', *options(rows_of_a_study))
+    result = run_script('evaluate.py', 'table', '--models=mlm,clm-s2,cml', *options(rows_of_a_study))
     assert result.returncode == 1 and 'clm-s2 is a run of the row clm' in result.stderr
     assert 'warning: there is no cml\n' in result.stderr
 
@@ -888,7 +888,7 @@ def test_losses(runs):
     assert line.split(': ')[1:] == ['4.960; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-1.0 sd']
     past.write_text(past.read_text().replace(',32,', ',16,'))   # of half the rows a step
     result = run_script('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}')
-    one_line_error(result, 'mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per_step')
+    one_line_error(result, 'mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per')
     past.write_text('row,seed,step,tokens,val_mlm_loss\nother,0,4,32,5.0\n')
     result = run_script('evaluate.py', 'losses', runs / 'mlm', f'--beside={past}')
     one_line_error(result, "past.csv: has no row 'r' that was measured at steps of ")

@@ -232,7 +232,7 @@ def test_three_pretrainings_were_enough_by_the_first_rules_alone(study, few_resa
     first, _ = made(study)
     second, _ = made(study, '--rules=2')
     assert words in first and '**agrees**' in first and words not in second
-    assert second.count('four pretrainings or more') == first.count(words) == 2     # of verdicts and of lengths
+    assert second.count('four pretrainings or more') == first.count(words) == 2     # verdicts, lengths
     verdicts = {cells[7] for claim, cells in cells_of(second, 'Verdicts').items() if '---' not in claim}
     assert verdicts == {'verdict', '**cannot tell**'}
 

@@ -205,7 +205,7 @@ def test_the_graph_by_hand(place):
     ("(0, 1)", '(-1,)', 9, 'seeds must be at least 0, not -1'),
     ("(0, 1)", '(0, 0)', 9, 'seeds are different numbers, one or more, not (0, 0)'),
     ("(0, 1)", '()', 9, 'seeds are different numbers, one or more, not ()'),
-    ("'again':", "'untrained':", 3, "runs 'untrained': is the name of a model with new weights; give the row"),
+    ("'again':", "'untrained':", 3, "runs 'untrained': is the name of a model with new weights; give"),
     ('(1e-3, 2e-3)', "('1e-3',)", 11, "tasks 1: lrs takes float, not str '1e-3'"),
     ('(1e-3, 2e-3)', '(-1e-3,)', 11, 'tasks 1: lrs must be at least 0, not -0.001'),
     ("'clm': 1,", "'clm': 0,", 15, "contrasts 'early': clm has weight 0; leave it out"),
@@ -343,7 +343,8 @@ def test_a_packed_study_without_tasks_sees_that_a_row_has_changed(place):
     shutil.rmtree(place / 'out')
     assert 'nothing to do' in run(place)[1]
     for old, new, words in (
-            ("12),), 'save_at'", "12),), 'lr': 0.5, 'save_at'", 'rows.json: mlm: was made with lr = 1.0, not 0.5'),
+            ("12),), 'save_at'", "12),), 'lr': 0.5, 'save_at'",
+             'rows.json: mlm: was made with lr = 1.0, not 0.5'),
             ("'weights_from': 'clm'", "'weights_from': 'mlm'",
              'rows.json: again: was made with weights_from = clm, not mlm')):
         (place / 'test.py').write_text(text.replace(old, new).replace('seeds = (0, 1)', 'seeds = (0, 1, 2)'))

@@ -101,10 +101,11 @@ def beside(path, folder):
     if not measured:
         raise ValueError(f'{path}: has no row {config["row"]!r} that was measured at steps of {folder}')
     for line in measured:
-        if line['tokens'] != tokens[line['step']]:
-            raise ValueError(f'{folder}: has seen {line["tokens"]:,} tokens after {line["step"]} steps, '
-                             f'{config["row"]} in {path} {tokens[line["step"]]:,}: with another '
-                             'rows_per_step or context a run cannot be compared step by step')
+        step, there = line['step'], tokens[line['step']]
+        if line['tokens'] != there:
+            raise ValueError(f'{folder}: has seen {line["tokens"]:,} tokens after {step} steps, '
+                             f'{config["row"]} in {path} {there:,}: with another rows_per_step or context a '
+                             'run cannot be compared step by step')
     for line in measured:
         loss, (mean, sd, count, own) = line['val_mlm_loss'], past.loc[line['step']]
         print(f'step {line["step"]:>5,}: {loss:.3f}; {config["row"]} with this seed {own:.3f}; '

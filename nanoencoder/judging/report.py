@@ -18,9 +18,10 @@ from nanoencoder.judging.statistics import estimate, grouped, lr_text, make_cell
 REGIONS = {'better': lambda margin: (0.0, math.inf),    # in which the points agree with the claim
            'at_least': lambda margin: (-margin, math.inf),
            'no_difference': lambda margin: (-margin, margin)}
-# Pretrainings that a verdict takes, by the rules of a study. Of simulated pages with seven contrasts, none of
-# which is different, so many hold a verdict in spite of Holm's correction, by how much seeds differ: 5, 9 and
-# 14 % with three pretrainings; 5, 6 and 8 % with four, which are no worse than five. (tests/simulation.py)
+# Pretrainings that a verdict takes, by the rules of a study. Of simulated pages with seven contrasts of equal
+# models so many hold a verdict, in spite of Holm's correction, for three spreads of seeds: with three
+# pretrainings 5, 9 and 14 %, with four 5, 6 and 8 %, with five 6, 5 and 9 %, with six 5, 6 and 6 %
+# (tests/simulation.py --pages=7 --each=2 --instances='(300,)', accuracy; 1,000 pages each).
 LEAST_SEEDS = {1: 3, 2: 4}
 NUMBERS = {3: 'three', 4: 'four'}
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
