@@ -181,9 +181,9 @@ class Encoder(nn.Module):
         return self.head(self.model(tokens, lengths, self.causal), lengths)
 
 
-def prepare(cfg, method='fine-tuned', seeds=()):
+def prepare(cfg, method='fine-tuned', seeds=None):
     """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on. Of its
-    training rows those are tokenised that runs of these seeds, or of cfg.seed, read."""
+    training rows those are tokenised that runs of these seeds read; without seeds, all."""
     device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
     checkpoint, kind = open_encoder(cfg), tasks.kind_of(cfg)
     transformer, tokenizer = checkpoint.model(head=kind.zero_shot), checkpoint.tokenizer()
@@ -203,7 +203,10 @@ def prepare(cfg, method='fine-tuned', seeds=()):
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
     if cfg.save_model:
         check_export(kind, transformer.sizes)   # save_encoder's own check, before hours of training
-    reads = functools.partial(rows_read, cfg, kind, method, seeds or (cfg.seed,))
+    if seeds is None:
+        reads = range
+    else:
+        reads = functools.partial(rows_read, cfg, kind, method, seeds)
     sets = tasks.load_sets(cfg, tokenizer, max_length, reads)
     examples, training = len(sets[0].examples['train']), method == 'fine-tuned'
     if training and not examples:
@@ -480,7 +483,7 @@ def main():
         method = 'zero-shot'
     else:
         method = 'fine-tuned'
-    cfg, base, sets = prepare(cfg, method, cfg.seeds if actions.grid else ())
+    cfg, base, sets = prepare(cfg, method, cfg.seeds if actions.grid else (cfg.seed,))
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     if actions.probe:

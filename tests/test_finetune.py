@@ -680,7 +680,7 @@ def test_means_of_bf16_states_are_fp32():
 @pytest.mark.parametrize('more, words', [
     ('--model=', 'model is empty'), ('--model=nowhere', 'nowhere: no checkpoint'),
     ('--max_length=900', 'max_length 900: the model reads 2 to 128'), ('--batch_size=0', 'batch_size must'),
-    ('--lrs=(-1e-4,) --grid', 'lr must be at least 0'), ('--seeds=a --grid', 'seed takes int, not str'),
+    ('--lrs=(-1e-4,) --grid', 'lrs must be at least 0'), ('--seeds=a --grid', 'seeds takes int, not str'),
     ('--name=a/b', 'name must be'), ('--layers=3 --variant=x', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
     ('--probe --save_model', 'a probe trains no model'), ('--grid --probe', 'stand alone'),
