@@ -132,7 +132,8 @@ class Done:
         if step:
             state = saved_state(run / str(step))
             made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
-            check_same_settings(run / str(step), made, self.rows[row.name] | begins | {'seed': seed})
+            path = run / str(step) / 'state.json'
+            check_same_settings(path, made, self.rows[row.name] | begins | {'seed': seed})
         else:
             path = rows_file(study)
             check_same_settings(f'{path}: {row.name}', self.recorded.get(row.name, {}), self.rows[row.name])
