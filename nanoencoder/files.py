@@ -80,6 +80,8 @@ def write_sealed(path, content):
 def read_sealed(path, advice):
     """The JSON object of a sealed file. Files of older versions have no digest, and are taken as they are."""
     content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f'{path}: holds no JSON object; {advice}')
     digest = content.pop('digest', None)
     if digest not in (None, digest_of(content)):
         raise ValueError(f'{path}: changed since it was written; {advice}')

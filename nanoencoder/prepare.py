@@ -26,7 +26,8 @@ from tqdm import tqdm
 
 from data import Corpus, in_order
 from nanoencoder import docs, wordnet
-from nanoencoder.files import blame, changed_files, locked, read_json, remove, sha256, whole, write_json
+from nanoencoder.files import (blame, changed_files, locked, read_json, read_sealed, remove, sha256, whole,
+                               write_json, write_sealed)
 from nanoencoder.settings import check, check_value, flat, setting
 from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits,
                                    without_surrogates)
@@ -136,8 +137,7 @@ def text_files(root):
         raise ValueError(f'path {str(root)!r}: no {", ".join(READERS)} file; --path names the texts')
     if left_out:
         names = ', '.join(left_out[:5]) + ', ...' * (len(left_out) > 5)
-        print(f'{root}: {len(left_out):,} left out, as they are no {", ".join(READERS)}: {names}',
-              file=sys.stderr)
+        print(f'{root}: {len(left_out):,} left out, not of {", ".join(READERS)}: {names}', file=sys.stderr)
     return files
 
 
@@ -247,6 +247,9 @@ def read_parquet(path, cfg, bad):
     try:
         file = pyarrow.parquet.ParquetFile(path)
         columns = file.schema_arrow.names
+        if columns.count(cfg.column) > 1:
+            bad.add(f'{path}: has several columns {cfg.column!r}')
+            return
         if cfg.column not in columns:
             bad.add(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
             return
@@ -289,6 +292,8 @@ def prepare(cfg, part=-1, parts=1):
 
         def encode(chunk):  # ([(prefix of what counts it, tokens)], how many rows have been skipped)
             texts, skipped = chunk
+            if isinstance(texts, ValueError):
+                raise texts
             documents = [('val_' if held else '', np.append(ids_of(text), eos).astype(dtype))
                          for text, held in texts if text]
             return documents, skipped
@@ -335,10 +340,15 @@ def prepare_part(cfg, units, encode, dtype, limit):
 
 def chunked(texts, bad):
     """Yield (some documents, how many rows have been skipped so far). The last chunk is empty: it counts the
-    rows behind the last document."""
+    rows behind the last document. An error takes the place of documents, and is raised where they would be
+    written: threads read on behind --max_tokens, where a bad row should matter to nobody."""
     documents = None
     while documents != []:
-        documents = [*itertools.islice(texts, CHUNK)]
+        try:
+            documents = [*itertools.islice(texts, CHUNK)]
+        except ValueError as error:
+            yield error, bad.count
+            return
         yield documents, bad.count
 
 
@@ -385,7 +395,7 @@ def join(folder, tokenizer, identity, counts):
     else:
         print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
     tokenizer.save(folder)
-    write_json(folder / 'meta.json', meta)
+    write_sealed(folder / 'meta.json', meta)
     skipped = f'; skipped {meta["skipped"]:,} bad files and rows' if meta['skipped'] else ''
     print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
           '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta) + skipped)
@@ -404,6 +414,14 @@ def fingerprint(meta):
     """sha256 of a corpus: of its tokenizer's fingerprint and its shards' sha256."""
     digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
     return hashlib.sha256(''.join(digests).encode()).hexdigest()
+
+
+def open_sealed(folder):
+    """The Corpus of a folder. ValueError if its meta.json was edited; older ones have no seal."""
+    path = Path(folder, 'meta.json')
+    if path.exists():
+        read_sealed(path, 'prepare the corpus again')
+    return Corpus(folder)
 
 
 def check_meta(corpus, tokenizer):
@@ -426,7 +444,7 @@ def check_meta(corpus, tokenizer):
 
 def verify(folder):
     """ValueError unless meta.json and every shard are as they were written."""
-    corpus = Corpus(folder)
+    corpus = open_sealed(folder)
     check_meta(corpus, load_tokenizer(str(folder)))
     digests = {shard['name']: shard['sha256'] for shard in corpus.meta['shards'] + corpus.meta['val_shards']}
     for name in changed_files(corpus.folder / 'meta.json', digests):

@@ -269,8 +269,8 @@ def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, sett
     cfg = settings(qk_norm=qk_norm, phases=(('clm', 20),), warmup_steps=0, lr=1e-2, val_every=0)
     pretrain.train(cfg)
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(f'{cfg.out}/run', 'out/mine', dirs_exist_ok=True)
-    shutil.move('out/mine/20', 'out/mine/1000')
+    shutil.copytree(f'{cfg.out}/run', 'out/clm', dirs_exist_ok=True)
+    shutil.move('out/clm/20', 'out/clm/3600')
     page = (ROOT / 'docs/decoders.md').read_text()
     code, = re.findall(r'```python\n# a checkpoint of CLM as .*\n((?:.*\n)*?)```', page)
     if qk_norm:

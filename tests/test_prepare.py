@@ -285,21 +285,23 @@ def test_bad_files_and_rows_are_named_or_skipped_and_counted(tmp_path, capsys):
     table = pyarrow.table({'text': ['seven', None, 'eight']})
     pyarrow.parquet.write_table(table, folder / 'e.parquet')
     pyarrow.parquet.write_table(table.rename_columns(['body']), folder / 'f.parquet')
+    pyarrow.parquet.write_table(pyarrow.table([['x'], ['y']], names=['text', 'text']), folder / 'g.parquet')
     cfg = small(folder, tmp_path / 'out', val_permille=1, shard_bytes=2 ** 30)
     refused('b.jsonl:2: is no JSON: .*; --skip_bad leaves such', prepared, cfg)
     for name, words in {'c.txt': "c.txt:2: 'utf-8' codec",
                         'd.jsonl.gz': 'd.jsonl.gz: .* end-of-stream marker',
                         'e.parquet': "e.parquet row 1: column 'text' holds None",
-                        'f.parquet': "f.parquet: has no column 'text', but body"}.items():
+                        'f.parquet': "f.parquet: has no column 'text', but body",
+                        'g.parquet': "g.parquet: has several columns 'text'"}.items():
         refused(words, prepared, replace(cfg, path=str(folder / name), out=str(tmp_path / name)))
     skipping = replace(cfg, skip_bad=True, out=str(tmp_path / 'skipped'))
     corpus = prepared(skipping)
     read = documents(corpus) + documents(corpus, 'validation')
     assert [text for text in read if text[:3] != 'six'] == ['one', 'five', 'seven', 'eight']
-    assert corpus.meta['skipped'] == 4 + 1 + 1 + 1 + 1     # rows, a text, what is cut off, a row, a file
+    assert corpus.meta['skipped'] == 4 + 1 + 1 + 1 + 2     # rows, a text, what is cut off, a row, files
     said = capsys.readouterr()
-    assert 'skipped 8, the first ' in said.err and 'b.jsonl:2: is no JSON' in said.err
-    assert 'skipped 8 bad files and rows' in said.out
+    assert 'skipped 9, the first ' in said.err and 'b.jsonl:2: is no JSON' in said.err
+    assert 'skipped 9 bad files and rows' in said.out
     refused(r'other settings \(skip_bad\)', prepared, replace(skipping, skip_bad=False))
 
 
@@ -312,6 +314,16 @@ def test_rows_are_counted_as_skipped_where_they_are_read_and_not_where_they_are_
                     skip_bad=True)
         skipped.append(prepared(cfg).meta['skipped'])
     assert skipped[0] == skipped[1] > 0
+
+
+def test_a_bad_row_behind_max_tokens_matters_to_no_thread(tmp_path):
+    jsonl(tmp_path / 'a.jsonl', [f'document {k} ' * 9 for k in range(3_000)])
+    with open(tmp_path / 'a.jsonl', 'a') as file:
+        file.write('{')
+    for threads in (1, 16):
+        cfg = small(tmp_path / 'a.jsonl', tmp_path / f'{threads}', threads=threads, max_tokens=20_000)
+        assert prepared(cfg).meta['documents'] < 2_000
+    refused('a.jsonl:3001: is no JSON', prepared, small(tmp_path / 'a.jsonl', tmp_path / 'all', threads=16))
 
 
 def test_a_disk_that_fails_is_no_bad_file(tmp_path, monkeypatch):
@@ -368,7 +380,7 @@ def killed_at(monkeypatch):
                 raise KeyboardInterrupt
             return function(*arguments)
         with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
-            for name in ('write_json', 'write_unit', 'sha256'):
+            for name in ('write_json', 'write_sealed', 'write_unit', 'sha256'):
                 patched.setattr(prepare, name, functools.partial(dies, getattr(prepare, name)))
             prepared(cfg)
             return True

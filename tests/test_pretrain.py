@@ -381,6 +381,9 @@ def test_an_edited_state_is_refused_by_all_that_read_it(finished, tmp_path):
     one_line_error(run_script('pretrain.py', *arguments(cfg)), words)
     path.unlink()
     one_line_error(run_script('pretrain.py', *arguments(branch)), '8: no state.json, so no training to')
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), '8: has no state.json; remove .*/8 to go on from')
+    path.write_text('[]')
+    one_line_error(run_script('pretrain.py', *arguments(cfg)), '8/state.json: holds no JSON object')
     path.write_bytes(whole)
     shutil.rmtree(run / '4')
     (run / '8').rename(run / '4')
@@ -452,7 +455,11 @@ def changed_meta(**changes):
     return lambda meta: meta.update(changes)
 
 
+SEALED = 'changed since it was written; prepare the corpus again'
+
+
 @pytest.mark.parametrize('change, words', [
+    (changed_meta(unigram_loss=5.0), SEALED), (changed_meta(shards=5), SEALED),
     (changed_meta(mask_token_id=7), 'mask_token_id is 7, and not 4095'),
     (changed_meta(special_ids=[4094]), r'special_ids is \[4094\], and not'),
     (changed_meta(eos_token_id=4095), 'eos_token_id is 4095, and not 4094'),
@@ -469,6 +476,8 @@ def test_an_edited_meta_json_is_one_line(settings, corpus, tmp_path, change, wor
     """At a start, and of data.py --verify."""
     copied = shutil.copytree(corpus, tmp_path / 'copied')
     meta = files.read_json(copied / 'meta.json')
+    if words != SEALED:
+        meta.pop('digest')      # as in corpora of before
     change(meta)
     files.write_json(copied / 'meta.json', meta)
     cfg = settings(corpus=str(copied))

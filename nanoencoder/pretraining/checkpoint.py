@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file, save as to_bytes
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from data import OBJECTIVES, Corpus, objective_at
+from data import OBJECTIVES, objective_at
 from model import Sizes
 from nanoencoder import huggingface
 from nanoencoder.files import (changed_files, read_json, remove, saved_state, saved_steps, sha256, whole,
                                write_sealed)
-from nanoencoder.prepare import check_meta
+from nanoencoder.prepare import check_meta, open_sealed
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
@@ -114,7 +114,10 @@ def find_origin(cfg, corpus, world, lr_at):
         if steps := saved_steps(Path(cfg.out, cfg.name)):
             last = Path(cfg.out, cfg.name, str(steps[-1]))
             advice = f'remove {last} to go on from the checkpoint before it'
-            return last, None, huggingface.read_state(last, advice=advice)
+            state = huggingface.read_state(last, advice=advice)
+            if not state:
+                raise ValueError(f'{last}: has no state.json; {advice}')
+            return last, None, state
         parent = huggingface.newest_checkpoint(cfg.branch_from) if cfg.branch_from else None
         state = parent and huggingface.read_state(parent, advice='branch from another')
         if state == {}:
@@ -206,7 +209,7 @@ def take_weights(cfg, corpus):
 def open_corpus(cfg, world):
     """The Corpus of a run. ValueError if it has changed since it was prepared, is too small, or is another
     tokenizer's."""
-    corpus, wanted = Corpus(cfg.corpus), cfg.model.vocab_size
+    corpus, wanted = open_sealed(cfg.corpus), cfg.model.vocab_size
     size = corpus.meta['vocab_size']
     has_parent = cfg.branch_from or cfg.weights_from or saved_steps(Path(cfg.out, cfg.name))
     if size != wanted and not (has_parent and size < wanted):  # some decoders have rows that no token uses

@@ -26,6 +26,8 @@ class Questions(Kind):
     def make_row(self, row, labels, where):
         context, value = get(row, 'context', where), row.get(column := self.task.answers)
         try:
+            if isinstance(value['text'], str):  # its letters would be taken for answers
+                raise TypeError
             answers = list(zip(value['text'], value['answer_start'], strict=True))
         except (KeyError, TypeError, ValueError):
             raise ValueError(f'{where}: column {column!r} is no {{"text": [], "answer_start": []}}') from None

@@ -146,7 +146,10 @@ def judgements(task, split, queries):
             query = str(get(row, 'query_id', where, object))
             add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
             for grade, column in enumerate(('negative_passages', 'positive_passages')):
-                for passage in row.get(column) or ():
+                passages = row.get(column) or []
+                if not isinstance(passages, list) or not all(isinstance(entry, dict) for entry in passages):
+                    raise ValueError(f'{where}: {column!r} must be a list of {{"docid": ...}}')
+                for passage in passages:
                     add(grades[query], str(get(passage, 'docid', where, object)), grade, where)
         else:
             query, document, score = (str(get(row, name, where, object))
