@@ -523,10 +523,10 @@ def uneven(corpus, tmp_path_factory):
 
 def record(corpus):
     """Have a corpus's meta.json list its shards as they are now."""
-    meta = files.read_json(corpus / 'meta.json')
+    meta = files.read_sealed(corpus / 'meta.json', '')
     for shard in meta['shards'] + meta['val_shards']:
         shard['sha256'] = files.sha256(corpus / shard['name'])
-    files.write_json(corpus / 'meta.json', meta | {'fingerprint': prepare.fingerprint(meta)})
+    files.write_sealed(corpus / 'meta.json', meta | {'fingerprint': prepare.fingerprint(meta)})
 
 
 # parts of decoders
