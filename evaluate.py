@@ -1,22 +1,34 @@
-"""Scores of fine-tuned models -> intervals -> tables and figures. Needs no torch.
+"""Predictions -> scores -> intervals, paired tests, tables and figures. Needs no torch.
 
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
     python evaluate.py figure share             # or ratio, rate, steps, tokens, flops, cpt
     python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
-    python evaluate.py pack studies/small       # its runs and out in tables that are small enough for git
-    python evaluate.py report configs/studies/demo.py           # a study's contrasts, judged"""
-import dataclasses
+
+Read it from the top: runs and their scores, the noise of instances and of seeds, what is estimated from
+both, which runs are one model, and the commands. A metric itself is in nanoencoder/metrics.py."""
+import functools
 import itertools
 import math
+import os
+import statistics
 import sys
+import zlib
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
+from typing import Callable, NamedTuple
 
-from nanoencoder.judging import figures, losses, paper
-from nanoencoder.judging.metrics import KINDS
-from nanoencoder.judging.predictions import pack, read_runs
-from nanoencoder.judging.statistics import SCORED, Cell, estimate, grouped, lr_text, make_cells
+import numpy as np
+
+from data import OBJECTIVES
+from nanoencoder import figures, metrics, paper
+from nanoencoder.files import locked, read_json, sha256, write_json
+from nanoencoder.metrics import CORRELATIONS, METRICS, STATISTICS, both_scores
+from nanoencoder.predictions import (SCORED, check_predictions, find_folders, lr_text, rate_and_seed,
+                                     read_about, read_predictions)
+from nanoencoder.pretraining.log import read_log
 from nanoencoder.settings import check, check_value, parse, run_main, setting
 
 NOTES = {
@@ -28,14 +40,13 @@ Intervals are of one model: `compare` tests differences.""",
 Protocol "paper": the learning rate of each seed by its own validation score; 1.96 s / sqrt(seeds). TC is the
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
 
-
+LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # of held-out text, in a log
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
-    results: str = ''                   # folder of scores in the authors' format; only read
     protocol: str = setting('standard', choices=(*NOTES,))   # standard, or paper: the authors'
     models: tuple = ()                  # only these, in this order
     datasets: tuple = ()                # only these
@@ -44,51 +55,657 @@ class Settings:
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
     seed: int = setting(0, low=0)       # of the bootstrap
-    rules: int = setting(2, 1, 2)       # 1: draws Student's t at random, as studies that were frozen so
-    beside: str = ''                    # of losses: a losses.csv that has seeds of this run's row
+    rules: int = setting(2, 1, 2)       # 1: draws Student's t at random, as pages that were frozen so
     out: str = 'figures'                # folder of figures
 
     def __post_init__(self):
         check(self)
         if self.protocol == 'paper' and self.split != 'test':
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
-        if self.protocol != 'paper' and self.results:
-            raise ValueError("results of the authors have no instances to resample; take --protocol=paper")
+
+    @property
+    def splits(self):
+        return SCORED if self.split == 'both' else (self.split,)
 
 
-def table(cfg, problems):
-    """Print a table for each kind of task: a row a model, a column a dataset."""
-    from nanoencoder.judging.report import markdown
-    cells, folders = {}, [name for name in (cfg.predictions, cfg.results) if name]
-    if not cfg.published or any(Path(name).exists() for name in folders):
-        cells = make_cells(read_runs(cfg, problems), cfg, problems)
+# ---------------------------------------------------------------------------
+# Runs and their scores
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One fine-tuning and its scores by a protocol, as fractions of 1."""
+    model: str              # a study's row, whose pretraining seeds are one model; else its folder's name
+    task: str
+    dataset: str
+    lr: float
+    seed: int
+    validation: float
+    test: float
+    metric: str
+    n: int                  # instances that are scored
+    instances: Callable     # split -> its {'ids', 'statistic', 'columns'}, read when it is needed
+    about: dict             # run.json, as nanoencoder/predictions.py writes it; older ones lack some of it
+    origin: int | None      # seed of pretraining; None where no row is named
+    folder: str             # in predictions: of this model and pretraining seed
+
+    @property
+    def method(self):       # fine-tuned, baseline, probe or zero-shot
+        return self.about.get('method', '')
+
+    @property
+    def pretraining(self):
+        return self.about.get('pretraining') or {}
+
+    @property
+    def settings(self):     # of fine-tuning
+        return self.about.get('settings') or {}
+
+
+@functools.cache
+def metrics_digest():
+    return sha256(metrics.__file__)
+
+
+def scores_of(folder, about):
+    """Return a run's scores of both splits, by both protocols, as nanoencoder/metrics.py computes them.
+
+    They are kept in scores.json, with the sha256 of the predictions and of metrics.py. Where either is
+    another one now, they are computed again."""
+    path = folder / 'scores.json'
+    made_of = check_predictions(folder, about) | {'metrics.py': metrics_digest()}
+    if path.exists():
+        scores = read_json(path)
+        if scores.get('of') == made_of:
+            return scores
+
+    scheme = about.get('scheme', 'IOB2')
+    metric = about.get('settings', {}).get('metric', 'accuracy')
+    scores = {'of': made_of}
+    for split in SCORED:
+        rows = read_predictions(folder, split)
+        scores['name'], scores[split] = both_scores(folder.parts[-3], rows, scheme, metric)
+    if os.access(folder, os.W_OK):
+        with locked(folder, wait=True):
+            write_json(path, scores, indent=None)
+    return scores
+
+
+def find_runs(root):
+    """Yield (folder, run.json, a function that returns its scores) of each run in predictions/."""
+    for folder in find_folders(root):
+        about = read_about(folder)
+        yield folder, about, functools.partial(scores_of, folder, about)
+
+
+def model_of(folder, about):
+    """Return the model that a run counts for: a study's row, or its folder. A probe is a model of its own."""
+    model = (about.get('pretraining') or {}).get('row') or folder.parts[-4]
+    if about.get('method') == 'probe':
+        return model.removesuffix('-probe') + '-probe'
+    return model
+
+
+def make_run(folder, about, load, cfg):
+    """Return the Run of a folder, with its scores by cfg.protocol."""
+    model_folder, task, dataset, _ = folder.parts[-4:]
+    lr, seed = rate_and_seed(folder)
+    if task not in METRICS:
+        raise ValueError(f'{folder}: {task} is no kind of task, such as {", ".join(METRICS)}')
+    scores = load()
+    metric = scores.get('name')
+    if cfg.protocol == 'paper' and metric not in CORRELATIONS:
+        metric = METRICS[task].paper_name
+    past = about.get('pretraining') or {}
+    return Run(
+        model=model_of(folder, about), task=task, dataset=dataset, lr=lr, seed=seed,
+        validation=scores['validation'][cfg.protocol]['score'],
+        test=scores['test'][cfg.protocol]['score'],
+        metric=metric,
+        n=sum(len(scores[split]['standard']['columns'][0]) for split in cfg.splits),
+        instances=lambda split: load()[split]['standard'],
+        about=about,
+        origin=past.get('seed') if past.get('row') else None,
+        folder=model_folder)
+
+
+def read_runs(cfg, problems, found=None):
+    """Return the Runs that cfg asks for. Whatever a grid lacks is added to problems, in words.
+
+    found  what find_runs yields, of runs that are kept in another way"""
+    runs = []
+    models = {}     # {folder: the model that its runs count for}
+    datasets = set()
+    for folder, about, load in found or find_runs(cfg.predictions):
+        model, dataset = model_of(folder, about), folder.parts[-2]
+        models[folder.parts[-4]] = model
+        datasets.add(dataset)
+        if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
+            runs.append(make_run(folder, about, load, cfg))
+
+    for (*key, _), group in grouped(runs, 'folder', 'task', 'dataset', 'method').items():
+        missing = missing_pairs(group)
+        if missing:
+            problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
+    absent = {*cfg.models} - {run.model for run in runs} | {*cfg.datasets} - {run.dataset for run in runs}
+    for name in sorted(map(str, absent)):
+        if name in models and models[name] != name:
+            problems.append(f'{name} is a run of the row {models[name]}, which has all its seeds; name the row')
+        else:
+            problems.append(f'there is no {name}')
+    if not runs:
+        raise ValueError('; '.join([f'{cfg.predictions}: no runs there', *problems]))
+    return runs
+
+
+def missing_pairs(runs):
+    """Return which pairs of learning rate and seed a grid has not: those of its runs, and those asked for."""
+    done = {(run.lr, run.seed) for run in runs}
+    lrs = {run.lr for run in runs}
+    seeds = {run.seed for run in runs}
+    for run in runs:
+        if run.about.get('grid'):
+            lrs.update(run.about['grid'][0])
+            seeds.update(run.about['grid'][1])
+    pairs = itertools.product(sorted(lrs), sorted(seeds))
+    return [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in pairs if (lr, seed) not in done]
+
+
+def grouped(items, *names):
+    """{attribute, or (attribute, ...): [items]} in the order of first appearance."""
+    groups = {}
+    key = attrgetter(*names)
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+# ---------------------------------------------------------------------------
+# The noise of test instances (bootstrap) and of seeds (Student's t)
+
+
+def bootstrap(statistic, terms, resamples=10_000, seed=0):
+    """Draw test instances with replacement, the same ones for all runs. Returns (resamples, S) scores.
+
+    statistic  name of an entry of metrics.STATISTICS
+    terms      (terms, S, N) what each of N instances adds to the sums that the score of S runs is made of"""
+    _, S, N = terms.shape
+    random = np.random.default_rng(seed)
+    scores = np.empty((resamples, S))
+    size = max(1, 100_000 // N)     # resamples at once: their counts stay in the cache, which is twice as fast
+    for start in range(0, resamples, size):
+        part = scores[start:start + size]
+        # how often each instance is drawn: one bincount of all these resamples, each with N numbers of its own
+        drawn = random.integers(0, N, (len(part), N), dtype=np.int32)
+        drawn += np.arange(len(part), dtype=np.int32)[:, None] * N
+        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(float)
+        sums = (times @ terms.reshape(-1, N).T).reshape(len(part), -1, S).swapaxes(0, 1)
+        part[:] = STATISTICS[statistic].score(sums, N)
+    return scores
+
+
+def instance_values(statistic, terms):
+    """Return the influence of each instance on each run's score: (S, N) whose mean is the score, and whose
+    variance / N is the score's. By central differences: what a hundredth of an instance more, and less,
+    would change."""
+    N = terms.shape[-1]
+    score = STATISTICS[statistic].score
+    total = terms.sum(-1, keepdims=True)
+    more = 0.01 * terms
+    change = score(total + more, N + 0.01) - score(total - more, N - 0.01)
+    return score(total, N) + N * change / 0.02
+
+
+def seed_noise(values):
+    """Return how much of the variance between seeds comes from the finite number of instances: MS_R / N of
+    the two-way analysis of (S, N) values."""
+    S, N = values.shape
+    if min(S, N) < 2:
+        return 0.0
+    rest = values - values.mean(0)
+    rest -= rest.mean(1, keepdims=True)
+    return float((rest ** 2).sum() / ((S - 1) * (N - 1) * N))
+
+
+def with_seeds(draws, arms, cfg):
+    """Add the noise of seeds to draws over instances. Returns (resamples,) draws over both.
+
+    draws  (resamples,) of the bootstrap
+    arms   [(scores of S seeds, their `seed_noise`)] of each group of models that share their seeds
+
+    Draws and scores both contain the instances' noise, which must count once: (S - 1) / (S + 1) of it is
+    subtracted from the variance between seeds; if that would be negative, the draws are shrunk instead
+    (docs/protocols.md). One seed says nothing of the noise of seeds."""
+    sizes = []
+    shares = []     # of each arm: the variance that its seeds add to the mean
+    for scores, noise in arms:
+        S = len(scores)
+        if S > 1:
+            sizes.append(S)
+            shares.append((statistics.variance(scores) - noise * (S - 1) / (S + 1)) / S)
+
+    excess = sum(min(0.0, share) for share in shares)
+    if excess:
+        mean = draws.mean()
+        draws = mean + (draws - mean) * math.sqrt(max(0.0, 1 + excess / max(draws.var(), 1e-300)))
+
+    random = np.random.default_rng((cfg.seed, 1))
+    for S, share in zip(sizes, shares):
+        if cfg.rules == 1:
+            noise = random.standard_t(S - 1, len(draws))
+        else:
+            noise = random.permutation(t_quantiles(S - 1, len(draws)))
+        draws = draws + math.sqrt(max(0.0, share)) * noise
+    return draws
+
+
+@functools.cache
+def t_quantiles(freedom, count):
+    """Return so many quantiles of Student's t, evenly spaced. 10,000 random draws miss its tails: of two
+    degrees of freedom the 2.5th percentile comes out 3 % too near or too far, of one degree 6 %."""
+    from scipy.special import stdtrit
+    return stdtrit(freedom, (np.arange(count) + 0.5) / count)
+
+
+def seeds_half(parts):
+    """Return half of the 95 % interval over seeds, by Student's t; nan with one seed.
+
+    parts  lists of scores whose sum is estimated; several have Welch's degrees of freedom"""
+    from scipy.special import stdtrit
+    variances = [(statistics.variance(part) / len(part), len(part) - 1) for part in parts if len(part) > 1]
+    if not variances:
+        return math.nan
+    total = sum(variance for variance, _ in variances)
+    if not total:
+        return 0.0
+    freedom = total ** 2 / sum(variance ** 2 / of_part for variance, of_part in variances)
+    return float(stdtrit(freedom, 0.975)) * math.sqrt(total)
+
+
+def p_value(draws, bounds=(0.0,)):
+    """Return the two-sided p value against the bound that is nearest to being crossed: at least what so many
+    draws can show."""
+    shares = [min((draws <= bound).mean(), (draws >= bound).mean()) for bound in bounds]
+    return float(min(1.0, max(2 * max(shares), 2 / (len(draws) + 1))))
+
+
+# ---------------------------------------------------------------------------
+# What is estimated: a cell of a table, and sums of cells
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on a dataset, or its average over datasets; fractions of 1."""
+    mean: float
+    low: float              # of the 95 % interval
+    high: float
+    draws: object           # (units, resamples) of the bootstrap over instances; None by the paper's protocol
+    scores: dict            # {unit: score}, of several fine-tunings of a pretraining their mean
+    runs: list = ()         # that validation chose; none of an average
+    values: object = None   # (units, n) of `instance_values`
+    data: tuple = ()        # by which two cells are known to be of the same instances
+    unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
+
+    @property
+    def is_seedless(self):
+        """Whether any seed of fine-tuning gives the same."""
+        return self.unit == 'fine-tuning' and self.runs[0].method in ('baseline', 'probe', 'zero-shot')
+
+    @property
+    def is_untrained(self):
+        return self.runs[0].model.partition('+')[0] == 'untrained'
+
+    @property
+    def seeds(self):
+        """How many seeds, in words: 5; or 6 x 3, six pretrainings with three fine-tunings each."""
+        if not self.scores:
+            return ''
+        if self.unit == 'fine-tuning' or not self.runs:
+            return str(len(self.scores))
+        fine_tunings = len({(run.origin, run.seed) for run in self.runs})
+        return f'{len(self.scores)} x {fine_tunings / len(self.scores):.3g}'
+
+
+class Estimate(NamedTuple):
+    """A weighted sum of Cells, as fractions of 1; intervals are of 95 %."""
+    mean: float
+    low: float              # over test instances and units
+    high: float
+    seeds_low: float        # over units alone, on these very instances; nan with one unit
+    seeds_high: float
+    p: float | None         # two-sided; None where a trained arm has one unit
+    draws: object           # (resamples,) of instances and units
+    units: dict             # {seed: value}, where all arms that were pretrained share their units
+    unit: str               # pretraining, or fine-tuning: it then speaks of one pretrained model
+    n: int                  # test instances, of all datasets
+
+
+def estimate(parts, cfg, without=()):
+    """Return the Estimate of weighted Cells, by the standard protocol.
+
+    parts    [[(weight, Cell), ...], ...]: the arms on each dataset; the mean over datasets is estimated
+    without  pretraining seeds to leave out
+
+    A seed fixes the order of the data and the first weights, so runs of one seed go up and down together.
+    Arms of the same units are therefore paired, unit by unit; arms of other units add a share of theirs."""
+    for arms in parts:
+        first = arms[0][1]
+        if any(cell.data != first.data for _, cell in arms):
+            raise ValueError(f'{first.runs[0].dataset}: tested on different data, or by different metrics')
+    weights = [weight / len(parts) for arms in parts for weight, _ in arms]
+    datasets = [dataset for dataset, arms in enumerate(parts) for _ in arms]
+    cells = with_shared_units([cell for arms in parts for _, cell in arms], without)
+
+    groups = {}     # {(unit, its seeds): arms (dataset, weight, Cell)}
+    for dataset, weight, cell in zip(datasets, weights, cells):
+        groups.setdefault((cell.unit, *cell.scores), []).append((dataset, weight, cell))
+    summed = {key: paired(arms) for key, arms in groups.items()}    # {key: (scores of its seeds, their noise)}
+    scores = [of_group for of_group, _ in summed.values()]
+    mean = sum(map(statistics.fmean, scores))
+    half = seeds_half(scores)
+
+    draws = sum(weight * cell.draws.mean(0, dtype=float) for weight, cell in zip(weights, cells))
+    draws = with_seeds(draws, summed.values(), cfg)
+    low, high = np.percentile(draws, [2.5, 97.5]).tolist()
+    p = None
+    if all(len(cell.scores) > 1 or cell.is_seedless for cell in cells):
+        p = p_value(draws)
+
+    # the groups with a trained arm say what the units are; with one such group, each unit has a value
+    trained = [key for key, arms in groups.items()
+               if not all(cell.is_seedless or cell.is_untrained for *_, cell in arms)]
+    unit = 'pretraining' if {key[0] for key in trained} == {'pretraining'} else 'fine-tuning'
+    counting = trained or [*groups]
+    by_unit = {}
+    if len(counting) == 1:
+        key, = counting
+        own, _ = summed[key]
+        others = mean - statistics.fmean(own)   # what arms of other units add, the same to each
+        by_unit = {seed: score + others for seed, score in zip(key[1:], own)}
+    n = sum(arms[0][1].values.shape[1] for arms in parts)
+    return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_unit, unit, n)
+
+
+def paired(arms):
+    """Return (scores, `seed_noise`) of the weighted sum of arms (dataset, weight, Cell) of the same units."""
+    scores = sum(weight * np.array([*cell.scores.values()]) for _, weight, cell in arms)
+    values = {}     # {dataset: (units, n)}
+    for dataset, weight, cell in arms:
+        values[dataset] = values.get(dataset, 0) + weight * cell.values.astype(float)
+    return scores.tolist(), sum(map(seed_noise, values.values()))
+
+
+def with_shared_units(cells, without):
+    """Return the Cells with the units that count: cells of the same unit keep those that all of them have,
+    if these are several."""
+    kept = []
+    for cell in cells:
+        left_out = without if cell.unit == 'pretraining' else ()
+        kept.append({unit for unit in cell.scores if unit not in left_out})
+    shared = []
+    for cell, units in zip(cells, kept):
+        others = (own for other, own in zip(cells, kept) if other.unit == cell.unit and len(own) > 1)
+        common = units.intersection(*others)
+        if len(common) > 1:
+            units = common
+        at = [unit in units for unit in cell.scores]
+        scores = {unit: score for unit, score in cell.scores.items() if unit in units}
+        shared.append(replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores))
+    return shared
+
+
+# ---------------------------------------------------------------------------
+# Which runs make a cell, and at which learning rate
+
+
+def make_cells(runs, cfg, problems):
+    """{(model, task, dataset): Cell}; a task's 'Average' is that of the models with all its datasets."""
+    cells = {}
+    for key, group in grouped(sorted(runs, key=functools.partial(rank, cfg)), 'model', 'task', 'dataset').items():
+        try:
+            cells[key] = make_cell(group, cfg)
+        except ValueError as error:
+            problems.append(f'{"/".join(key)} is left out: {error}')
+    averages = {}
+    for model, task in dict.fromkeys(key[:2] for key in cells):
+        of_model = [cell for key, cell in cells.items() if key[:2] == (model, task)]
+        datasets = {key[2] for key in cells if key[1] == task}
+        if 1 < len(of_model) == len(datasets):
+            mean = average(of_model, cfg)
+            if mean:
+                averages[model, task, 'Average'] = mean
+    return cells | averages
+
+
+def rank(cfg, run):
+    """Models in the order of --models; else the untrained model first and simple methods last."""
+    asked = cfg.models.index(run.model) if cfg.models else 0
+    return asked, run.method == 'baseline', run.model != 'untrained', [*METRICS].index(run.task)
+
+
+def make_cell(runs, cfg):
+    """Return the Cell of one model's runs on one dataset. ValueError where they are not of one experiment."""
+    check_one_experiment(runs)
+    if cfg.protocol == 'paper':
+        return paper_cell_of(runs)
+
+    chosen = {split: best_rate(runs, split) for split in cfg.splits}    # {split: runs}
+    tables = []     # for each split {(pretraining seed, seed): (run, its instances)}
+    for split, of_split in chosen.items():
+        tables.append({(run.origin, run.seed): (run, run.instances(split)) for run in of_split})
+    seeds = sorted(set.intersection(*map(set, tables)))
+    if not seeds:
+        raise ValueError('the runs that validation and test choose have no seed in common')
+    first = [tables[0][seed][0] for seed in seeds]
+    scored = [[table[seed][1] for table in tables] for seed in seeds]       # of each seed its splits
+    statistic = scored[0][0]['statistic']
+
+    columns = [np.hstack([split['columns'] for split in of_seed]) for of_seed in scored]    # splits joined
+    if not columns[0].size:
+        raise ValueError(f'{cfg.split} has no instances')
+    terms = STATISTICS[statistic].terms(np.stack(columns, 1))
+    draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
+    data = (first[0].about.get('data', ''), first[0].metric, *(key_of(split['ids']) for split in scored[0]))
+    cell = standard_cell(first, draws, instance_values(statistic, terms), data, cfg)
+    least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
+    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high), runs=sum(chosen.values(), []))
+
+
+def best_rate(runs, split):
+    """Return the runs of the learning rate with the best mean score on the other split. Of equally good rates
+    the smaller one; rates that lack seeds do not compete."""
+    other = 'validation' if split == 'test' else 'test'
+    by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr').values()
+    most = max(map(len, by_lr))
+    complete = [group for group in by_lr if len(group) == most]
+    return max(complete, key=lambda group: statistics.fmean(getattr(run, other) for run in group))
+
+
+def key_of(ids):
+    """CRC of the instances' ids; packed runs hold this number in their place."""
+    if isinstance(ids, int):
+        return ids
+    return zlib.crc32('\n'.join(ids).encode())
+
+
+def unit_of(runs):
+    """Return (the attribute of a run whose seeds are the units, whose seeds those are)."""
+    if len({run.origin for run in runs}) > 1:
+        return 'origin', 'pretraining'
+    return 'seed', 'fine-tuning'
+
+
+def standard_cell(runs, draws, values, data, cfg):
+    """Return the Cell of S runs. Several fine-tunings of one pretraining are averaged.
+
+    draws   (resamples, S) of the bootstrap
+    values  (S, N) of `instance_values`"""
+    name, unit = unit_of(runs)
+    places = {}     # {unit: indices of its runs}
+    for k, run in enumerate(runs):
+        places.setdefault(getattr(run, name), []).append(k)
+    draws = np.array([draws.T[of_unit].mean(0) for of_unit in places.values()])
+    values = np.array([values[of_unit].mean(0) for of_unit in places.values()])
+    scores = dict(zip(places, values.mean(1).tolist()))
+    cell = Cell(0, 0, 0, draws.astype(np.float32), scores, runs, values.astype(np.float32), data, unit)
+    result = estimate([[(1, cell)]], cfg)
+    return replace(cell, mean=result.mean, low=result.low, high=result.high)
+
+
+def paper_cell_of(runs):
+    """Return the Cell by the paper's protocol: each seed has the learning rate of its own best validation."""
+    ordered = sorted(runs, key=attrgetter('seed', 'lr'))    # of equally good rates the smaller one
+    of_seeds = grouped(ordered, 'seed', 'origin').values()
+    best = [max(group, key=attrgetter('validation')) for group in of_seeds]
+    name, unit = unit_of(best)
+    scores = {seed: statistics.fmean(run.test for run in group) for seed, group in grouped(best, name).items()}
+    return paper_cell(scores, runs=best, unit=unit)
+
+
+def paper_cell(scores, **more):
+    """The Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""
+    n = len(scores)
+    mean = statistics.fmean(scores.values())
+    half = 1.96 * statistics.stdev(scores.values()) / math.sqrt(n) if n > 1 else math.nan
+    return Cell(mean, mean - half, mean + half, None, scores, **more)
+
+
+def average(cells, cfg):
+    """The Cell of several datasets' mean, of the seeds that all of them have; None if they have none."""
+    if cells[0].draws is not None:
+        result = estimate([[(1, cell)] for cell in cells], cfg)
+        low = max(result.low, min(0.0, *(cell.low for cell in cells)))  # of correlations it may be below 0
+        return Cell(result.mean, low, min(1.0, result.high), result.draws, result.units, unit=result.unit)
+    shared = set.intersection(*(set(cell.scores) for cell in cells))
+    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}
+    return paper_cell(scores) if scores else None
+
+
+def check_one_experiment(runs):
+    """ValueError where a model's runs on a dataset differ in more than their learning rates and seeds."""
+    for (lr, seed, _), group in grouped(runs, 'lr', 'seed', 'origin').items():
+        if len(group) > 1:
+            raise ValueError(f'two runs are lr{lr_text(lr)}_sd{seed}')
+
+    differing = differences([run.pretraining | run.settings | {
+        'data': run.about.get('data', ''), 'method': run.method, 'metric': run.metric} for run in runs])
+    # what older runs do not say, cannot differ
+    for name in ('training_data', 'tokenizer', 'sizes'):
+        said = [run.about[name] for run in runs if run.about.get(name)]
+        if any(value != said[0] for value in said):
+            differing.add(name)
+    fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in run.pretraining]
+    for other in fixed:
+        differing |= {f'{name} of pretraining' for name in other.keys() & fixed[0] if other[name] != fixed[0][name]}
+    for group in grouped(runs, 'origin').values():      # another pretraining seed makes other weights
+        if len({run.about['checkpoint'] for run in group if run.about.get('checkpoint')}) > 1:
+            differing.add('checkpoint')
+
+    differing -= {'lr', 'seed', 'fixed', 'tokens', 'seed of pretraining'}
+    if differing:
+        raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
+
+
+def differences(tables):
+    """The keys whose values differ between dicts; what is empty or missing counts as equal."""
+    names = set().union(*tables)
+    return {name for name in names
+            if any((table.get(name) or None) != (tables[0].get(name) or None) for table in tables)}
+
+
+# ---------------------------------------------------------------------------
+# Commands
+
+
+def table(cfg, problems, found=None):
+    """Print a table for each kind of task: a row a model, a column a dataset. For `found` see read_runs."""
+    cells = {}
+    if found or not cfg.published or Path(cfg.predictions).exists():
+        cells = make_cells(read_runs(cfg, problems, found), cfg, problems)
     if cfg.published and not any(paper.published(*key, cells) for key in cells):
         if cells:
-            print(f"{' and '.join(folders)}: no model there is one of the paper's, whose tables stand alone; "
+            print(f'{cfg.predictions}: no model there is one of the paper\'s, whose tables stand alone; '
                   'leave out --published to see yours', file=sys.stderr)
-        cells, cfg = published_cells(cfg), dataclasses.replace(cfg, published=False, protocol='paper')
+        cells = published_cells(cfg)
+        cfg = replace(cfg, published=False, protocol='paper')
     if not cells:
         raise ValueError('; '.join(problems))
+
     frame = frame_of(cells, cfg)
     for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
         if rows['column'].nunique() > 1:
             problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
     if cfg.format == 'csv':
-        return print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
-    for kind, rows in sorted(frame.groupby('task'), key=lambda group: [*KINDS].index(group[0])):
-        about = rows[rows['dataset'] != 'Average'].groupby('model')[['notes', 'seeds', 'lr']]
-        about = about.agg(lambda texts: '/'.join(sorted({*texts} - {''})))
-        scores = rows.pivot(index='model', columns='column', values='shown')[rows['column'].unique()]
-        shown = about.join(scores).loc[rows['model'].unique()].replace('', '-').fillna('-')
-        shown = shown.drop(columns='notes' if {*shown['notes']} == {'-'} else [])
-        print(shown.rename_axis(None).rename_axis(columns=kind).to_string() if cfg.format == 'text' else
-              markdown([kind, *shown], shown.reset_index().values), end='\n\n')
+        print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
+        return
+    for task, rows in sorted(frame.groupby('task'), key=lambda group: [*METRICS].index(group[0])):
+        print(table_of_task(task, rows, cfg.format), end='\n\n')
     for (model, _, dataset), cell in cells.items():
         if is_constant(cell):
             print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
-    print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.'
-          + '\nAfter the slash: the paper\'s appendix C.' * cfg.published)
+    print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.')
+    if cfg.published:
+        print("After the slash: the paper's appendix C.")
+
+
+def frame_of(cells, cfg):
+    """A row a cell: what a .csv says of it, then the `notes`, `column` and `shown` of a table."""
+    import pandas
+    rows = []
+    for (model, task, dataset), cell in cells.items():
+        first = cell.runs[0] if cell.runs else None     # an average, and the paper's numbers, have no runs
+        mean, low, high = [100 * x for x in (cell.mean, cell.low, cell.high)]
+        row = {'model': model, 'task': task, 'dataset': dataset, 'metric': first.metric if first else '',
+               'mean': f'{mean:.4f}', 'low': f'{low:.4f}', 'high': f'{high:.4f}',
+               'n': first.n if first else '', 'seeds': cell.seeds,
+               'lr': joined(lr_text(run.lr) for run in sorted(cell.runs, key=attrgetter('lr')) if run.lr),
+               'method': joined(sorted({run.method for run in cell.runs})),
+               'weights': joined(sorted({run.about.get('weights', '') for run in cell.runs})),
+               'data': joined(sorted({run.about.get('data', '')[:8] for run in cell.runs})),
+               'protocol': cfg.protocol, 'column': dataset}
+        if first:
+            data = f', data {row["data"]}' if row['data'] else ''
+            row['column'] = f'{dataset} ({first.metric}, n={first.n:,}{data})'
+
+        if cfg.protocol == 'standard':
+            row['shown'] = f'{mean:.1f} [{low:.1f}, {high:.1f}]'
+        elif len(cell.scores) > 1:
+            row['shown'] = f'{mean:.2f} ({high - mean:.2f})'
+        else:
+            row['shown'] = f'{mean:.2f} (one seed)'
+        row['notes'] = ', '.join(sorted({row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}))
+
+        if cfg.published:
+            published = paper.published(model, task, dataset, cells)
+            row['published'], row['published_ci95'] = published or ('', '')
+            if published:
+                row['shown'] += f' / {published[0]:.2f} ({published[1]:.2f})'
+        rows.append(row)
+    return pandas.DataFrame(rows)
+
+
+def joined(texts):
+    """'a/b': texts that are not empty, each once."""
+    return '/'.join(dict.fromkeys(filter(None, texts)))
+
+
+def table_of_task(task, rows, form):
+    """Return the table of a task's models, as text or markdown, from rows of frame_of."""
+    about = rows[rows['dataset'] != 'Average'].groupby('model')[['notes', 'seeds', 'lr']]
+    about = about.agg(lambda texts: joined(sorted(texts)))
+    scores = rows.pivot(index='model', columns='column', values='shown')[rows['column'].unique()]
+    shown = about.join(scores).loc[rows['model'].unique()].replace('', '-').fillna('-')
+    if {*shown['notes']} == {'-'}:
+        shown = shown.drop(columns='notes')
+    if form == 'text':
+        return shown.rename_axis(None).rename_axis(columns=task).to_string()
+    return markdown([task, *shown], shown.reset_index().values)
+
+
+def markdown(heads, rows):
+    lines = [' | '.join(heads), '|'.join(['---'] * len(heads)), *map(' | '.join, rows)]
+    return '\n'.join(f'| {line} |' for line in lines)
 
 
 def is_constant(cell):
@@ -97,65 +714,44 @@ def is_constant(cell):
 
 
 def published_cells(cfg):
-    return {key: Cell(mean / 100, (mean - x) / 100, (mean + x) / 100, None, dict.fromkeys(range(5)))
-            for key, (mean, x) in paper.numbers().items() if key[0] in (cfg.models or [key[0]])}
+    """The paper's appendix C as Cells."""
+    cells = {}
+    for (model, task, dataset), (mean, half) in paper.numbers().items():
+        if model in (cfg.models or [model]):
+            scores = dict.fromkeys(range(5))    # of its seeds no more is known than their number
+            cells[model, task, dataset] = Cell(mean / 100, (mean - half) / 100, (mean + half) / 100, None, scores)
+    return cells
 
 
-def frame_of(cells, cfg):
-    """A row a cell: what a .csv says of it, then the `notes`, `column` and `shown` of a table."""
-    import pandas
-    rows = []
-    for key, cell in cells.items():
-        first = cell.runs[0] if cell.runs else None     # of an average, and of the paper's, there is none
-        row = dict(zip(('model', 'task', 'dataset'), key), metric=first.metric if first else '')
-        mean, low, high = (100 * x for x in (cell.mean, cell.low, cell.high))
-        row |= {'mean': f'{mean:.4f}', 'low': f'{low:.4f}', 'high': f'{high:.4f}'}
-        row |= {'n': first.n if first else '', 'seeds': cell.seeds}
-        for name, text in (('lr', lr_text), ('method', str), ('weights', str), ('data', '{:.8}'.format)):
-            row[name] = '/'.join(map(text, sorted({getattr(run, name) for run in cell.runs} - {'', 0})))
-        half = f'{100 * (cell.high - cell.mean):.2f}' if len(cell.scores) > 1 else 'one seed'
-        shown = f'{mean:.2f} ({half})' if cfg.protocol == 'paper' else f'{mean:.1f} [{low:.1f}, {high:.1f}]'
-        row |= {'protocol': cfg.protocol, 'column': key[2], 'shown': shown,
-                'notes': ', '.join(sorted({row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}))}
-        if first:
-            row['column'] += f' ({first.metric}, n={first.n:,}{row["data"] and ", data " + row["data"]})'
-        if cfg.published:
-            row['published'], row['published_ci95'] = published = paper.published(*key, cells) or ('', '')
-            row['shown'] += ' / {:.2f} ({:.2f})'.format(*published) if published[0] else ''
-        rows.append(row)
-    return pandas.DataFrame(rows)
-
-
-def compare(cfg, first, second, problems):
-    """Paired tests: second - first on the same test instances, per dataset."""
+def compare(cfg, first, second, problems, found=None):
+    """Print paired tests: second - first on the same test instances, per dataset."""
     if cfg.protocol != 'standard' or cfg.published or cfg.models:
         raise ValueError('compare takes two models and standard scores: no --protocol, --published, --models')
-    cfg = dataclasses.replace(cfg, models=(first, second))
-    cells = make_cells(read_runs(cfg, problems), cfg, problems)
-    if not (shared := [(task, dataset) for model, task, dataset in cells
-                       if model == first and (second, task, dataset) in cells and dataset != 'Average']):
+    cfg = replace(cfg, models=(first, second))
+    cells = make_cells(read_runs(cfg, problems, found), cfg, problems)
+    shared = [(task, dataset) for model, task, dataset in cells
+              if model == first and (second, task, dataset) in cells and dataset != 'Average']
+    if not shared:
         raise ValueError('; '.join([f'{first} and {second} have no dataset in common', *problems]))
+
     print(f'{second} - {first}, in points: [over instances and seeds] (over seeds alone); p is two-sided')
     results = []
     for task, dataset in shared:
         a, b = cells[first, task, dataset], cells[second, task, dataset]
         try:
-            results.append(result := estimate([[(1, b), (-1, a)]], cfg))
+            result = estimate([[(1, b), (-1, a)]], cfg)
         except ValueError as error:
             problems.append(str(error))
             continue
-        sign = '<=' if result.p == 2 / (cfg.resamples + 1) else '='     # the draws show no less
-        mean, low, high, *of_seeds = (100 * x for x in result[:5])
-        alone = '  ' if math.isnan(of_seeds[0]) else '({:+.1f}, {:+.1f})   '.format(*of_seeds)
-        print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {mean:+.1f} [{low:+.1f}, '
-              f'{high:+.1f}] {alone}{"no p value" if result.p is None else f"p {sign} {result.p:.4f}"}   '
+        results.append(result)
+        print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {in_words(result, cfg)}   '
               f'n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
         for model, cell in ((first, a), (second, b)):
             if is_constant(cell):
                 print(f'    note: {model}: {CONSTANT}')
         if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
             print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
-        before, after = (cell.runs[0].settings or {} for cell in (a, b))
+        before, after = a.runs[0].settings, b.runs[0].settings
         for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
             if before[name] != after[name]:
                 print(f'    note: {name} {before[name]} -> {after[name]}')
@@ -165,62 +761,127 @@ def compare(cfg, first, second, problems):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
 
 
-def points_of(cells, pretraining, lr, problems):
-    """The points of nanoencoder/judging/figures.py: of a kind with several datasets, their average."""
+def in_words(result, cfg):
+    """+5.9 [+3.1, +8.6] (+4.0, +7.8)   p = 0.0012, of an Estimate."""
+    points = f'{100 * result.mean:+.1f} [{100 * result.low:+.1f}, {100 * result.high:+.1f}]'
+    if not math.isnan(result.seeds_low):
+        points += f' ({100 * result.seeds_low:+.1f}, {100 * result.seeds_high:+.1f})'
+    if result.p is None:
+        p = 'no p value'
+    elif result.p == 2 / (cfg.resamples + 1):
+        p = f'p <= {result.p:.4f}'      # the draws can show no less
+    else:
+        p = f'p = {result.p:.4f}'
+    return f'{points}   {p}'
+
+
+def figure(cfg, name, problems, found=None):
+    """Draw scores against what pretraining was: a panel a task, a line a family of models."""
+    check_value('figure', str, name, choices=(*figures.AGAINST,))
+    pretraining = paper.models()
     points = []
-    several = {kind for kind in KINDS if len({key[2] for key in cells if key[1] == kind}) > 1}
-    for model, kind in dict.fromkeys(key[:2] for key in cells):
-        if kind in several and (model, kind, 'Average') not in cells:
-            problems.append(f'{model} is left out, which lacks a dataset of {kind}: see --datasets')
-    for (model, kind, dataset), cell in cells.items():
-        if (dataset == 'Average') == (kind in several):
+    if cfg.published:
+        points = points_of(published_cells(cfg), pretraining, None, problems)
+    else:
+        runs = read_runs(cfg, problems, found)
+        pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
+        runs = [run for run in runs if run.model in pretraining]
+        parts = {None: runs}
+        if name == 'rate':      # a score at each rate; other figures have the rate that the other split chose
+            parts = grouped(runs, 'lr')
+        for lr, part in parts.items():
+            points += points_of(make_cells(part, cfg, problems), pretraining, lr, problems)
+    print(figures.save(figures.against(name, points), Path(cfg.out, f'{name}.png')))
+
+
+def points_of(cells, pretraining, lr, problems):
+    """The points of nanoencoder/figures.py. Of a task with several datasets, their average is shown."""
+    datasets = {}       # {task: its datasets}
+    for _, task, dataset in cells:
+        datasets.setdefault(task, set()).add(dataset)
+    several = {task for task, names in datasets.items() if len(names) > 1}
+    for model, task in dict.fromkeys(key[:2] for key in cells):
+        if task in several and (model, task, 'Average') not in cells:
+            problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
+    points = []
+    for (model, task, dataset), cell in cells.items():
+        if (dataset == 'Average') == (task in several):
             about = pretraining[model] | {'finetuning_rate': lr}
             low, high = cell.low, cell.high
             if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
                 low, high = min(cell.scores.values()), max(cell.scores.values())
-            points.append((model, about, kind, 100 * cell.mean, 100 * low, 100 * high))
+            points.append((model, about, task, 100 * cell.mean, 100 * low, 100 * high))
     return points
 
 
-def figure(cfg, name, problems):
-    check_value('figure', str, name, choices=(*figures.AGAINST,))
-    runs, pretraining = ([] if cfg.published else read_runs(cfg, problems)), paper.models()
-    pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
-    runs = [run for run in runs if run.model in pretraining]
-    if name == 'rate':      # a score at each rate; other figures have the rate that the other split chose
-        parts = grouped(runs, 'lr')
-    else:
-        parts = {None: runs}
-    points = []
-    for lr, part in parts.items():
-        cells = published_cells(cfg) if cfg.published else make_cells(part, cfg, problems)
-        points += points_of(cells, pretraining, lr, problems)
-    print(figures.save(figures.against(name, points), Path(cfg.out, f'{name}.png')))
+def losses(folders, out):
+    """Print each pretraining's last validation, in nats, and that of token frequencies; draw <out>/losses.png."""
+    import pandas
+    rows = []
+    corpora = {}        # {fingerprint: the loss of its token frequencies}
+    points = []         # (panel, run, step, mean, low, high)
+    for folder in folders:
+        config, lines = read_log(folder)
+        name = config['name']
+        if not lines:
+            raise ValueError(f'{name}: has logged no step yet; log_every says when it does')
+        rows.append(losses_row(config, lines))
+        corpus = config['corpus_meta']
+        if corpus['unigram_loss']:      # None without held-out text
+            corpora[corpus['fingerprint']] = corpus['unigram_loss']
+        size = math.ceil(len(lines) / 200)      # lines of the log to a point of the figure
+        for start in range(0, len(lines), size):
+            part = lines[start:start + size]
+            loss = statistics.fmean(line['loss'] for line in part)
+            points.append(('training loss', name, part[-1]['step'], loss, loss, loss))
+            lr = part[-1]['lr']
+            points.append(('learning rate', name, part[-1]['step'], lr, lr, lr))
+        for line in lines:
+            for key, objective in LOSSES.items():
+                if key in line:
+                    panel = f'held-out {objective.upper()} loss'
+                    points.append((panel, name, line['step'], line[key], line[key], line[key]))
+    shown = LOSSES.keys() & set().union(*rows)
+    for fingerprint, loss in corpora.items():
+        row = {'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'}
+        rows.append(row | dict.fromkeys(shown, f'{loss:.3f}'))
+    print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
+    print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
+
+
+def losses_row(config, lines):
+    """What is printed of a pretraining: its phases, and what its last validation said."""
+    phases = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
+    if config.get('repeat', 1) > 1:
+        phases += f', {config["repeat"]} times'
+    measured = [line for line in lines if line.keys() & LOSSES.keys()]
+    last = (measured or lines)[-1]
+    speed = statistics.median(line['tokens_per_second'] for line in lines)
+    row = {'run': config['name'], 'phases': phases, 'step': f'{last["step"]:,}',
+           'tokens': f'{last["tokens"]:,}', 'tokens/s': f'{speed:,.0f}'}
+    return row | {name: f'{last[name]:.3f}' for name in LOSSES if name in last}
+
+
+def run_command(words, cfg, problems, found=None):
+    """Do what the words of a command line say. `found` is for runs that are kept in another way."""
+    match words:
+        case ['table']:
+            table(cfg, problems, found)
+        case ['compare', first, second]:
+            compare(cfg, first, second, problems, found)
+        case ['figure', name]:
+            figure(cfg, name, problems, found)
+        case ['losses', _, *_]:
+            losses(words[1:], cfg.out)
+        case _:
+            raise ValueError('the command is table, compare A B, figure NAME, or losses FOLDERS; see --help')
 
 
 def main():
-    words = list(itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:]))
-    cfg, _ = parse(Settings, [] if len(words) == 2 and words[0] == 'report' else sys.argv[1 + len(words):])
+    words = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
+    cfg, _ = parse(Settings, sys.argv[1 + len(words):])
     problems = []   # in words: what is missing, while the rest goes on
-    match words:
-        case ['report', _]:     # its settings are the study's
-            from nanoencoder.judging import report, studies  # of all commands, this one alone needs them
-            study, _ = studies.load(sys.argv[2:])
-            cfg = Settings(predictions=str(Path(study.folder, 'runs')), split='both', rules=study.rules)
-            print(*report.write(study, read_runs(cfg, problems), cfg, problems), sep='\n')
-        case ['table']:
-            table(cfg, problems)
-        case ['compare', first, second]:
-            compare(cfg, first, second, problems)
-        case ['figure', name]:
-            figure(cfg, name, problems)
-        case ['losses', *folders] if folders and not (cfg.beside and folders[1:]):
-            losses.beside(cfg.beside, *folders) if cfg.beside else losses.show(folders, cfg.out)
-        case ['pack', folder, *logs] if cfg == Settings():
-            pack(folder, logs, cfg)
-        case _:
-            raise ValueError('the command is table, compare A B, figure NAME, losses FOLDERS, pack FOLDER '
-                             'without settings, or report CONFIG; see --help')
+    run_command(words, cfg, problems)
     for problem in dict.fromkeys(problems):
         print(f'warning: {problem}', file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -1,10 +1,8 @@
 """Fine-tune a checkpoint on a task, once or over a grid, and write its predictions; evaluate.py scores them.
 
     python finetune.py configs/tasks/docs_tc.py --look                  # what a task holds; needs no model
-    python finetune.py configs/tasks/docs_tc.py --baseline              # the best simple method, as a floor
     python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s6 --lr=1e-3 --steps=100
     python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s6 --probe       # frozen features
-    python finetune.py configs/tasks/blimp.py --model=out/mlm-1800-s6 --zero_shot     # without any training
     torchrun --nproc_per_node=8 finetune.py configs/tasks/sst2.py --model=out/610m-clm-42k --grid
 
 The protocol is the paper's (section 2 and its authors' evaluation code): the same for every model, and
@@ -33,13 +31,14 @@ from torch import nn
 
 from model import initial_weight, parameter_groups
 from nanoencoder import huggingface, tasks
-from nanoencoder.files import locked, read_json
+from nanoencoder.files import locked
+from nanoencoder.metrics import both_scores
 from nanoencoder.peers import open_encoder
+from nanoencoder.predictions import SCORED, about_run, check_same_run, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check_value, is_full, parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack, ridge
-from nanoencoder.tasks.runs import (about_run, check_export, describe, is_done, run_folder, run_folders,
-                                    save_encoder, saved_folder, write_run)
+from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack
+from nanoencoder.tasks.models import check_export, describe, reading_length, save_encoder, saved_folder
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -74,9 +73,10 @@ class Settings(tasks.Task):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, pattern in (('name', '([^./][^/]*)?'), ('variant', r'[\w.-]*')):
-            if not re.fullmatch(pattern, getattr(self, name)):
-                raise ValueError(f'{name} must be that of a folder, or letters that may follow one')
+        if not re.fullmatch('([^./][^/]*)?', self.name):
+            raise ValueError(f'name must be that of a folder, not {self.name!r:.80}')
+        if not re.fullmatch(r'[\w.-]*', self.variant):
+            raise ValueError(f'variant must be letters that may follow a name, not {self.variant!r:.80}')
         for lr in self.lrs:
             check_value('lrs', float, lr, 0)
         for seed in self.seeds:
@@ -90,12 +90,15 @@ class Settings(tasks.Task):
 
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
-           'zero_shot': (False, 'score minimal pairs by the likelihoods of the model as it is'),
-           'look': (False, 'print what the task holds; needs no --model'),
-           'baseline': (False, "write the best simple method's predictions; needs no --model")}
-# which --probe and --zero_shot would ignore
+           'look': (False, 'print what the task holds; needs no --model')}
+# which --probe would ignore
 OF_TRAINING = ('lr', 'seed', 'steps', 'epochs', 'batch_size', 'warmup', 'weight_decay', 'beta1', 'beta2',
                'eps', 'grad_clip', 'scale')
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)    # of a probe, times its training rows; chosen on validation
+
+
+# ---------------------------------------------------------------------------
+# Heads
 
 
 class Classifier(nn.Module):
@@ -107,7 +110,8 @@ class Classifier(nn.Module):
 
     def forward(self, x, lengths):
         if self.dense:
-            x = F.gelu(self.dense(mean_pool(x, lengths).type_as(x)))    # the head's weights may be bf16
+            pooled = mean_pool(x, lengths).type_as(x)   # the head's weights may be bf16
+            x = F.gelu(self.dense(pooled))
         return self.classifier(x)
 
 
@@ -124,9 +128,31 @@ def unit_vectors(x, lengths):
     return F.normalize(mean_pool(x, lengths), dim=1)
 
 
-HEADS = {'tokens': lambda hidden_size, labels: Classifier(hidden_size, len(labels), pooled=False),
-         'text': lambda hidden_size, labels: Classifier(hidden_size, len(labels), pooled=True),
-         'vector': lambda hidden_size, labels: unit_vectors}
+def as_it_is(x, lengths):
+    return x
+
+
+def new_head(name, hidden_size, num_labels):
+    """Return the head that a kind of task names: a module, or a function without weights."""
+    if name == 'vector':
+        return unit_vectors
+    return Classifier(hidden_size, num_labels, pooled=name == 'text')
+
+
+class Encoder(nn.Module):
+    """The transformer and a head."""
+    def __init__(self, transformer, head, causal=False):
+        super().__init__()
+        self.model = transformer
+        self.head = head
+        self.causal = causal
+
+    def forward(self, tokens, lengths):
+        return self.head(self.model(tokens, lengths, self.causal), lengths)
+
+
+# ---------------------------------------------------------------------------
+# Losses: each is a sum over the examples of a batch
 
 
 def label_loss(cfg, logits, batch):
@@ -141,14 +167,19 @@ def square_loss(cfg, outputs, batch):
 
 def span_loss(cfg, logits, batch):
     """Cross-entropies of start and end over the context's tokens and the last, eos: no answer."""
-    starts, loss = np.cumsum([0] + [len(example.tokens) for example in batch]), 0
-    for example, first, last in zip(batch, starts, starts[1:]):
-        answer = np.flatnonzero(example.targets == 1)
+    loss = 0
+    first = 0
+    for example in batch:
+        last = first + len(example.tokens)
         forbidden = torch.from_numpy(example.words[:, 0] < 0).to(logits.device)
         forbidden[-1] = False
         window = logits[first:last].masked_fill(forbidden[:, None], -math.inf)
-        ends = [answer[0], answer[-1]] if len(answer) else [len(window) - 1] * 2
+        ends = [len(window) - 1, len(window) - 1]
+        answer = np.flatnonzero(example.targets == 1)
+        if len(answer):
+            ends = [answer[0], answer[-1]]
         loss = loss + F.cross_entropy(window.T, torch.tensor(ends, device=logits.device), reduction='sum') / 2
+        first = last
     return loss
 
 
@@ -161,61 +192,63 @@ def pair_loss(cfg, vectors, batch):
     return F.cross_entropy(logits, torch.arange(len(batch), device=cosines.device), reduction='sum')
 
 
-LOSSES = {'labels': label_loss, 'squares': square_loss, 'span': span_loss, 'pairs': pair_loss}  # sums
+LOSSES = {'labels': label_loss, 'squares': square_loss, 'span': span_loss, 'pairs': pair_loss}
+
+
+# ---------------------------------------------------------------------------
+# The pretrained model and the task
 
 
 class Pretrained(NamedTuple):
-    transformer: nn.Module   # on the CPU, fp32; for minimal pairs the Model, with its output head
+    transformer: nn.Module   # on the CPU, fp32
     checkpoint: huggingface.Checkpoint
     world: World             # of this process alone
     about: dict              # what run.json says of the model
 
 
-class Encoder(nn.Module):
-    """The transformer and a head: a module or a function."""
-    def __init__(self, transformer, head, causal=False):
-        super().__init__()
-        self.model, self.head, self.causal = transformer, head, causal
-
-    def forward(self, tokens, lengths):
-        return self.head(self.model(tokens, lengths, self.causal), lengths)
-
-
 def prepare(cfg, method='fine-tuned', seeds=None):
-    """(cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on. Of its
-    training rows those are tokenised that runs of these seeds read; without seeds, all."""
-    device, dtype = pick_device(cfg.device, 'fp32' if cfg.weights == 'bf16' else cfg.dtype)
-    checkpoint, kind = open_encoder(cfg), tasks.kind_of(cfg)
-    transformer, tokenizer = checkpoint.model(head=kind.zero_shot), checkpoint.tokenizer()
+    """Open the model and read the task.
+
+    Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on. Of
+    its training rows those are tokenised that runs of these seeds read; without seeds, all."""
+    cfg, base = open_pretrained(cfg, method)
+    kind = tasks.kind_of(cfg)
+    if cfg.save_model:
+        check_export(kind, base.transformer.sizes)   # save_encoder's own check, before hours of training
+    reads = range
+    if seeds is not None:
+        reads = functools.partial(rows_read, cfg, kind, method, seeds)
+    sets = tasks.load_sets(cfg, base.checkpoint.tokenizer(), cfg.max_length, reads)
+    if method == 'fine-tuned':
+        check_training(cfg, len(sets[0].examples['train']))
+    return cfg, base, sets
+
+
+def open_pretrained(cfg, method):
+    dtype = 'fp32' if cfg.weights == 'bf16' else cfg.dtype
+    device, dtype = pick_device(cfg.device, dtype)
+    checkpoint = open_encoder(cfg)
+    transformer = checkpoint.model(head=False)
     if cfg.untrained:
-        initialise(transformer, '' if kind.zero_shot else 'model', seed=0)
-    if kind.zero_shot:
-        cfg = replace(kind.suited(checkpoint), lr=0.0, seed=0)
-    max_length = cfg.max_length or round(0.99 * checkpoint.context)
-    least = 1 + len(tokenizer.prefix) + len(tokenizer.suffix)
-    if not least <= max_length <= checkpoint.context:
-        raise ValueError(f'max_length {max_length}: the model reads {least} to {checkpoint.context} tokens')
-    name, about = describe(cfg, checkpoint, transformer)
+        initialise(transformer, 'model', seed=0)
+    max_length = reading_length(cfg, checkpoint)
+    name, about = describe(checkpoint, transformer.sizes, cfg, cfg.untrained)
     if cfg.layers >= 0:
         if cfg.layers > len(transformer.layers):
             raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
         del transformer.layers[cfg.layers:]
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
-    if cfg.save_model:
-        check_export(kind, transformer.sizes)   # save_encoder's own check, before hours of training
-    if seeds is None:
-        reads = range
-    else:
-        reads = functools.partial(rows_read, cfg, kind, method, seeds)
-    sets = tasks.load_sets(cfg, tokenizer, max_length, reads)
-    examples, training = len(sets[0].examples['train']), method == 'fine-tuned'
-    if training and not examples:
+    return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about | {'method': method})
+
+
+def check_training(cfg, num_examples):
+    """ValueError if there is nothing to train on. Say so if it is little."""
+    if not num_examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
-    steps, wanted = cfg.num_steps(examples), 50 if cfg.steps in (0, Settings.steps) else cfg.steps
-    if training and steps < wanted:
-        print(f'{cfg.dataset}: {examples} examples make {steps} steps; see --epochs', file=sys.stderr)
-    about['method'] = method
-    return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about), sets
+    steps = cfg.num_steps(num_examples)
+    asked_for = cfg.steps not in (0, Settings.steps)
+    if steps < (cfg.steps if asked_for else 50):
+        print(f'{cfg.dataset}: {num_examples} examples make {steps} steps; see --epochs', file=sys.stderr)
 
 
 def rows_read(cfg, kind, method, seeds, count):
@@ -241,20 +274,28 @@ def initialise(module, prefix, seed):
         p.copy_(initial_weight(name, p.shape, seed))
 
 
+# ---------------------------------------------------------------------------
+# One fine-tuning
+
+
 def lr_at(step, cfg, total):
     """Linear warm-up, then linear decay to 0."""
     warmup = math.ceil(cfg.warmup * total)
-    return cfg.lr * min((step + 1) / (warmup or 1), 1.0, (total - step) / ((total - warmup) or total - step))
+    rising = (step + 1) / warmup if warmup else 1.0
+    falling = (total - step) / (total - warmup) if total > warmup else 1.0
+    return cfg.lr * min(rising, 1.0, falling)
 
 
 def new_encoder(cfg, base, head):
+    """Return an Encoder of its own weights on the device, in the precision that cfg.weights asks for."""
     encoder = Encoder(copy.deepcopy(base.transformer), head, cfg.causal)
     if isinstance(head, nn.Module):
         initialise(head, '', cfg.seed)
     encoder.model.recompute = cfg.recompute
     encoder.to(base.world.device)
+    dtype = torch.bfloat16 if cfg.weights == 'bf16' else torch.float32
     for p in encoder.parameters():  # not the buffers: a peer's RoPE needs its frequencies in fp32
-        p.data = p.data.to(torch.bfloat16 if cfg.weights == 'bf16' else torch.float32)
+        p.data = p.data.to(dtype)
     return encoder
 
 
@@ -266,16 +307,18 @@ def encode(encoder, arrays, world):
 
 
 def backward(cfg, world, encoder, batch, loss):
-    """Gradients of the mean loss of a batch, a few examples at once; the loss, on the device."""
-    count, total = len(batch), torch.zeros((), device=world.device)
+    """Add the gradients of a batch's mean loss, a few examples at once. Returns the loss, on the device."""
+    count = len(batch)
     if loss == 'labels':
         count = max(1, sum(int((example.targets != NO_LABEL).sum()) for example in batch))
-    lengths = [len(example.tokens) for example in batch]
     # pairs need the batch in one piece: all queries, then all documents
-    for chosen in pack(lengths, math.inf if loss == 'pairs' else cfg.tokens_at_once):
+    budget = math.inf if loss == 'pairs' else cfg.tokens_at_once
+    total = torch.zeros((), device=world.device)
+    for chosen in pack([len(example.tokens) for example in batch], budget):
         part = [batch[k] for k in chosen]
         arrays = [example.tokens for example in part]
-        arrays += [pair.positive for pair in part] if loss == 'pairs' else []
+        if loss == 'pairs':
+            arrays += [pair.positive for pair in part]
         part_loss = LOSSES[loss](cfg, encode(encoder, arrays, world), part) / count
         part_loss.backward()
         total += part_loss.detach()
@@ -283,26 +326,32 @@ def backward(cfg, world, encoder, batch, loss):
 
 
 def fit(cfg, base, data, tell=False):
-    """(trained Encoder, log lines); `tell` prints its progress."""
+    """Train a new head and all of the encoder. Returns (the trained Encoder, the lines of its log).
+
+    tell  print the progress"""
     train = data.examples['train']
     total = cfg.num_steps(len(train))
-    encoder = new_encoder(cfg, base, HEADS[data.kind.head](base.transformer.sizes.hidden_size, data.labels))
+    head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels))
+    encoder = new_encoder(cfg, base, head)
     optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
                                   betas=(cfg.beta1, cfg.beta2), fused=base.world.device.type != 'mps')
     order = training_order(cfg, cfg.seed, len(train))
-    began, log = time.monotonic(), []
+    log = []
+    began = time.monotonic()
     for step in range(total):
         batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
         loss = float(backward(cfg, base.world, encoder, batch, data.kind.loss))
         norm = float(torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip))
         if not math.isfinite(loss + norm):
             raise FloatingPointError(f'step {step + 1}: loss or norm is not finite: lower --lr')
+        lr = lr_at(step, cfg, total)
         for group in optimizer.param_groups:
-            group['lr'] = lr_at(step, cfg, total)
+            group['lr'] = lr
         optimizer.step()
         optimizer.zero_grad()
-        log.append({'step': step + 1, 'lr': lr_at(step, cfg, total), 'loss': loss, 'grad_norm': norm})
-        if tell and ((step + 1) % 20 == 0 or step + 1 == total):
+        log.append({'step': step + 1, 'lr': lr, 'loss': loss, 'grad_norm': norm})
+        is_last = step + 1 == total
+        if tell and ((step + 1) % 20 == 0 or is_last):
             mean = statistics.fmean(line['loss'] for line in log[step // 20 * 20:])
             left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
             print(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {timedelta(seconds=round(left))} left')
@@ -312,77 +361,144 @@ def fit(cfg, base, data, tell=False):
 @torch.no_grad()
 def outputs(cfg, world, encoder, examples, per_token):
     """The encoder's output for each example, as numpy, in order: (n, ...) for its n tokens, or one vector."""
-    lengths, results = np.array([len(example.tokens) for example in examples], int), [None] * len(examples)
-    order = np.argsort(lengths, kind='stable')
+    lengths = np.array([len(example.tokens) for example in examples], int)
+    results = [None] * len(examples)
+    order = np.argsort(lengths, kind='stable')      # texts of like lengths share a pass
     for part in pack(lengths[order], cfg.tokens_at_once):
         chosen = order[part]
         output = encode(encoder, [examples[i].tokens for i in chosen], world).cpu().numpy()
         if not np.isfinite(output).all():
             raise FloatingPointError('outputs that are not finite: lower --lr')
-        for i, piece in zip(chosen, np.split(output, lengths[chosen].cumsum()[:-1]) if per_token else output):
+        if per_token:
+            output = np.split(output, lengths[chosen].cumsum()[:-1])
+        for i, piece in zip(chosen, output):
             results[i] = piece
     return results
-
-
-@torch.no_grad()
-def likelihoods(cfg, base, data):
-    """The log-likelihood of each sentence: the sum of its tokens', which Pairs.batches asks for."""
-    model, sums = new_encoder(cfg, base, head=None).model, np.zeros(len(data.examples['test']))
-    encoder = Encoder(model.model, lambda x, lengths: x, cfg.likelihood == 'causal')
-    size = base.checkpoint.sizes.vocab_size     # without a row that its tokenizer was given for the mask
-    batches = data.kind.batches(data, base.checkpoint.tokenizer(), cfg.tokens_at_once)
-    for arrays, at, targets, numbers in batches:
-        at, targets = (torch.from_numpy(indices).to(base.world.device) for indices in (at, targets))
-        states = encode(encoder, arrays, base.world)[at].type_as(model.head)
-        losses = [F.cross_entropy(model.logits(x)[:, :size].float(), y, reduction='none')
-                  for x, y in zip(states.split(512), targets.split(512))]   # not all logits at once
-        np.subtract.at(sums, numbers, torch.cat(losses).cpu().numpy())
-    return sums
 
 
 def predict(cfg, world, encoder, data):
     """{split: rows} of validation and test: what evaluate.py reads."""
     per_token = data.kind.head == 'tokens'
-    return data.kind.predict(data, {part: outputs(cfg, world, encoder, examples, per_token)
-                                    for part, examples in data.examples.items() if part != 'train'})
+    read = {}
+    for part, examples in data.examples.items():
+        if part != 'train':
+            read[part] = outputs(cfg, world, encoder, examples, per_token)
+    return data.kind.predict(data, read)
+
+
+def write(cfg, base, sets, data, predictions, log=(), grid=()):
+    """Write the folder of a run on one dataset. Returns its validation score, in words."""
+    task = data.kind.task
+    about = about_run(cfg, base.about, data, sets[0], grid)
+    write_run(run_folder(cfg, task.dataset), about, predictions, log)
+    name, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
+    return f'{task.dataset} validation {name} {100 * scores["standard"]["score"]:.1f}'
 
 
 def do_run(cfg, base, sets, grid=()):
-    """One fine-tuning: fit, predict every set, write. What to tell of it."""
-    began, words = time.monotonic(), ''
-    encoder, log = fit(cfg, base, sets[0], not grid)
-    for data in sets:
-        about, rows = about_run(cfg, base, sets, data, grid=grid), predict(cfg, base.world, encoder, data)
-        scores = write_run(run_folder(cfg, data.kind.task.dataset), data.kind.task, about, rows, log)
-        words += f'{data.kind.task.dataset} validation {scores["validation"]}; '
+    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it."""
+    began = time.monotonic()
+    encoder, log = fit(cfg, base, sets[0], tell=not grid)
+    words = [write(cfg, base, sets, data, predict(cfg, base.world, encoder, data), log, grid) for data in sets]
     if cfg.save_model:
         save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
-        words += f'{saved_folder(cfg)}; '
+        words.append(str(saved_folder(cfg)))
     loss = statistics.fmean(line['loss'] for line in log[-20:])
-    return f'{words}loss {loss:.4f}; {time.monotonic() - began:.0f} s'
+    words.append(f'loss {loss:.4f}')
+    words.append(f'{time.monotonic() - began:.0f} s')
+    return '; '.join(words)
 
 
-def zero_shot(cfg, base, sets):
-    """Minimal pairs by the likelihoods of the model as it is: predict, write. What to tell of it."""
-    began, (data,) = time.monotonic(), sets
-    rows = data.kind.predict(data, {'validation': [], 'test': likelihoods(cfg, base, data)})
-    scores = write_run(run_folder(cfg, cfg.dataset), cfg, about_run(cfg, base, sets, data), rows)
-    of_sets = read_json(run_folder(cfg, cfg.dataset) / 'scores.json')['test']['standard']['others']
-    print('\n'.join(f'{100 * of_sets[name]:7.1f}  {name}' for name in sorted(of_sets, key=of_sets.get)))
-    return f'{cfg.likelihood} {scores["test"]}; {time.monotonic() - began:.0f} s'
+# ---------------------------------------------------------------------------
+# Probes: a linear classifier on frozen features
+
+
+def probe(cfg, base, sets):
+    """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell of it."""
+    began = time.monotonic()
+    per_token = sets[0].kind.head == 'tokens'
+    encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
+    words = []
+    for data in sets:
+        parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
+        read = {part: outputs(cfg, base.world, encoder, examples, per_token) for part, examples in parts.items()}
+        if data.labels:
+            if not per_token:
+                check_labels(cfg, [row[data.kind.labelled_by] for row in data.rows['train']])
+            targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
+            read = ridge(read, targets, len(data.labels))
+        words.append(write(cfg, base, sets, data, data.kind.predict(data, read)))
+    return f'{"; ".join(words)} ({time.monotonic() - began:.0f} s)'
+
+
+def check_labels(cfg, labels):
+    """ValueError if a label occurs only behind the rows that a probe reads, as in a file that is sorted."""
+    if {*labels} - {*labels[:PROBED]}:
+        raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+
+
+def ridge(features, targets, num_labels):
+    """Ridge regression on one-hot labels; the penalty is chosen on validation.
+
+    features  {split: [(n, width) or (width,) arrays]}
+    targets   {split: [(n,) labels]}; below 0 there is no label
+    Returns {split: [(n, num_labels) scores of each array]} of validation and test."""
+    from sklearn.linear_model import Ridge
+    from sklearn.preprocessing import StandardScaler
+    arrays = {split: [*map(np.atleast_2d, features[split])] for split in features}
+    x = {split: np.concatenate(arrays[split]).astype(np.float64) for split in tasks.SPLITS}
+    y = {split: np.concatenate(targets[split]) for split in tasks.SPLITS}
+    known = y['train'] >= 0
+    scaler = StandardScaler().fit(x['train'][known])
+    x_train = scaler.transform(x['train'][known])
+    one_hot = np.eye(max(2, num_labels))[y['train'][known]]    # of one label Ridge would predict no columns
+    scored = {split: scaler.transform(x[split]) for split in SCORED}
+
+    models = [Ridge(penalty * len(x_train)).fit(x_train, one_hot) for penalty in PENALTIES]
+    right = [np.sum(model.predict(scored['validation']).argmax(1) == y['validation']) for model in models]
+    best = models[int(np.argmax(right))]
+    scores = {}
+    for split in SCORED:
+        ends = np.cumsum([len(array) for array in arrays[split]])
+        scores[split] = np.split(best.predict(scored[split]), ends[:-1])
+    return scores
+
+
+# ---------------------------------------------------------------------------
+# Runs and grids
+
+
+def run_folders(cfg, sets):
+    """{folder: the Data it is of} of all that a run writes."""
+    folders = {run_folder(cfg, data.kind.task.dataset): data for data in sets}
+    if cfg.save_model:
+        folders[saved_folder(cfg)] = sets[0]
+    return folders
+
+
+def is_done(cfg, base, sets):
+    """Whether a run's folders are all there. ValueError if one is of other settings or data."""
+    folders = run_folders(cfg, sets)
+    there = {folder: data for folder, data in folders.items() if (folder / 'run.json').exists()}
+    for folder, data in there.items():
+        check_same_run(folder, about_run(cfg, base.about, data, sets[0]), type(cfg))
+    return len(there) == len(folders)
 
 
 def run_grid(cfg, base, sets):
-    """Every run of lrs x seeds that is not done, nor another process's by its lock; 1 if one failed, or 0."""
+    """Do every run of lrs x seeds that is not done, nor another process's by its lock. Returns 1 if one of
+    them failed, else 0."""
     runs = [replace(cfg, lr=lr, seed=seed) for seed in cfg.seeds for lr in cfg.lrs]
-    todo, title = [run for run in runs if not is_done(run, base, sets)], f'{cfg.name} {cfg.dataset}'
+    todo = [run for run in runs if not is_done(run, base, sets)]
+    title = f'{cfg.name} {cfg.dataset}'
     print(f'{title}: {len(runs) - len(todo)} of {len(runs)} runs are done', flush=True)
-    began, code = time.monotonic(), 0
+    code = 0
+    began = time.monotonic()
     for k, run in enumerate(todo, 1):
         folder = run_folder(run, cfg.dataset)
         try:
             with locked(*run_folders(run, sets)):
-                if is_done(run, base, sets):
+                if is_done(run, base, sets):    # by another process, since the list was made
                     continue
                 words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
         except BlockingIOError:
@@ -392,103 +508,61 @@ def run_grid(cfg, base, sets):
             if is_full(error):  # no other run could be written either
                 print(f'{title}: {len(todo) - k + 1} of {len(runs)} runs are left', file=sys.stderr)
                 raise
-            words, code = f'failed: {error}', 1
+            words = f'failed: {error}'
+            code = 1
             traceback.print_exc()
         left = timedelta(seconds=round((time.monotonic() - began) / k * (len(todo) - k)))
         print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n', end='', flush=True)
     return code
 
 
-def probe(cfg, base, sets):
-    """A linear classifier on the frozen model; retrieval takes its cosines. What to tell of it."""
-    began, words, per_token = time.monotonic(), [], sets[0].kind.head == 'tokens'
-    encoder = new_encoder(cfg, base, (lambda x, lengths: x) if per_token else unit_vectors)
-    for data in sets:
-        train = data.examples['train']
-        parts = data.examples | {'train': train[:PROBED] if data.labels else []}
-        read = {part: outputs(cfg, base.world, encoder, texts, per_token) for part, texts in parts.items()}
-        if data.labels:
-            targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
-            labels = [row[data.kind.labelled_by] for row in data.rows['train']]
-            if not per_token and {*labels} - {*labels[:PROBED]}:
-                raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
-            read = ridge(read, targets, len(data.labels))
-        scores = write_run(run_folder(cfg, data.kind.task.dataset), data.kind.task,
-                           about_run(cfg, base, sets, data), data.kind.predict(data, read))
-        words.append(f'{data.kind.task.dataset} validation {scores["validation"]}')
-    return f'{"; ".join(words)} ({time.monotonic() - began:.0f} s)'
-
-
-def write_baseline(cfg, kind):
-    """Write the predictions of the simple method that is best on validation."""
-    rows, _ = kind.load()
-    name, predictions = tasks.baseline(cfg, rows)
-    folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
-    about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
-    with locked(folder):
-        scores = write_run(folder, cfg, about, predictions)
-    print(f'{folder}: test {scores["test"]}')
-
-
 def check_actions(cfg, kind, actions, typed):
     """ValueError where actions and settings do not go together.
 
     typed  names of the settings on the command line: those of a config may be for its other actions"""
-    chosen = [name for name, is_chosen in vars(actions).items() if is_chosen]
-    if len(chosen) > 1:
-        raise ValueError('--grid, --probe, --zero_shot, --look, --baseline stand alone')
+    if actions.grid + actions.probe + actions.look > 1:
+        raise ValueError('--grid, --probe, --look stand alone')
     if not (cfg.lrs and cfg.seeds):
         raise ValueError('lrs and seeds must have one or more')
     if not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds):
         raise ValueError('lrs and seeds are of --grid: add it, or give one --lr and one --seed')
     if actions.grid and typed & {'lr', 'seed'}:
         raise ValueError('lr and seed are of one run: with --grid give --lrs and --seeds')
-    if actions.look or actions.baseline:
+    if actions.look:
         return
 
     if not cfg.model:
         raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
-    if kind.zero_shot and not actions.zero_shot:
-        raise ValueError(f'kind {cfg.kind} takes --zero_shot')
-    if actions.zero_shot and not kind.zero_shot:
-        raise ValueError(f'kind {cfg.kind} is trained and takes no --zero_shot')
-    if actions.zero_shot and (cfg.causal or cfg.layers >= 0 or cfg.save_model):
-        raise ValueError(f'kind {cfg.kind} takes no --causal, --layers, --save_model: nothing is trained')
     if (cfg.causal or cfg.layers >= 0) and not cfg.variant:     # a table would show it as the model itself
         example = 'causal' if cfg.causal else f'layers{cfg.layers}'
         raise ValueError(f'causal and layers make another encoder, which needs a name: --variant={example}')
-    if actions.probe and cfg.save_model:
-        raise ValueError('save_model: a probe trains no model; leave it out')
-    if actions.probe and not kind.has_probe:
-        regression = f' with metric {cfg.metric}' if kind.loss == 'squares' else ''
-        raise ValueError(f'kind {cfg.kind}{regression} has no probe: fine-tune the model')
-    ignored = [f'--{name}' for name in OF_TRAINING if name in typed]
-    if ignored and (actions.probe or actions.zero_shot):
-        raise ValueError(f'--{chosen[0]} trains no encoder: leave out {", ".join(ignored)}')
+    if actions.probe:
+        if cfg.save_model:
+            raise ValueError('save_model: a probe trains no model; leave it out')
+        if not kind.has_probe:
+            regression = f' with metric {cfg.metric}' if kind.loss == 'squares' else ''
+            raise ValueError(f'kind {cfg.kind}{regression} has no probe: fine-tune the model')
+        ignored = [f'--{name}' for name in OF_TRAINING if name in typed]
+        if ignored:
+            raise ValueError(f'--probe trains no encoder: leave out {", ".join(ignored)}')
 
 
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
-    kind = tasks.kind_of(cfg)
     typed = {word.removeprefix('--').partition('=')[0] for word in sys.argv[1:]}
-    check_actions(cfg, kind, actions, typed)
+    check_actions(cfg, tasks.kind_of(cfg), actions, typed)
     if actions.look:
-        return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
-    if actions.baseline:
-        return write_baseline(cfg, kind)
+        tasks.look(cfg, load_tokenizer(cfg.tokenizer))
+        return
 
-    if actions.probe:
-        method = 'probe'
-    elif actions.zero_shot:
-        method = 'zero-shot'
-    else:
-        method = 'fine-tuned'
+    method = 'probe' if actions.probe else 'fine-tuned'
     cfg, base, sets = prepare(cfg, method, cfg.seeds if actions.grid else (cfg.seed,))
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
+    work = do_run
     if actions.probe:
+        work = probe
         cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
-    work = {'probe': probe, 'zero-shot': zero_shot, 'fine-tuned': do_run}[method]
     with locked(*run_folders(cfg, sets)):
         words = 'already done' if is_done(cfg, base, sets) else work(cfg, base, sets)
         print(f'{run_folder(cfg, cfg.dataset)}: {words}')

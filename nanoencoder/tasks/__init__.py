@@ -9,17 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoencoder.judging.metrics import both_scores
+from nanoencoder.metrics import both_scores
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
-from nanoencoder.tasks.pairs import Pairs
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Retrieval
 from nanoencoder.tasks.tagging import Tagging
 from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint
 
-KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval, 'MP': Pairs}
+KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval}
 
 
 def kind_of(task):

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from nanoencoder.judging.metrics import CORRELATIONS
+from nanoencoder.metrics import CORRELATIONS
 from nanoencoder.tasks.kind import Example, Kind, framed, room
 from nanoencoder.tasks.task import fill, get, terms
 

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from nanoencoder.judging.metrics import entities
+from nanoencoder.metrics import entities
 from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
 from nanoencoder.tasks.task import get
 

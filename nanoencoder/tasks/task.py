@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from nanoencoder.docs import CACHE, SPLITS
-from nanoencoder.judging.metrics import KINDS, OF_LABELS, SCORED
+from nanoencoder.metrics import METRICS, OF_LABELS
+from nanoencoder.predictions import SCORED
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import Field
 
@@ -16,7 +17,7 @@ LABEL_TYPES = str, int, float   # of a label in a file; a bool is an int
 
 @dataclass(frozen=True)
 class Task:
-    kind: str = setting('', choices=tuple(KINDS))      # SC, TC, QA, IR or MP
+    kind: str = setting('', choices=("SC", "TC", "QA", "IR"))      # SC, TC, QA, IR or MP
     dataset: str = setting('', fixes='rows')           # names the folder of its predictions
     source: str = setting('', fixes='rows')            # a dataset of the hub; docs, wordnet: embedded
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue

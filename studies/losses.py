@@ -10,21 +10,6 @@ LOSSES = [f'val_{objective}_loss' for objective in OBJECTIVES]
 COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES
 
 
-def read_log(folder, with_parent=False):
-    """(config.json, lines of log.jsonl) of out/<name>; of a branch with its parent's, if they are there."""
-    config, steps, state = read_json(Path(folder, 'config.json')), saved_steps(folder), {}
-    if steps:   # state.json says the same as config.json, and has a digest; older ones do not say all
-        state = saved_state(Path(folder, str(steps[-1])))
-        config |= state.get('settings', {})
-        config |= {name: state[name] for name in ('corpus_meta', 'starts') if name in state}
-    lines = [line for _, line in read_log_lines(Path(folder, 'log.jsonl'), state)]
-    if with_parent and (parent := config.get('branch_from')):     # a run, or a checkpoint in it
-        for run in (run for run in (Path(parent), Path(parent).parent) if (run / 'log.jsonl').exists()):
-            _, before = read_log(run, with_parent=True)
-            lines = [line for line in before if line['step'] <= config['starts'][0]['step']] + lines
-    return config, lines
-
-
 def plateau(config, lines):
     """Where MLM has learnt more than how frequent each token is: the first step with a mean of the last 50
     losses that is 0.3 nats below what those frequencies give. None if there is none."""
@@ -57,36 +42,6 @@ def table(path, folders):
     if rows:
         frame = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')
         return frame.drop_duplicates(['folder', 'step'], keep='last')[[c for c in COLUMNS if c in frame]]
-
-
-def show(folders, out):
-    """Print each run's last validation, in nats, and that of token frequencies; draw <out>/losses.png."""
-    import pandas
-    rows, corpora, points = [], {}, []      # (panel, run, step, mean, low, high)
-    for config, lines in map(read_log, folders):
-        if not lines:
-            raise ValueError(f'{config["name"]}: has logged no step yet; log_every says when it does')
-        phases = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
-        phases += f', {config["repeat"]} times' if config.get('repeat', 1) > 1 else ''
-        last = next((line for line in reversed(lines) if line.keys() & LOSSES), lines[-1])
-        rows.append({'run': config['name'], 'phases': phases,
-                     'step': f'{last["step"]:,}', 'tokens': f'{last["tokens"]:,}',
-                     'tokens/s': f'{statistics.median(line["tokens_per_second"] for line in lines):,.0f}',
-                     **{name: f'{last[name]:.3f}' for name in LOSSES if name in last}})
-        if loss := config['corpus_meta']['unigram_loss']:   # None without held-out text
-            corpora[config['corpus_meta']['fingerprint']] = loss
-        size = -(-len(lines) // 200)
-        for part in (lines[k:k + size] for k in range(0, len(lines), size)):
-            loss, step = statistics.fmean(line['loss'] for line in part), part[-1]['step']
-            points += [('training loss', config['name'], step, *[loss] * 3),
-                       ('learning rate', config['name'], step, *[part[-1]['lr']] * 3)]
-        points += [(f'held-out {name[4:-5].upper()} loss', config['name'], line['step'], *[line[name]] * 3)
-                   for line in lines for name in LOSSES if name in line]
-    for fingerprint, loss in corpora.items():
-        frequencies = dict.fromkeys({name for row in rows for name in row} & {*LOSSES}, f'{loss:.3f}')
-        rows.append({'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'} | frequencies)
-    print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
-    print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
 
 
 def beside(path, folder):

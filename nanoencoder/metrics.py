@@ -10,14 +10,6 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-SCORED = 'validation', 'test'     # splits
-
-
-def lr_text(lr):
-    """As a run's folder has it: 1e-04; 0.00015 where one digit does not say."""
-    return f'{lr:.0e}' if float(f'{lr:.0e}') == lr else str(lr)
-
-
 def entities(tags, scheme='conlleval'):
     """{(type, start, end)} of a sentence's tags; end is exclusive.
 
@@ -201,25 +193,25 @@ def score_pairs(rows, scheme, metric):
     return 'accuracy', 'ratio', [right, weights], {name: hits[name] / sizes[name] for name in sizes if name}
 
 
-class Kind(NamedTuple):
+class Metric(NamedTuple):
     standard: Callable  # (rows, scheme, metric) -> (name, statistic, its columns, {name: other score})
-    metric: str         # the paper's
+    paper_name: str     # of the paper's metric
     paper: Callable     # row -> the authors' score of it; a run's is the mean
 
 
-KINDS = {
-    'SC': Kind(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
-    'TC': Kind(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),     # of "O", too
-    'QA': Kind(score_answers, 'F1', lambda row: answer_scores(row['pred'], row['golds'])[0]),
-    'IR': Kind(score_rankings, 'NDCG@10', partial(ndcg, binary=True, ties=True)),
-    'MP': Kind(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad']))}
+METRICS = {
+    'SC': Metric(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
+    'TC': Metric(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),     # of "O", too
+    'QA': Metric(score_answers, 'F1', lambda row: answer_scores(row['pred'], row['golds'])[0]),
+    'IR': Metric(score_rankings, 'NDCG@10', partial(ndcg, binary=True, ties=True)),
+    'MP': Metric(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad']))}
 
 
 def both_scores(kind, rows, scheme='IOB2', metric='accuracy'):
     """(name, {'standard': .., 'paper': ..}): what scores.json says of a split's predictions."""
-    name, statistic, columns, others = KINDS[kind].standard(rows, scheme, metric)
+    name, statistic, columns, others = METRICS[kind].standard(rows, scheme, metric)
     score = score_of(statistic, columns)
-    by_row = [] if metric in CORRELATIONS else [KINDS[kind].paper(row) for row in rows]
+    by_row = [] if metric in CORRELATIONS else [METRICS[kind].paper(row) for row in rows]
     return name, {'standard': {'score': score, 'statistic': statistic, 'columns': columns,
                                'others': others, 'ids': [str(row['id']) for row in rows]},
                   'paper': {'score': statistics.fmean(by_row) if by_row else score, 'scores_i': by_row}}

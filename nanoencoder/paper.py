@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 OURS = {'mnli': 'mnli_m'}   # the authors' folder: our name
-FOLDER = Path(__file__).parents[2] / 'configs/paper'
+FOLDER = Path(__file__).parents[1] / 'configs/paper'
 
 
 def claims():

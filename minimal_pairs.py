@@ -1,0 +1,248 @@
+"""Which of two sentences does a model find likelier? Minimal pairs, without any fine-tuning.
+
+    python minimal_pairs.py configs/minimal_pairs/blimp.py --model=out/clm25-mlm-1800-s6
+    python minimal_pairs.py configs/minimal_pairs/blimp.py --model=out/mlm-1800-s6 --likelihood=pseudo-token
+
+Each pair is a grammatical sentence and one that is not (BLiMP, Warstadt et al. 2020); the grammatical one
+should be the likelier. Prints the accuracy of each set and writes predictions/<model>/MP/<dataset>/..., of
+which evaluate.py makes tables, intervals and paired tests."""
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
+    os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tqdm import tqdm
+
+from data import OBJECTIVES
+from nanoencoder import huggingface
+from nanoencoder.files import locked, read_json
+from nanoencoder.metrics import both_scores
+from nanoencoder.predictions import check_same_run, run_folder, write_run
+from nanoencoder.processes import World, pick_device
+from nanoencoder.settings import flat, parse, run_main, setting
+from nanoencoder.tasks.files import Source, read_table
+from nanoencoder.tasks.kind import framed, pack, room
+from nanoencoder.tasks.models import describe, reading_length
+from nanoencoder.tasks.task import fingerprint, get
+
+# scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Han
+SPACELESS = re.compile('[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff'
+                       '\uf900-\ufaff\U00020000-\U0003ffff]')
+
+
+@dataclass(frozen=True)
+class Settings(Source):
+    model: str = setting('', fixes='nothing')       # a checkpoint, a hub id, or a run: its newest checkpoint
+    test: str = setting('test', fixes='rows')       # name of the split or file
+    good: str = setting('sentence_good', fixes='rows')      # columns: the sentence that should be likelier
+    bad: str = setting('sentence_bad', fixes='rows')
+    group: str = setting('', fixes='rows')          # column of the sets, which count alike; empty: one set
+    likelihood: str = setting('', choices=('', 'causal', 'pseudo', 'pseudo-token'))  # empty: the model's own
+    max_length: int = setting(0, 0)                 # tokens; 0: as the authors, round(0.99 x the context)
+    name: str = setting('', fixes='nothing')        # of the model in predictions; empty: its run's
+    variant: str = setting('', fixes='nothing')     # +<variant> is added to that name
+    tokens_at_once: int = setting(16_384, 1, fixes='nothing')
+    device: str = setting('auto', choices=('auto', 'cpu', 'cuda', 'mps'), fixes='nothing')
+    dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # auto: bf16 where CUDA has it
+    predictions: str = setting('predictions', fixes='nothing')
+
+    # a model's folder in predictions is named by these, as finetune.py's are
+    kind = 'MP'
+    lr = 0.0
+    seed = 0
+
+
+class Sentence(NamedTuple):
+    row: int                # index of its pair
+    tokens: np.ndarray      # (n,) int64, special ones around the text's
+    words: np.ndarray       # (n,) the word of each token; -1: a special one, which is not scored
+
+
+def read_pairs(cfg):
+    """Return the pairs: dicts of id, good, bad, set."""
+    table, _ = read_table(cfg, (cfg.source,), cfg.test, cfg.subset)
+    rows = []
+    seen = set()
+    for number, row in enumerate(table):
+        where = f'{cfg.dataset} {cfg.test} row {number}'
+        good = get(row, cfg.good, where)
+        bad = get(row, cfg.bad, where)
+        if not good.strip() or not bad.strip():     # both may be the same, as in seven of BLiMP's
+            raise ValueError(f'{where}: has an empty sentence')
+        name = str(row.get('id', row.get('idx', number)))
+        if name in seen:
+            name = f'{name}#{number}'
+        seen.add(name)
+        of_set = get(row, cfg.group, where) if cfg.group else ''
+        rows.append({'good': good, 'bad': bad, 'set': of_set, 'id': name})
+    return rows
+
+
+def own_likelihood(checkpoint):
+    """Return how a model gives likelihoods: a decoder's are causal, an encoder's are pseudo-likelihoods."""
+    config = read_json(checkpoint.folder / 'config.json')
+    objective = config.get('objective')     # the last one of its training, if the model is ours
+    if objective:
+        causal = OBJECTIVES[objective].causal
+    else:
+        causal = config['model_type'] not in ('eurobert', 'sl_model')
+    return 'causal' if causal else 'pseudo'
+
+
+def put_token_in_front(checkpoint, likelihood):
+    """Where a token is predicted at the position before it, put one more in front of a sentence: eos in our
+    models, as between documents; bos in others, if they have one, as lm-evaluation-harness does."""
+    objective = read_json(checkpoint.folder / 'config.json').get('objective')
+    tokenizer = checkpoint.tokenizer()
+    if likelihood == 'causal' or objective == 'mntp':
+        tokenizer.prefix = (tokenizer.ids['eos' if objective else 'bos'],)
+
+
+def encode(rows, tokenizer, max_length):
+    """Return two Sentences for each pair, the good one first."""
+    sentences = []
+    too_long = 0
+    for k, row in enumerate(rows):
+        for text in (row['good'], row['bad']):
+            tokens, places, words = tokenizer.encoded(text)
+            words = words_or_characters(text, places, words)
+            too_long += len(tokens) > room(tokenizer, max_length)
+            sentences.append(Sentence(k, framed(tokens, tokenizer, max_length),
+                                      framed(words, tokenizer, max_length, -1)))
+    if too_long:
+        print(f'{too_long:,} sentences are cut at {max_length} tokens', file=sys.stderr)
+    return sentences
+
+
+def words_or_characters(text, places, words):
+    """Return the number of each token's word, or in a script without spaces of its character.
+
+    What a tokenizer takes for a word there is a whole clause. If all of it were masked after a token, the
+    sentence would be read from left to right. A character may be several tokens.
+
+    places  the first and last + 1 character of each token
+    words   the number of each token's word, as the tokenizer splits"""
+    numbers = []
+    for (first, last), word in zip(places, words):
+        character = SPACELESS.search(text, first, last)
+        if character:   # a text has fewer words than characters, so that no word has a character's number
+            word = len(text) + character.start()
+        numbers.append(word)
+    return numbers
+
+
+class Reading(NamedTuple):
+    """A sentence as the model reads it once, and what is predicted there."""
+    number: int             # of the sentence
+    tokens: np.ndarray      # (n,) with masks
+    at: np.ndarray          # (t,) places of the tokens that are scored
+    targets: np.ndarray     # (t,) these tokens
+
+
+def readings(sentences, likelihood, mask):
+    """Return the Readings of all sentences, the short ones first.
+
+    A causal model reads a sentence once. Others read a copy for each token, in which it is masked; for
+    "pseudo" together with the rest of its word, which would tell too much of it (Kauf & Ivanova 2023)."""
+    made = []
+    for k, sentence in sorted(enumerate(sentences), key=lambda one: len(one[1].tokens)):
+        scored = np.flatnonzero(sentence.words >= 0)
+        if likelihood == 'causal':
+            made.append(Reading(k, sentence.tokens, scored, sentence.tokens[scored]))
+            continue
+        places = np.arange(len(sentence.tokens))
+        for at in scored:
+            masked = places == at
+            if likelihood == 'pseudo':
+                masked = (places >= at) & (sentence.words == sentence.words[at])
+            made.append(Reading(k, np.where(masked, mask, sentence.tokens), np.array([at]), sentence.tokens[[at]]))
+    return made
+
+
+@torch.no_grad()
+def likelihoods(model, checkpoint, sentences, cfg, world):
+    """Return the log-likelihood of each sentence: the sum of its tokens'."""
+    tokenizer = checkpoint.tokenizer()
+    size = checkpoint.sizes.vocab_size      # without a row that its tokenizer was given for the mask
+    causal = cfg.likelihood == 'causal'
+    shift = len(tokenizer.prefix)           # with a token in front, predictions stand one position earlier
+    sums = np.zeros(len(sentences))
+    todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
+    packs = pack([len(reading.tokens) for reading in todo], cfg.tokens_at_once)
+    for part in tqdm(packs, 'likelihoods', leave=False, disable=None):
+        chosen = [todo[i] for i in part]
+        lengths = [len(reading.tokens) for reading in chosen]
+        starts = np.cumsum([0, *lengths[:-1]])
+        at = np.concatenate([start + reading.at - shift for start, reading in zip(starts, chosen)])
+        targets = np.concatenate([reading.targets for reading in chosen])
+        owners = np.repeat([reading.number for reading in chosen], [len(reading.at) for reading in chosen])
+
+        tokens = torch.from_numpy(np.concatenate([reading.tokens for reading in chosen])).to(world.device)
+        with world.autocast():
+            states = model.model(tokens, lengths, causal).float()
+        states = states[torch.from_numpy(at).to(world.device)].type_as(model.head)
+        targets = torch.from_numpy(targets).to(world.device)
+        losses = []
+        for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
+            losses.append(F.cross_entropy(model.logits(x)[:, :size].float(), y, reduction='none'))
+        np.subtract.at(sums, owners, torch.cat(losses).cpu().numpy())
+    return sums
+
+
+def about_run(cfg, about, rows):
+    """Return what run.json says: all that fixes the numbers."""
+    return about | {'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'method': 'zero-shot',
+                    'data': fingerprint({'test': rows})}
+
+
+def do_pairs(cfg, checkpoint, about, rows, world):
+    """Score all pairs, write the predictions, print each set's accuracy. Returns what to tell of the run."""
+    began = time.monotonic()
+    model = checkpoint.model(world.device)
+    sentences = encode(rows, checkpoint.tokenizer(), cfg.max_length)
+    sums = likelihoods(model, checkpoint, sentences, cfg, world)
+    predictions = []
+    for row, (good, bad) in zip(rows, sums.reshape(-1, 2)):
+        predictions.append({'id': row['id'], 'set': row['set'],
+                            'good': round(float(good), 6), 'bad': round(float(bad), 6)})
+    write_run(run_folder(cfg, cfg.dataset), about, {'validation': [], 'test': predictions})
+
+    metric, scores = both_scores('MP', predictions)
+    of_sets = scores['standard']['others']
+    for name in sorted(of_sets, key=of_sets.get):
+        print(f'{100 * of_sets[name]:7.1f}  {name}')
+    return f'{cfg.likelihood} test {metric} {100 * scores["standard"]["score"]:.1f}; {time.monotonic() - began:.0f} s'
+
+
+def main():
+    cfg, _ = parse(Settings, sys.argv[1:])
+    if not cfg.model:
+        raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
+    world = World(0, 1, *pick_device(cfg.device, cfg.dtype))
+    checkpoint = huggingface.open_checkpoint(cfg.model)
+    cfg = replace(cfg, dtype=world.dtype, likelihood=cfg.likelihood or own_likelihood(checkpoint))
+    put_token_in_front(checkpoint, cfg.likelihood)
+    name, about = describe(checkpoint, checkpoint.sizes, cfg)
+    cfg = replace(cfg, name=name, max_length=reading_length(cfg, checkpoint))
+    rows = read_pairs(cfg)
+    about = about_run(cfg, about, rows)
+    folder = run_folder(cfg, cfg.dataset)
+    with locked(folder):
+        words = 'already done'
+        if (folder / 'run.json').exists():
+            check_same_run(folder, about, Settings)
+        else:
+            words = do_pairs(cfg, checkpoint, about, rows, world)
+        print(f'{folder}: {words}')
+
+
+if __name__ == '__main__':
+    run_main(main)

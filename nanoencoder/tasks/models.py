@@ -1,0 +1,100 @@
+"""The model that a task is given: what run.json says of it, and the folder that a tuned one is saved to."""
+from dataclasses import asdict
+from pathlib import Path
+
+from nanoencoder import huggingface
+from nanoencoder.files import whole, write_sealed
+from nanoencoder.predictions import about_run, run_folder
+
+# transformers' name for what the outputs of a text's head mean, by the kind's loss
+PROBLEM_TYPES = {'labels': None, 'squares': 'regression'}   # None: one of several labels, its default
+
+
+def describe(checkpoint, sizes, cfg, is_untrained=False):
+    """Return (a model's name in predictions, what run.json says of it).
+
+    The name is cfg.name, or its run's: -<step> before the end of the run, +<cfg.variant> where one is given."""
+    tokenizer = checkpoint.tokenizer()
+    sizes = asdict(sizes) | {'max_position_embeddings': checkpoint.context}
+    sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
+    about = {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes}
+    suffix = f'+{cfg.variant}' if cfg.variant else ''
+    if is_untrained:
+        about |= {'pretraining': None, 'checkpoint': 'none'}
+        return (cfg.name or 'untrained') + suffix, about
+
+    past = checkpoint.state.get('pretraining')
+    if huggingface.is_hub_id(cfg.model):    # its local folder bears the name of a commit
+        run = cfg.model.split('/')[-1]
+    else:
+        run = huggingface.run_of(checkpoint.folder).name
+    if past:
+        total = sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
+        if past['step'] < total:
+            run = f'{run}-{past["step"]}'
+        row = past['row'] + suffix if past['row'] else past['row']
+        past = past | {'fixed': checkpoint.state['fixed'], 'row': row}
+    about |= {'pretraining': past, 'checkpoint': checkpoint.digest()}
+    return (cfg.name or run) + suffix, about
+
+
+def reading_length(cfg, checkpoint):
+    """Return how many tokens of a text are read: max_length, or the authors' share of the context."""
+    tokenizer = checkpoint.tokenizer()
+    max_length = cfg.max_length or round(0.99 * checkpoint.context)
+    least = 1 + len(tokenizer.prefix) + len(tokenizer.suffix)
+    if not least <= max_length <= checkpoint.context:
+        raise ValueError(f'max_length {max_length}: the model reads {least} to {checkpoint.context} tokens')
+    return max_length
+
+
+def saved_folder(cfg):
+    """Return fine-tuned/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
+    return Path('fine-tuned') / run_folder(cfg, cfg.dataset).relative_to(cfg.predictions)
+
+
+def check_export(kind, sizes):
+    """ValueError if transformers, or sentence-transformers, cannot hold a fine-tuned model."""
+    if kind.head == 'text' and kind.loss not in PROBLEM_TYPES:
+        raise ValueError(f'save_model: {kind.loss!r} is not in PROBLEM_TYPES of nanoencoder/tasks/models.py; '
+                         "add what transformers is to make of the outputs, 'multi_label_classification' or "
+                         "'regression'")
+    if kind.head == 'text' and sizes.qk_norm:
+        raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
+    if kind.head == 'vector':
+        for name in ('query', 'document'):
+            template = getattr(kind.task, name)
+            if not template.endswith('}'):
+                raise ValueError(f'{name} {template!r} must end with a column to be saved as a prompt')
+
+
+def save_encoder(cfg, base, data, encoder, folder):
+    """Write a fine-tuned model as a Hugging Face folder: EuroBERT with the task's head, Qwen3 where q and k
+    are normalised. A retrieval model is one that sentence-transformers opens, with its prompts."""
+    sizes = base.transformer.sizes
+    head = data.kind.head
+    check_export(data.kind, sizes)
+    tokenizer = base.checkpoint.tokenizer()
+    tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
+    if head == 'vector':
+        tensors = {name.replace('model.', '', 1): p for name, p in tensors.items()}
+    elif sizes.qk_norm:
+        tensors = {name.replace('classifier.', 'score.', 1): p for name, p in tensors.items()}
+
+    architecture = 'Qwen3' if sizes.qk_norm else 'EuroBert'
+    endings = {'tokens': 'ForTokenClassification', 'text': 'ForSequenceClassification', 'vector': 'Model'}
+    config = {'architectures': [architecture + endings[head]]}
+    if data.labels:
+        config['id2label'] = dict(enumerate(data.labels))
+        config['label2id'] = {label: k for k, label in enumerate(data.labels)}
+        if head == 'text':
+            config['problem_type'] = PROBLEM_TYPES[data.kind.loss]
+
+    with whole(folder) as temporary:
+        temporary.mkdir()
+        huggingface.save(temporary, sizes, base.checkpoint.context, tokenizer.ids, tensors, **config)
+        tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
+        if head == 'vector':
+            prompts = {name: getattr(cfg, name).split('{')[0] for name in ('query', 'document')}
+            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts)
+        write_sealed(temporary / 'run.json', about_run(cfg, base.about, data, data))
