@@ -22,4 +22,4 @@ contrasts = {
     'both': {'rule': 'at_least', 'weights': {'clm25-mlm-1800': 1, 'mlm-1800': -1},
              'datasets': ('docs_tc', 'docs_ir')},
 }
-beside = "configs/studies/small.py"
+beside = "studies/small/config.py"

@@ -1,5 +1,5 @@
 # The paper's question with pretraining seeds: 0.9 M parameters, 1.8 to 14.7 M tokens of documentation (0.6 to
-# 4.8 passes), six seeds, two CPU cores. Learning rates are those that configs/studies/small_tuning.py found.
+# 4.8 passes), six seeds, two CPU cores. Learning rates are those that studies/small_tuning/config.py found.
 # Rows, contrasts and their rules were written down before the first of these runs. Tasks that this size did
 # not learn, docs_qa, docs_sc and docs_pairs, have been removed since; the packs have them. Commit dfc47ad is
 # the last that makes docs_pairs, the same rows: to compute the study again, check it out.
