@@ -85,7 +85,9 @@ class Settings(tasks.Task):
             raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
 
     def num_steps(self, num_examples):
-        return min(self.steps or math.inf, -(-num_examples * self.epochs // self.batch_size))
+        """At most `steps`, and at most so many epochs, whose last batch may be smaller."""
+        of_epochs = math.ceil(num_examples * self.epochs / self.batch_size)
+        return min(self.steps, of_epochs) if self.steps else of_epochs
 
 
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
@@ -105,7 +107,9 @@ class Classifier(nn.Module):
     """Logits of each token as transformers' ForTokenClassification; pooled, of a text, as its EuroBert's."""
     def __init__(self, hidden_size, num_labels, pooled):
         super().__init__()
-        self.dense = nn.Linear(hidden_size, hidden_size) if pooled else None
+        self.dense = None
+        if pooled:
+            self.dense = nn.Linear(hidden_size, hidden_size)
         self.classifier = nn.Linear(hidden_size, num_labels)
 
     def forward(self, x, lengths):
@@ -117,9 +121,13 @@ class Classifier(nn.Module):
 
 def mean_pool(x, lengths):
     """(segments, d): the mean of each segment's tokens, in fp32 whatever the states are in."""
-    lengths = torch.tensor(lengths, device=x.device)
-    segment = torch.arange(len(lengths), device=x.device).repeat_interleave(lengths, output_size=len(x))
-    total = torch.zeros(len(lengths), x.shape[1], device=x.device).index_add(0, segment, x.float())
+    count = len(lengths)
+    device = x.device
+    lengths = torch.tensor(lengths, device=device)
+    segments = torch.arange(count, device=device)
+    owner = segments.repeat_interleave(lengths, output_size=len(x))     # the segment of each token
+    total = torch.zeros(count, x.shape[1], device=device)
+    total = total.index_add(0, owner, x.float())
     return total / lengths[:, None]
 
 
@@ -148,7 +156,8 @@ class Encoder(nn.Module):
         self.causal = causal
 
     def forward(self, tokens, lengths):
-        return self.head(self.model(tokens, lengths, self.causal), lengths)
+        states = self.model(tokens, lengths, self.causal)
+        return self.head(states, lengths)
 
 
 # ---------------------------------------------------------------------------
@@ -156,13 +165,15 @@ class Encoder(nn.Module):
 
 
 def label_loss(cfg, logits, batch):
-    targets = torch.from_numpy(np.concatenate([example.targets for example in batch])).to(logits.device)
+    targets = np.concatenate([example.targets for example in batch])
+    targets = torch.from_numpy(targets).to(logits.device)
     return F.cross_entropy(logits, targets, ignore_index=NO_LABEL, reduction='sum')
 
 
 def square_loss(cfg, outputs, batch):
-    targets = torch.tensor([example.targets[0] for example in batch], dtype=torch.float32)
-    return F.mse_loss(outputs.squeeze(1), targets.to(outputs.device), reduction='sum')
+    numbers = [example.targets[0] for example in batch]
+    targets = torch.tensor(numbers, dtype=torch.float32, device=outputs.device)
+    return F.mse_loss(outputs.squeeze(1), targets, reduction='sum')
 
 
 def span_loss(cfg, logits, batch):
@@ -185,11 +196,16 @@ def span_loss(cfg, logits, batch):
 
 def pair_loss(cfg, vectors, batch):
     """InfoNCE: the other pairs' documents are negatives, but for its other positives and copies."""
-    cosines = vectors[:len(batch)] @ vectors[len(batch):].T
-    excluded = torch.tensor([[a != b and other.document in pair.positives for b, other in enumerate(batch)]
-                             for a, pair in enumerate(batch)], device=cosines.device)
-    logits = (cfg.scale * cosines).masked_fill(excluded, -math.inf)
-    return F.cross_entropy(logits, torch.arange(len(batch), device=cosines.device), reduction='sum')
+    size = len(batch)
+    queries = vectors[:size]
+    documents = vectors[size:]
+    logits = cfg.scale * (queries @ documents.T)
+    excluded = [[other.document in pair.positives for other in batch] for pair in batch]
+    excluded = torch.tensor(excluded, device=logits.device)
+    excluded.fill_diagonal_(False)
+    logits = logits.masked_fill(excluded, -math.inf)
+    own = torch.arange(size, device=logits.device)
+    return F.cross_entropy(logits, own, reduction='sum')
 
 
 LOSSES = {'labels': label_loss, 'squares': square_loss, 'span': span_loss, 'pairs': pair_loss}
@@ -265,13 +281,15 @@ def rows_read(cfg, kind, method, seeds, count):
 def training_order(cfg, seed, count):
     """The indices of training examples in the order in which the steps read them."""
     for epoch in range(cfg.epochs):
-        yield from np.random.default_rng([seed, 1 + epoch]).permutation(count)
+        random = np.random.default_rng([seed, 1 + epoch])
+        yield from random.permutation(count)
 
 
 @torch.no_grad()
 def initialise(module, prefix, seed):
     for name, p in module.named_parameters(prefix):
-        p.copy_(initial_weight(name, p.shape, seed))
+        weight = initial_weight(name, p.shape, seed)
+        p.copy_(weight)
 
 
 # ---------------------------------------------------------------------------
@@ -281,9 +299,12 @@ def initialise(module, prefix, seed):
 def lr_at(step, cfg, total):
     """Linear warm-up, then linear decay to 0."""
     warmup = math.ceil(cfg.warmup * total)
-    rising = (step + 1) / warmup if warmup else 1.0
-    falling = (total - step) / (total - warmup) if total > warmup else 1.0
-    return cfg.lr * min(rising, 1.0, falling)
+    share = 1.0
+    if step < warmup:
+        share = (step + 1) / warmup
+    elif warmup < total:
+        share = (total - step) / (total - warmup)
+    return cfg.lr * share
 
 
 def new_encoder(cfg, base, head):
@@ -301,9 +322,12 @@ def new_encoder(cfg, base, head):
 
 def encode(encoder, arrays, world):
     """The encoder's output for a list of token arrays, packed into one flat row without padding."""
-    tokens = torch.from_numpy(np.concatenate(arrays)).to(world.device, non_blocking=True)
+    tokens = torch.from_numpy(np.concatenate(arrays))
+    tokens = tokens.to(world.device, non_blocking=True)
+    lengths = [len(array) for array in arrays]
     with world.autocast():
-        return encoder(tokens, [len(array) for array in arrays]).float()
+        output = encoder(tokens, lengths)
+    return output.float()
 
 
 def backward(cfg, world, encoder, batch, loss):
@@ -333,15 +357,21 @@ def fit(cfg, base, data, tell=False):
     total = cfg.num_steps(len(train))
     head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels))
     encoder = new_encoder(cfg, base, head)
-    optimizer = torch.optim.AdamW(parameter_groups(encoder, cfg.weight_decay), lr=cfg.lr, eps=cfg.eps,
-                                  betas=(cfg.beta1, cfg.beta2), fused=base.world.device.type != 'mps')
+    optimizer = torch.optim.AdamW(
+        parameter_groups(encoder, cfg.weight_decay),
+        lr=cfg.lr,
+        betas=(cfg.beta1, cfg.beta2),
+        eps=cfg.eps,
+        fused=base.world.device.type != 'mps',
+    )
     order = training_order(cfg, cfg.seed, len(train))
     log = []
     began = time.monotonic()
     for step in range(total):
-        batch = [train[i] for i in itertools.islice(order, cfg.batch_size)]
-        loss = float(backward(cfg, base.world, encoder, batch, data.kind.loss))
-        norm = float(torch.nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip))
+        chosen = itertools.islice(order, cfg.batch_size)
+        batch = [train[i] for i in chosen]
+        loss = backward(cfg, base.world, encoder, batch, data.kind.loss).item()
+        norm = nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip).item()
         if not math.isfinite(loss + norm):
             raise FloatingPointError(f'step {step + 1}: loss or norm is not finite: lower --lr')
         lr = lr_at(step, cfg, total)
@@ -350,30 +380,39 @@ def fit(cfg, base, data, tell=False):
         optimizer.step()
         optimizer.zero_grad()
         log.append({'step': step + 1, 'lr': lr, 'loss': loss, 'grad_norm': norm})
-        is_last = step + 1 == total
-        if tell and ((step + 1) % 20 == 0 or is_last):
-            mean = statistics.fmean(line['loss'] for line in log[step // 20 * 20:])
-            left = (time.monotonic() - began) / (step + 1) * (total - step - 1)
-            print(f'step {step + 1:,}/{total:,}  loss {mean:.4f}  {timedelta(seconds=round(left))} left')
+        if tell:
+            print_progress(log, total, time.monotonic() - began)
     return encoder, log
+
+
+def print_progress(log, total, seconds):
+    """Print a line every 20 steps, and at the end: the mean loss since the one before, and the time left."""
+    done = len(log)
+    since = done % 20 or 20
+    if since < 20 and done < total:
+        return
+    loss = statistics.fmean(line['loss'] for line in log[-since:])
+    left = timedelta(seconds=round(seconds / done * (total - done)))
+    print(f'step {done:,}/{total:,}  loss {loss:.4f}  {left} left')
 
 
 @torch.no_grad()
 def outputs(cfg, world, encoder, examples, per_token):
     """The encoder's output for each example, as numpy, in order: (n, ...) for its n tokens, or one vector."""
     lengths = np.array([len(example.tokens) for example in examples], int)
-    results = [None] * len(examples)
     order = np.argsort(lengths, kind='stable')      # texts of like lengths share a pass
+    results = {}
     for part in pack(lengths[order], cfg.tokens_at_once):
         chosen = order[part]
-        output = encode(encoder, [examples[i].tokens for i in chosen], world).cpu().numpy()
+        arrays = [examples[i].tokens for i in chosen]
+        output = encode(encoder, arrays, world).cpu().numpy()
         if not np.isfinite(output).all():
             raise FloatingPointError('outputs that are not finite: lower --lr')
         if per_token:
-            output = np.split(output, lengths[chosen].cumsum()[:-1])
-        for i, piece in zip(chosen, output):
-            results[i] = piece
-    return results
+            ends = np.cumsum(lengths[chosen])
+            output = np.split(output, ends[:-1])
+        results.update(zip(chosen.tolist(), output))
+    return [results[i] for i in range(len(examples))]
 
 
 def predict(cfg, world, encoder, data):
@@ -389,20 +428,27 @@ def predict(cfg, world, encoder, data):
 def write(cfg, base, sets, data, predictions, log=(), grid=()):
     """Write the folder of a run on one dataset. Returns its validation score, in words."""
     task = data.kind.task
+    folder = run_folder(cfg, task.dataset)
     about = about_run(cfg, base.about, data, sets[0], grid)
-    write_run(run_folder(cfg, task.dataset), about, predictions, log)
-    name, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
-    return f'{task.dataset} validation {name} {100 * scores["standard"]["score"]:.1f}'
+    write_run(folder, about, predictions, log)
+    rows = predictions['validation']
+    metric, scores = both_scores(task.kind, rows, task.scheme, task.metric)
+    score = scores['standard']['score']
+    return f'{task.dataset} validation {metric} {100 * score:.1f}'
 
 
 def do_run(cfg, base, sets, grid=()):
     """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it."""
     began = time.monotonic()
     encoder, log = fit(cfg, base, sets[0], tell=not grid)
-    words = [write(cfg, base, sets, data, predict(cfg, base.world, encoder, data), log, grid) for data in sets]
+    words = []
+    for data in sets:
+        predictions = predict(cfg, base.world, encoder, data)
+        words.append(write(cfg, base, sets, data, predictions, log, grid))
     if cfg.save_model:
-        save_encoder(cfg, base, sets[0], encoder, saved_folder(cfg))
-        words.append(str(saved_folder(cfg)))
+        folder = saved_folder(cfg)
+        save_encoder(cfg, base, sets[0], encoder, folder)
+        words.append(str(folder))
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     words.append(f'loss {loss:.4f}')
     words.append(f'{time.monotonic() - began:.0f} s')
@@ -420,20 +466,29 @@ def probe(cfg, base, sets):
     encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
     words = []
     for data in sets:
-        parts = data.examples | {'train': data.examples['train'][:PROBED] if data.labels else []}
-        read = {part: outputs(cfg, base.world, encoder, examples, per_token) for part, examples in parts.items()}
+        read = {}
+        targets = {}
+        for part, examples in data.examples.items():
+            if part == 'train':
+                examples = examples[:PROBED] if data.labels else []
+            read[part] = outputs(cfg, base.world, encoder, examples, per_token)
+            if data.labels:
+                targets[part] = [example.targets for example in examples]
         if data.labels:
             if not per_token:
-                check_labels(cfg, [row[data.kind.labelled_by] for row in data.rows['train']])
-            targets = {part: [example.targets for example in examples] for part, examples in parts.items()}
+                check_labels(cfg, data)
             read = ridge(read, targets, len(data.labels))
-        words.append(write(cfg, base, sets, data, data.kind.predict(data, read)))
+        predictions = data.kind.predict(data, read)
+        words.append(write(cfg, base, sets, data, predictions))
     return f'{"; ".join(words)} ({time.monotonic() - began:.0f} s)'
 
 
-def check_labels(cfg, labels):
+def check_labels(cfg, data):
     """ValueError if a label occurs only behind the rows that a probe reads, as in a file that is sorted."""
-    if {*labels} - {*labels[:PROBED]}:
+    column = data.kind.labelled_by
+    labels = [row[column] for row in data.rows['train']]
+    read = labels[:PROBED]
+    if set(labels) != set(read):
         raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
 
 
@@ -445,21 +500,32 @@ def ridge(features, targets, num_labels):
     Returns {split: [(n, num_labels) scores of each array]} of validation and test."""
     from sklearn.linear_model import Ridge
     from sklearn.preprocessing import StandardScaler
-    arrays = {split: [*map(np.atleast_2d, features[split])] for split in features}
-    x = {split: np.concatenate(arrays[split]).astype(np.float64) for split in tasks.SPLITS}
-    y = {split: np.concatenate(targets[split]) for split in tasks.SPLITS}
-    known = y['train'] >= 0
-    scaler = StandardScaler().fit(x['train'][known])
-    x_train = scaler.transform(x['train'][known])
-    one_hot = np.eye(max(2, num_labels))[y['train'][known]]    # of one label Ridge would predict no columns
-    scored = {split: scaler.transform(x[split]) for split in SCORED}
 
-    models = [Ridge(penalty * len(x_train)).fit(x_train, one_hot) for penalty in PENALTIES]
-    right = [np.sum(model.predict(scored['validation']).argmax(1) == y['validation']) for model in models]
-    best = models[int(np.argmax(right))]
+    def stacked(arrays):
+        rows = [np.atleast_2d(array) for array in arrays]
+        return np.concatenate(rows).astype(np.float64)
+
+    y = np.concatenate(targets['train'])
+    known = y >= 0
+    x = stacked(features['train'])[known]
+    scaler = StandardScaler().fit(x)
+    x = scaler.transform(x)
+    one_hot = np.eye(max(2, num_labels))[y[known]]     # of one label Ridge would predict no columns
+    scored = {split: scaler.transform(stacked(features[split])) for split in SCORED}
+
+    y = np.concatenate(targets['validation'])
+    models = []
+    right = []      # how often each is, on validation
+    for penalty in PENALTIES:
+        model = Ridge(penalty * len(x)).fit(x, one_hot)
+        models.append(model)
+        right.append(np.sum(model.predict(scored['validation']).argmax(1) == y))
+    best = models[np.argmax(right)]
+
     scores = {}
     for split in SCORED:
-        ends = np.cumsum([len(array) for array in arrays[split]])
+        lengths = [len(np.atleast_2d(array)) for array in features[split]]
+        ends = np.cumsum(lengths)
         scores[split] = np.split(best.predict(scored[split]), ends[:-1])
     return scores
 
@@ -478,11 +544,14 @@ def run_folders(cfg, sets):
 
 def is_done(cfg, base, sets):
     """Whether a run's folders are all there. ValueError if one is of other settings or data."""
-    folders = run_folders(cfg, sets)
-    there = {folder: data for folder, data in folders.items() if (folder / 'run.json').exists()}
-    for folder, data in there.items():
-        check_same_run(folder, about_run(cfg, base.about, data, sets[0]), type(cfg))
-    return len(there) == len(folders)
+    done = True
+    for folder, data in run_folders(cfg, sets).items():
+        if (folder / 'run.json').exists():
+            about = about_run(cfg, base.about, data, sets[0])
+            check_same_run(folder, about, type(cfg))
+        else:
+            done = False
+    return done
 
 
 def run_grid(cfg, base, sets):

@@ -162,8 +162,11 @@ def readings(sentences, likelihood, mask):
         for at in scored:
             masked = places == at
             if likelihood == 'pseudo':
-                masked = (places >= at) & (sentence.words == sentence.words[at])
-            made.append(Reading(k, np.where(masked, mask, sentence.tokens), np.array([at]), sentence.tokens[[at]]))
+                same_word = sentence.words == sentence.words[at]
+                masked = same_word & (places >= at)
+            tokens = np.where(masked, mask, sentence.tokens)
+            target = sentence.tokens[at]
+            made.append(Reading(k, tokens, np.array([at]), np.array([target])))
     return made
 
 
@@ -178,29 +181,42 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
     todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
     packs = pack([len(reading.tokens) for reading in todo], cfg.tokens_at_once)
     for part in tqdm(packs, 'likelihoods', leave=False, disable=None):
-        chosen = [todo[i] for i in part]
-        lengths = [len(reading.tokens) for reading in chosen]
-        starts = np.cumsum([0, *lengths[:-1]])
-        at = np.concatenate([start + reading.at - shift for start, reading in zip(starts, chosen)])
-        targets = np.concatenate([reading.targets for reading in chosen])
-        owners = np.repeat([reading.number for reading in chosen], [len(reading.at) for reading in chosen])
+        # the readings of a pack stand one after the other, in one flat row of tokens
+        rows = []
+        at = []         # places in that row where a token is predicted
+        targets = []
+        owners = []     # the sentence of each
+        start = 0
+        for reading in (todo[i] for i in part):
+            rows.append(reading.tokens)
+            at.append(start + reading.at - shift)
+            targets.append(reading.targets)
+            owners.append(np.full(len(reading.at), reading.number))
+            start += len(reading.tokens)
+        tokens = torch.from_numpy(np.concatenate(rows)).to(world.device)
+        at = torch.from_numpy(np.concatenate(at)).to(world.device)
+        targets = torch.from_numpy(np.concatenate(targets)).to(world.device)
 
-        tokens = torch.from_numpy(np.concatenate([reading.tokens for reading in chosen])).to(world.device)
         with world.autocast():
-            states = model.model(tokens, lengths, causal).float()
-        states = states[torch.from_numpy(at).to(world.device)].type_as(model.head)
-        targets = torch.from_numpy(targets).to(world.device)
+            states = model.model(tokens, [len(row) for row in rows], causal)
+        states = states.float()[at].type_as(model.head)
         losses = []
         for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
-            losses.append(F.cross_entropy(model.logits(x)[:, :size].float(), y, reduction='none'))
-        np.subtract.at(sums, owners, torch.cat(losses).cpu().numpy())
+            logits = model.logits(x)[:, :size].float()
+            losses.append(F.cross_entropy(logits, y, reduction='none'))
+        losses = torch.cat(losses).cpu().numpy()
+        np.subtract.at(sums, np.concatenate(owners), losses)
     return sums
 
 
 def about_run(cfg, about, rows):
     """Return what run.json says: all that fixes the numbers."""
-    return about | {'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'method': 'zero-shot',
-                    'data': fingerprint({'test': rows})}
+    return about | {
+        'settings': flat(cfg, ('numbers',)),
+        'rows': flat(cfg, ('rows',)),
+        'method': 'zero-shot',
+        'data': fingerprint({'test': rows}),
+    }
 
 
 def do_pairs(cfg, checkpoint, about, rows, world):
@@ -210,16 +226,22 @@ def do_pairs(cfg, checkpoint, about, rows, world):
     sentences = encode(rows, checkpoint.tokenizer(), cfg.max_length)
     sums = likelihoods(model, checkpoint, sentences, cfg, world)
     predictions = []
-    for row, (good, bad) in zip(rows, sums.reshape(-1, 2)):
-        predictions.append({'id': row['id'], 'set': row['set'],
-                            'good': round(float(good), 6), 'bad': round(float(bad), 6)})
+    for row, (good, bad) in zip(rows, sums.reshape(-1, 2).tolist()):
+        predictions.append({
+            'id': row['id'],
+            'set': row['set'],
+            'good': round(good, 6),
+            'bad': round(bad, 6),
+        })
     write_run(run_folder(cfg, cfg.dataset), about, {'validation': [], 'test': predictions})
 
     metric, scores = both_scores('MP', predictions)
     of_sets = scores['standard']['others']
     for name in sorted(of_sets, key=of_sets.get):
         print(f'{100 * of_sets[name]:7.1f}  {name}')
-    return f'{cfg.likelihood} test {metric} {100 * scores["standard"]["score"]:.1f}; {time.monotonic() - began:.0f} s'
+    score = scores['standard']['score']
+    seconds = time.monotonic() - began
+    return f'{cfg.likelihood} test {metric} {100 * score:.1f}; {seconds:.0f} s'
 
 
 def main():

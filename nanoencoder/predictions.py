@@ -29,7 +29,8 @@ def lr_text(lr):
 
 def run_folder(cfg, dataset):
     """Return predictions/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
-    return Path(cfg.predictions, cfg.name, cfg.kind, dataset, f'lr{lr_text(cfg.lr)}_sd{cfg.seed}')
+    run = f'lr{lr_text(cfg.lr)}_sd{cfg.seed}'
+    return Path(cfg.predictions, cfg.name, cfg.kind, dataset, run)
 
 
 def rate_and_seed(folder):
@@ -41,7 +42,8 @@ def rate_and_seed(folder):
 
 
 def json_lines(rows):
-    return ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    return ''.join(f'{line}\n' for line in lines)
 
 
 def write_run(folder, about, predictions, log=()):
@@ -53,8 +55,9 @@ def write_run(folder, about, predictions, log=()):
     with whole(folder) as temporary:
         temporary.mkdir()
         for split, rows in predictions.items():
-            content = gzip.compress(json_lines(rows).encode(), mtime=0)
-            (temporary / f'{split}.jsonl.gz').write_bytes(content)
+            path = temporary / f'{split}.jsonl.gz'
+            content = json_lines(rows).encode()
+            path.write_bytes(gzip.compress(content, mtime=0))
         digests = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         write_sealed(temporary / 'run.json', about | {'sha256': digests})
         (temporary / 'log.jsonl').write_text(json_lines(log))
@@ -82,13 +85,15 @@ def check_predictions(folder, about):
 
 def read_predictions(folder, split):
     """Read the rows of a split."""
-    content = gzip.decompress(Path(folder, f'{split}.jsonl.gz').read_bytes())
-    return [json.loads(line) for line in content.decode().split('\n') if line]
+    path = Path(folder, f'{split}.jsonl.gz')
+    with gzip.open(path, 'rt', encoding='utf-8', newline='\n') as file:
+        return [json.loads(line) for line in file]
 
 
 def find_folders(root):
     """Return the folders <root>/<model>/<TASK>/<dataset>/<run>, sorted. Those in the making begin with a dot."""
-    return sorted(path for path in Path(root).glob('*/*/*/[!.]*') if path.is_dir())
+    paths = Path(root).glob('*/*/*/[!.]*')
+    return sorted(path for path in paths if path.is_dir())
 
 
 def about_run(cfg, about, data, trained_on, grid=()):
@@ -99,9 +104,16 @@ def about_run(cfg, about, data, trained_on, grid=()):
     trained_on  the Data that it is trained on
     grid        the learning rates and the seeds that were asked for with it"""
     content = {
-        'settings': flat(cfg, ('numbers',)), 'rows': flat(cfg, ('rows',)), 'weights': cfg.weights,
-        'labels': trained_on.labels, 'scheme': cfg.scheme, 'grid': grid, **about,
-        'data': data.scored_sha256, 'training_data': trained_on.training_sha256}
+        'settings': flat(cfg, ('numbers',)),
+        'rows': flat(cfg, ('rows',)),
+        'weights': cfg.weights,
+        'labels': trained_on.labels,
+        'scheme': cfg.scheme,
+        'grid': grid,
+        **about,
+        'data': data.scored_sha256,
+        'training_data': trained_on.training_sha256,
+    }
     return json.loads(json.dumps(content))      # tuples become lists, as when it is read again
 
 

@@ -50,7 +50,8 @@ def reading_length(cfg, checkpoint):
 
 def saved_folder(cfg):
     """Return fine-tuned/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
-    return Path('fine-tuned') / run_folder(cfg, cfg.dataset).relative_to(cfg.predictions)
+    folder = run_folder(cfg, cfg.dataset)
+    return Path('fine-tuned', folder.relative_to(cfg.predictions))
 
 
 def check_export(kind, sizes):
@@ -75,11 +76,14 @@ def save_encoder(cfg, base, data, encoder, folder):
     head = data.kind.head
     check_export(data.kind, sizes)
     tokenizer = base.checkpoint.tokenizer()
-    tensors = {name.removeprefix('head.'): p.float() for name, p in encoder.named_parameters()}
-    if head == 'vector':
-        tensors = {name.replace('model.', '', 1): p for name, p in tensors.items()}
-    elif sizes.qk_norm:
-        tensors = {name.replace('classifier.', 'score.', 1): p for name, p in tensors.items()}
+    tensors = {}
+    for name, p in encoder.named_parameters():
+        name = name.removeprefix('head.')
+        if head == 'vector':
+            name = name.removeprefix('model.')
+        elif sizes.qk_norm:
+            name = name.replace('classifier.', 'score.', 1)
+        tensors[name] = p.float()
 
     architecture = 'Qwen3' if sizes.qk_norm else 'EuroBert'
     endings = {'tokens': 'ForTokenClassification', 'text': 'ForSequenceClassification', 'vector': 'Model'}
@@ -95,6 +99,10 @@ def save_encoder(cfg, base, data, encoder, folder):
         huggingface.save(temporary, sizes, base.checkpoint.context, tokenizer.ids, tensors, **config)
         tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if head == 'vector':
-            prompts = {name: getattr(cfg, name).split('{')[0] for name in ('query', 'document')}
+            prompts = {
+                'query': cfg.query.split('{')[0],
+                'document': cfg.document.split('{')[0],
+            }
             huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts)
-        write_sealed(temporary / 'run.json', about_run(cfg, base.about, data, data))
+        about = about_run(cfg, base.about, data, data)
+        write_sealed(temporary / 'run.json', about)
