@@ -175,11 +175,10 @@ def read_runs(cfg, problems, found=None):
     found  what find_runs yields, of runs that are kept in another way"""
     runs = []
     models = {}     # {folder: the model that its runs count for}
-    datasets = set()
     for folder, about, load in found or find_runs(cfg.predictions):
-        model, dataset = model_of(folder, about), folder.parts[-2]
+        model = model_of(folder, about)
+        dataset = folder.parts[-2]
         models[folder.parts[-4]] = model
-        datasets.add(dataset)
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             runs.append(make_run(folder, about, load, cfg))
 
@@ -207,8 +206,11 @@ def missing_pairs(runs):
         if run.about.get('grid'):
             lrs.update(run.about['grid'][0])
             seeds.update(run.about['grid'][1])
-    pairs = itertools.product(sorted(lrs), sorted(seeds))
-    return [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in pairs if (lr, seed) not in done]
+    missing = []
+    for lr, seed in itertools.product(sorted(lrs), sorted(seeds)):
+        if (lr, seed) not in done:
+            missing.append(f'lr{lr_text(lr)}_sd{seed}')
+    return missing
 
 
 def grouped(items, *names):
@@ -235,11 +237,16 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
     size = max(1, 100_000 // N)     # resamples at once: their counts stay in the cache, which is twice as fast
     for start in range(0, resamples, size):
         part = scores[start:start + size]
+        count = len(part)
+        drawn = random.integers(0, N, (count, N), dtype=np.int32)
+
         # how often each instance is drawn: one bincount of all these resamples, each with N numbers of its own
-        drawn = random.integers(0, N, (len(part), N), dtype=np.int32)
-        drawn += np.arange(len(part), dtype=np.int32)[:, None] * N
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(float)
-        sums = (times @ terms.reshape(-1, N).T).reshape(len(part), -1, S).swapaxes(0, 1)
+        drawn += np.arange(count, dtype=np.int32)[:, None] * N
+        times = np.bincount(drawn.ravel(), minlength=drawn.size)
+        times = times.reshape(count, N).astype(float)
+
+        sums = times @ terms.reshape(-1, N).T               # (count, terms * S)
+        sums = sums.reshape(count, -1, S).swapaxes(0, 1)    # (terms, count, S)
         part[:] = STATISTICS[statistic].score(sums, N)
     return scores
 
@@ -325,8 +332,12 @@ def seeds_half(parts):
 def p_value(draws, bounds=(0.0,)):
     """Return the two-sided p value against the bound that is nearest to being crossed: at least what so many
     draws can show."""
-    shares = [min((draws <= bound).mean(), (draws >= bound).mean()) for bound in bounds]
-    return float(min(1.0, max(2 * max(shares), 2 / (len(draws) + 1))))
+    p = 2 / (len(draws) + 1)
+    for bound in bounds:
+        below = (draws <= bound).mean()
+        above = (draws >= bound).mean()
+        p = max(p, 2 * min(below, above))
+    return float(min(1.0, p))
 
 
 # ---------------------------------------------------------------------------
@@ -349,11 +360,13 @@ class Cell:
     @property
     def is_seedless(self):
         """Whether any seed of fine-tuning gives the same."""
-        return self.unit == 'fine-tuning' and self.runs[0].method in ('baseline', 'probe', 'zero-shot')
+        method = self.runs[0].method
+        return self.unit == 'fine-tuning' and method in ('baseline', 'probe', 'zero-shot')
 
     @property
     def is_untrained(self):
-        return self.runs[0].model.partition('+')[0] == 'untrained'
+        model = self.runs[0].model      # or untrained+<variant>
+        return model.split('+')[0] == 'untrained'
 
     @property
     def seeds(self):
@@ -380,6 +393,16 @@ class Estimate(NamedTuple):
     n: int                  # test instances, of all datasets
 
 
+class Arm(NamedTuple):
+    dataset: int            # its number
+    weight: float
+    cell: Cell
+
+    @property
+    def is_trained(self):
+        return not (self.cell.is_seedless or self.cell.is_untrained)
+
+
 def estimate(parts, cfg, without=()):
     """Return the Estimate of weighted Cells, by the standard protocol.
 
@@ -388,33 +411,40 @@ def estimate(parts, cfg, without=()):
 
     A seed fixes the order of the data and the first weights, so runs of one seed go up and down together.
     Arms of the same units are therefore paired, unit by unit; arms of other units add a share of theirs."""
-    for arms in parts:
-        first = arms[0][1]
-        if any(cell.data != first.data for _, cell in arms):
-            raise ValueError(f'{first.runs[0].dataset}: tested on different data, or by different metrics')
-    weights = [weight / len(parts) for arms in parts for weight, _ in arms]
-    datasets = [dataset for dataset, arms in enumerate(parts) for _ in arms]
-    cells = with_shared_units([cell for arms in parts for _, cell in arms], without)
+    arms = []
+    n = 0
+    for dataset, cells in enumerate(parts):
+        first = cells[0][1]
+        n += first.values.shape[1]
+        for weight, cell in cells:
+            if cell.data != first.data:
+                name = first.runs[0].dataset
+                raise ValueError(f'{name}: tested on different data, or by different metrics')
+            arms.append(Arm(dataset, weight / len(parts), cell))
+    arms = with_shared_units(arms, without)
 
-    groups = {}     # {(unit, its seeds): arms (dataset, weight, Cell)}
-    for dataset, weight, cell in zip(datasets, weights, cells):
-        groups.setdefault((cell.unit, *cell.scores), []).append((dataset, weight, cell))
-    summed = {key: paired(arms) for key, arms in groups.items()}    # {key: (scores of its seeds, their noise)}
-    scores = [of_group for of_group, _ in summed.values()]
+    groups = {}     # {(unit, its seeds): arms}
+    for arm in arms:
+        key = arm.cell.unit, *arm.cell.scores
+        groups.setdefault(key, []).append(arm)
+    summed = {key: paired(group) for key, group in groups.items()}  # {key: (scores of its seeds, their noise)}
+    scores = [of_seeds for of_seeds, _ in summed.values()]
     mean = sum(map(statistics.fmean, scores))
     half = seeds_half(scores)
 
-    draws = sum(weight * cell.draws.mean(0, dtype=float) for weight, cell in zip(weights, cells))
+    draws = 0
+    for arm in arms:
+        draws = draws + arm.weight * arm.cell.draws.mean(0, dtype=float)
     draws = with_seeds(draws, summed.values(), cfg)
     low, high = np.percentile(draws, [2.5, 97.5]).tolist()
     p = None
-    if all(len(cell.scores) > 1 or cell.is_seedless for cell in cells):
+    if all(len(arm.cell.scores) > 1 or arm.cell.is_seedless for arm in arms):
         p = p_value(draws)
 
-    # the groups with a trained arm say what the units are; with one such group, each unit has a value
-    trained = [key for key, arms in groups.items()
-               if not all(cell.is_seedless or cell.is_untrained for *_, cell in arms)]
-    unit = 'pretraining' if {key[0] for key in trained} == {'pretraining'} else 'fine-tuning'
+    # the groups with a trained arm say what the units are; if there is one such group, each unit has a value
+    trained = [key for key, group in groups.items() if any(arm.is_trained for arm in group)]
+    units = {key[0] for key in trained}
+    unit = 'pretraining' if units == {'pretraining'} else 'fine-tuning'
     counting = trained or [*groups]
     by_unit = {}
     if len(counting) == 1:
@@ -422,35 +452,43 @@ def estimate(parts, cfg, without=()):
         own, _ = summed[key]
         others = mean - statistics.fmean(own)   # what arms of other units add, the same to each
         by_unit = {seed: score + others for seed, score in zip(key[1:], own)}
-    n = sum(arms[0][1].values.shape[1] for arms in parts)
     return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_unit, unit, n)
 
 
 def paired(arms):
-    """Return (scores, `seed_noise`) of the weighted sum of arms (dataset, weight, Cell) of the same units."""
-    scores = sum(weight * np.array([*cell.scores.values()]) for _, weight, cell in arms)
+    """Return (scores, `seed_noise`) of the weighted sum of arms of the same units."""
+    scores = 0
     values = {}     # {dataset: (units, n)}
     for dataset, weight, cell in arms:
-        values[dataset] = values.get(dataset, 0) + weight * cell.values.astype(float)
-    return scores.tolist(), sum(map(seed_noise, values.values()))
+        scores = scores + weight * np.array([*cell.scores.values()])
+        weighted = weight * cell.values.astype(float)
+        values[dataset] = values.get(dataset, 0) + weighted
+    noise = sum(map(seed_noise, values.values()))
+    return scores.tolist(), noise
 
 
-def with_shared_units(cells, without):
-    """Return the Cells with the units that count: cells of the same unit keep those that all of them have,
-    if these are several."""
+def with_shared_units(arms, without):
+    """Return the arms with the units that count: arms of the same unit keep those that all of them have, if
+    these are several."""
     kept = []
-    for cell in cells:
-        left_out = without if cell.unit == 'pretraining' else ()
-        kept.append({unit for unit in cell.scores if unit not in left_out})
+    for arm in arms:
+        units = set(arm.cell.scores)
+        if arm.cell.unit == 'pretraining':
+            units -= {*without}
+        kept.append(units)
     shared = []
-    for cell, units in zip(cells, kept):
-        others = (own for other, own in zip(cells, kept) if other.unit == cell.unit and len(own) > 1)
-        common = units.intersection(*others)
+    for arm, units in zip(arms, kept):
+        cell = arm.cell
+        common = units
+        for other, own in zip(arms, kept):
+            if other.cell.unit == cell.unit and len(own) > 1:
+                common = common & own
         if len(common) > 1:
             units = common
         at = [unit in units for unit in cell.scores]
         scores = {unit: score for unit, score in cell.scores.items() if unit in units}
-        shared.append(replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores))
+        cell = replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores)
+        shared.append(arm._replace(cell=cell))
     return shared
 
 
@@ -461,7 +499,8 @@ def with_shared_units(cells, without):
 def make_cells(runs, cfg, problems):
     """{(model, task, dataset): Cell}; a task's 'Average' is that of the models with all its datasets."""
     cells = {}
-    for key, group in grouped(sorted(runs, key=functools.partial(rank, cfg)), 'model', 'task', 'dataset').items():
+    runs = sorted(runs, key=functools.partial(rank, cfg))
+    for key, group in grouped(runs, 'model', 'task', 'dataset').items():
         try:
             cells[key] = make_cell(group, cfg)
         except ValueError as error:
@@ -471,16 +510,17 @@ def make_cells(runs, cfg, problems):
         of_model = [cell for key, cell in cells.items() if key[:2] == (model, task)]
         datasets = {key[2] for key in cells if key[1] == task}
         if 1 < len(of_model) == len(datasets):
-            mean = average(of_model, cfg)
-            if mean:
-                averages[model, task, 'Average'] = mean
-    return cells | averages
+            averages[model, task, 'Average'] = average(of_model, cfg)
+    return cells | {key: cell for key, cell in averages.items() if cell}
 
 
 def rank(cfg, run):
     """Models in the order of --models; else the untrained model first and simple methods last."""
-    asked = cfg.models.index(run.model) if cfg.models else 0
-    return asked, run.method == 'baseline', run.model != 'untrained', [*METRICS].index(run.task)
+    asked = 0
+    if cfg.models:
+        asked = cfg.models.index(run.model)
+    task = [*METRICS].index(run.task)
+    return asked, run.method == 'baseline', run.model != 'untrained', task
 
 
 def make_cell(runs, cfg):
@@ -490,35 +530,50 @@ def make_cell(runs, cfg):
         return paper_cell_of(runs)
 
     chosen = {split: best_rate(runs, split) for split in cfg.splits}    # {split: runs}
-    tables = []     # for each split {(pretraining seed, seed): (run, its instances)}
-    for split, of_split in chosen.items():
-        tables.append({(run.origin, run.seed): (run, run.instances(split)) for run in of_split})
+    tables = []     # for each split {(pretraining seed, seed): run}
+    for of_split in chosen.values():
+        tables.append({(run.origin, run.seed): run for run in of_split})
     seeds = sorted(set.intersection(*map(set, tables)))
     if not seeds:
         raise ValueError('the runs that validation and test choose have no seed in common')
-    first = [tables[0][seed][0] for seed in seeds]
-    scored = [[table[seed][1] for table in tables] for seed in seeds]       # of each seed its splits
-    statistic = scored[0][0]['statistic']
 
-    columns = [np.hstack([split['columns'] for split in of_seed]) for of_seed in scored]    # splits joined
+    scored = []     # of each seed, the instances of its splits
+    for seed in seeds:
+        scored.append([table[seed].instances(split) for split, table in zip(chosen, tables)])
+    columns = [np.hstack([part['columns'] for part in of_seed]) for of_seed in scored]  # splits joined
     if not columns[0].size:
         raise ValueError(f'{cfg.split} has no instances')
+    statistic = scored[0][0]['statistic']
     terms = STATISTICS[statistic].terms(np.stack(columns, 1))
-    draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([f'{runs[0].dataset} {cfg.split}'])))
-    data = (first[0].about.get('data', ''), first[0].metric, *(key_of(split['ids']) for split in scored[0]))
-    cell = standard_cell(first, draws, instance_values(statistic, terms), data, cfg)
+    name = f'{runs[0].dataset} {cfg.split}'     # models on one dataset have the same resamples
+    draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([name])))
+
+    of_seeds = [tables[0][seed] for seed in seeds]
+    first = of_seeds[0]
+    ids = [key_of(part['ids']) for part in scored[0]]
+    data = first.about.get('data', ''), first.metric, *ids
+    cell = standard_cell(of_seeds, draws, instance_values(statistic, terms), data, cfg)
     least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
-    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high), runs=sum(chosen.values(), []))
+    return replace(
+        cell,
+        low=max(least, cell.low),
+        high=min(1.0, cell.high),
+        runs=sum(chosen.values(), []),
+    )
 
 
 def best_rate(runs, split):
     """Return the runs of the learning rate with the best mean score on the other split. Of equally good rates
     the smaller one; rates that lack seeds do not compete."""
     other = 'validation' if split == 'test' else 'test'
-    by_lr = grouped(sorted(runs, key=attrgetter('lr')), 'lr').values()
+    ordered = sorted(runs, key=attrgetter('lr'))
+    by_lr = grouped(ordered, 'lr').values()
     most = max(map(len, by_lr))
     complete = [group for group in by_lr if len(group) == most]
-    return max(complete, key=lambda group: statistics.fmean(getattr(run, other) for run in group))
+
+    def score(group):
+        return statistics.fmean(getattr(run, other) for run in group)
+    return max(complete, key=score)
 
 
 def key_of(ids):
@@ -543,11 +598,20 @@ def standard_cell(runs, draws, values, data, cfg):
     name, unit = unit_of(runs)
     places = {}     # {unit: indices of its runs}
     for k, run in enumerate(runs):
-        places.setdefault(getattr(run, name), []).append(k)
-    draws = np.array([draws.T[of_unit].mean(0) for of_unit in places.values()])
-    values = np.array([values[of_unit].mean(0) for of_unit in places.values()])
-    scores = dict(zip(places, values.mean(1).tolist()))
-    cell = Cell(0, 0, 0, draws.astype(np.float32), scores, runs, values.astype(np.float32), data, unit)
+        seed = getattr(run, name)
+        places.setdefault(seed, []).append(k)
+    draws = np.array([draws.T[at].mean(0) for at in places.values()])
+    values = np.array([values[at].mean(0) for at in places.values()])
+    means = values.mean(1).tolist()
+    cell = Cell(
+        mean=0, low=0, high=0,      # to be estimated
+        draws=draws.astype(np.float32),
+        scores=dict(zip(places, means)),
+        runs=runs,
+        values=values.astype(np.float32),
+        data=data,
+        unit=unit,
+    )
     result = estimate([[(1, cell)]], cfg)
     return replace(cell, mean=result.mean, low=result.low, high=result.high)
 
@@ -555,29 +619,38 @@ def standard_cell(runs, draws, values, data, cfg):
 def paper_cell_of(runs):
     """Return the Cell by the paper's protocol: each seed has the learning rate of its own best validation."""
     ordered = sorted(runs, key=attrgetter('seed', 'lr'))    # of equally good rates the smaller one
-    of_seeds = grouped(ordered, 'seed', 'origin').values()
-    best = [max(group, key=attrgetter('validation')) for group in of_seeds]
+    best = []
+    for group in grouped(ordered, 'seed', 'origin').values():
+        best.append(max(group, key=attrgetter('validation')))
     name, unit = unit_of(best)
-    scores = {seed: statistics.fmean(run.test for run in group) for seed, group in grouped(best, name).items()}
+    scores = {}
+    for seed, group in grouped(best, name).items():
+        scores[seed] = statistics.fmean(run.test for run in group)
     return paper_cell(scores, runs=best, unit=unit)
 
 
 def paper_cell(scores, **more):
     """The Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""
-    n = len(scores)
-    mean = statistics.fmean(scores.values())
-    half = 1.96 * statistics.stdev(scores.values()) / math.sqrt(n) if n > 1 else math.nan
+    values = [*scores.values()]
+    mean = statistics.fmean(values)
+    half = math.nan
+    if len(values) > 1:
+        half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
     return Cell(mean, mean - half, mean + half, None, scores, **more)
 
 
 def average(cells, cfg):
     """The Cell of several datasets' mean, of the seeds that all of them have; None if they have none."""
-    if cells[0].draws is not None:
+    if cfg.protocol == 'standard':
         result = estimate([[(1, cell)] for cell in cells], cfg)
-        low = max(result.low, min(0.0, *(cell.low for cell in cells)))  # of correlations it may be below 0
-        return Cell(result.mean, low, min(1.0, result.high), result.draws, result.units, unit=result.unit)
+        least = min(0.0, *(cell.low for cell in cells))     # a correlation may be below 0
+        low = max(result.low, least)
+        high = min(1.0, result.high)
+        return Cell(result.mean, low, high, result.draws, result.units, unit=result.unit)
     shared = set.intersection(*(set(cell.scores) for cell in cells))
-    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}
+    scores = {}
+    for seed in sorted(shared):
+        scores[seed] = statistics.fmean(cell.scores[seed] for cell in cells)
     return paper_cell(scores) if scores else None
 
 
@@ -587,18 +660,27 @@ def check_one_experiment(runs):
         if len(group) > 1:
             raise ValueError(f'two runs are lr{lr_text(lr)}_sd{seed}')
 
-    differing = differences([run.pretraining | run.settings | {
-        'data': run.about.get('data', ''), 'method': run.method, 'metric': run.metric} for run in runs])
-    # what older runs do not say, cannot differ
+    first = facts_of(runs[0])
+    differing = set()
+    for run in runs:
+        facts = facts_of(run)
+        for name in facts.keys() | first.keys():
+            if (facts.get(name) or None) != (first.get(name) or None):
+                differing.add(name)
+
+    # what older runs do not say cannot differ
     for name in ('training_data', 'tokenizer', 'sizes'):
         said = [run.about[name] for run in runs if run.about.get(name)]
         if any(value != said[0] for value in said):
             differing.add(name)
     fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in run.pretraining]
     for other in fixed:
-        differing |= {f'{name} of pretraining' for name in other.keys() & fixed[0] if other[name] != fixed[0][name]}
+        for name in other.keys() & fixed[0].keys():
+            if other[name] != fixed[0][name]:
+                differing.add(f'{name} of pretraining')
     for group in grouped(runs, 'origin').values():      # another pretraining seed makes other weights
-        if len({run.about['checkpoint'] for run in group if run.about.get('checkpoint')}) > 1:
+        checkpoints = {run.about.get('checkpoint') for run in group}
+        if len(checkpoints - {None}) > 1:
             differing.add('checkpoint')
 
     differing -= {'lr', 'seed', 'fixed', 'tokens', 'seed of pretraining'}
@@ -606,11 +688,15 @@ def check_one_experiment(runs):
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 
 
-def differences(tables):
-    """The keys whose values differ between dicts; what is empty or missing counts as equal."""
-    names = set().union(*tables)
-    return {name for name in names
-            if any((table.get(name) or None) != (tables[0].get(name) or None) for table in tables)}
+def facts_of(run):
+    """What must be the same in all runs of a model on a dataset, but for the learning rate and seeds."""
+    return {
+        **run.pretraining,
+        **run.settings,
+        'data': run.about.get('data'),
+        'method': run.method,
+        'metric': run.metric,
+    }
 
 
 # ---------------------------------------------------------------------------
@@ -654,17 +740,30 @@ def frame_of(cells, cfg):
     import pandas
     rows = []
     for (model, task, dataset), cell in cells.items():
-        first = cell.runs[0] if cell.runs else None     # an average, and the paper's numbers, have no runs
-        mean, low, high = [100 * x for x in (cell.mean, cell.low, cell.high)]
-        row = {'model': model, 'task': task, 'dataset': dataset, 'metric': first.metric if first else '',
-               'mean': f'{mean:.4f}', 'low': f'{low:.4f}', 'high': f'{high:.4f}',
-               'n': first.n if first else '', 'seeds': cell.seeds,
-               'lr': joined(lr_text(run.lr) for run in sorted(cell.runs, key=attrgetter('lr')) if run.lr),
-               'method': joined(sorted({run.method for run in cell.runs})),
-               'weights': joined(sorted({run.about.get('weights', '') for run in cell.runs})),
-               'data': joined(sorted({run.about.get('data', '')[:8] for run in cell.runs})),
-               'protocol': cfg.protocol, 'column': dataset}
-        if first:
+        mean = 100 * cell.mean
+        low = 100 * cell.low
+        high = 100 * cell.high
+        row = {
+            'model': model,
+            'task': task,
+            'dataset': dataset,
+            'metric': '',
+            'mean': f'{mean:.4f}',
+            'low': f'{low:.4f}',
+            'high': f'{high:.4f}',
+            'n': '',
+            'seeds': cell.seeds,
+            'lr': '/'.join(lr_text(lr) for lr in sorted({run.lr for run in cell.runs}) if lr),
+            'method': joined(run.method for run in cell.runs),
+            'weights': joined(run.about.get('weights') for run in cell.runs),
+            'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
+            'protocol': cfg.protocol,
+            'column': dataset,
+        }
+        if cell.runs:       # an average, and the paper's numbers, have none
+            first = cell.runs[0]
+            row['metric'] = first.metric
+            row['n'] = first.n
             data = f', data {row["data"]}' if row['data'] else ''
             row['column'] = f'{dataset} ({first.metric}, n={first.n:,}{data})'
 
@@ -674,37 +773,46 @@ def frame_of(cells, cfg):
             row['shown'] = f'{mean:.2f} ({high - mean:.2f})'
         else:
             row['shown'] = f'{mean:.2f} (one seed)'
-        row['notes'] = ', '.join(sorted({row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}))
+        unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
+        row['notes'] = ', '.join(sorted(unusual))
 
         if cfg.published:
+            row['published'] = row['published_ci95'] = ''
             published = paper.published(model, task, dataset, cells)
-            row['published'], row['published_ci95'] = published or ('', '')
             if published:
+                row['published'], row['published_ci95'] = published
                 row['shown'] += f' / {published[0]:.2f} ({published[1]:.2f})'
         rows.append(row)
     return pandas.DataFrame(rows)
 
 
 def joined(texts):
-    """'a/b': texts that are not empty, each once."""
-    return '/'.join(dict.fromkeys(filter(None, texts)))
+    """Join texts that are not empty, each once: a/b."""
+    return '/'.join(sorted({text for text in texts if text}))
 
 
 def table_of_task(task, rows, form):
     """Return the table of a task's models, as text or markdown, from rows of frame_of."""
-    about = rows[rows['dataset'] != 'Average'].groupby('model')[['notes', 'seeds', 'lr']]
-    about = about.agg(lambda texts: joined(sorted(texts)))
-    scores = rows.pivot(index='model', columns='column', values='shown')[rows['column'].unique()]
-    shown = about.join(scores).loc[rows['model'].unique()].replace('', '-').fillna('-')
+    about = rows[rows['dataset'] != 'Average']
+    about = about.groupby('model')[['notes', 'seeds', 'lr']]
+    about = about.agg(joined)
+    scores = rows.pivot(index='model', columns='column', values='shown')
+    scores = scores[rows['column'].unique()]    # in the order of the rows, and not of the alphabet
+    shown = about.join(scores).loc[rows['model'].unique()]
+    shown = shown.replace('', '-').fillna('-')
     if {*shown['notes']} == {'-'}:
         shown = shown.drop(columns='notes')
     if form == 'text':
-        return shown.rename_axis(None).rename_axis(columns=task).to_string()
+        shown = shown.rename_axis(None)
+        return shown.rename_axis(columns=task).to_string()
     return markdown([task, *shown], shown.reset_index().values)
 
 
 def markdown(heads, rows):
-    lines = [' | '.join(heads), '|'.join(['---'] * len(heads)), *map(' | '.join, rows)]
+    rule = '|'.join('---' for _ in heads)
+    lines = [' | '.join(heads), rule]
+    for row in rows:
+        lines.append(' | '.join(row))
     return '\n'.join(f'| {line} |' for line in lines)
 
 
@@ -718,8 +826,13 @@ def published_cells(cfg):
     cells = {}
     for (model, task, dataset), (mean, half) in paper.numbers().items():
         if model in (cfg.models or [model]):
-            scores = dict.fromkeys(range(5))    # of its seeds no more is known than their number
-            cells[model, task, dataset] = Cell(mean / 100, (mean - half) / 100, (mean + half) / 100, None, scores)
+            cells[model, task, dataset] = Cell(
+                mean=mean / 100,
+                low=(mean - half) / 100,
+                high=(mean + half) / 100,
+                draws=None,
+                scores=dict.fromkeys(range(5)),     # of its seeds no more is known than their number
+            )
     return cells
 
 
@@ -737,7 +850,8 @@ def compare(cfg, first, second, problems, found=None):
     print(f'{second} - {first}, in points: [over instances and seeds] (over seeds alone); p is two-sided')
     results = []
     for task, dataset in shared:
-        a, b = cells[first, task, dataset], cells[second, task, dataset]
+        a = cells[first, task, dataset]
+        b = cells[second, task, dataset]
         try:
             result = estimate([[(1, b), (-1, a)]], cfg)
         except ValueError as error:
@@ -746,12 +860,14 @@ def compare(cfg, first, second, problems, found=None):
         results.append(result)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {in_words(result, cfg)}   '
               f'n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
-        for model, cell in ((first, a), (second, b)):
-            if is_constant(cell):
-                print(f'    note: {model}: {CONSTANT}')
+        if is_constant(a):
+            print(f'    note: {first}: {CONSTANT}')
+        if is_constant(b):
+            print(f'    note: {second}: {CONSTANT}')
         if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
             print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
-        before, after = a.runs[0].settings, b.runs[0].settings
+        before = a.runs[0].settings
+        after = b.runs[0].settings
         for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
             if before[name] != after[name]:
                 print(f'    note: {name} {before[name]} -> {after[name]}')
@@ -805,12 +921,15 @@ def points_of(cells, pretraining, lr, problems):
             problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
     points = []
     for (model, task, dataset), cell in cells.items():
-        if (dataset == 'Average') == (task in several):
-            about = pretraining[model] | {'finetuning_rate': lr}
-            low, high = cell.low, cell.high
-            if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
-                low, high = min(cell.scores.values()), max(cell.scores.values())
-            points.append((model, about, task, 100 * cell.mean, 100 * low, 100 * high))
+        if (dataset == 'Average') != (task in several):
+            continue
+        about = pretraining[model] | {'finetuning_rate': lr}
+        low = cell.low
+        high = cell.high
+        if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
+            low = min(cell.scores.values())
+            high = max(cell.scores.values())
+        points.append((model, about, task, 100 * cell.mean, 100 * low, 100 * high))
     return points
 
 
@@ -857,9 +976,17 @@ def losses_row(config, lines):
     measured = [line for line in lines if line.keys() & LOSSES.keys()]
     last = (measured or lines)[-1]
     speed = statistics.median(line['tokens_per_second'] for line in lines)
-    row = {'run': config['name'], 'phases': phases, 'step': f'{last["step"]:,}',
-           'tokens': f'{last["tokens"]:,}', 'tokens/s': f'{speed:,.0f}'}
-    return row | {name: f'{last[name]:.3f}' for name in LOSSES if name in last}
+    row = {
+        'run': config['name'],
+        'phases': phases,
+        'step': f'{last["step"]:,}',
+        'tokens': f'{last["tokens"]:,}',
+        'tokens/s': f'{speed:,.0f}',
+    }
+    for name in LOSSES:
+        if name in last:
+            row[name] = f'{last[name]:.3f}'
+    return row
 
 
 def run_command(words, cfg, problems, found=None):
