@@ -114,16 +114,15 @@ class Settings:
     def total_steps(self):
         return self.repeat * sum(steps for _, steps in self.phases)
 
+    def lr_at(self, step):
+        """Warm-up, stable, decay: the least of three lines. Steps count from 0."""
+        warmup = (step + 1) / self.warmup_steps if self.warmup_steps else 1.0
+        decay = (self.total_steps - step) / self.decay_steps if self.decay_steps else 1.0
+        return self.lr * min(warmup, 1.0, decay)
+
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),
            'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6)}
-
-
-def lr_at(step, cfg):
-    """Warm-up, stable, decay: the least of three lines, as a function of the step, counted from 0."""
-    warmup = (step + 1) / cfg.warmup_steps if cfg.warmup_steps else 1.0
-    decay = (cfg.total_steps - step) / cfg.decay_steps if cfg.decay_steps else 1.0
-    return cfg.lr * min(warmup, 1.0, decay)
 
 
 def build(cfg, world):
@@ -163,7 +162,7 @@ def initialise(model, origin, cfg):
 
 def start(cfg, corpus, world):
     """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step']."""
-    origin = checkpoint.find_origin(cfg, corpus, world, lr_at)
+    origin = checkpoint.find_origin(cfg, corpus, world)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
     if origin.state['step']:
@@ -207,7 +206,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
         loss_sum += loss.detach()
     norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), cfg.grad_clip)
     for group in optimizer.param_groups:
-        group['lr'] = lr_at(step, cfg)
+        group['lr'] = cfg.lr_at(step)
     optimizer.step()
     optimizer.zero_grad()
     return loss_sum, norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -269,7 +268,7 @@ def train(cfg):
             # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
             count, stopping, rows_hash = world.sum([count, bool(stop), rows_hash])
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
-            log.add(step, objective_at(step, cfg), lr_at(step, cfg), rows_hash, count, loss_sum, norm)
+            log.add(step, objective_at(step, cfg), cfg.lr_at(step), rows_hash, count, loss_sum, norm)
             done = step + 1
             validating = cfg.val_rows and due(cfg.val_every)
             saving = stopping or due(cfg.save_every) or done in cfg.save_at
