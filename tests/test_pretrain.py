@@ -469,9 +469,7 @@ SEALED = 'changed since it was written; prepare the corpus again'
     (lambda meta: meta['shards'].reverse(), 'fingerprint is'),
     (lambda meta: meta['shards'][1].pop('sha256'), "and lacks: 'sha256'"),
     (lambda meta: meta.pop('fingerprint'), "and lacks: 'fingerprint'"),
-    (changed_meta(tokenizer='0' * 64), 'tokenizer.json: changed since it was written'),
-    (lambda meta: meta.pop('special_ids'), 'has no special_ids; prepare the corpus again'),
-    (lambda meta: meta['shards'][1].update(name='../copied/tokens_00001.npy'), 'is no file of this folder')])
+    (changed_meta(tokenizer='0' * 64), 'tokenizer.json: changed since it was written')])
 def test_an_edited_meta_json_is_one_line(settings, corpus, tmp_path, change, words):
     """At a start, and of data.py --verify."""
     copied = shutil.copytree(corpus, tmp_path / 'copied')
