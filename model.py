@@ -261,25 +261,20 @@ def attend(q, k, v, lengths, ends, causal):
 
 
 def attend_loop(q, k, v, lengths, causal):
-    """`attend` in plain PyTorch. Segments of one length, as uncut rows are, need one call for all."""
-    if len(set(lengths)) == 1:
-        return attend_equal(q, k, v, len(lengths), causal)
-    segments = zip(
-        q.split(lengths),
-        k.split(lengths),
-        v.split(lengths))
-    parts = [attend_equal(*segment, 1, causal) for segment in segments]
+    """`attend` in plain PyTorch, whose attention takes (batch, heads, length, h)."""
+    options = {'is_causal': causal, 'enable_gqa': True}
+    if len(set(lengths)) == 1:    # as uncut rows have: the segments are a batch
+        shape = len(lengths), -1
+        q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
+        attended = F.scaled_dot_product_attention(q, k, v, **options)
+        return attended.transpose(1, 2).flatten(0, 1)
+
+    q, k, v = (x.transpose(0, 1)[None].split(lengths, dim=2) for x in (q, k, v))
+    parts = []
+    for segment in zip(q, k, v):    # of which each is a batch of one
+        attended = F.scaled_dot_product_attention(*segment, **options)
+        parts.append(attended[0].transpose(0, 1))
     return torch.cat(parts)
-
-
-def attend_equal(q, k, v, number, causal):
-    """Attention in `number` segments of equal lengths: (N, H, h)."""
-    shape = number, -1
-    q = q.unflatten(0, shape).transpose(1, 2)    # (number, H, length, h)
-    k = k.unflatten(0, shape).transpose(1, 2)
-    v = v.unflatten(0, shape).transpose(1, 2)
-    attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
-    return attended.transpose(1, 2).flatten(0, 1)
 
 
 def loss_and_gradient(logits, targets, weights, with_gradient):
