@@ -4,7 +4,6 @@
 
 To read one it needs numpy and nothing of ours; nanoencoder/prepare.py does the writing."""
 import hashlib
-import itertools
 import json
 import sys
 from collections import deque
@@ -40,9 +39,11 @@ def mlm(tokens, lengths, random, corpus, cfg):
     to_mask, to_random, _ = cfg.mask_replace
     if to_mask < 1:
         draw = random.random(len(tokens))
-        which = (random.random(len(tokens)) * len(corpus.ordinary_ids)).astype(int)
-        other = np.where(draw < to_mask + to_random, corpus.ordinary_ids[which], tokens)
-        inputs = np.where((targets != NO_TARGET) & (draw >= to_mask), other, inputs)
+        ids = corpus.ordinary_ids
+        which = (random.random(len(tokens)) * len(ids)).astype(int)
+        other = np.where(draw < to_mask + to_random, ids[which], tokens)
+        not_masked = (targets != NO_TARGET) & (draw >= to_mask)
+        inputs = np.where(not_masked, other, inputs)
     return inputs, targets
 
 
@@ -58,15 +59,18 @@ def mdlm(tokens, lengths, random, corpus, cfg):
     The mean over all tokens but special ones is then, on average, at least the text's entropy a token."""
     t = 1 - (1 - LEAST_RATIO) * random.random()
     inputs, targets, ordinary = mask(tokens, t, random, corpus)
-    return inputs, targets, ordinary / t
+    weights = ordinary / t
+    return inputs, targets, weights
 
 
 def mask(tokens, ratio, random, corpus):
     """(inputs, targets, which tokens might have been masked): all but special ones."""
     ordinary = ~np.isin(tokens, corpus.meta['special_ids'])
-    chosen = (random.random(len(tokens), np.float32) < ratio) & ordinary
+    draw = random.random(len(tokens), np.float32)
+    chosen = ordinary & (draw < ratio)
     inputs = np.where(chosen, corpus.meta['mask_token_id'], tokens)
-    return inputs, np.where(chosen, tokens, NO_TARGET), ordinary
+    targets = np.where(chosen, tokens, NO_TARGET)
+    return inputs, targets, ordinary
 
 
 def next_tokens(tokens, lengths):
@@ -78,7 +82,8 @@ def next_tokens(tokens, lengths):
 
 def followed(cfg):
     """The share of positions that have another after them in their segment."""
-    return 1 - (2 if cfg.cut_rows else 1) / cfg.context
+    segments = 2 if cfg.cut_rows else 1
+    return 1 - segments / cfg.context
 
 
 OBJECTIVES = {  # a new one is a function above and an entry here: docs/hacking.md
@@ -109,25 +114,19 @@ class Corpus:
         path = self.folder / 'meta.json'
         if not path.exists():
             raise ValueError(f'{folder}: no corpus there; make it with python data.py configs/corpora/...')
-        try:
-            self.meta = json.loads(path.read_text(encoding='utf-8'))
-        except ValueError:
-            raise ValueError(f'{path}: not valid JSON; prepare the corpus again') from None
-        for name in ('vocab_size', 'special_ids', 'mask_token_id', 'shards', 'val_shards'):
-            if name not in self.meta:
-                raise ValueError(f'{path}: has no {name}; prepare the corpus again')
-        # what mask_replace draws from; a tokenizer may leave ids out, which a corpus from before does not say
-        self.ordinary_ids = np.setdiff1d(np.arange(self.meta['vocab_size']),
-                                         self.meta['special_ids'] + self.meta.get('unused_ids', []))
-        self.streams = {'train': self.open_shards('shards'), 'validation': self.open_shards('val_shards')}
+        self.meta = json.loads(path.read_text(encoding='utf-8'))
+        # what mask_replace draws from: a tokenizer may leave ids out, which old corpora do not say
+        excluded = self.meta['special_ids'] + self.meta.get('unused_ids', [])
+        self.ordinary_ids = np.setdiff1d(np.arange(self.meta['vocab_size']), excluded)
+        self.streams = {
+            'train': self.open_shards('shards'),
+            'validation': self.open_shards('val_shards')}
 
     def open_shards(self, listed):
         """(arrays, their bounds in the stream: 0, then where each ends)"""
         arrays = []
         for shard in self.meta[listed]:
             path = self.folder / shard['name']
-            if path.name != shard['name']:
-                raise ValueError(f'{self.folder}/meta.json: {shard["name"]!r:.80} is no file of this folder')
             try:
                 arrays.append(np.load(path, mmap_mode='r'))
             except Exception as error:  # numpy reads a damaged header as Python, so it may be any
@@ -135,14 +134,20 @@ class Corpus:
         return arrays, np.cumsum([0, *map(len, arrays)])
 
     def num_stretches(self, split, context):
-        return int(self.streams[split][1][-1]) // context
+        _, bounds = self.streams[split]
+        return int(bounds[-1]) // context
 
     def stretch(self, split, k, context):
         """The int64 tokens of stretch k, which may lie in several shards."""
         arrays, bounds = self.streams[split]
-        start, stop = k * context, (k + 1) * context
+        start = k * context
+        stop = start + context
         first, last = np.searchsorted(bounds, [start, stop - 1], side='right') - 1
-        parts = [arrays[s][max(0, start - bounds[s]):stop - bounds[s]] for s in range(first, last + 1)]
+        parts = []
+        for number in range(first, last + 1):
+            begin = max(0, start - bounds[number])
+            end = stop - bounds[number]
+            parts.append(arrays[number][begin:end])
         return np.concatenate(parts).astype(np.int64)
 
 
@@ -151,24 +156,29 @@ def permute(index, n, seed, epoch):
 
     Six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again."""
     keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
-    bits = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))    # of each half of an index
-    low = (np.uint64(1) << bits) - np.uint64(1)
+    bits = max(1, ((n - 1).bit_length() + 1) // 2)    # of each half of an index
+    low = (1 << bits) - 1                             # a half's mask
     out = np.array(index, np.uint64)
     outside = np.ones(out.shape, bool)
     while outside.any():
-        left, right = out[outside] >> bits, out[outside] & low
+        left = out[outside] >> bits
+        right = out[outside] & low
         for key in keys:
-            left, right = right, left ^ (mix(right + key) & low)
+            mixed = left ^ (mix(right + key) & low)
+            left = right
+            right = mixed
         out[outside] = (left << bits) | right
-        outside = out >= np.uint64(n)
+        outside = out >= n
     return out.astype(np.int64)
 
 
 def mix(x):
-    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), on uint64 arrays."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), on a uint64 array: modulo 2**64."""
+    x = x ^ (x >> 30)
+    x = x * 0xBF58476D1CE4E5B9
+    x = x ^ (x >> 27)
+    x = x * 0x94D049BB133111EB
+    return x ^ (x >> 31)
 
 
 class Batch(NamedTuple):
@@ -181,25 +191,36 @@ class Batch(NamedTuple):
 
 
 def make_batch(corpus, split, rows, key, objective, cfg):
-    """The Batch of some rows [(i, stretch)] under an objective, and a hash of what was read for each row.
+    """(the Batch of some rows [(i, stretch)] under an objective, the sum of the hashes of what they read)
 
     The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, then what the objective draws.
     So all objectives cut a row at one place, and a 20 % mask lies within the 40 % one."""
-    parts, lengths, hashes = [], [], []
+    parts = []      # (inputs, targets, weights) of each row
+    lengths = []
+    rows_hash = 0
     for i, k in rows:
-        random = np.random.Generator(np.random.Philox(key=np.array([key, i], np.uint64)))
-        tokens, segments = corpus.stretch(split, k, cfg.context), [cfg.context]
+        philox = np.random.Philox(key=np.array([key, i], np.uint64))
+        random = np.random.Generator(philox)
+        tokens = corpus.stretch(split, k, cfg.context)
+        segments = [cfg.context]
         if cfg.cut_rows:
-            cut = SHORTEST + int(random.random() * (cfg.context - 2 * SHORTEST + 1))
+            places = cfg.context - 2 * SHORTEST + 1
+            cut = SHORTEST + int(random.random() * places)
             segments = [cut, cfg.context - cut]
-        digest = hashlib.blake2b(tokens.tobytes() + segments[0].to_bytes(8, 'little'), digest_size=6).digest()
-        hashes.append(int.from_bytes(digest, 'little'))
-        row = OBJECTIVES[objective].make(tokens, segments, random, corpus, cfg)
-        parts.append(row if len(row) == 3 else (*row, row[1] != NO_TARGET))    # else 1 at each target
         lengths += segments
+        read = tokens.tobytes() + segments[0].to_bytes(8, 'little')
+        digest = hashlib.blake2b(read, digest_size=6).digest()
+        rows_hash += int.from_bytes(digest, 'little')
+
+        row = OBJECTIVES[objective].make(tokens, segments, random, corpus, cfg)
+        if len(row) == 2:   # it gives no weights: 1 at each target
+            inputs, targets = row
+            row = inputs, targets, targets != NO_TARGET
+        parts.append(row)
     inputs, targets, weights = map(np.concatenate, zip(*parts))
+    weights = weights.astype(np.float32)
     at = np.flatnonzero(targets != NO_TARGET)
-    return Batch(inputs, lengths, targets, at, weights.astype(np.float32)), hashes
+    return Batch(inputs, lengths, targets, at, weights), rows_hash
 
 
 def rows_at_once(cfg, world_size):
@@ -223,9 +244,11 @@ def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
     share = cfg.rows_per_step // world_size
     first = cfg.first_row + step * cfg.rows_per_step + rank * share
     i = np.arange(first, first + share)
-    epochs, index = i // num_stretches, i % num_stretches
-    stretches = np.concatenate([permute(index[epochs == epoch], num_stretches, cfg.seed, epoch)
-                                for epoch in np.unique(epochs).tolist()])
+    epochs = i // num_stretches
+    stretches = i % num_stretches
+    for epoch in np.unique(epochs).tolist():
+        of_epoch = epochs == epoch
+        stretches[of_epoch] = permute(stretches[of_epoch], num_stretches, cfg.seed, epoch)
     return list(zip(i.tolist(), stretches.tolist()))
 
 
@@ -233,12 +256,20 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
     """(batches of micro_rows rows, how many losses the mean is of, hash of the rows) of a process at a step.
 
     The sum of the processes' hashes modulo 2**48 identifies what the step read."""
-    rows = rows_of_step(step, corpus.num_stretches('train', cfg.context), cfg, rank, world_size)
-    objective, size = objective_at(step, cfg), rows_at_once(cfg, world_size)
-    batches, hashes = zip(*(make_batch(corpus, 'train', rows[k:k + size], cfg.seed, objective, cfg)
-                            for k in range(0, len(rows), size)))
-    count = sum(int(np.count_nonzero(batch.weights)) for batch in batches)
-    return batches, count, sum(map(sum, hashes)) % 2 ** 48
+    num_stretches = corpus.num_stretches('train', cfg.context)
+    rows = rows_of_step(step, num_stretches, cfg, rank, world_size)
+    size = rows_at_once(cfg, world_size)
+    objective = objective_at(step, cfg)
+    batches = []
+    count = 0
+    total_hash = 0
+    for first in range(0, len(rows), size):
+        some = rows[first:first + size]
+        batch, rows_hash = make_batch(corpus, 'train', some, cfg.seed, objective, cfg)
+        batches.append(batch)
+        count += int(np.count_nonzero(batch.weights))
+        total_hash += rows_hash
+    return batches, count, total_hash % 2 ** 48
 
 
 def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
@@ -246,23 +277,29 @@ def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
 
     All have one shape and all processes get equally many: where rows run out, stretch 0 has no targets."""
     count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
-    size = rows_at_once(cfg, world_size)
-    for first in range(0, count, size * world_size):
-        rows = [k for k in range(first, first + size * world_size)[rank::world_size] if k < count]
-        filled = [(k, k) for k in rows + [0] * (size - len(rows))]
-        batch, _ = make_batch(corpus, 'validation', filled, VALIDATION, objective, cfg)
-        real = np.arange(len(batch.targets)) < len(rows) * cfg.context
-        yield batch._replace(targets=np.where(real, batch.targets, NO_TARGET),
-                             at=batch.at[real[batch.at]], weights=batch.weights * real)
+    together = rows_at_once(cfg, world_size) * world_size
+    for first in range(0, count, together):
+        numbers = range(first + rank, first + together, world_size)
+        rows = [(k, k) if k < count else (0, 0) for k in numbers]
+        batch, _ = make_batch(corpus, 'validation', rows, VALIDATION, objective, cfg)
+        real = np.repeat([k < count for k in numbers], cfg.context)    # (N,) bool
+        yield batch._replace(
+            targets=np.where(real, batch.targets, NO_TARGET),
+            at=batch.at[real[batch.at]],
+            weights=batch.weights * real)
 
 
 def in_order(function, items, threads=1, ahead=4):
-    """Yields function(item) of each item, in order; threads compute a few ahead and hand over errors."""
-    pool, items = ThreadPoolExecutor(threads), iter(items)
+    """Yield function(item) of each item, in order. Threads compute `ahead` more items than were taken; an
+    error of theirs is raised where its result would have come."""
+    pool = ThreadPoolExecutor(threads)
+    waiting = deque()
     try:
-        waiting = deque(pool.submit(function, item) for item in itertools.islice(items, ahead))
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
         while waiting:
-            waiting += (pool.submit(function, item) for item in itertools.islice(items, 1))
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)

@@ -82,48 +82,66 @@ class Settings:
     new_head: bool = free(False)    # with weights_from: begin with a new output head, which it may lack
     out: str = free('out')          # folder of all runs
 
+    @property
+    def total_steps(self):
+        return self.repeat * sum(steps for _, steps in self.phases)
+
+    def lr_at(self, step):
+        """Warm-up, stable, decay: the least of three lines. Steps count from 0."""
+        share = 1.0
+        if self.warmup_steps:
+            share = min(share, (step + 1) / self.warmup_steps)
+        if self.decay_steps:
+            share = min(share, (self.total_steps - step) / self.decay_steps)
+        return self.lr * share
+
     def __post_init__(self):
-        phases = self.phases if type(self.phases) is tuple else ()
-        if len(phases) == 2 and isinstance(phases[0], str):  # a flat pair is one phase
-            object.__setattr__(self, 'phases', phases := (phases,))
-        if not phases or not all(type(phase) is tuple and [*map(type, phase)] == [str, int]
-                                 and phase[0] in OBJECTIVES and phase[1] > 0 for phase in phases):
+        if is_phase(self.phases):    # a single pair, as --phases='("mlm", 10)' gives it
+            object.__setattr__(self, 'phases', (self.phases,))
+        if not self.phases or not all(map(is_phase, self.phases)):
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
         for name in ('warmup_steps', 'decay_steps'):
-            if type(share := getattr(self, name)) is float and 0 < share < 1 and type(self.repeat) is int:
-                object.__setattr__(self, name, round(share * self.total_steps))
-        check(self)
+            steps = getattr(self, name)
+            if type(steps) is float and 0 < steps < 1:    # a share of all steps
+                object.__setattr__(self, name, round(steps * self.total_steps))
+        check(self)    # each setting by itself; next, those that depend on others
+        self.check_steps()
+        self.check_cuts_and_masks()
+        self.check_folders()
+
+    def check_steps(self):
         for name in ('decay_steps', 'warmup_steps'):
             check_value(name, int, getattr(self, name), 0, self.total_steps)
         for step in self.save_at:
             check_value('save_at', int, step, 1, self.total_steps)
-        if not self.name.strip() or not self.name.isprintable() or '/' in self.name or self.name[0] == '.':
-            raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; set --name')
+
+    def check_cuts_and_masks(self):
         if self.cut_rows and self.context < 2 * SHORTEST:
             raise ValueError(f'context must be at least {2 * SHORTEST} to cut rows, not {self.context}')
-        shares = [x for x in self.mask_replace if type(x) in (int, float) and x >= 0]
-        if not len(self.mask_replace) == len(shares) == 3 or not math.isclose(sum(shares), 1):
-            raise ValueError(f'mask_replace must be three shares that sum to 1, not {self.mask_replace!r}')
+        shares = self.mask_replace
+        if len(shares) != 3 or min(shares) < 0 or not math.isclose(sum(shares), 1):
+            raise ValueError(f'mask_replace must be three shares that sum to 1, not {shares!r}')
+
+    def check_folders(self):
+        if not self.name.strip() or '/' in self.name or self.name.startswith('.'):
+            raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; set --name')
         if self.branch_from and self.weights_from:
             raise ValueError('branch_from excludes weights_from: a branch has its parent\'s')
         if self.new_head and (not self.weights_from or self.model.tie_word_embeddings):
             raise ValueError('new_head belongs to weights_from, and excludes tie_word_embeddings')
 
-    @property
-    def total_steps(self):
-        return self.repeat * sum(steps for _, steps in self.phases)
+
+def is_phase(pair):
+    """Whether it is (the name of an objective, a positive number of steps)."""
+    if type(pair) is not tuple or len(pair) != 2:
+        return False
+    objective, steps = pair
+    return objective in OBJECTIVES and type(steps) is int and steps > 0
 
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),
            'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6)}
-
-
-def lr_at(step, cfg):
-    """Warm-up, stable, decay: the least of three lines, as a function of the step, counted from 0."""
-    warmup = (step + 1) / cfg.warmup_steps if cfg.warmup_steps else 1.0
-    decay = (cfg.total_steps - step) / cfg.decay_steps if cfg.decay_steps else 1.0
-    return cfg.lr * min(warmup, 1.0, decay)
 
 
 def build(cfg, world):
@@ -131,99 +149,127 @@ def build(cfg, world):
     with torch.device('meta'):
         model = Model(cfg.model)
     model.model.recompute = cfg.recompute
+
     if world.size > 1 and cfg.parallel == 'fsdp':
         mesh = init_device_mesh(world.device.type, (world.size,))     # sharded over all processes
         for part in (*model.model.layers, model):
             fully_shard(part, mesh=mesh)
     model.to_empty(device=world.device)
+
     if cfg.compile:
         torch._dynamo.config.optimize_ddp = False  # it would cut what is compiled at DDP's buckets
         model.compile_layers()
     wrapped = model
     if world.size > 1 and cfg.parallel == 'ddp':
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
-    options = dict(lr=cfg.lr, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=world.device.type != 'mps')
+
+    options = dict(
+        lr=cfg.lr,    # train_step sets it at each step
+        betas=(cfg.beta1, cfg.beta2),
+        eps=cfg.eps,
+        fused=world.device.type != 'mps')
     if cfg.optimizer == 'muon':
-        return model, wrapped, Muon(model, cfg.weight_decay, cfg.muon_lr_ratio, **options)
-    return model, wrapped, torch.optim.AdamW(parameter_groups(model, cfg.weight_decay), **options)
+        optimizer = Muon(model, cfg.weight_decay, cfg.muon_lr_ratio, **options)
+    else:
+        groups = parameter_groups(model, cfg.weight_decay)
+        optimizer = torch.optim.AdamW(groups, **options)
+    return model, wrapped, optimizer
 
 
 @torch.no_grad()
 def initialise(model, origin, cfg):
-    parameters = dict(model.named_parameters())
-    shapes = {name: p.shape for name, p in parameters.items()}
-    if cfg.new_head and not origin.state['step']:
-        shapes.pop('lm_head.weight')
+    """Fill the model with the weights of its origin, and with new ones where that has none."""
+    empty = dict(model.named_parameters())
     if origin.folder:
-        for name, whole in huggingface.read_weights(origin.folder, shapes, origin.new_ids):
-            checkpoint.copy_into(parameters.pop(name), whole)
-    for name, p in parameters.items():
-        checkpoint.copy_into(p, initial_weight(name, p.shape, cfg.seed, cfg.initializer_range))
+        shapes = {name: p.shape for name, p in empty.items()}
+        if cfg.new_head and origin.state['step'] == 0:
+            del shapes['lm_head.weight']
+        for name, values in huggingface.read_weights(origin.folder, shapes, origin.new_ids):
+            checkpoint.copy_into(empty.pop(name), values)
+    for name, p in empty.items():
+        values = initial_weight(name, p.shape, cfg.seed, cfg.initializer_range)
+        checkpoint.copy_into(p, values)
 
 
 def start(cfg, corpus, world):
     """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step']."""
-    origin = checkpoint.find_origin(cfg, corpus, world, lr_at)
+    origin = checkpoint.find_origin(cfg, corpus, world)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
     if origin.state['step']:
         checkpoint.read_moments(model, optimizer, origin.folder, origin.state['step'])
     parameters = sum(p.numel() for p in model.parameters())
-    return model, wrapped, optimizer, origin.state, f'{origin.how}; {parameters:,} parameters'
+    how = f'{origin.how}; {parameters:,} parameters'
+    return model, wrapped, optimizer, origin.state, how
 
 
 def to_tensors(batch, device):
-    """The batch as tensors, pinned if a GPU is to read them."""
-    tensors = {name: torch.from_numpy(x) for name, x in batch._asdict().items() if name != 'lengths'}
+    """The batch with tensors for arrays, pinned if a GPU is to read them."""
     if device.type == 'cuda':
         torch.cuda.set_device(device)  # a new thread is on the first GPU
-        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+    tensors = {}
+    for name in ('tokens', 'targets', 'at', 'weights'):
+        tensor = torch.from_numpy(getattr(batch, name))
+        tensors[name] = tensor.pin_memory() if device.type == 'cuda' else tensor
     return batch._replace(**tensors)
 
 
 def forward(wrapped, batch, causal, world):
-    """The sum of a batch's losses."""
-    tokens, targets, at, weights = (part.to(world.device, non_blocking=True) for part in (
-        batch.tokens, batch.targets, batch.at, batch.weights))
+    """The weighted sum of a batch's losses, on this process's device."""
+    tensors = batch.tokens, batch.targets, batch.at, batch.weights
+    tokens, targets, at, weights = (
+        tensor.to(world.device, non_blocking=True) for tensor in tensors)
     with world.autocast():
-        return wrapped(tokens, batch.lengths, targets, causal, at, weights)[0]
+        loss_sum, _ = wrapped(tokens, batch.lengths, targets, causal, at, weights)
+    return loss_sum
 
 
 def train_step(wrapped, optimizer, batches, count, step, cfg, world):
-    """One update. (This process's sum of losses, the gradient's norm before clipping), both on the device.
+    """Make one update. (This process's sum of losses, the gradient's norm before clipping), on the device.
 
     The losses of all micro-batches and processes are summed and divided once by `count`, how many there are
     in the whole step: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each."""
     causal = OBJECTIVES[objective_at(step, cfg)].causal
     loss_sum = torch.zeros((), device=world.device)
-    for k, batch in enumerate(batches):
-        is_last = k == len(batches) - 1     # which alone shares gradients; until then FSDP keeps them whole
+    for batch in batches:
+        # only the last shares gradients between processes; until then FSDP keeps them whole
+        is_last = batch is batches[-1]
         if isinstance(wrapped, DistributedDataParallel):
             wrapped.require_backward_grad_sync = is_last    # what no_sync() sets
         elif isinstance(wrapped, FSDPModule):
             wrapped.set_requires_gradient_sync(is_last)
         loss = forward(wrapped, batch, causal, world)
-        (loss * (world.size / max(1, count))).backward()  # DDP and FSDP average: times size is the sum
+        # DDP and FSDP average gradients over processes: times their number is the sum
+        (loss * (world.size / max(1, count))).backward()
         loss_sum += loss.detach()
+
     norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), cfg.grad_clip)
     for group in optimizer.param_groups:
-        group['lr'] = lr_at(step, cfg)
+        group['lr'] = cfg.lr_at(step)
     optimizer.step()
     optimizer.zero_grad()
-    return loss_sum, norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+    if isinstance(norm, DTensor):
+        norm = norm.full_tensor()
+    return loss_sum, norm
 
 
-def validation_settings(cfg):
-    """(the settings by which held-out rows are masked, the objectives whose losses are computed)"""
-    objectives = dict.fromkeys(('clm', 'mlm', *(name for name, _ in cfg.phases)))
-    return replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0)), [*objectives]
+def held_out(corpus, cfg, rank=0, world_size=1):
+    """Yield each objective of validation and its batches. CLM and MLM always, so that all runs compare.
+
+    For the same reason val_mask_ratio decides how much is masked, and every masked token becomes mask."""
+    masking = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0))
+    names = ['clm', 'mlm']
+    for name, _ in cfg.phases:
+        if name not in names:
+            names.append(name)
+    for name in names:
+        yield name, validation_batches(corpus, name, masking, rank, world_size)
 
 
 def check_held_out(corpus, cfg):
-    """ValueError if no held-out token is masked: its loss would read 0.0, the best of all."""
-    masking, objectives = validation_settings(cfg)
-    for objective in objectives:
-        batches = validation_batches(corpus, objective, masking)
+    """ValueError if no held-out token is masked: the loss would read 0.0, the best of all."""
+    for objective, batches in held_out(corpus, cfg):
         if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
             raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '
                              f'rows: take more of either, or --val_rows=0')
@@ -231,31 +277,28 @@ def check_held_out(corpus, cfg):
 
 @torch.no_grad()
 def validate(wrapped, corpus, cfg, world):
-    """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, val_mask_ratio of them masked.
+    """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows.
 
-    The same rows, cuts and masks each time and for every seed. CLM and MLM always, to be compared."""
-    cfg, objectives = validation_settings(cfg)
+    The same rows, cuts and masks each time and for every seed."""
     losses = {}
-    for objective in objectives:
-        loss_sum, count = torch.zeros((), device=world.device), 0
-        for batch in validation_batches(corpus, objective, cfg, world.rank, world.size):
+    for objective, batches in held_out(corpus, cfg, world.rank, world.size):
+        causal = OBJECTIVES[objective].causal
+        loss_sum = torch.zeros((), device=world.device)
+        count = 0
+        for batch in batches:
             batch = to_tensors(batch, world.device)
             count += batch.weights.count_nonzero().item()
-            loss_sum += forward(wrapped, batch, OBJECTIVES[objective].causal, world)
-        losses[f'val_{objective}_loss'] = world.sum_tensor(loss_sum).item() / max(1, world.sum([count])[0])
+            loss_sum += forward(wrapped, batch, causal, world)
+        loss_sum = world.sum_tensor(loss_sum).item()
+        count, = world.sum([count])
+        losses[f'val_{objective}_loss'] = loss_sum / max(1, count)
     if isinstance(wrapped, FSDPModule):
         wrapped.reshard()  # without a backward pass the embedding and the head stay whole
     return losses
 
 
 def train(cfg):
-    def load(step):
-        batches, count, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
-        return [to_tensors(batch, world.device) for batch in batches], count, rows_hash
-
-    def due(every):
-        return done == total or (every and done % every == 0)
-
+    """Train a run, from its newest checkpoint if it has one, to its last step or until a signal."""
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
         corpus = checkpoint.open_corpus(cfg, world)
@@ -263,31 +306,49 @@ def train(cfg):
             check_held_out(corpus, cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
         log = Log(run, cfg, corpus, world, state, how)
-        done, total = state['step'], cfg.total_steps
-        steps = range(done, total)
-        for step, (batches, count, rows_hash) in zip(steps, in_order(load, steps)):
-            # over gloo, so that no GPU waits; a signal that comes later stops the run after the next step
+
+        def read(step):    # in a thread, a few steps ahead
+            batches, count, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
+            batches = [to_tensors(batch, world.device) for batch in batches]
+            return step, batches, count, rows_hash
+
+        done = state['step']
+        for step, batches, count, rows_hash in in_order(read, range(done, cfg.total_steps)):
+            # what all processes have, over gloo: no GPU waits. A later signal stops them after the next step
             count, stopping, rows_hash = world.sum([count, bool(stop), rows_hash])
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
-            log.add(step, objective_at(step, cfg), lr_at(step, cfg), rows_hash, count, loss_sum, norm)
+            log.add(step, objective_at(step, cfg), cfg.lr_at(step), rows_hash, count, loss_sum, norm)
+
             done = step + 1
-            validating = cfg.val_rows and due(cfg.val_every)
-            saving = stopping or due(cfg.save_every) or done in cfg.save_at
-            if validating or saving or due(cfg.log_every):
-                log.write(lambda: validate(wrapped, corpus, cfg, world) if validating else {})
+            validating = cfg.val_rows and is_due(cfg.val_every, done, cfg)
+            saving = stopping or is_due(cfg.save_every, done, cfg) or done in cfg.save_at
+            if validating:
+                log.write(lambda: validate(wrapped, corpus, cfg, world))
+            elif saving or is_due(cfg.log_every, done, cfg):
+                log.write(lambda: {})
             if saving:
                 checkpoint.save(run, model, optimizer, done, log.seconds(), corpus, cfg, world)
             if stopping:
                 break
+
     if world.rank == 0:
-        print(f'{run}: {"done" if done == total else "stopped"} at step {done:,}')
+        end = 'done' if done == cfg.total_steps else 'stopped'
+        print(f'{run}: {end} at step {done:,}')
+
+
+def is_due(every, done, cfg):
+    """Whether it is time for what is done every so many steps (0: never), and always at the end."""
+    if done == cfg.total_steps:
+        return True
+    return every > 0 and done % every == 0
 
 
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS, partial(checkpoint.inherited, Settings))
     if actions.dry_run:
-        return cost.dry_run(cfg, actions.world_size)
-    train(cfg)
+        cost.dry_run(cfg, actions.world_size)
+    else:
+        train(cfg)
 
 
 if __name__ == '__main__':

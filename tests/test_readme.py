@@ -388,9 +388,9 @@ def test_span_masking_trains_resumes_and_is_counted(corpus, settings, span, caps
 
 
 def test_the_schedule_and_the_size(settings, tmp_path):
-    exec(blocks(HACKING)['pretrain.py'], scope := dict(vars(pretrain)))
+    exec(blocks(HACKING)['pretrain.py, in Settings'], scope := dict(vars(pretrain)))
     cfg = settings(phases=(('mlm', 110),), warmup_steps=10, decay_steps=0, lr=1.0)
-    rates = [scope['lr_at'](step, cfg) for step in range(110)]
+    rates = [scope['lr_at'](cfg, step) for step in range(110)]
     assert rates[0] == 0.1 and rates[9] == rates[10] == 1 and rates[60] == pytest.approx(0.5)
     assert rates[109] == pytest.approx((1 + math.cos(0.99 * math.pi)) / 2)
     shutil.copy(ROOT / 'configs/tiny.py', tmp_path)
