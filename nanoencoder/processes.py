@@ -26,6 +26,17 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
+    def floats(self, tensors, summed=False):
+        """Scalar tensors of the device as a list of floats, in one transfer; `summed` over processes first."""
+        stacked = torch.stack(tensors)
+        if summed:
+            self.sum_tensor(stacked)
+        return stacked.tolist()
+
+    @property
+    def threads(self):
+        return torch.get_num_threads()
+
     def of_first(self, function):
         """What a function returns on rank 0, in every process."""
         values = [function() if self.rank == 0 else None]

@@ -10,8 +10,6 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-import torch
-
 from nanoencoder.files import commit, locked, read_json, read_log_lines, remove, whole, write_json
 from nanoencoder.settings import flat
 
@@ -55,7 +53,8 @@ class Log:
     def write(self, validate):
         """Write the waiting lines, the last with what validate() returns; FloatingPointError at a nan."""
         lines, counts, sums, norms = zip(*self.waiting)
-        sums, norms = self.world.sum_tensor(torch.stack(sums)).tolist(), torch.stack(norms).tolist()
+        sums = self.world.floats(sums, summed=True)
+        norms = self.world.floats(norms)
         tokens = len(lines) * self.cfg.rows_per_step * self.cfg.context
         speed = round(tokens / (time.monotonic() - self.marked), 1)
         for line, count, loss_sum, norm in zip(lines, counts, sums, norms):
@@ -93,7 +92,7 @@ def write_config(run, cfg, corpus, world, state, how):
         starts = read_json(path)['starts'] if path.exists() else []
     versions = {name: importlib.metadata.version(name) for name in ('torch', 'numpy', 'safetensors')}
     starts.append({'step': state['step'], 'how': how, 'processes': world.size,
-                   'threads': torch.get_num_threads(), 'device': world.device.type, 'dtype': world.dtype,
+                   'threads': world.threads, 'device': world.device.type, 'dtype': world.dtype,
                    'val_rows': cfg.val_rows, 'val_mask_ratio': cfg.val_mask_ratio,
                    'git': commit(), 'python': sys.version.split()[0], 'versions': versions})
     about = {name: corpus.meta[name] for name in ('fingerprint', 'tokenizer', 'tokens', 'unigram_loss')}
