@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -103,29 +102,6 @@ def saved_state(folder, advice='restore it'):
     if name.isdigit() and state.get('step', int(name)) != int(name):
         raise ValueError(f'{path}: is of step {state["step"]!r:.20}, its folder of step {name}; {advice}')
     return state
-
-
-def read_log_lines(path, state):
-    """[(row, what it holds)] of a run's log.jsonl, but a last row that is being written. ValueError where a
-    row is damaged, or those until a checkpoint's step are not as its state.json says."""
-    step, digest = state.get('step', 0), state.get('log', '')
-    rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    with blame(f'{path}: has a row that is no step of a run; restore it', ValueError, TypeError, LookupError):
-        pairs = [(row, json.loads(row)) for row in rows if row.endswith(b'\n')]
-        saved = hashlib.sha256(b''.join(row for row, line in pairs if line['step'] <= step)).hexdigest()
-    if digest not in ('', saved):
-        raise ValueError(f'{path}: changed since step {step} was saved; restore it')
-    return pairs
-
-
-def commit(folder=Path(__file__).parent):
-    """The commit checked out there, with -dirty if code is not as git has it; '' without git."""
-    def git(*words):
-        return subprocess.run(['git', *words], cwd=folder, text=True, capture_output=True).stdout.strip()
-    if not shutil.which('git'):
-        return ''
-    new = git('ls-files', '--others', '--exclude-standard', '--', ':/*.py', ':(top,exclude)configs')
-    return git('rev-parse', '--verify', 'HEAD') + '-dirty' * bool(new or git('diff', 'HEAD', '--', ':/*.py'))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from conftest import refused
 from nanoencoder import files
+from nanoencoder.pretraining.log import commit
 
 
 @pytest.mark.parametrize('make', [Path.touch, Path.mkdir])
@@ -38,20 +39,20 @@ def test_an_error_of_the_disk_names_the_file(tmp_path):
 
 def test_a_commit_is_dirty_where_code_has_changed(tmp_path):
     """Not by the lines that a study adds to a table of its runs."""
-    assert files.commit(tmp_path) == ''
+    assert commit(tmp_path) == ''
     for name in ('a.py', 'losses.csv'):
         (tmp_path / name).write_text('1\n')
     git = 'git', '-C', tmp_path, '-c', 'user.name=a', '-c', 'user.email=b'
     for words in (['init', '-q'], ['add', '.'], ['commit', '-qm', 'a']):
-        assert not words[0] == 'commit' or files.commit(tmp_path) == ''      # nothing to go back to
+        assert not words[0] == 'commit' or commit(tmp_path) == ''      # nothing to go back to
         subprocess.run([*git, *words], check=True)
-    clean = files.commit(tmp_path)
+    clean = commit(tmp_path)
     (tmp_path / 'losses.csv').write_text('2\n')
-    assert files.commit(tmp_path) == clean and re.fullmatch('[0-9a-f]{40}', clean)
+    assert commit(tmp_path) == clean and re.fullmatch('[0-9a-f]{40}', clean)
     (tmp_path / 'b.py').write_text('2\n')      # which git does not have
-    assert files.commit(tmp_path) == f'{clean}-dirty'
+    assert commit(tmp_path) == f'{clean}-dirty'
     (tmp_path / 'b.py').rename(tmp_path / 'a.py')
-    assert files.commit(tmp_path) == f'{clean}-dirty'
+    assert commit(tmp_path) == f'{clean}-dirty'
 
 
 def test_json_is_read_as_it_was_written_or_named(tmp_path):

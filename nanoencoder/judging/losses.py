@@ -3,26 +3,11 @@ import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.files import read_json, read_log_lines, saved_state, saved_steps
 from nanoencoder.judging import figures
+from nanoencoder.pretraining.log import read_log
 
 LOSSES = [f'val_{objective}_loss' for objective in OBJECTIVES]
 COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES
-
-
-def read_log(folder, with_parent=False):
-    """(config.json, lines of log.jsonl) of out/<name>; of a branch with its parent's, if they are there."""
-    config, steps, state = read_json(Path(folder, 'config.json')), saved_steps(folder), {}
-    if steps:   # state.json says the same as config.json, and has a digest; older ones do not say all
-        state = saved_state(Path(folder, str(steps[-1])))
-        config |= state.get('settings', {})
-        config |= {name: state[name] for name in ('corpus_meta', 'starts') if name in state}
-    lines = [line for _, line in read_log_lines(Path(folder, 'log.jsonl'), state)]
-    if with_parent and (parent := config.get('branch_from')):     # a run, or a checkpoint in it
-        for run in (run for run in (Path(parent), Path(parent).parent) if (run / 'log.jsonl').exists()):
-            _, before = read_log(run, with_parent=True)
-            lines = [line for line in before if line['step'] <= config['starts'][0]['step']] + lines
-    return config, lines
 
 
 def plateau(config, lines):

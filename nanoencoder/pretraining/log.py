@@ -1,16 +1,19 @@
 """What a run says of itself: log.jsonl, the console, and config.json."""
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import math
 import os
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 from datetime import timedelta
 from pathlib import Path
 
-from nanoencoder.files import commit, locked, read_json, read_log_lines, remove, whole, write_json
+from nanoencoder.files import (blame, locked, read_json, remove, saved_state, saved_steps, whole, write_json)
 from nanoencoder.settings import flat
 
 
@@ -97,3 +100,41 @@ def write_config(run, cfg, corpus, world, state, how):
                    'git': commit(), 'python': sys.version.split()[0], 'versions': versions})
     about = {name: corpus.meta[name] for name in ('fingerprint', 'tokenizer', 'tokens', 'unigram_loss')}
     write_json(path, flat(cfg) | {'corpus_meta': about, 'starts': starts})
+
+
+def commit(folder=Path(__file__).parent):
+    """The commit checked out there, with -dirty if code is not as git has it; '' without git."""
+    def git(*words):
+        return subprocess.run(['git', *words], cwd=folder, text=True, capture_output=True).stdout.strip()
+    if not shutil.which('git'):
+        return ''
+    new = git('ls-files', '--others', '--exclude-standard', '--', ':/*.py', ':(top,exclude)configs')
+    return git('rev-parse', '--verify', 'HEAD') + '-dirty' * bool(new or git('diff', 'HEAD', '--', ':/*.py'))
+
+
+def read_log_lines(path, state):
+    """[(row, what it holds)] of a run's log.jsonl, but a last row that is being written. ValueError where a
+    row is damaged, or those until a checkpoint's step are not as its state.json says."""
+    step, digest = state.get('step', 0), state.get('log', '')
+    rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    with blame(f'{path}: has a row that is no step of a run; restore it', ValueError, TypeError, LookupError):
+        pairs = [(row, json.loads(row)) for row in rows if row.endswith(b'\n')]
+        saved = hashlib.sha256(b''.join(row for row, line in pairs if line['step'] <= step)).hexdigest()
+    if digest not in ('', saved):
+        raise ValueError(f'{path}: changed since step {step} was saved; restore it')
+    return pairs
+
+
+def read_log(folder, with_parent=False):
+    """(config.json, lines of log.jsonl) of out/<name>; of a branch with its parent's, if they are there."""
+    config, steps, state = read_json(Path(folder, 'config.json')), saved_steps(folder), {}
+    if steps:   # state.json says the same as config.json, and has a digest; older ones do not say all
+        state = saved_state(Path(folder, str(steps[-1])))
+        config |= state.get('settings', {})
+        config |= {name: state[name] for name in ('corpus_meta', 'starts') if name in state}
+    lines = [line for _, line in read_log_lines(Path(folder, 'log.jsonl'), state)]
+    if with_parent and (parent := config.get('branch_from')):     # a run, or a checkpoint in it
+        for run in (run for run in (Path(parent), Path(parent).parent) if (run / 'log.jsonl').exists()):
+            _, before = read_log(run, with_parent=True)
+            lines = [line for line in before if line['step'] <= config['starts'][0]['step']] + lines
+    return config, lines
