@@ -114,6 +114,9 @@ class Settings:
     def total_steps(self):
         return self.repeat * sum(steps for _, steps in self.phases)
 
+    def lr_at(self, step):
+        return lr_at(step, self)
+
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),
            'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6)}
@@ -163,7 +166,7 @@ def initialise(model, origin, cfg):
 
 def start(cfg, corpus, world):
     """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step']."""
-    origin = checkpoint.find_origin(cfg, corpus, world, lr_at)
+    origin = checkpoint.find_origin(cfg, corpus, world)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
     if origin.state['step']:
