@@ -157,7 +157,7 @@ def test_the_papers_38_runs(corpus):
         if row.begins == 'branch_from':
             numbers, parents = (checkpoint.fixed(c, corpus, world) for c in (cfg, runs[row.parent]))
             state = {'fixed': parents, 'settings': flat(runs[row.parent]), 'step': row.parent_step}
-            checkpoint.check_branch(name, state, cfg, numbers, pretrain.lr_at)
+            checkpoint.check_branch(name, state, cfg, numbers)
     assert len(runs) == 38
     steps = [row.steps - row.parent_step for name, row in study.rows.items()
              if row.begins == 'branch_from' and 'dec' not in name]
@@ -637,7 +637,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     def begin(rank, **change):
         cfg = settings(**change)
         world = World(rank, rank + 1, torch.device('cpu'), 'fp32')
-        return checkpoint.find_origin(cfg, data.Corpus(cfg.corpus), world, pretrain.lr_at)
+        return checkpoint.find_origin(cfg, data.Corpus(cfg.corpus), world)
     begin(0)
     begin(1, out='elsewhere')
     for name, value in ('rope_theta', 5e4), ('save_every', 3):      # exchanges would never meet

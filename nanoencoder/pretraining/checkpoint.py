@@ -108,8 +108,8 @@ class Origin(NamedTuple):
     new_ids: tuple = ()    # tokens that the checkpoint's tokenizer lacked
 
 
-def find_origin(cfg, corpus, world, lr_at):
-    """The Origin of a run, compared with its settings; lr_at(step, cfg) -> learning rate."""
+def find_origin(cfg, corpus, world):
+    """The Origin of a run, compared with its settings."""
     def find():
         if steps := saved_steps(Path(cfg.out, cfg.name)):
             last = Path(cfg.out, cfg.name, str(steps[-1]))
@@ -134,7 +134,7 @@ def find_origin(cfg, corpus, world, lr_at):
         check_validation(last.parent, state, cfg)
         origin = Origin(last, state, f'resumed from {last}')
     elif parent:
-        check_branch(parent, state, cfg, numbers, lr_at)
+        check_branch(parent, state, cfg, numbers)
         origin = Origin(parent, state | {'seconds': 0.0, 'log': '', 'starts': []}, f'branched from {parent}')
     elif cfg.weights_from:
         origin = take_weights(cfg, corpus)
@@ -166,14 +166,14 @@ def refuse_differences(what, state, numbers, names, advice):
             raise ValueError(f'{what} has {name} = {was!r}, this run {numbers[name]!r}; {advice}')
 
 
-def check_branch(folder, state, cfg, numbers, lr_at):
+def check_branch(folder, state, cfg, numbers):
     """A branch equals the same run from scratch if until then both did the same in every step."""
     parent = build(type(cfg), state['settings'] | {'save_at': ()})     # older ones may lie beyond its end
     step, masked = state['step'], False
     if step >= cfg.total_steps:
         raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}')
     for s in range(step):
-        did, would = ((objective_at(s, run), lr_at(s, run)) for run in (parent, cfg))
+        did, would = ((objective_at(s, run), run.lr_at(s)) for run in (parent, cfg))
         masked |= OBJECTIVES[would[0]].uses_ratio
         if did != would:
             raise ValueError(f'branch_from {folder}: step {s} was {did[0]} at lr {did[1]}, and would be '
