@@ -122,7 +122,8 @@ def write(run, weights, moments, state, corpus, cfg):
         digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
         write_sealed(folder / 'state.json', state | {'sha256': digests})
 
-    others = [step for step in saved_steps(run) if step not in (*cfg.save_at, cfg.total_steps)]
+    always_kept = *cfg.save_at, cfg.total_steps
+    others = [step for step in saved_steps(run) if step not in always_kept]
     for step in others[:-cfg.keep]:
         hidden = run / f'.{step}.tmp'   # if we are killed meanwhile, the next start removes it
         (run / str(step)).rename(hidden)
@@ -289,8 +290,9 @@ def open_corpus(cfg, world):
 def compare_shards(corpus, world):
     """Compare all shards with their sha256, a part of them in each process. All stop if one has changed."""
     shards = corpus.meta['shards'] + corpus.meta['val_shards']
-    share = {shard['name']: shard['sha256'] for shard in shards[world.rank::world.size]}
-    changed = changed_files(corpus.folder / 'meta.json', share)
+    share = shards[world.rank::world.size]
+    digests = {shard['name']: shard['sha256'] for shard in share}
+    changed = changed_files(corpus.folder / 'meta.json', digests)
     flags = world.sum([shard['name'] in changed for shard in shards])
     if any(flags):
         if world.rank > 0:
