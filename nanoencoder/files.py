@@ -1,4 +1,4 @@
-"""Files that survive a kill: each is written whole or not at all, and reaches the disk before it is relied on."""
+"""Files that survive a kill: written whole or not at all, and on the disk before anything relies on them."""
 import contextlib
 import errno
 import functools
@@ -22,7 +22,7 @@ def sha256(path):
 
 @contextlib.contextmanager
 def blame(what, *kinds):
-    """Turn errors of these kinds into a ValueError that begins with what is to blame, such as a file's path."""
+    """Turn errors of these kinds into a ValueError that begins with what is to blame, such as a path."""
     try:
         yield
     except kinds as error:
@@ -99,7 +99,7 @@ def saved_steps(run):
 
 
 def saved_state(folder, advice='restore it'):
-    """Read state.json of a checkpoint, {} if it has none. ValueError if it was edited or its folder renamed."""
+    """Read a checkpoint's state.json; {} if it has none. ValueError if it was edited or the folder renamed."""
     path = Path(folder, 'state.json')
     if not path.exists():
         return {}
@@ -112,8 +112,8 @@ def saved_state(folder, advice='restore it'):
 
 @contextlib.contextmanager
 def whole(path):
-    """Give a temporary path beside `path` to write a file or make a folder at. It is synced and takes the name
-    `path` when the block ends well. Leftovers of a killed process are deleted first, so only one process may
+    """Give a temporary path beside `path`, to write a file or make a folder at. When the block ends well it
+    is synced and renamed to `path`. Leftovers of a killed process are deleted first, so only one process may
     write `path` at a time: hold a lock where there are several."""
     path = Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
@@ -159,7 +159,7 @@ def locked(*paths, wait=False):
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.with_name(f'.{path.name}.lock')
             try:
-                # filelock's fallback is a file that its maker removes: where that is killed, it stays for ever
+                # filelock's fallback is a file that its maker removes: if that is killed, it stays for ever
                 stack.enter_context(filelock.FileLock(lock, blocking=wait, fallback_to_soft=False))
             except filelock.Timeout:
                 raise BlockingIOError(f'{path}: another process is writing there') from None

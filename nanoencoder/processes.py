@@ -30,7 +30,7 @@ class World:
         return tensor
 
     def floats(self, tensors, summed=False):
-        """Scalar tensors of the device as a list of floats, in one transfer; `summed` over processes first."""
+        """Bring scalar tensors from the device as floats, in one transfer; `summed` over processes first."""
         stacked = torch.stack(tensors)
         if summed:
             self.sum_tensor(stacked)
@@ -71,8 +71,8 @@ def pick_device(device='auto', dtype='auto', processes=1):
     if dtype == 'bf16' and not has_bf16:
         raise ValueError(f'dtype bf16: this {device} has no bf16 arithmetic; take --dtype=fp32')
     if device == 'cuda':
-        number = int(os.environ.get('LOCAL_RANK', 0)) % torch.cuda.device_count()   # runs of a grid may share one
-        device = f'cuda:{number}'
+        number = int(os.environ.get('LOCAL_RANK', 0))
+        device = f'cuda:{number % torch.cuda.device_count()}'   # runs of a grid may share one
         torch.cuda.set_device(device)
         if dtype == 'bf16':
             torch.set_float32_matmul_precision('high')  # TF32 for what autocast leaves in fp32
@@ -87,7 +87,7 @@ def processes(device='auto', dtype='auto'):
     device, dtype = pick_device(device, dtype, size)
     if size > 1:
         backend = 'cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo'
-        dist.init_process_group(backend, timeout=timedelta(minutes=30))  # they wait while rank 0 compares files
+        dist.init_process_group(backend, timeout=timedelta(minutes=30))  # rank 0 compares large files
     try:
         yield World(rank, size, device, dtype)
     except RuntimeError as error:

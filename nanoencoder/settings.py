@@ -3,8 +3,8 @@
     cfg, actions = parse(Settings, sys.argv[1:], {'dry_run': (False, 'print what the run will be')})
 
 A config is read and never executed. A setting has the dataclass's default unless the config's base, then the
-config, then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside it.
-Values are literals; on the command line a str is taken as typed, and a bool needs no value."""
+config, then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside
+it. Values are literals; on the command line a str is taken as typed, and a bool needs no value."""
 import ast
 import difflib
 import errno
@@ -27,8 +27,9 @@ NAMES_ELSEWHERE = {
 
 
 def setting(default, low=-inf, high=inf,
-            choices=(), fixes='numbers'):
-    """Declare a field of a dataclass with its range, ends included, or its choices. `fixes` says what a changed
+            choices=(),
+            fixes='numbers'):
+    """Declare a field of a dataclass with its range, ends included, or its choices. `fixes` says what another
     value would change: a run's 'numbers', the 'rows' it reads (compared by sha256), or 'nothing'."""
     metadata = {'low': low, 'high': high, 'choices': choices, 'fixes': fixes}
     if isinstance(default, dict):
@@ -48,7 +49,7 @@ def check(cfg):
 
 def check_value(name, wanted, value, low=-inf, high=inf,
                 choices=(), fixes=''):
-    """Raise ValueError unless a value has the wanted type and is in its range. An int may stand for a float."""
+    """ValueError unless a value has the wanted type and is in its range. An int may stand for a float."""
     if type(value) is not wanted and (type(value), wanted) != (int, float):
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
@@ -67,7 +68,7 @@ def check_value(name, wanted, value, low=-inf, high=inf,
 
 
 def leaves(cls):
-    """{name: field} of a settings class, in order. Settings within it, such as a run's model, are spread out."""
+    """{name: field} of a settings class, in order. Settings within it, as a run's sizes, are spread out."""
     entries = {}
     for entry in fields(cls):
         if is_dataclass(entry.type):
@@ -140,8 +141,8 @@ def read_statement(statement, where):
         name = target.id
         value = ast.literal_eval(statement.value)
     except (AttributeError, ValueError, TypeError):
-        raise ValueError(f'{where}: only `name = value` lines are allowed, and a value is a literal: nothing is '
-                         f'computed in a config; not {ast.unparse(statement)!r:.80}') from None
+        raise ValueError(f'{where}: only `name = value` lines are allowed, and a value is a literal: '
+                         f'nothing is computed in a config; not {ast.unparse(statement)!r:.80}') from None
     for table in ast.walk(statement):
         if isinstance(table, ast.Dict):
             keys = [ast.unparse(key) for key in table.keys]
@@ -244,10 +245,16 @@ def nearest(name, options):
 
 def describe(cls, actions):
     """--help: the script's docstring, then each setting with its default and its comment in the source."""
-    lines = [sys.modules[cls.__module__].__doc__.strip(), '',
-             'settings (in a config file, or --name=value) and actions (on the command line only):']
-    owners = [*cls.__mro__, *(entry.type for entry in fields(cls))]
-    source = ''.join(inspect.getsource(owner) for owner in owners if is_dataclass(owner))
+    script = sys.modules[cls.__module__]
+    lines = [
+        script.__doc__.strip(),
+        '',
+        'settings (in a config file, or --name=value) and actions (on the command line only):',
+    ]
+    owners = [*cls.__mro__]
+    owners += [entry.type for entry in fields(cls)]
+    sources = [inspect.getsource(owner) for owner in owners if is_dataclass(owner)]
+    source = ''.join(sources)
     comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
 
     rows = []
@@ -278,11 +285,12 @@ def interrupt_on_signals():
 
 def is_full(error):
     """Whether an error is that of a full disk, a quota or a limit on files: more work would fail, too."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    causes = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+    return isinstance(error, OSError) and error.errno in causes
 
 
 def run_main(main):
-    """Call main(). What a user can cause is one line (exit code 2), and a loss that is not finite (code 1)."""
+    """Call main(). What a user can cause is one line (exit code 2); so is a loss that is not finite (1)."""
     try:
         main()
     except BrokenPipeError:     # the reader, as `| head`, has seen enough

@@ -1,7 +1,8 @@
-"""A run's checkpoints, and where a run begins: its own newest checkpoint, another run's, other weights, or nothing.
+"""A run's checkpoints, and where a run begins: at its newest one, another run's, other weights, or nothing.
 
-A checkpoint is a Hugging Face folder with the optimizer's moments and state.json beside the weights. It exists
-complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the same bits."""
+A checkpoint is a Hugging Face folder with the optimizer's moments and state.json beside the weights. It
+exists complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the
+same bits."""
 import json
 import re
 import shutil
@@ -25,7 +26,8 @@ from nanoencoder.tokenizer import load_tokenizer
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 FRESH = {'step': 0, 'seconds': 0.0, 'starts': []}  # what a run without a checkpoint has of state.json
 BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7, 'initializer_range': 0.02}    # of older checkpoints
-SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')  # a branch may change them for later steps
+# a branch may change them, as far as they matter only for later steps
+SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')
 
 
 def copy_into(tensor, values):
@@ -85,8 +87,8 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world):
 
 
 def gather(tensors, step, world):
-    """Gather {name: tensor} on the CPU of rank 0; elsewhere each is None. They may be sharded: a process holds
-    one of them whole at a time. FloatingPointError in every process if a value is not finite."""
+    """Gather {name: tensor} on the CPU of rank 0; elsewhere each is None. They may be sharded: a process
+    holds one of them whole at a time. FloatingPointError in every process if a value is not finite."""
     gathered = {}
     finite = []
     for name, tensor in tensors.items():
@@ -139,7 +141,7 @@ class Origin(NamedTuple):
 
 def find_origin(cfg, corpus, world):
     """Return the Origin of a run. ValueError if its settings do not allow it."""
-    # rank 0 looks: it compares files with their sha256, and may be the only one to see the newest checkpoint yet
+    # rank 0 looks for all: files are compared with their sha256, and it may be the first to see new ones
     run = Path(cfg.out, cfg.name)
     steps = world.of_first(lambda: saved_steps(run))
     numbers = fixed(cfg, corpus, world)
@@ -164,8 +166,8 @@ def find_origin(cfg, corpus, world):
     # processes that compute different runs would wait for each other for ever
     for name, value in world.of_first(lambda: alike).items():
         if name not in FOLDERS and alike[name] != value:
-            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {alike[name]!r:.80} in this '
-                             'one: all nodes must read the same files')
+            raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {alike[name]!r:.80} in '
+                             'this one: all nodes must read the same files')
     return origin
 
 
@@ -231,8 +233,8 @@ def check_branch(folder, state, cfg, numbers):
 
 
 def take_weights(cfg, corpus):
-    """Return the Origin of a run with weights_from. ValueError unless the checkpoint has the run's tokenizer and
-    sizes. Its context, rope_theta and number of tokens may change; each change is named."""
+    """Return the Origin of a run with weights_from. ValueError unless the checkpoint has the run's tokenizer
+    and sizes. Its context and rope_theta may change, and tokens may be added; each change is named."""
     checkpoint = huggingface.open_checkpoint(cfg.weights_from, weights=False)
     sizes = checkpoint.sizes
     what = f'weights_from {checkpoint.folder}'
@@ -267,7 +269,7 @@ def take_weights(cfg, corpus):
 
 
 def open_corpus(cfg, world):
-    """Return the Corpus of a run. ValueError if it has changed since it was prepared, is too small, or belongs to
+    """Return the Corpus of a run. ValueError if it has changed since it was prepared, is too small, or is of
     another tokenizer."""
     corpus = open_sealed(cfg.corpus)
     size = corpus.meta['vocab_size']
@@ -281,8 +283,8 @@ def open_corpus(cfg, world):
     if not corpus.num_stretches('train', cfg.context):
         raise ValueError(f'{too_small}tokens: {corpus.meta["tokens"]:,}')
     if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
-        raise ValueError(f'{too_small}held-out tokens: {corpus.meta["val_tokens"]:,}; prepare it with a larger '
-                         'val_permille, or take --val_rows=0')
+        raise ValueError(f'{too_small}held-out tokens: {corpus.meta["val_tokens"]:,}; prepare it with a '
+                         'larger val_permille, or take --val_rows=0')
     compare_shards(corpus, world)
     return corpus
 
@@ -302,8 +304,8 @@ def compare_shards(corpus, world):
 
 
 def inherited(cls, values):
-    """Settings that a run with branch_from or weights_from takes over where `values` does not set them: the sizes
-    of what it begins with, and a name."""
+    """Settings that a run with branch_from or weights_from takes over where `values` does not set them: the
+    sizes of what it begins with, and a name."""
     said = {name: field.default for name, field in leaves(cls).items()} | values
     weights = said['weights_from']
     name = said['name']

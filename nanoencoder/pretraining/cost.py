@@ -65,7 +65,7 @@ def family_of(count):
 
 
 def summary(cfg, step, weights):
-    """What tables and figures say of a checkpoint. The runs of one row of a study differ only in their seed."""
+    """What tables and figures say of a checkpoint. Runs of one row of a study differ only in their seed."""
     count = sum(weight.numel() for name, weight in weights.items() if name != 'lm_head.weight')
     parent = ''
     if cfg.weights_from:
@@ -128,8 +128,8 @@ def dry_run(cfg, world_size):
     moments = 8 * weights   # bytes: two numbers in fp32 a weight, with Muon one of the layers' matrices
     if cfg.optimizer == 'muon':
         moments -= 4 * sum(p.numel() for p in model.model.layers.parameters() if p.ndim == 2)
-    checkpoint = 4 * weights + moments
-    held = checkpoint + 4 * weights     # gradients, too
+    saved = 4 * weights + moments
+    held = saved + 4 * weights      # gradients, too
     sharded = held / world_size
     if share > at_once:     # with several micro-batches FSDP's gradients stay whole until the last
         sharded += 4 * weights
@@ -145,6 +145,6 @@ hours       {', '.join(hours)}: at an assumed {UTILISATION:.0%} of their peaks
 rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
 memory      {held / 2 ** 30:.2f} GiB of each GPU for weights, gradients and {cfg.optimizer}'s moments (ddp)
             {sharded / 2 ** 30:.2f} GiB (fsdp); activations come on top
-disk        {checkpoint / 1e9:.2f} GB a checkpoint, at most {kept} of them: {checkpoint * kept / 1e9:,.2f} GB""")
+disk        {saved / 1e9:.2f} GB a checkpoint, at most {kept} of them: {saved * kept / 1e9:,.2f} GB""")
     if epochs > 1:
         print(f'warning     the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')

@@ -19,7 +19,7 @@ from nanoencoder.settings import flat
 
 @contextlib.contextmanager
 def locked_run(cfg, world):
-    """Have rank 0 hold the run's folder, before anything in it is read, and delete leftovers of killed writes."""
+    """Have rank 0 lock the run's folder before anything in it is read. What killed writes left is deleted."""
     run = Path(cfg.out) / cfg.name
     lock = locked(run) if world.rank == 0 else contextlib.nullcontext()
     with lock:
@@ -59,8 +59,8 @@ class Log:
               f'{self.world.device.type}, {self.world.dtype}')
 
     def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
-        """Note what a step did. `rows_hash` is of all rows it read, `count` the number of its targets, `loss_sum`
-        this process's part of their losses."""
+        """Note what a step did. `rows_hash` is of all rows that it read, `count` how many targets they have,
+        `loss_sum` this process's part of the sum of their losses."""
         line = {
             'step': step + 1,
             'phase': objective,
@@ -152,7 +152,8 @@ def write_config(run, cfg, corpus, world, state, how):
 def commit(folder=Path(__file__).parent):
     """The commit checked out in a folder, with -dirty if code differs from it; '' without git."""
     def git(*words):
-        result = subprocess.run(['git', *words], cwd=folder, text=True, capture_output=True)
+        command = ['git', *words]
+        result = subprocess.run(command, cwd=folder, text=True, capture_output=True)
         return result.stdout.strip()
 
     if not shutil.which('git'):
@@ -168,7 +169,8 @@ def commit(folder=Path(__file__).parent):
 
 def read_log_lines(path, state):
     """Read a run's log.jsonl: [(row, the object it holds)], without a last row that is still being written.
-    ValueError if a row is damaged, or if the rows up to a checkpoint's step are not those its state.json knows."""
+    ValueError if a row is damaged, or if the rows up to a checkpoint's step have changed since its state.json
+    was written."""
     step = state.get('step', 0)
     rows = []
     if path.exists():
@@ -183,8 +185,8 @@ def read_log_lines(path, state):
 
 
 def read_log(folder, with_parent=False):
-    """Read (config.json, the lines of log.jsonl) of out/<name>. `with_parent` puts the parent's lines before those
-    of a branch, if they are there."""
+    """Read (config.json, the lines of log.jsonl) of out/<name>. `with_parent` puts the lines of a branch's
+    parent before its own, if they are there."""
     folder = Path(folder)
     config = read_json(folder / 'config.json')
     steps = saved_steps(folder)

@@ -12,8 +12,8 @@ AT_ONCE = 8         # matrices that are orthogonalised together; all of a large 
 
 
 def orthogonalise(stack):
-    """(k, m, n): about U V^T of each matrix U S V^T, by five Newton-Schulz steps; singular values go to 0.7 to 1.2.
-    Threads take a matrix of the stack each: within a small one they would only wait for each other."""
+    """(k, m, n): about U V^T of each matrix U S V^T. Five Newton-Schulz steps bring singular values to 0.7 to
+    1.2. Threads take a matrix of the stack each: within a small one they would only wait for each other."""
     is_tall = stack.shape[1] > stack.shape[2]
     x = stack.bfloat16() if stack.is_cuda else stack
     if is_tall:
@@ -30,7 +30,7 @@ def orthogonalise(stack):
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but for its last group: the layers' matrices, which Muon updates with `lr_ratio` times the learning rate.
+    """AdamW, except for the layers' matrices, its last group, which Muon updates with `lr_ratio` times the lr.
 
     A sharded matrix (FSDP) is gathered, and each process orthogonalises all of it."""
     def __init__(self, model, weight_decay, lr_ratio, **options):
@@ -40,7 +40,8 @@ class Muon(torch.optim.AdamW):
         inner = set(matrices)
         decayed['params'] = [p for p in decayed['params'] if p not in inner]
         muon = {'params': matrices, 'weight_decay': weight_decay}
-        super().__init__([decayed, gains, muon], **options)
+        groups = [decayed, gains, muon]
+        super().__init__(groups, **options)
         self.lr_ratio = lr_ratio
 
     def update(self, p):
