@@ -42,8 +42,9 @@ import data      # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups  # noqa: E402
-from nanoencoder import files, huggingface                # noqa: E402
+from nanoencoder import huggingface                       # noqa: E402
 from nanoencoder.pretraining import cost                  # noqa: E402
+from nanoencoder.pretraining.log import commit            # noqa: E402
 from nanoencoder.processes import World, pick_device      # noqa: E402
 from nanoencoder.settings import build, parse, run_main   # noqa: E402
 
@@ -120,7 +121,7 @@ def compare(name, pair, repeats):
 def machine():
     name = torch.cuda.get_device_name() if DEVICE.type == 'cuda' else f'{torch.get_num_threads()} threads'
     return {'machine': name, 'load': round(os.getloadavg()[0], 1), 'torch': torch.__version__,
-            'commit': files.commit(), 'date': time.strftime('%Y-%m-%d')}
+            'commit': commit(), 'date': time.strftime('%Y-%m-%d')}
 
 
 def tiny(**changes):

@@ -21,7 +21,7 @@ import torch
 
 from steps import ROOT, Step, do_all, run as run_script     # first: it puts ROOT on the path
 from nanoencoder.files import read_json
-from nanoencoder.judging.losses import read_log
+from nanoencoder.pretraining.log import read_log
 from nanoencoder.processes import pick_device
 from nanoencoder.settings import parse, run_main, setting
 

@@ -1,4 +1,4 @@
-"""Files that survive a kill: whole or not at all, on the disk before anything relies on them."""
+"""Files that survive a kill: written whole or not at all, and on the disk before anything relies on them."""
 import contextlib
 import errno
 import functools
@@ -6,14 +6,13 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import filelock
 
-NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS     # of file systems without flock
+NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS     # what file systems without flock answer
 
 
 def sha256(path):
@@ -23,7 +22,7 @@ def sha256(path):
 
 @contextlib.contextmanager
 def blame(what, *kinds):
-    """Errors of these kinds become a ValueError that begins with what is to blame, as a file's path."""
+    """Turn errors of these kinds into a ValueError that begins with what is to blame, such as a path."""
     try:
         yield
     except kinds as error:
@@ -31,7 +30,7 @@ def blame(what, *kinds):
 
 
 def read_json(path):
-    """What a JSON file holds. ValueError that names the file if it cannot be read."""
+    """Return what a JSON file holds. ValueError names the file if it cannot be read."""
     try:
         return json.loads(Path(path).read_text(encoding='utf-8'))
     except OSError as error:
@@ -41,44 +40,48 @@ def read_json(path):
 
 
 def write_json(path, content, indent=1):
+    text = json.dumps(content, indent=indent, ensure_ascii=False)
     with whole(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=indent, ensure_ascii=False) + '\n', encoding='utf-8')
+        temporary.write_text(text + '\n', encoding='utf-8')
 
 
 def plain_name(name, where):
-    """Return a name that was read in the file `where` and becomes a piece of a path.
-    ValueError if it could lead out of the folder that it is to stand in."""
+    """Return a name that was read in the file `where`, for use as one piece of a path.
+    ValueError if it could lead out of its folder."""
     if not isinstance(name, str) or not name.isprintable() or '/' in name or name[:1] in ('', '.'):
         raise ValueError(f'{where}: {name!r:.80} must be the plain name of a file or folder')
     return name
 
 
 def changed_files(listing, digests):
-    """Compare files with {name: sha256}, which the file `listing` has of them; they lie beside it.
-    Returns the names of those that are missing or have changed."""
-    folder = Path(listing).parent
-    paths = {name: folder.joinpath(*(plain_name(piece, listing) for piece in name.split('/')))
-             for name in digests}
-
+    """Compare files with {name: sha256}, which was read in `listing`, a file beside them.
+    Returns the names of files that are missing or have changed."""
     def is_changed(name):
-        return not paths[name].is_file() or sha256(paths[name]) != digests[name]
-    with ThreadPoolExecutor(8) as pool:  # Python's global lock is free while a thread reads or hashes
-        return [name for name, changed in zip(paths, pool.map(is_changed, paths)) if changed]
+        for piece in name.split('/'):
+            plain_name(piece, listing)
+        path = Path(listing).parent / name
+        return not path.is_file() or sha256(path) != digests[name]
+
+    with ThreadPoolExecutor(8) as pool:  # reading and hashing release Python's global lock
+        changes = pool.map(is_changed, digests)
+        return [name for name, changed in zip(digests, changes) if changed]
 
 
 def digest_of(content):
-    """sha256 of what JSON says, whatever its order and layout."""
-    content = json.loads(json.dumps(content))   # where numbers that are keys become text
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    """sha256 of a JSON object, whatever its order and layout."""
+    content = json.loads(json.dumps(content))   # where keys that are numbers become text
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_sealed(path, content):
-    """Write a JSON object together with a digest of it, by which `read_sealed` sees an edit."""
+    """Write a JSON object together with its digest, by which `read_sealed` notices an edit."""
     write_json(path, content | {'digest': digest_of(content)})
 
 
 def read_sealed(path, advice):
-    """The JSON object of a sealed file. Files of older versions have no digest, and are taken as they are."""
+    """Return the JSON object of a sealed file. ValueError if it was edited; `advice` says what to do then.
+    Files of older versions have no digest and are taken as they are."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f'{path}: holds no JSON object; {advice}')
@@ -90,11 +93,13 @@ def read_sealed(path, advice):
 
 def saved_steps(run):
     """The steps of a run's checkpoints, the newest last."""
-    return sorted(int(path.name) for path in Path(run).glob('*/') if path.name.isdigit())
+    names = [path.name for path in Path(run).glob('*/')]
+    steps = [int(name) for name in names if name.isdigit()]
+    return sorted(steps)
 
 
 def saved_state(folder, advice='restore it'):
-    """state.json of a checkpoint, or {}. ValueError if it was edited, or its folder is of another step."""
+    """Read a checkpoint's state.json; {} if it has none. ValueError if it was edited or the folder renamed."""
     path = Path(folder, 'state.json')
     if not path.exists():
         return {}
@@ -105,34 +110,11 @@ def saved_state(folder, advice='restore it'):
     return state
 
 
-def read_log_lines(path, state):
-    """[(row, what it holds)] of a run's log.jsonl, but a last row that is being written. ValueError where a
-    row is damaged, or those until a checkpoint's step are not as its state.json says."""
-    step, digest = state.get('step', 0), state.get('log', '')
-    rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    with blame(f'{path}: has a row that is no step of a run; restore it', ValueError, TypeError, LookupError):
-        pairs = [(row, json.loads(row)) for row in rows if row.endswith(b'\n')]
-        saved = hashlib.sha256(b''.join(row for row, line in pairs if line['step'] <= step)).hexdigest()
-    if digest not in ('', saved):
-        raise ValueError(f'{path}: changed since step {step} was saved; restore it')
-    return pairs
-
-
-def commit(folder=Path(__file__).parent):
-    """The commit checked out there, with -dirty if code is not as git has it; '' without git."""
-    def git(*words):
-        return subprocess.run(['git', *words], cwd=folder, text=True, capture_output=True).stdout.strip()
-    if not shutil.which('git'):
-        return ''
-    new = git('ls-files', '--others', '--exclude-standard', '--', ':/*.py', ':(top,exclude)configs')
-    return git('rev-parse', '--verify', 'HEAD') + '-dirty' * bool(new or git('diff', 'HEAD', '--', ':/*.py'))
-
-
 @contextlib.contextmanager
 def whole(path):
-    """A path beside `path` to write a file or make a folder at; on leaving it is synced and takes its name.
-    One process at a time: where several may write `path`, hold a lock. Leftovers of a
-    killed process are deleted first."""
+    """Give a temporary path beside `path`, to write a file or make a folder at. When the block ends well it
+    is synced and renamed to `path`. Leftovers of a killed process are deleted first, so only one process may
+    write `path` at a time: hold a lock where there are several."""
     path = Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +123,7 @@ def whole(path):
         yield temporary
         for part in (*temporary.rglob('*'), temporary):
             sync(part)
-        if path.is_dir():  # which no rename replaces; killed here, the caller does its work again
+        if path.is_dir():  # a rename cannot replace it; killed here, the caller does its work again
             remove(path)
         temporary.rename(path)
     except OSError as error:
@@ -159,21 +141,25 @@ def sync(path):
 
 
 def remove(path):
-    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def locked(*paths, wait=False):
-    """Hold `.<name>.lock` beside files or folders; BlockingIOError if another process does, unless `wait`.
+    """Hold `.<name>.lock` beside files or folders. If another process holds one: BlockingIOError, or `wait`.
 
     The lock files stay. If one were removed while it is held, a process that has opened it already and one
     that makes a new one could hold a lock each."""
     with contextlib.ExitStack() as stack:
-        for path in map(Path.absolute, map(Path, paths)):
+        for path in paths:
+            path = Path(path).absolute()
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.with_name(f'.{path.name}.lock')
             try:
-                # filelock's own fallback, a file that its maker removes, stays for ever where that was killed
+                # filelock's fallback is a file that its maker removes: if that is killed, it stays for ever
                 stack.enter_context(filelock.FileLock(lock, blocking=wait, fallback_to_soft=False))
             except filelock.Timeout:
                 raise BlockingIOError(f'{path}: another process is writing there') from None

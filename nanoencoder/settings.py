@@ -2,20 +2,19 @@
 
     cfg, actions = parse(Settings, sys.argv[1:], {'dry_run': (False, 'print what the run will be')})
 
-A config is read and never executed. A setting has the dataclass's default, unless the config's base, then the
+A config is read and never executed. A setting has the dataclass's default unless the config's base, then the
 config, then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside
-it. Values are literals; on the command line a str is as typed, and a bool may stand bare."""
+it. Values are literals; on the command line a str is taken as typed, and a bool needs no value."""
 import ast
 import difflib
 import errno
 import inspect
-import json
 import os
-import math
 import re
 import signal
 import sys
-from dataclasses import MISSING, asdict, field, fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,45 +26,64 @@ NAMES_ELSEWHERE = {
     'n_head': 'num_attention_heads', 'n_embd': 'hidden_size'}
 
 
-def setting(default, low=-math.inf, high=math.inf, choices=(), fixes='numbers'):
-    """A dataclass field with its range, ends included, or its choices. `fixes` says what a changed value
-    would change: a run's 'numbers', the 'rows' that it reads (which are compared by sha256), or 'nothing'."""
-    kept = {'default_factory': default.copy} if isinstance(default, dict) else {'default': default}
-    return field(**kept, metadata={'low': low, 'high': high, 'choices': choices, 'fixes': fixes})
+def setting(default, low=-inf, high=inf,
+            choices=(),
+            fixes='numbers'):
+    """Declare a field of a dataclass with its range, ends included, or its choices. `fixes` says what another
+    value would change: a run's 'numbers', the 'rows' it reads (compared by sha256), or 'nothing'."""
+    metadata = {'low': low, 'high': high, 'choices': choices, 'fixes': fixes}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def check(cfg):
-    """Every settings class calls this when it is made. Messages begin with a field's name, for `parse`."""
+    """Check each field. A settings class calls this when it is made.
+    Errors begin with the field's name, by which `parse` finds the line that set it."""
     for entry in fields(cfg):
-        check_value(entry.name, entry.type, value := getattr(cfg, entry.name), **entry.metadata)
+        value = getattr(cfg, entry.name)
+        check_value(entry.name, entry.type, value, **entry.metadata)
         if entry.type is float:
             object.__setattr__(cfg, entry.name, float(value))
 
 
-def check_value(name, wanted, value, low=-math.inf, high=math.inf, choices=(), fixes=''):
-    """ValueError unless a value has a type and is in its range."""
+def check_value(name, wanted, value, low=-inf, high=inf,
+                choices=(), fixes=''):
+    """ValueError unless a value has the wanted type and is in its range. An int may stand for a float."""
     if type(value) is not wanted and (type(value), wanted) != (int, float):
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
-        raise ValueError(f'{name} is one of {", ".join(filter(None, choices))}, not {value!r:.80}')
-    if wanted in (int, float) and not (low <= value <= high and abs(value) < math.inf):
-        limits = f'from {low} to {high}' if high < math.inf else f'at least {low}'
-        raise ValueError(f'{name} must be {limits if low > -math.inf else "finite"}, not {value!r:.80}')
+        allowed = ', '.join(filter(None, choices))
+        raise ValueError(f'{name} is one of {allowed}, not {value!r:.80}')
+    if wanted not in (int, float):
+        return
+
+    if not low <= value <= high or abs(value) == inf:
+        limits = 'finite'
+        if high < inf:
+            limits = f'from {low} to {high}'
+        elif low > -inf:
+            limits = f'at least {low}'
+        raise ValueError(f'{name} must be {limits}, not {value!r:.80}')
 
 
 def leaves(cls):
-    """{name: field} of a settings class, in order; settings within it, as a run's model, are spread out."""
+    """{name: field} of a settings class, in order. Settings within it, as a run's sizes, are spread out."""
     entries = {}
     for entry in fields(cls):
-        entries |= leaves(entry.type) if is_dataclass(entry.type) else {entry.name: entry}
+        if is_dataclass(entry.type):
+            entries |= leaves(entry.type)
+        else:
+            entries[entry.name] = entry
     return entries
 
 
 def flat(cfg, fixes=('numbers', 'rows', 'nothing')):
-    """{name: value} of settings and of those within them; only of fields that fix one of these."""
+    """{name: value} of settings and of those within them, of the fields that fix one of these."""
     values = {}
     for entry in fields(cfg):
-        if is_dataclass(value := getattr(cfg, entry.name)):
+        value = getattr(cfg, entry.name)
+        if is_dataclass(value):
             values |= flat(value, fixes)
         elif entry.metadata.get('fixes', 'numbers') in fixes:
             values[entry.name] = value
@@ -73,169 +91,225 @@ def flat(cfg, fixes=('numbers', 'rows', 'nothing')):
 
 
 def build(cls, values):
-    """A settings class of flat {name: value}; a list becomes a tuple, as JSON has no others."""
-    inner = {entry.name: build(entry.type, values) for entry in fields(cls) if is_dataclass(entry.type)}
-    own = {entry.name: as_tuple(values[entry.name]) for entry in fields(cls) if entry.name in values}
-    return cls(**inner | own)
+    """Make a settings class of flat {name: value}. Lists become tuples, as JSON has no tuples."""
+    chosen = {}
+    for entry in fields(cls):
+        if is_dataclass(entry.type):
+            chosen[entry.name] = build(entry.type, values)
+        elif entry.name in values:
+            chosen[entry.name] = as_tuple(values[entry.name])
+    return cls(**chosen)
 
 
 def as_tuple(value):
-    return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
+    if not isinstance(value, (list, tuple)):
+        return value
+    return tuple(as_tuple(part) for part in value)
 
 
 def read(path):
-    """The settings a config file makes, base included: {name: (value, 'file:line')}."""
+    """Read a config file and its base: {name: (value, 'file:line')}."""
     path = Path(path)
     try:
         text = path.read_text(encoding='utf-8-sig')
-        statements = ast.parse(text, str(path)).body
+        statements = ast.parse(text).body
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f'{path}: cannot read this config: {error}') from None
     except SyntaxError as error:
-        raise ValueError(f'{path}:{error.lineno}: not valid Python: {(error.text or "").strip()!r}') from None
-    inherited, chosen = {}, {}
-    for number, statement in enumerate(statements):
+        raise ValueError(f'{path}:{error.lineno}: not valid Python: {error.text!r}') from None
+
+    inherited = {}
+    chosen = {}
+    for statement in statements:
         where = f'{path}:{statement.lineno}'
-        source = repr(ast.get_source_segment(text, statement).splitlines()[0][:80])
-        try:
-            (target,), value = statement.targets, ast.literal_eval(statement.value)
-            name = target.id
-        except (AttributeError, ValueError, TypeError):
-            raise ValueError(f'{where}: only `name = value` lines are allowed, and a value is a literal: '
-                             f'nothing is computed in a config; not {source}') from None
-        for table in (node for node in ast.walk(statement) if isinstance(node, ast.Dict)):
-            keys = [ast.unparse(key) for key in table.keys]
-            if twice := {key for key in keys if keys.count(key) > 1}:
-                raise ValueError(f'{where}: {name} has {min(twice)} twice')
-        if name == 'base':
-            if number > 0 or not isinstance(value, str):
-                raise ValueError(f'{where}: `base` names a file, on the first line')
-            inherited = read(path.parent / value)
-        elif name in chosen:
+        name, value = read_statement(statement, where)
+        if name in chosen:
             raise ValueError(f'{where}: {name} is set twice, first at {chosen[name][1]}')
-        else:
+        if name != 'base':
             chosen[name] = value, where
+        elif statement is statements[0] and isinstance(value, str):
+            inherited = read(path.parent / value)
+        else:
+            raise ValueError(f'{where}: `base` names a file, on the first line')
     return inherited | chosen
 
 
+def read_statement(statement, where):
+    """The (name, value) of a `name = value` line. ValueError for any other line, and for a key set twice."""
+    try:
+        target, = statement.targets
+        name = target.id
+        value = ast.literal_eval(statement.value)
+    except (AttributeError, ValueError, TypeError):
+        raise ValueError(f'{where}: only `name = value` lines are allowed, and a value is a literal: '
+                         f'nothing is computed in a config; not {ast.unparse(statement)!r:.80}') from None
+    for table in ast.walk(statement):
+        if isinstance(table, ast.Dict):
+            keys = [ast.unparse(key) for key in table.keys]
+            for key in keys:
+                if keys.count(key) > 1:
+                    raise ValueError(f'{where}: {name} has {key} twice')
+    return name, value
+
+
 def parse(cls, arguments, actions=(), inherit=lambda values: {}):
-    """(cls(...), actions) from a command line `[config file] [--name=value ...]`.
+    """Make (cls(...), actions) of a command line `[config file] [--name=value ...]`.
 
     actions  {name: (default, a line of help)}: switches that say what to do; they come back as attributes.
              Two more numbers are the range of values that are not the default
     inherit  inherit(values) gives settings in place of the defaults where `values` does not say otherwise"""
-    arguments, actions = list(arguments), dict(actions)
+    arguments = list(arguments)
+    actions = dict(actions)
     if '--help' in arguments or '-h' in arguments:
-        sys.exit(print(describe(cls, actions)))
-    if arguments == ['--each']:     # a study asks for the settings of several command lines, which stdin has
-        for words in json.load(sys.stdin):
-            print(json.dumps(asdict(parse(cls, words)[0])))
-        sys.exit(0)
+        print(describe(cls, actions))
+        sys.exit()
+
     types = {name: entry.type for name, entry in leaves(cls).items()}
-    given = read(arguments.pop(0)) if arguments and not arguments[0].startswith('-') else {}
+    given = {}      # {name: (value, where it was set)}
+    if arguments and not arguments[0].startswith('-'):
+        given = read(arguments.pop(0))
     for name, (_, where) in given.items():
-        if name not in types:
-            raise ValueError(f'{where}: unknown setting {name!r}{nearest(name, [*types])}')
-    given |= read_options(arguments, types | {name: type(default) for name, (default, *_) in actions.items()})
+        check_name(name, types, where)
+    types_of_actions = {name: type(default) for name, (default, *_) in actions.items()}
+    given |= read_options(arguments, types | types_of_actions)
+
     values = {name: value for name, (value, _) in given.items()}
+    chosen = {}
     try:
-        chosen = {name: values.pop(name, default) for name, (default, *_) in actions.items()}
         for name, (default, _, *limits) in actions.items():
+            chosen[name] = values.pop(name, default)
             if chosen[name] != default:
                 check_value(name, type(default), chosen[name], *limits)
-        for name in values:
-            if types[name] in (str, tuple, dict):  # `inherit` reads them
-                check_value(name, types[name], values[name])
+        for name, value in values.items():
+            if types[name] in (str, tuple, dict):   # `inherit` reads them
+                check_value(name, types[name], value)
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
-    except ValueError as error:  # begins with a setting's name
-        name = f'{error} '.split(' ')[0]
+    except ValueError as error:     # begins with a setting's name
+        name = str(error).split(' ')[0]
         if name not in given:
             raise
         raise ValueError(f'{given[name][1]}: {error}') from None
 
 
 def read_options(arguments, types):
-    """{name: (value, '--name')} of `--name=value` words."""
+    """Read `--name=value` words: {name: (value, '--name')}."""
     given = {}
     for argument in arguments:
-        if not (match := re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)):
+        match = re.fullmatch(r'--(\w+)(?:=(.*))?', argument, re.DOTALL)
+        if not match:
             raise ValueError(f'{argument!r:.80} is not of the form --name=value')
-        name, value = match.groups()
+        name, text = match.groups()
         if name in given:
             raise ValueError(f'--{name} is set twice on the command line')
-        if name not in types:
-            raise ValueError(f'--{name}: unknown setting {name!r}{nearest(name, [*types])}')
-        wanted = types[name]
-        if value is None and wanted is not bool:
-            raise ValueError(f'--{name}: needs a value, as --{name}=...')
-        if wanted is not str:
-            try:
-                value = ast.literal_eval('True' if value is None else value)
-            except (ValueError, SyntaxError, TypeError):
-                if wanted is not tuple or not re.fullmatch(r'[\w.-]+(,[\w.-]+)*', value):
-                    raise ValueError(f'--{name}: {value!r:.80} is no {wanted.__name__}') from None
-                value = tuple(value.split(','))         # tiny-clm,tiny-mlm40
-        given[name] = (value,) if wanted is tuple and type(value) is not tuple else value, f'--{name}'
+        check_name(name, types, f'--{name}')
+        given[name] = read_value(name, types[name], text), f'--{name}'
     return given
 
 
+def read_value(name, wanted, text):
+    """The value of one option; `text` is None where nothing follows its name."""
+    if text is None and wanted is bool:
+        return True
+    if text is None:
+        raise ValueError(f'--{name}: needs a value, as --{name}=...')
+    if wanted is str:
+        return text
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError):
+        if wanted is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):
+            return tuple(text.split(','))   # tiny-clm,tiny-mlm40
+        raise ValueError(f'--{name}: {text!r:.80} is no {wanted.__name__}') from None
+    if wanted is tuple and type(value) is not tuple:
+        return (value,)
+    return value
+
+
+def check_name(name, types, where):
+    if name not in types:
+        raise ValueError(f'{where}: unknown setting {name!r}{nearest(name, types)}')
+
+
 def nearest(name, options):
-    """What may have been meant, in words; silent where nothing is near."""
+    """Words to add to an error: what may have been meant, or all options if they are few."""
     ours = NAMES_ELSEWHERE.get(name)
     if ours in options:
         return f'; here it is {ours!r}'
     near = difflib.get_close_matches(name, options, n=1)
     if near:
         return f'; the nearest is {near[0]!r}'
-    return f'; they are {", ".join(options)}' if len(options) <= 20 else '; --help lists them'
+    if len(options) <= 20:
+        return f'; they are {", ".join(options)}'
+    return '; --help lists them'
 
 
 def describe(cls, actions):
     """--help: the script's docstring, then each setting with its default and its comment in the source."""
-    lines = [sys.modules[cls.__module__].__doc__.strip(), '',
-             'settings (in a config file, or --name=value) and actions (on the command line only):']
-    owners = [*cls.__mro__, *(entry.type for entry in fields(cls))]
-    source = ''.join(inspect.getsource(owner) for owner in owners if is_dataclass(owner))
+    script = sys.modules[cls.__module__]
+    lines = [
+        script.__doc__.strip(),
+        '',
+        'settings (in a config file, or --name=value) and actions (on the command line only):',
+    ]
+    owners = [*cls.__mro__]
+    owners += [entry.type for entry in fields(cls)]
+    sources = [inspect.getsource(owner) for owner in owners if is_dataclass(owner)]
+    source = ''.join(sources)
     comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
-    rows = [(name, entry.type, entry.default, comments.get(name, '')) for name, entry in leaves(cls).items()]
-    rows += [(name, type(value), value, f'action: {text}') for name, (value, text, *_) in actions.items()]
+
+    rows = []
+    for name, entry in leaves(cls).items():
+        default = '' if entry.default is MISSING else repr(entry.default)
+        rows.append((name, entry.type, default, comments.get(name, '')))
+    for name, (default, text, *_) in actions.items():
+        rows.append((name, type(default), repr(default), f'action: {text}'))
     for name, kind, default, text in rows:
-        default = '' if default is MISSING else repr(default)
         lines.append(f'  --{name:<24} {kind.__name__:<6} {default:<18} {text}'.rstrip())
     return '\n'.join(lines)
 
 
+def ending_signals():
+    """Signals that ask a process to end: SIGTERM, Ctrl-C, and the SIGHUP of a closed terminal.
+    Under nohup, which has SIGHUP ignored, a closed terminal ends nothing."""
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
+
+
 def interrupt_on_signals():
-    """From now on SIGTERM, and SIGHUP of a terminal that is closed, raise KeyboardInterrupt as Ctrl-C does,
-    so that a script can end the processes that it has started."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has SIGHUP
-            signal.signal(number, signal.default_int_handler)
+    """Have these signals raise KeyboardInterrupt, so that a script can end the processes it has started."""
+    for number in ending_signals():
+        signal.signal(number, signal.default_int_handler)
 
 
 def is_full(error):
-    """Whether an error is that of a full disk, or of a quota or a limit on files: more work fails, too."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    """Whether an error is that of a full disk, a quota or a limit on files: more work would fail, too."""
+    causes = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+    return isinstance(error, OSError) and error.errno in causes
 
 
 def run_main(main):
-    """Call main(). One line for what input can cause (exit code 2) and for a loss that is not finite (1)."""
+    """Call main(). What a user can cause is one line (exit code 2); so is a loss that is not finite (1)."""
     try:
         main()
-    except BrokenPipeError:  # the reader, `| head`, has seen enough
+    except BrokenPipeError:     # the reader, as `| head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)  # as a shell says of a program that SIGPIPE ended: a pretraining is not done
+        sys.exit(141)   # what a shell says of a program that SIGPIPE ended: a pretraining is not done
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         words = str(error)
+        # torch has a class of its own for memory of the GPU, and only a sentence for the CPU's
         if type(error).__name__ in ('MemoryError', 'OutOfMemoryError') or "can't allocate" in words:
-            words = f'out of memory: {words}'   # torch has a class and a sentence of its own
-        elif not isinstance(error, (ValueError, OSError, FloatingPointError)) or sys.flags.dev_mode:
+            words = f'out of memory: {words}'
+        elif not isinstance(error, (ValueError, OSError, FloatingPointError)):
             raise
         elif isinstance(error, OSError) and error.errno:
-            advice = 'make room, then run the same command again' if is_full(error) else ''
-            words = ': '.join(map(str, filter(None, (error.filename, error.strerror, advice))))
+            parts = [error.filename, error.strerror]
+            if is_full(error):
+                parts.append('make room, then run the same command again')
+            words = ': '.join(str(part) for part in parts if part)
         print(f'error: {" ".join(words.split())}', file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)

@@ -3,8 +3,8 @@ import statistics
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.files import read_json, read_log_lines, saved_state, saved_steps
 from nanoencoder.judging import figures
+from nanoencoder.pretraining.log import read_log
 
 LOSSES = [f'val_{objective}_loss' for objective in OBJECTIVES]
 COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES

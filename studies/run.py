@@ -22,9 +22,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import commit, locked, read_json, saved_state, saved_steps, write_json
+from nanoencoder.files import locked, read_json, saved_state, saved_steps, write_json
 from nanoencoder.judging import studies
 from nanoencoder.judging.predictions import check_packed, find_runs
+from nanoencoder.pretraining.log import commit
 from nanoencoder.settings import interrupt_on_signals, nearest, run_main
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),

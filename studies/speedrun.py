@@ -22,8 +22,8 @@ import torch
 from data import Corpus, read_step, validation_batches
 from nanoencoder.files import read_json
 from nanoencoder.huggingface import open_checkpoint
-from nanoencoder.judging.losses import read_log
 from nanoencoder.prepare import verify
+from nanoencoder.pretraining.log import read_log
 from nanoencoder.settings import as_tuple, check, interrupt_on_signals, parse, run_main, setting
 
 FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'branch_from': '', 'weights_from': '',

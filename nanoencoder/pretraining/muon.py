@@ -1,56 +1,78 @@
 """Muon on the matrices of the layers, AdamW on embeddings, head and gains: one optimizer, one schedule.
 
-Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update of
-torch.optim.Muon, which orthogonalises in bf16: CPUs, of which many lack that, do it in fp32 here."""
+Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update is
+that of torch.optim.Muon, which orthogonalises in bf16; on CPUs, many of which have no bf16, we use fp32."""
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from model import parameter_groups
 
 MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients are Jordan's
+AT_ONCE = 8         # matrices that are orthogonalised together; all of a large model's would take much memory
 
 
 def orthogonalise(stack):
-    """(k, m, n): about U V^T of each matrix U S V^T; singular values go to 0.7 to 1.2, by five Newton-Schulz
-    steps. Of a stack threads take a matrix each: within a small one they would wait for each other."""
+    """(k, m, n): about U V^T of each matrix U S V^T. Five Newton-Schulz steps bring singular values to 0.7 to
+    1.2. Threads take a matrix of the stack each: within a small one they would only wait for each other."""
+    is_tall = stack.shape[1] > stack.shape[2]
     x = stack.bfloat16() if stack.is_cuda else stack
-    x = x.mT if stack.shape[1] > stack.shape[2] else x
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    if is_tall:
+        x = x.mT
+    norm = x.norm(dim=(1, 2), keepdim=True)
+    x = x / norm.clamp(min=1e-7)
     for _ in range(5):
         gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
-    return (x.mT if stack.shape[1] > stack.shape[2] else x).to(stack.dtype)
+        polynomial = torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315)
+        x = torch.baddbmm(x, polynomial, x, beta=3.4445)
+    if is_tall:
+        x = x.mT
+    return x.to(stack.dtype)
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but for its last group: the layers' matrices, whose learning rate is `lr_ratio` times as high.
+    """AdamW, except for the layers' matrices, its last group, which Muon updates with `lr_ratio` times the lr.
 
     A sharded matrix (FSDP) is gathered, and each process orthogonalises all of it."""
     def __init__(self, model, weight_decay, lr_ratio, **options):
-        matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+        layers = model.model.layers
+        matrices = [p for p in layers.parameters() if p.ndim == 2]
         decayed, gains = parameter_groups(model, weight_decay)
-        decayed['params'] = [p for p in decayed['params'] if p not in {*matrices}]
-        super().__init__([decayed, gains, {'params': matrices, 'weight_decay': weight_decay}], **options)
+        inner = set(matrices)
+        decayed['params'] = [p for p in decayed['params'] if p not in inner]
+        muon = {'params': matrices, 'weight_decay': weight_decay}
+        groups = [decayed, gains, muon]
+        super().__init__(groups, **options)
         self.lr_ratio = lr_ratio
 
     def update(self, p):
-        """The gradient's Nesterov momentum, whole."""
-        if not self.state[p]:
-            self.state[p]['momentum_buffer'] = torch.zeros_like(p)
-        update = p.grad.lerp(self.state[p]['momentum_buffer'].lerp_(p.grad, 1 - MOMENTUM), MOMENTUM)
-        return update.full_tensor() if isinstance(update, DTensor) else update
+        """Return the Nesterov momentum of a parameter's gradient, whole."""
+        state = self.state[p]
+        if not state:
+            state['momentum_buffer'] = torch.zeros_like(p)
+        momentum = state['momentum_buffer'].lerp_(p.grad, 1 - MOMENTUM)
+        update = p.grad.lerp(momentum, MOMENTUM)
+        if isinstance(update, DTensor):
+            update = update.full_tensor()
+        return update
 
     @torch.no_grad()
     def step(self):
         matrices = self.param_groups.pop()
         super().step()
         self.param_groups.append(matrices)
+
         lr = self.lr_ratio * matrices['lr']
-        for shape in {p.shape: None for p in matrices['params']}:
-            alike = [p for p in matrices['params'] if p.shape == shape]
+        decay = 1 - lr * matrices['weight_decay']
+        alike = {}      # {shape: its matrices}
+        for p in matrices['params']:
+            alike.setdefault(p.shape, []).append(p)
+        for shape, parameters in alike.items():
             rate = lr * max(1, shape[0] / shape[1]) ** 0.5
-            for some in (alike[k:k + 8] for k in range(0, len(alike), 8)):      # all would take much memory
-                for p, whole in zip(some, orthogonalise(torch.stack([*map(self.update, some)]))):
+            for k in range(0, len(parameters), AT_ONCE):
+                some = parameters[k:k + AT_ONCE]
+                updates = torch.stack([self.update(p) for p in some])
+                for p, update in zip(some, orthogonalise(updates)):
                     if isinstance(p, DTensor):
-                        whole = distribute_tensor(whole, p.device_mesh, p.placements, src_data_rank=None)
-                    p.mul_(1 - lr * matrices['weight_decay']).add_(whole, alpha=-rate)
+                        update = distribute_tensor(update, p.device_mesh, p.placements, src_data_rank=None)
+                    p.mul_(decay)
+                    p.add_(update, alpha=-rate)
