@@ -139,9 +139,6 @@ def is_phase(pair):
     objective, steps = pair
     return objective in OBJECTIVES and type(steps) is int and steps > 0
 
-    def lr_at(self, step):
-        return lr_at(step, self)
-
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),
            'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6)}
