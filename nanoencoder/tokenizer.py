@@ -1,9 +1,9 @@
-"""Text -> token ids by Hugging Face's tokenizers library, for our vocabulary, decoders' and other encoders'.
+"""Text to token ids and back: Hugging Face's `tokenizers`, and tiktoken where it gives the same ids faster.
 
     load_tokenizer('configs/corpora/docs')           # a folder, a tokenizer.json, a tiktoken .model file, or
     load_tokenizer('HuggingFaceTB/SmolLM2-135M')     # a hub id: Llama 3, EuroBERT, Qwen, SmolLM, GPT-2, ...
 
-Nothing in a text is special: <|mask|> or Qwen's <think> are characters here."""
+A text is only characters: where it says <|mask|>, or Qwen's <think>, it is encoded letter by letter."""
 import base64
 import contextlib
 import functools
@@ -23,217 +23,232 @@ from nanoencoder.files import blame, read_json, write_json
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# as GPT-2's between digits, each of which stands alone: spaces before one are as those before a text's end
-DIGITS_PATTERN = r'\p{N}|' + GPT2_PATTERN.replace(r'| ?\p{N}+', '').replace(r'(?!\S)', r'(?![^\s\p{N}])')
-BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'  # as in EuroBERT, where pad is eos
+# Each digit is split off first, then GPT-2's pattern runs between them: spaces before a digit end their part.
+DIGITS_PATTERN = r"\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
+
+# EuroBERT's names; its pad token is its eos token.
+BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'
+
+# downloaded before the weights, so that a model we cannot open is refused early
 SMALL_FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
-               'added_tokens.json', 'model.safetensors.index.json')     # what a hub id gives at first
-PIECE = 250_000     # characters that tokenizers encodes at once: it takes 200 bytes of memory for each
+               'added_tokens.json', 'model.safetensors.index.json')
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
-PRINTABLE = [*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-# GPT-2 and its kind write bytes as printable characters, those that are none as U+0100 and on
-ALPHABET = dict(zip(sorted(range(256), key=lambda byte: byte not in PRINTABLE),
-                    map(chr, [*PRINTABLE, *range(256, 512)])))
+
+# Byte-level BPE writes each byte as a character: printable ones as themselves, the others from U+0100 on.
+CHARACTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
+PRINTABLE_FIRST = sorted(range(256), key=lambda byte: chr(byte) not in CHARACTERS)
+ALPHABET = dict(zip(PRINTABLE_FIRST, CHARACTERS))
 BYTES = {character: byte for byte, character in ALPHABET.items()}
 
 
 class Tokenizer:
-    """A `tokenizers.Tokenizer`, the backend, to which nothing in a text is special.
+    """A `tokenizers.Tokenizer`, called the backend, that finds no special tokens in a text.
 
     roles     {'bos' | 'eos' | 'pad' | 'mask': its token, or None}; `ids` has their ids
     specials  {token: id}
-    unknown   an id for words that a vocabulary writes as a special token, as BERT's may [MASK]; or None
+    unknown   the id that replaces special tokens in a text, where a vocabulary such as BERT's finds them as
+              ordinary words; None if that cannot happen
     prefix, suffix  the ids that the backend's post-processor puts around a text"""
-    composes = False        # its normalizer joins combining marks to the characters before them
-    mask_is_new = False     # the vocabulary had no mask token, and got one
+    composes = False        # the normalizer joins combining marks to the characters before them
+    mask_is_new = False     # the vocabulary had no mask token, so we added one
 
     def __init__(self, backend, roles, specials, unknown=None):
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
-        self.backend, self.roles, self.specials, self.unknown = backend, roles, specials, unknown
+        self.backend = backend
+        self.roles = roles
+        self.specials = specials
+        self.special_ids = list(specials.values())
+        self.unknown = unknown
         self.ids = {role: token and backend.token_to_id(token) for role, token in roles.items()}
-        ids = {*backend.get_vocab().values()}
-        self.vocab_size, self.largest = max(ids) + 1, max(ids - {*specials.values()})
-        self.unused_ids = sorted({*range(self.vocab_size)} - ids)     # gaps between the tokens
-        letter = backend.encode('a')  # [CLS] a [SEP]
-        first = [*letter.special_tokens_mask, 0].index(0)
-        last = first + letter.special_tokens_mask.count(0)
-        self.prefix, self.suffix = tuple(letter.ids[:first]), tuple(letter.ids[last:])
+
+        ids = set(backend.get_vocab().values())
+        self.vocab_size = max(ids) + 1
+        self.largest = max(ids - set(self.special_ids))
+        self.unused_ids = sorted(set(range(self.vocab_size)) - ids)
+
+        letter = backend.encode('a')    # [CLS] a [SEP]
+        is_special = letter.special_tokens_mask
+        first = is_special.index(0)
+        last = first + is_special.count(0)
+        self.prefix = letter.ids[:first]
+        self.suffix = letter.ids[last:]
 
     def encode(self, text):
-        """Token ids (n,), int64."""
+        """Encode a text, without special tokens. Returns ids (n,), int64."""
         return self.encoded(text)[0]
 
     def encode_with_offsets(self, text):
-        """(ids (n,), offsets (n, 2)): each token's characters but white space; first == last if none are."""
+        """Encode a text. Returns ids (n,) and offsets (n, 2): each token's first character and the end of its
+        last, without white space at either end. A token that is all white space has first == last."""
         ids, offsets, _ = self.encoded(text)
-        parts = [(last - len(text[first:last].lstrip()), text[first:last].strip()) for first, last in offsets]
-        offsets = np.array([(first, first + len(piece)) for first, piece in parts], np.int64).reshape(-1, 2)
-        starts = {*offsets[:, 0].tolist()}
-        for place in offsets if self.composes else ():  # a mark in no token was joined to what is before it
-            while place[0] < place[1] < len(text) and not (place[1] in starts or text[place[1]].isspace()):
-                place[1] += 1
-        return ids, offsets
+        places = []
+        stops = {first for first, _ in offsets} | {len(text)}
+        for first, last in offsets:
+            while self.composes and last not in stops:  # a mark that was joined to the character before it
+                last += 1
+            piece = text[first:last].lstrip()
+            first = last - len(piece)
+            places.append([first, first + len(piece.rstrip())])
+        return ids, np.array(places, np.int64).reshape(-1, 2)
 
-    def encoded(self, text):    # (ids, characters of each, number of its word as the pre-tokenizer splits)
+    def encoded(self, text):
+        """Returns ids, each one's characters, and the number of its word as the pre-tokenizer splits."""
         with one_line('a text'):
             encoding = self.backend.encode(without_surrogates(text), add_special_tokens=False)
         ids = np.array(encoding.ids, np.int64)
         if self.unknown is not None:
-            ids[np.isin(ids, [*self.specials.values()])] = self.unknown
+            ids[np.isin(ids, self.special_ids)] = self.unknown
         return ids, encoding.offsets, encoding.word_ids
 
     def encode_masked(self, text):
-        """As `encode`, but the mask token is one id, which includes the space before it as in training."""
-        *before, last = text.split(self.roles['mask'])
-        pieces = [part for piece in before for part in (self.encode(piece.rstrip()), [self.ids['mask']])]
-        return np.concatenate([*pieces, self.encode(last)]).astype(np.int64)
+        """Encode a text in which the mask token, together with the spaces before it, is one id."""
+        ids = []
+        for piece in re.split(r'\s*' + re.escape(self.roles['mask']), text):
+            ids += [*self.encode(piece), self.ids['mask']]
+        return np.array(ids[:-1], np.int64)
 
     def decode(self, ids):
-        return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
+        return self.backend.decode(list(ids), skip_special_tokens=False)
 
     def bulk(self, sample):
-        """A function from a text to ids: tiktoken's, for speed, unless nasty texts or the sample differ."""
-        # what `pieces` relies on; a pre-tokenizer of another kind gets a long text whole
-        parts = self.backend.pre_tokenizer.pre_tokenize_str('a b')
-        splits_before_spaces = [span for _, span in parts] == [(0, 1), (1, 3)]
-
-        def slow(text):
-            ids = []
-            with one_line('a text'):
-                text = without_surrogates(text)
-                # a batch of one: `encode` would keep other threads waiting
-                for piece in pieces(text) if splits_before_spaces else [text]:
-                    encoding, = self.backend.encode_batch_fast([piece], add_special_tokens=False)
-                    ids.append(np.array(encoding.ids, np.uint32))
-            return np.concatenate(ids)
+        """Return the fastest function from a text to its ids, uint32. That is tiktoken's, unless it differs
+        from the `tokenizers` library on one of our nasty texts or on a text of the sample."""
         try:
-            fast = self.by_tiktoken(slow)
+            fast = self.by_tiktoken()
             for text in (*nasty_texts(), *sample):
-                if not np.array_equal(fast(text), slow(text)):
+                if not np.array_equal(fast(text), self.by_library(text)):
                     raise ValueError(f'tiktoken gives other ids for {text[:40]!r}')
             return fast
         except ValueError as reason:
             print(f'{reason}: tokenizers encodes, about three times slower', file=sys.stderr)
-            return slow
+            return self.by_library
 
-    def by_tiktoken(self, slow):
-        """A function from a text to tiktoken's ids; what tiktoken cannot encode goes to `slow`."""
+    def by_library(self, text):
+        with one_line('a text'):
+            # A batch of one, because `encode` would keep Python's other threads waiting.
+            encoding, = self.backend.encode_batch_fast([without_surrogates(text)], add_special_tokens=False)
+        return np.array(encoding.ids, np.uint32)
+
+    def by_tiktoken(self):
+        """Return a function from a text to tiktoken's ids. ValueError if tiktoken cannot give them."""
         pattern, ranks = self.in_tiktoken
         encoding = tiktoken.Encoding('own', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-        normal = self.backend.normalizer.normalize_str if self.composes else str
-        # The library leaves out bytes that have no token, as SmolLM2 lacks 21; tiktoken would panic.
-        lacking = bytes({*range(256)} - {token[0] for token in ranks if len(token) == 1})
+        # `tokenizers` leaves out bytes without a token (SmolLM2 has 21 such bytes); tiktoken would panic.
+        missing = bytes(byte for byte in range(256) if bytes([byte]) not in ranks)
 
         def fast(text):
-            text = normal(without_surrogates(text))
-            if lacking:
-                raw = text.encode()
-                if len(raw.translate(None, lacking)) < len(raw):
-                    return slow(text)
             try:
-                return encoding.encode_to_numpy(text, disallowed_special=())
-            except ValueError:  # a million spaces in a row are too much for its regular expressions
-                return slow(text)
+                if self.composes:
+                    text = self.backend.normalizer.normalize_str(text)
+                raw = text.encode()
+                if raw == raw.translate(None, missing):
+                    return encoding.encode_to_numpy(text, disallowed_special=())
+            except ValueError:
+                # half a surrogate pair, or more spaces than tiktoken's regular expressions can hold
+                pass
+            return self.by_library(text)
         return fast
 
     @functools.cached_property
     def in_tiktoken(self):
-        """(pattern, {bytes: id}), tiktoken's form of byte-level BPE. ValueError if it has none."""
+        """(pattern, {bytes: id}): tiktoken's form of a byte-level BPE. ValueError if there is none."""
         spec = json.loads(self.backend.to_str())
+        model = spec['model']
         pattern = tiktoken_pattern(spec['pre_tokenizer'])
-        if pattern is None or spec['model']['type'] != 'BPE':
-            raise ValueError('no tiktoken form of this pre-tokenizer is known')
-        if spec['normalizer'] not in (None, {'type': 'NFC'}):
-            raise ValueError('no tiktoken form of this normalizer is known')
-        vocabulary = dict(spec['model']['vocab'].items() - self.specials.items())
-        merged = [vocabulary.get(a + b, -1) for a, b in spec['model']['merges']]
-        added = {token['content'] for token in spec['added_tokens']} - {*self.specials}
-        if added or {*''.join(vocabulary)} - {*BYTES} or merged != sorted(merged):
+        if not pattern or model['type'] != 'BPE' or spec['normalizer'] not in (None, {'type': 'NFC'}):
+            raise ValueError('no tiktoken form of this normalizer or pre-tokenizer is known')
+        vocabulary = {token: i for token, i in model['vocab'].items() if token not in self.specials}
+        merged = [vocabulary.get(left + right, -1) for left, right in model['merges']]
+        added_text = [token for token in spec['added_tokens'] if token['content'] not in self.specials]
+        is_bytes = set(''.join(vocabulary)) <= BYTES.keys()
+        if added_text or not is_bytes or merged != sorted(merged):
             raise ValueError('this vocabulary has no tiktoken form, in which ids of bytes rise with merges')
         return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
 
     def fingerprint(self):
-        """sha256 over all that decides which ids a text gets."""
+        """sha256 of everything that decides which ids a text gets."""
         spec = json.loads(self.backend.to_str())
         content = [spec['normalizer'], spec['pre_tokenizer'], spec['model'], spec['added_tokens'], self.ids]
         with contextlib.suppress(ValueError):
             pattern, ranks = self.in_tiktoken
-            # The same, however it is written. Other forms were not known to tiktoken when corpora with
-            # their fingerprints were prepared.
-            if '"Split"' in json.dumps(spec['pre_tokenizer']) and {*b''.join(ranks)} == {*range(256)}:
-                tokens = [token.hex() for token in sorted(ranks, key=ranks.get)]
-                content = [pattern, tokens, sorted(ranks.values()), sorted(self.specials.items()),
-                           sorted(self.ids.items()), *['NFC'] * self.composes]
+            # A vocabulary in tiktoken's form has one fingerprint, however its file is written. Only with
+            # patterns like Llama 3's: corpora of others were fingerprinted before we knew their form.
+            if '"Split"' in json.dumps(spec['pre_tokenizer']):
+                tokens = sorted(ranks, key=ranks.get)
+                content = [pattern, [token.hex() for token in tokens], sorted(ranks.values()),
+                           sorted(self.specials.items()), sorted(self.ids.items())]
+                if self.composes:
+                    content.append('NFC')
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def save(self, folder, append_eos=False, model_max_length=None):
-        """tokenizer.json and tokenizer_config.json, for transformers; append_eos: a text ends with eos."""
+        """Write tokenizer.json and tokenizer_config.json as transformers reads them. With append_eos,
+        transformers ends each text with the eos token."""
         spec = json.loads(self.backend.to_str())
-        spec['post_processor']['processors'][0]['trim_offsets'] = True  # as in `encode_with_offsets`
+        steps = spec['post_processor']['processors']
+        steps[0]['trim_offsets'] = True     # as in `encode_with_offsets`
         if not append_eos:
-            spec['post_processor']['processors'].pop()
+            steps.pop()
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
-                  'model_input_names': ['input_ids', 'attention_mask'], 'clean_up_tokenization_spaces': False}
-        config |= {f'{role}_token': token for role, token in self.roles.items()}
-        config |= {'model_max_length': model_max_length} if model_max_length else {}
+                  'model_input_names': ['input_ids', 'attention_mask'],
+                  'clean_up_tokenization_spaces': False}
+        for role, token in self.roles.items():
+            config[f'{role}_token'] = token
+        if model_max_length:
+            config['model_max_length'] = model_max_length
         write_json(Path(folder, 'tokenizer_config.json'), config)
-        write_json(Path(folder, 'tokenizer.json'), spec)    # the last: a folder that has it is whole
+        write_json(Path(folder, 'tokenizer.json'), spec)    # last: a folder that has it is complete
 
 
 def without_surrogates(text):
-    return re.sub('[\ud800-\udfff]', '\ufffd', text)  # JSON may hold them alone, UTF-8 cannot
-
-
-def pieces(text):
-    """Cut a long text before the space between two words. Where a pre-tokenizer splits there, no token spans
-    that place and ids stay the same. If two million characters have no such place, cut after them."""
-    start = 0
-    while len(text) - start > PIECE:
-        word = re.compile(r'[^\W\d_](?= [^\W\d_])').search(text, start + PIECE, start + 8 * PIECE)
-        end = word.end() if word else start + 8 * PIECE
-        yield text[start:end]
-        start = end
-    yield text[start:]
+    """JSON may hold half of a surrogate pair, which UTF-8 cannot: replace it."""
+    return re.sub('[\ud800-\udfff]', '\ufffd', text)
 
 
 def nasty_texts():
-    """Characters of all scripts beside letters, digits and quotes, and mixtures of what splits heed."""
+    """Texts with characters of all scripts next to letters, digits and quotes, mixed with words and spaces
+    at which patterns differ."""
     words = """a Z 0 12 1234567 the The 's 'LL 'Re don't na\xefve ., !? "( )_ -{ <|mask|> \u6771\u4eac \u0663
                \u0301 \u0323 \u1100\u1161\u11a8 \U0010ffff \U0001f469\u200d\U0001f3fd""".split()
     words += [' ', '\n', '\r\n', '\t', '\xa0', '\u3000', ' the', '   \n\n', ' ' * 99, 'x' * 99]
-    codes, draw = [*range(0x3100), *range(0x3100, 0xd800, 89), *range(0xe000, 0x20000, 89)], random.Random(0)
-    return [f"a{c}a {c} {c}1'{c}\n{c}" + ''.join(draw.choices(words, k=9)) for c in map(chr, codes)]
+    codes = [*range(0x3100), *range(0x3100, 0x20000, 89)]
+    draw = random.Random(0)
+    return [f"a{c}a {c} {c}1'{c}\n{c}" + ''.join(draw.choices(words, k=9))
+            for c in map(chr, codes)]
 
 
 @contextlib.contextmanager
 def one_line(name, refusal='the tokenizers library refuses it'):
-    """Errors become a named ValueError, the tokenizers library's panics, which are no Exception, too."""
+    """Turn any error into a ValueError that begins with `name`. Panics of the tokenizers library, written in
+    Rust, are no `Exception`."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
         raise
+    except ValueError as error:
+        raise ValueError(f'{name}: {error}') from None
     except BaseException as error:
-        words = error if isinstance(error, ValueError) else f'{refusal}: {error!r}'
-        raise ValueError(f'{name}: {words}') from None
+        raise ValueError(f'{name}: {refusal}: {error!r}') from None
 
 
 def is_hub_id(name):
-    """Whether a name is owner/model on the hub: not out/absent, a missing folder in one that is there."""
-    return re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None and not Path(name).parent.exists()
+    """Whether a name is owner/model on the hub, and not a missing folder such as out/absent."""
+    has_its_form = re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None
+    return has_its_form and not Path(name).parent.exists()
 
 
 def download(name, files=SMALL_FILES, revision=None):
-    """The local copy of a commit of a hub repository, with those of these files that it has."""
+    """Download those of `files` that a hub repository has. Returns the folder of that commit."""
     from huggingface_hub import snapshot_download
-    # of the network: their classes differ between huggingface_hub's versions
+    # any Exception: classes of network errors differ between versions of huggingface_hub
     with blame(f'{name}: no such folder, and the hub did not give it', Exception):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
 
 
 def load_tokenizer(name):
-    """From a tokenizer.json (file, folder or hub id), a tiktoken .model file or a tiktoken name."""
+    """Open a tokenizer.json (file, folder or hub id), a tiktoken .model file or one of tiktoken's names."""
     if name in tiktoken.list_encoding_names():
         encoding = tiktoken.get_encoding(name)
         return from_ranks(encoding._mergeable_ranks, encoding._special_tokens, encoding._pat_str)
@@ -242,30 +257,29 @@ def load_tokenizer(name):
         path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
     if not path.is_file():
         raise ValueError(f'{name}: no such file or folder with a tokenizer.json or .model in it')
-    if path.suffix == '.model':  # Llama 3's, a line a token: base64 and rank; EuroBERT's names for specials
+    if path.suffix == '.model':
         with one_line(f"{path}: not a vocabulary in tiktoken's format ({NO_SENTENCEPIECE})"):
-            ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, path.open('rb'))}
-            specials = [BOS, EOS, MASK, *(f'<|reserved_special_token_{k}|>' for k in range(253))]
-            return from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate(specials)})
-    beside = path.with_name('tokenizer_config.json')
+            return from_ranks(*read_llama3(path))
+    config = path.with_name('tokenizer_config.json')
     with one_line(path):
-        return from_backend(read_backend(path), read_json(beside) if beside.exists() else {})
+        spec = read_json(path)
+        # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
+        if spec['model']['type'] == 'BPE':
+            spec['model']['vocab'] |= {token['content']: token['id'] for token in spec['added_tokens']}
+        return from_spec(spec, read_json(config) if config.exists() else {})
 
 
-def read_backend(path):
-    """Read a tokenizer.json into a backend whose added tokens have the ids that the file gives them."""
-    backend = Backend.from_file(str(path))
-    spec = read_json(path)
-    added = {token['content']: token['id'] for token in spec['added_tokens']}
-    if spec['model']['type'] != 'BPE' or added == {token: backend.token_to_id(token) for token in added}:
-        return backend
-    # The library numbers a token that is not in the model's vocabulary itself: by how many tokens there are.
-    spec['model']['vocab'] |= added
-    return Backend.from_str(json.dumps(spec))
+def read_llama3(path):
+    """Read Llama 3's tokenizer.model: a token in base64 and its id on each line. It lists no special tokens,
+    so they get EuroBERT's names. Returns {bytes: id} and {special token: id}."""
+    lines = map(bytes.split, path.read_bytes().splitlines())
+    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+    reserved = [f'<|reserved_special_token_{k}|>' for k in range(253)]
+    return ranks, {token: i for i, token in enumerate([BOS, EOS, MASK, *reserved], len(ranks))}
 
 
 def tiktoken_pattern(pre_tokenizer):
-    """The one regular expression that splits as a pre-tokenizer does; None for those that we do not know."""
+    """The one regular expression that splits like a pre-tokenizer, or None if we do not know it."""
     match pre_tokenizer:
         case {'pretokenizers': [
                 {'type': 'Split', 'pattern': {'Regex': pattern}, 'behavior': 'Isolated', 'invert': False},
@@ -280,66 +294,87 @@ def tiktoken_pattern(pre_tokenizer):
 
 
 def splits(pattern):
-    """tiktoken's pre-tokenizer: its {1,3}+ is possessive, to Hugging Face's Oniguruma a repetition."""
+    """The pre-tokenizer that splits as tiktoken does. Its {1,3}+ is possessive, which Hugging Face's regular
+    expressions (Oniguruma) would read as a repetition; (?>...) is possessive in both."""
     pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), 'isolated'),
-                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    split = pre_tokenizers.Split(Regex(pattern), 'isolated')
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, to_bytes])
 
 
 def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
-    """The Tokenizer of a vocabulary in tiktoken's form, {bytes: id}, and {special token: id}."""
+    """Make a Tokenizer of a vocabulary in tiktoken's form: {bytes: id} and {special token: id}."""
     vocab = {''.join(map(ALPHABET.get, token)): ranks[token] for token in sorted(ranks, key=ranks.get)}
-    merges = []  # tiktoken merges any two neighbours whose union is a token: so each split of a token is one
+    # tiktoken merges any two neighbours whose union is a token, so every such split of a token is a merge.
+    merges = []
     for token in vocab:
-        pairs = [(token[:k], token[k:]) for k in range(1, len(token))]
-        pairs = [pair for pair in pairs if vocab.keys() >= {*pair}]
-        merges += sorted(pairs, key=lambda pair: [*map(vocab.get, pair)])
+        pairs = [(token[:k], token[k:]) for k in range(1, len(token))
+                 if token[:k] in vocab and token[k:] in vocab]
+        merges += sorted(pairs, key=lambda pair: [vocab[part] for part in pair])
     backend = Backend(models.BPE(vocab | specials, merges, ignore_merges=True))
     backend.pre_tokenizer = splits(pattern)
     backend.add_special_tokens([*specials])
-    return from_backend(backend, {})
+    return from_spec(json.loads(backend.to_str()), {})
 
 
-def from_backend(backend, config):
-    """The Tokenizer of both files' contents. ValueError if our decoders and corpora cannot use it."""
-    spec = json.loads(backend.to_str())
-    model, tokens = spec['model'], spec['added_tokens']
-    if (model['type'] != 'BPE' or model['byte_fallback'] or model['dropout']
-            or '"ByteLevel"' not in json.dumps(spec['pre_tokenizer'])):
+def from_spec(spec, config):
+    """Make a Tokenizer of the contents of tokenizer.json and tokenizer_config.json. ValueError if our
+    corpora and models cannot use it."""
+    spec = json.loads(Backend.from_str(json.dumps(spec)).to_str())  # its current form, whatever its age
+    model = spec['model']
+    tokens = spec['added_tokens']
+    is_byte_level = '"ByteLevel"' in json.dumps(spec['pre_tokenizer'])
+    if model['type'] != 'BPE' or model['dropout'] or not is_byte_level:
         raise ValueError(f'no byte-level BPE without dropout, but {model["type"]}; {NO_SENTENCEPIECE}')
-    # <tool_call> and the like are characters here; an added token such as four spaces is text
+
+    # <tool_call> and the like are characters here; an added token such as four spaces is text.
     specials = {token['content']: token['id'] for token in tokens
                 if token['special'] or re.fullmatch(r'[<\[].+[>\]]', token['content'])}
-    roles = {}  # as tokenizer_config.json names them, or many models do
-    for role, usual in (('bos', [BOS]), ('eos', [EOS, '<|endoftext|>']), ('pad', []), ('mask', [MASK])):
-        named = config.get(f'{role}_token')
-        named = named['content'] if isinstance(named, dict) else named
-        roles |= {role: next(filter(specials.__contains__, (named, *usual)), None)}
-    if not roles['eos']:
-        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
-    roles |= {role: roles[role] or roles['eos'] for role in ('bos', 'pad')} | {'mask': roles['mask'] or MASK}
-    if roles['mask'] in (roles['bos'], roles['eos'], roles['pad']):
-        raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
+    roles = find_roles(specials, config)
     mask_is_new = roles['mask'] not in specials
     if mask_is_new:
-        specials[MASK] = max(backend.get_vocab().values()) + 1
-        tokens.append({'id': specials[MASK], 'content': MASK, **dict.fromkeys(
-            ('single_word', 'lstrip', 'rstrip', 'normalized'), False)})
-        # The library keeps an id only if the model's vocabulary has it, too. Where it lacks the other added
-        # tokens (Llama 3, Qwen), the mask alone would move them all by one.
-        model['vocab'] |= {token['content']: token['id'] for token in tokens}
+        specials[MASK] = max(model['vocab'].values()) + 1
+        model['vocab'][MASK] = specials[MASK]
+        tokens.append({'id': specials[MASK], 'content': MASK, 'single_word': False, 'lstrip': True,
+                       'rstrip': False, 'normalized': False})
     for token in tokens:
         token['special'] = token['content'] in specials
-        token['lstrip'] |= token['content'] == roles['mask']
-    backend, eos = Backend.from_str(json.dumps(spec)), roles['eos']
+        if token['content'] == roles['mask']:
+            token['lstrip'] = True
+
+    backend = Backend.from_str(json.dumps(spec))
     backend.decoder = decoders.ByteLevel()
-    backend.post_processor = processors.Sequence([
-        processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),  # True when saved
-        processors.TemplateProcessing(['$A', eos], ['$A', '$B', eos], [(eos, specials[eos])])])
+    to_bytes = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    eos = roles['eos']
+    with_eos = processors.TemplateProcessing(['$A', eos], ['$A', '$B', eos], [(eos, specials[eos])])
+    backend.post_processor = processors.Sequence([to_bytes, with_eos])
     tokenizer = Tokenizer(backend, roles, specials)
-    tokenizer.mask_is_new, tokenizer.composes = mask_is_new, bool(spec['normalizer'])
+    tokenizer.mask_is_new = mask_is_new
+    tokenizer.composes = bool(spec['normalizer'])
+
     text = ''.join(map(chr, range(33, 127))) + ' \n The  Array\n' + '\n'.join(specials)
     ids = tokenizer.encode(text)
-    if (back := tokenizer.decode(ids)) != text or {*ids.tolist()} & {*specials.values()}:
-        raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {back[:200]!r}')
+    decoded = tokenizer.decode(ids)
+    if decoded != text or np.isin(ids, tokenizer.special_ids).any():
+        raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {decoded[:200]!r}')
     return tokenizer
+
+
+def find_roles(specials, config):
+    """{role: token}, as tokenizer_config.json names it, or as many models do."""
+    def find(role, *usual):
+        named = config.get(f'{role}_token')
+        if isinstance(named, dict):
+            named = named['content']
+        return next((token for token in (named, *usual) if token in specials), None)
+
+    eos = find('eos', EOS, '<|endoftext|>')
+    if not eos:
+        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
+    roles = {'bos': find('bos', BOS) or eos,
+             'eos': eos,
+             'pad': find('pad') or eos,
+             'mask': find('mask', MASK) or MASK}
+    if list(roles.values()).count(roles['mask']) > 1:
+        raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
+    return roles
