@@ -151,7 +151,6 @@ def machine():
     if DEVICE.type == 'cuda':
         name = torch.cuda.get_device_name()
     return {'machine': name,
-            'load': round(os.getloadavg()[0], 1),
             'torch': torch.__version__,
             'commit': files.commit(),
             'date': time.strftime('%Y-%m-%d')}
@@ -162,7 +161,7 @@ def machine():
 
 
 def settings(size, **changes):
-    """Return Settings for MLM at a constant learning rate. size: tiny, or the name of a file of configs/."""
+    """Return Settings for MLM at a constant learning rate. size: tiny, or the name of a file in configs/."""
     if size == 'tiny':
         return build(pretrain.Settings, TINY | changes)
     cfg, _ = parse(pretrain.Settings, [f'{ROOT}/configs/{size}.py'])
@@ -170,13 +169,11 @@ def settings(size, **changes):
 
 
 class RandomCorpus:
-    """Stands in for data.Corpus: random tokens, the special ids last."""
+    """Stands in for data.Corpus where a batch is made: random tokens, the special ids last."""
     def __init__(self, V):
-        self.tokens = np.random.default_rng(0).integers(0, V - 3, 1 << 20)
+        random = np.random.default_rng(0)
+        self.tokens = random.integers(0, V - 3, 2 ** 20)
         self.meta = {'mask_token_id': V - 1, 'special_ids': [V - 3, V - 2, V - 1]}
-
-    def num_stretches(self, split, context):
-        return len(self.tokens) // context
 
     def stretch(self, split, k, context):
         return self.tokens[k * context:(k + 1) * context]
@@ -204,7 +201,7 @@ def initialise(module, seed=0):
 
 
 def our_step(cfg, objective='mlm', count=8):
-    """Return (a function that trains on the next Batch: its loss and gradient norm; the Batches; the model)."""
+    """Return a function that trains on the next Batch, and returns loss and gradient norm; Batches; a model."""
     cfg = replace(cfg, phases=((objective, 10_000),))
     model, wrapped, optimizer = pretrain.build(cfg, WORLD)
     initialise(model)
@@ -220,7 +217,7 @@ def our_step(cfg, objective='mlm', count=8):
 
 
 def plain_step(model, loss_of, inputs, cfg):
-    """Return a function that trains a model on the next of these inputs, as people do: loss, gradient norm."""
+    """Return a function that trains a model on the next of these inputs, as people do."""
     optimizer = torch.optim.AdamW(
         parameter_groups(model, cfg.weight_decay),
         lr=cfg.lr,
@@ -234,7 +231,7 @@ def plain_step(model, loss_of, inputs, cfg):
         with WORLD.autocast():
             loss = loss_of(next(turns))
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.grad_clip)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), cfg.grad_clip)
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach(), norm    # on the device: nobody waits for them
@@ -272,7 +269,9 @@ def padded(batch):
 
 def rows_of(batch, rows):
     """Return a transformers model's inputs: rows of the same length, without any mask."""
-    return {'input_ids': batch.tokens.view(rows, -1), 'labels': batch.targets.view(rows, -1)}
+    return {
+        'input_ids': batch.tokens.view(rows, -1),
+        'labels': batch.targets.view(rows, -1)}
 
 
 def whole(batch):
@@ -296,6 +295,8 @@ def packed(batch):
 # ---------------------------------------------------------------------------
 # The cases: each function makes a Pair
 
+UNCUT = dict(context=256, rows_per_step=8, cut_rows=False)
+
 
 def training(inputs_of, size, **changes):
     """A training step, beside transformers' on what inputs_of makes of a Batch."""
@@ -309,7 +310,7 @@ def training(inputs_of, size, **changes):
     return Pair(ours, plain_step(peer, loss_of, inputs, cfg), len(batches[0].tokens))
 
 
-def cross_entropy(selected):
+def cross_entropy(selected=False):
     """The loss and its gradients. selected: the peer, too, computes only logits that have a target."""
     N, d, V = 8_192, 256, 32_768
     hidden = torch.randn(N, d, device=DEVICE).mul_(0.05).requires_grad_()
@@ -360,21 +361,34 @@ class GPT(nn.Module):
         tokens = inputs['input_ids']
         x = self.embed(tokens) + self.positions.weight[:tokens.shape[1]]
         for block in self.blocks:
-            qkv = block['qkv'](block['norm1'](x))
-            qkv = qkv.unflatten(2, (3, self.heads, -1)).transpose(1, 3)     # (rows, heads, 3, tokens, size)
-            attended = F.scaled_dot_product_attention(*qkv.unbind(2), is_causal=True)
-            x = x + block['out'](attended.transpose(1, 2).flatten(2))
-            x = x + block['down'](F.gelu(block['up'](block['norm2'](x))))
+            normed = block['norm1'](x)
+            qkv = block['qkv'](normed)                      # (rows, tokens, 3 d)
+            qkv = qkv.unflatten(2, (3, self.heads, -1))
+            q, k, v = qkv.transpose(1, 3).unbind(2)         # (rows, heads, tokens, d / heads)
+            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            attended = attended.transpose(1, 2).flatten(2)  # (rows, tokens, d)
+            x = x + block['out'](attended)
+            normed = block['norm2'](x)
+            x = x + block['down'](F.gelu(block['up'](normed)))
         logits = self.norm(x) @ self.embed.weight.T
         return F.cross_entropy(logits.flatten(0, 1), inputs['labels'].flatten())
 
 
-def clm_gpt(d, **changes):
-    """Weights differ: only their number is compared, apart from the positions, which the GPT learns."""
-    cfg = settings('tiny', hidden_size=d, intermediate_size=8 * d // 3, compile=True, **changes)
+def clm_gpt():
+    """A step of CLM, beside a GPT of the same size. Weights differ: only time and memory are compared."""
+    cfg = settings(
+        'tiny', **UNCUT,
+        vocab_size=8_192,
+        hidden_size=384,
+        intermediate_size=1_024,    # three matrices of this width are as large as the GPT's two of 4 x 384
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        compile=True)
     ours, batches, model = our_step(cfg, 'clm')
     gpt = GPT(cfg.model, cfg.context).to(DEVICE)
-    size = d * cfg.context + sum(p.numel() for p in model.parameters())
+    size = sum(p.numel() for p in model.parameters())
+    size += gpt.positions.weight.numel()    # which only the GPT learns
     peer_size = sum(p.numel() for p in gpt.parameters())
     assert abs(size - peer_size) < 1e-3 * size, (size, peer_size)
 
@@ -425,9 +439,7 @@ class Case(NamedTuple):
 
 
 CUT = partial(training, size='tiny', context=2_048, rows_per_step=6)
-UNCUT = dict(context=256, rows_per_step=8, cut_rows=False)
 OF_210M = partial(training, size='210m_mlm', context=256, rows_per_step=4, compile=False)
-GPT_SIZES = dict(d=384, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=6, vocab_size=8_192)
 
 CUT_WORK = 'training step, tiny model, 6 rows of 2,048 cut in two'
 UNCUT_WORK = 'training step, tiny model, 8 rows of 256 uncut'
@@ -446,11 +458,10 @@ CASES = {
                            partial(training, whole, 'tiny', **UNCUT, vocab_size=32_768)),
     'real_210m': Case(WORK_OF_210M, PADDED, partial(OF_210M, padded)),
     'real_210m_packed': Case(WORK_OF_210M, PACKED, partial(OF_210M, packed)),
-    'loss_alone': Case(LOSS_WORK, 'linear, cross_entropy', partial(cross_entropy, selected=False)),
+    'loss_alone': Case(LOSS_WORK, 'linear, cross_entropy', cross_entropy),
     'loss_selected': Case(LOSS_WORK, 'linear, cross_entropy of those alone',
                           partial(cross_entropy, selected=True)),
-    'clm_gpt': Case('CLM step, sizes matched, both compiled', 'a plain GPT',
-                    partial(clm_gpt, **UNCUT, **GPT_SIZES)),
+    'clm_gpt': Case('CLM step, sizes matched, both compiled', 'a plain GPT', clm_gpt),
     'muon_tiny': Case('a step with Muon, 2 rows of 512 cut in two, configs/tiny.py', 'with AdamW',
                       partial(muon, 'tiny', context=512, rows_per_step=2)),
     'muon_51m': Case('a step with Muon, 32 rows of 1,024 cut in two, configs/small.py', 'with AdamW',
@@ -463,12 +474,11 @@ CASES = {
 
 
 def mfu(size, repeats):
-    """Yield lines of a size at the paper's batch on one GPU, 6 rows of 2,048 tokens cut in two, update included.
+    """Yield lines of a size at the paper's batch on one GPU: 6 rows of 2,048 tokens cut in two.
 
-    Useful operations are those of the segments as they are, and of the logits that have a target."""
-    name = 'no GPU'
-    if torch.cuda.is_available():
-        name = torch.cuda.get_device_name()
+    The update is included. Useful operations are those of the segments as they are, and of the logits
+    that have a target."""
+    name = machine()['machine']
     if name not in PEAKS:
         raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of bench/bench.py, not {name}')
     step_of_paper = dict(rows_per_step=6, micro_rows=6)

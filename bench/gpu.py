@@ -33,7 +33,7 @@ from nanoencoder.settings import parse, run_main, setting       # noqa: E402
 class Settings:
     config: str = 'configs/small.py'    # what is trained, on the embedded texts
     steps: int = setting(200, 4)        # of the runs that are compared; the real one has five times as many
-    sizes: tuple = ('210m', '610m', '1b')
+    sizes: str = '210m,610m,1b'         # of which bench.py measures the speed
     out: str = 'out/gpu'
 
 
@@ -44,6 +44,8 @@ class Settings:
 PATIENCE = 300      # seconds: a step that takes this long, and five times its minutes, hangs
 
 
+
+
 class Step(NamedTuple):
     work: Callable          # () -> the lines that it has to say, one by one
     minutes: float          # about; 0: seconds, and it is done at each start
@@ -52,7 +54,7 @@ class Step(NamedTuple):
 def run(*words):
     """Yield the lines that one of our scripts prints, without bars of progress."""
     command = [sys.executable, *map(str, words)]
-    yield '$ ' + shlex.join(['python', *command[1:]])
+    yield '$ python ' + shlex.join(command[1:])
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         for line in process.stdout:
@@ -95,29 +97,28 @@ def do(step):
 
 def do_all(steps, path, settings):
     """Do {title: Step} in order, and return the titles of those that failed. `path` holds what is done."""
-    done = {'settings': settings}
+    state = {'settings': settings, 'steps': {}}
     if path.exists():
-        done = read_json(path)
-    if done['settings'] != settings:
-        raise ValueError(f'{path}: was begun with {done["settings"]}; take another --out')
+        state = read_json(path)
+    if state['settings'] != settings:
+        raise ValueError(f'{path}: was begun with {state["settings"]}; take another --out')
+    done = state['steps']
     for number, (title, step) in enumerate(steps.items(), 1):
         if step.minutes and title in done and done[title]['done']:
             continue
         print(f'\n[{number} of {len(steps)}] {title} (about {step.minutes:.0f} minutes)', flush=True)
         done[title] = do(step)
-        write_json(path, done)
-        write_report(path.with_name('report.md'), steps, done)
+        write_json(path, state)
+        write_report(path.with_name('report.md'), done)
     return [title for title in steps if not done[title]['done']]
 
 
-def write_report(path, steps, done):
+def write_report(path, done):
     parts = ['# The first hour on a GPU']
-    for title in steps:
-        if title in done:
-            entry = done[title]
-            outcome = 'done' if entry['done'] else 'failed'
-            parts.append(f'## {title}: {outcome}, {entry["seconds"]:,.0f} s')
-            parts.append('\n'.join(['```', *entry['said'], '```']))
+    for title, entry in done.items():
+        outcome = 'done' if entry['done'] else 'failed'
+        parts.append(f'## {title}: {outcome}, {entry["seconds"]:,.0f} s')
+        parts.append('\n'.join(['```', *entry['said'], '```']))
     path.write_text('\n\n'.join(parts) + '\n', encoding='utf-8')
 
 
@@ -142,26 +143,19 @@ def compare(first, second, within):
 def killed(command, folder, step):
     """Kill a run when it has saved a step, then run it again to its end."""
     shutil.rmtree(folder, ignore_errors=True)
+    saved = folder / str(step) / 'state.json'
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
     try:
-        while process.poll() is None and not (folder / str(step) / 'state.json').exists():
+        while not saved.exists():
+            if process.poll() is not None:
+                raise ValueError('it ended before it could be killed')
             time.sleep(0.05)
-        if process.poll() is not None:
-            raise ValueError('it ended before it could be killed')
     finally:
         process.kill()
         process.wait()
-    yield f'killed with {len((folder / "log.jsonl").read_text().splitlines())} steps in the log'
+    log = (folder / 'log.jsonl').read_text()
+    yield f'killed with {len(log.splitlines())} steps in the log'
     yield from run(*command)
-
-
-def two_processes(command, folder, plain):
-    """Compare a run in two processes, each with a GPU of its own or both on the CPU, with a plain one."""
-    if torch.cuda.device_count() == 1:
-        yield 'one GPU here'
-        return
-    yield from run('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', *command)
-    yield from compare(folder, plain, 0.02)
 
 
 # ---------------------------------------------------------------------------
@@ -194,13 +188,15 @@ def plan(cfg):
         'killed and resumed': Step(partial(killed, to_kill, out / 'killed', half), 2),
         'killed and plain are equal': equal('killed', 0.01)}
 
-    for name in ('ddp', 'fsdp'):
-        command = training(name, '--compile=False', f'--parallel={name}')
-        work = partial(two_processes, command, out / name, out / 'plain')
-        steps[f'two processes, {name}'] = Step(work, 1)
+    if torch.cuda.device_count() != 1:      # a GPU for each process, or both on the CPU
+        for name in ('ddp', 'fsdp'):
+            command = training(name, '--compile=False', f'--parallel={name}')
+            work = partial(run, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', *command)
+            steps[f'two processes, {name}'] = Step(work, 1)
+            steps[f'{name} and plain are equal'] = equal(name, 0.02)
 
     speeds = out / 'bench.jsonl'
-    for size in cfg.sizes:
+    for size in cfg.sizes.split(','):
         work = partial(run, 'bench/bench.py', 'mfu', f'--size={size}', f'--out={speeds}')
         steps[f'speed of the {size}'] = Step(work, 4)
     steps['table of speeds'] = Step(partial(run, 'bench/bench.py', 'table', speeds), 0)
@@ -208,11 +204,10 @@ def plan(cfg):
     real = training('real', clm=cfg.steps, mlm=4 * cfg.steps)
     steps['a real run'] = Step(partial(run, *real), 6)
     predictions = f'--predictions={out / "predictions"}'
-    grid = ['--steps=0', f'--model={out / "real"}', '--grid', '--lrs=5e-4,1e-3', '--seeds=0,1', predictions]
-    on_docs_tc = partial(run, 'finetune.py', 'configs/tasks/docs_tc.py', *grid)
-    on_docs_ir = partial(run, 'finetune.py', 'configs/tasks/docs_ir.py', *grid, '--epochs=2')
-    steps['fine-tuned on docs_tc'] = Step(on_docs_tc, 2)
-    steps['fine-tuned on docs_ir'] = Step(on_docs_ir, 2)
+    for task in ('docs_tc', 'docs_ir'):
+        work = partial(run, 'finetune.py', f'configs/tasks/{task}.py', f'--model={out / "real"}', predictions,
+                       '--steps=0', '--epochs=2', '--grid', '--lrs=5e-4,1e-3', '--seeds=0,1')
+        steps[f'fine-tuned on {task}'] = Step(work, 2)
     steps['scores'] = Step(partial(run, 'evaluate.py', 'table', predictions), 0)
     return steps
 
@@ -223,7 +218,7 @@ def main():
     path = Path(cfg.out, 'steps.json')
     path.parent.mkdir(parents=True, exist_ok=True)
     # what a CPU did is not taken for a GPU's
-    settings = dataclasses.asdict(cfg) | {'sizes': list(cfg.sizes), 'device': pick_device()[0].type}
+    settings = dataclasses.asdict(cfg) | {'device': pick_device()[0].type}
     steps = plan(cfg)
     failed = do_all(steps, path, settings)
     if failed:

@@ -10,15 +10,14 @@ A simulation draws three models' scores on the same instances and seeds; two hav
 better. In log odds, a quality is the sum of what its instance, its seed and both together bring. The truth is
 the mean over all instances and seeds there might be, by numerical integration. Printed, in percent: how often
 the first model's interval, and that of its difference to the third, hold the truth, and how often the first
-two are called different at 5 %. Beside the program's method: `sum` adds the variance of the seeds' scores
-whole; `closed form` is a two-way analysis of variance without any bootstrap. With --each, the seeds are of
-pretraining, and each is fine-tuned so many times, which the program averages. With --pages, studies are drawn
-of so many contrasts of equal models: printed is how many have a verdict at all, by Holm's p.
+two are called different at 5 %. Beside the program's method, `closed form` is a two-way analysis of variance
+without any bootstrap. With --each, the seeds are of pretraining, and each is fine-tuned so many times, which
+the program averages. With --pages, studies are drawn of so many contrasts of equal models: printed is how
+many have a verdict at all, by Holm's p.
 """
 import itertools
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,18 +66,26 @@ def draw_qualities(random, metric, seeds, spread, n, each, better):
     def normal(*shape):
         return random.standard_normal((BATCH, *shape), np.float32)
     models = len(better)
-    quality = INSTANCE * normal(1, 1, n) + OWN * normal(models, 1, n) + BOTH * normal(models, seeds, n)
-    quality += spread * np.sqrt(0.5) * (normal(1, seeds, 1) + normal(models, seeds, 1))
+    quality = INSTANCE * normal(1, 1, n)
+    quality = quality + OWN * normal(models, 1, n)
+    quality = quality + BOTH * normal(models, seeds, n)
+    # half of the seeds' variance is all models', half is each one's
+    of_seeds = normal(1, seeds, 1) + normal(models, seeds, 1)
+    quality += spread * np.sqrt(0.5) * of_seeds
     if each > 1:
         runs = seeds * each
-        quality = np.repeat(quality, each, 2) + FINE_BOTH * normal(models, runs, n)
-        quality += FINE * np.sqrt(0.5) * (normal(1, runs, 1) + normal(models, runs, 1))
-    return quality + (MEANS[metric] + np.array(better, np.float32)[:, None, None])
+        quality = np.repeat(quality, each, axis=2)
+        quality += FINE_BOTH * normal(models, runs, n)
+        of_runs = normal(1, runs, 1) + normal(models, runs, 1)
+        quality += FINE * np.sqrt(0.5) * of_runs
+    means = MEANS[metric] + np.array(better, np.float32)
+    return quality + means[:, None, None]
 
 
 def draw_answers(random, metric, quality):
     """Return (statistic, its terms (terms, BATCH, models, runs, n)) of answers of these qualities."""
-    uniform = partial(random.random, quality.shape, np.float32)
+    def uniform():
+        return random.random(quality.shape, np.float32)
     right = sigmoid(quality)
     if metric == 'accuracy':
         return 'mean', (uniform() < right).astype(np.float32)[None]
@@ -100,7 +107,7 @@ def draw_answers(random, metric, quality):
 
 
 def truth(metric, spread, better, each=1):
-    """Return the mean over all seeds and instances, by Gauss-Hermite integration over both."""
+    """Return the mean over all seeds and instances, by Gauss-Hermite quadrature over both."""
     within = INSTANCE ** 2 + OWN ** 2 + BOTH ** 2   # variances: of instances, for a seed
     between = spread ** 2
     if each > 1:
@@ -108,7 +115,8 @@ def truth(metric, spread, better, each=1):
         between += FINE ** 2
     x, weights = np.polynomial.hermite_e.hermegauss(60)
     weights = weights / weights.sum()
-    quality = MEANS[metric] + better + np.sqrt(between) * x[:, None] + np.sqrt(within) * x  # (seeds, instances)
+    # a row a seed, a column an instance
+    quality = MEANS[metric] + better + np.sqrt(between) * x[:, None] + np.sqrt(within) * x
 
     scores = sigmoid(quality) @ weights     # (seeds,)
     if metric == 'F1':
@@ -142,20 +150,31 @@ def closed_form(values):
 
 
 def make_run(dataset, seed, origin=None, instances=None):
-    return evaluate.Run('', 'SC', dataset, 1e-4, seed, 0.0, 0.0, '', 0, instances, {}, origin, '')
+    """Return a Run of a model without a name, of which only these matter."""
+    return evaluate.Run(
+        '', 'SC', dataset,
+        1e-4, seed,
+        0.0, 0.0, '', 0,    # its scores, their metric and number
+        instances,
+        {},
+        origin, '')
 
 
 def resample(random, statistic, terms, resamples):
     """Return (resamples, BATCH, models, runs) scores, of instances drawn once for all."""
     count, *shape, n = terms.shape
-    times = random.multinomial(n, np.full(n, 1 / n), resamples).astype(np.float32)
-    sums = times @ terms.reshape(-1, n).T       # (resamples, terms x BATCH x models x runs)
-    sums = sums.reshape(resamples, count, -1).swapaxes(0, 1)
-    return STATISTICS[statistic].score(sums, n).reshape(resamples, *shape)
+    times = random.multinomial(n, np.full(n, 1 / n), resamples)     # that each instance is drawn
+    terms = terms.reshape(-1, n)
+    sums = times.astype(np.float32) @ terms.T       # (resamples, terms x BATCH x models x runs)
+    sums = sums.reshape(resamples, count, -1)
+    sums = sums.swapaxes(0, 1)
+    scores = STATISTICS[statistic].score(sums, n)
+    return scores.reshape(resamples, *shape)
 
 
-def simulated(cfg, name, metric, seeds, spread, n, better):
+def simulated(metric, seeds, spread, n, cfg, better, suffix):
     """Yield of each simulation its models' Cells, as evaluate.py makes them, and the bootstrap's settings."""
+    name = f'{metric} {seeds} {spread} {n}{suffix}'     # its draws are its own
     random = np.random.default_rng((cfg.seed, evaluate.key_of([name])))
     runs = []
     for k in range(seeds * cfg.each):
@@ -177,14 +196,10 @@ def simulated(cfg, name, metric, seeds, spread, n, better):
 def intervals(arms, cfg):
     """Return ({method: (low, high)}, p) of the weighted sum of Cells, [(weight, Cell)]."""
     result = evaluate.estimate([arms], cfg)
-    draws = sum(weight * cell.draws.mean(0, dtype=float) for weight, cell in arms)
     values = sum(weight * cell.values.astype(float) for weight, cell in arms)
-    whole = evaluate.with_seeds(draws, [(values.mean(1).tolist(), 0.0)], cfg)
     mean, half = closed_form(values)
-    return {
-        'now': (result.low, result.high),
-        'sum': np.percentile(whole, [2.5, 97.5]),
-        'closed form': (mean - half, mean + half)}, result.p
+    by_method = {'now': (result.low, result.high), 'closed form': (mean - half, mean + half)}
+    return by_method, result.p
 
 
 # ---------------------------------------------------------------------------
@@ -193,19 +208,22 @@ def intervals(arms, cfg):
 
 def simulate(metric, seeds, spread, n, cfg):
     """{method: (one model's coverage, a difference's, true nulls rejected)}, in percent."""
-    name = f'{metric} {seeds} {spread} {n}'
-    if cfg.each > 1:
-        name += f' {cfg.each}'
+    suffix = f' {cfg.each}' if cfg.each > 1 else ''
     mean, _, best = [truth(metric, spread, better, cfg.each) for better in BETTER]
     counts = {}
-    for (first, equal, third), bootstrap in simulated(cfg, name, metric, seeds, spread, n, BETTER):
+    for cells, bootstrap in simulated(metric, seeds, spread, n, cfg, BETTER, suffix):
+        first, equal, third = cells
         one, _ = intervals([(1, first)], bootstrap)
         difference, _ = intervals([(1, third), (-1, first)], bootstrap)
         null, p = intervals([(1, equal), (-1, first)], bootstrap)
         for method in one:
-            rejected = p < 0.05 if method == 'now' else not is_within(0, null[method])
-            seen = [is_within(mean, one[method]), is_within(best - mean, difference[method]), rejected]
-            counts.setdefault(method, []).append(seen)
+            rejected = not is_within(0, null[method])
+            if method == 'now':
+                rejected = p < 0.05
+            counts.setdefault(method, []).append([
+                is_within(mean, one[method]),
+                is_within(best - mean, difference[method]),
+                rejected])
     return {method: 100 * np.mean(seen, 0) for method, seen in counts.items()}
 
 
@@ -217,20 +235,29 @@ def is_within(x, interval):
 def within(result):
     """The goal: 93 to 97 % and 3 to 7 %."""
     one, difference, rejected = result
-    return is_within(one, (93, 97)) and is_within(difference, (93, 97)) and is_within(rejected, (3, 7))
+    return 93 <= one <= 97 and 93 <= difference <= 97 and 3 <= rejected <= 7
 
 
-def page(metric, seeds, spread, n, cfg, contrasts):
-    """Return shares of studies with a verdict, and of single contrasts, where no two models differ."""
-    name = f'{metric} {seeds} {spread} {n} pages'
+def print_pages(metric, seeds, spread, n, cfg, contrasts):
+    """Print how many studies of so many contrasts have a verdict, where no two models differ."""
     judged = []
     single = []
-    for cells, bootstrap in simulated(cfg, name, metric, seeds, spread, n, np.zeros(2 * contrasts)):
+    for cells, bootstrap in simulated(metric, seeds, spread, n, cfg, np.zeros(2 * contrasts), ' pages'):
         pairs = zip(cells[::2], cells[1::2])
         p = [evaluate.estimate([[(1, first), (-1, second)]], bootstrap).p for first, second in pairs]
         judged.append(len(p) * min(p) < 0.05)   # the least of Holm's p
         single.append(np.less(p, 0.05))
-    return np.mean(judged), np.mean(single)
+    print(f'{metric:<9} {seeds} seeds, spread {spread}, {n:,} instances: {100 * np.mean(judged):.1f} % of '
+          f'pages judge, {100 * np.mean(single):.1f} % of contrasts alone', flush=True)
+
+
+def print_coverage(metric, seeds, spread, n, cfg):
+    """Print a line of the table, with * where the program's method misses the goal."""
+    results = simulate(metric, seeds, spread, n, cfg)
+    texts = ['{:4.1f} / {:4.1f} / {:4.1f}'.format(*result) for result in results.values()]
+    if not within(results['now']):
+        texts.append('*')
+    print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}  ', *texts, flush=True)
 
 
 def true_correlation(statistic, rho):
@@ -244,7 +271,8 @@ def true_correlation(statistic, rho):
 
 def correlations(cfg):
     """Print the coverage of intervals over instances of one model."""
-    for statistic, rho, n in itertools.product(('Pearson', 'Spearman', 'Matthews'), (0.0, 0.5, 0.9), cfg.instances):
+    cases = itertools.product(('Pearson', 'Spearman', 'Matthews'), (0.0, 0.5, 0.9), cfg.instances)
+    for statistic, rho, n in cases:
         random = np.random.default_rng((cfg.seed, n))
         true = true_correlation(statistic, rho)
         held = 0
@@ -255,8 +283,9 @@ def correlations(cfg):
             content = {'ids': k, 'statistic': statistic, 'columns': columns}
             run = make_run(f'd{k}', 0, instances=dict(test=content).get)
             cell = evaluate.make_cell([run], evaluate.Settings(resamples=cfg.resamples, seed=k))
-            held += is_within(true, (cell.low, cell.high))
-        print(f'{statistic:<9} true {true:.2f}, n = {n}: {100 * held / cfg.simulations:.1f} % held', flush=True)
+            held += cell.low <= true <= cell.high
+        share = 100 * held / cfg.simulations
+        print(f'{statistic:<9} true {true:.2f}, n = {n}: {share:.1f} % held', flush=True)
 
 
 def main():
@@ -266,22 +295,16 @@ def main():
     if actions.correlations:
         correlations(cfg)
         return
-    if not actions.pages:
-        print('coverage of one model / of a difference / true nulls rejected, in percent\n')
-        print(f'{"metric":<9} seeds spread instances   {"now":^18} {"sum":^18} {"closed form":^18}')
-    for n, metric, seeds, spread in itertools.product(cfg.instances, cfg.metrics, cfg.seeds, cfg.spreads):
-        if actions.pages:
-            judged, single = page(metric, seeds, spread, n, cfg, actions.pages)
-            print(f'{metric:<9} {seeds} seeds, spread {spread}, {n:,} instances: {100 * judged:.1f} % of '
-                  f'pages judge, {100 * single:.1f} % of contrasts alone', flush=True)
-            continue
-        results = simulate(metric, seeds, spread, n, cfg)
-        texts = ['{:4.1f} / {:4.1f} / {:4.1f}'.format(*result) for result in results.values()]
-        if not within(results['now']):
-            texts.append('*')
-        print(f'{metric:<9} {seeds:>5} {spread:>6} {n:>9}  ', *texts, flush=True)
-    if not actions.pages:
-        print('\n* marks cells beyond 93 to 97 % and 3 to 7 %')
+    cases = itertools.product(cfg.instances, cfg.metrics, cfg.seeds, cfg.spreads)
+    if actions.pages:
+        for n, *case in cases:
+            print_pages(*case, n, cfg, actions.pages)
+        return
+    print('coverage of one model / of a difference / true nulls rejected, in percent\n')
+    print(f'{"metric":<9} seeds spread instances   {"now":^18} {"closed form":^18}')
+    for n, *case in cases:
+        print_coverage(*case, n, cfg)
+    print('\n* marks cells beyond 93 to 97 % and 3 to 7 %')
 
 
 if __name__ == '__main__':
