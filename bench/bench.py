@@ -1,10 +1,10 @@
 """How fast, against what: each case prints one JSON line. Not part of the tests.
 
-    python tests/bench.py                            # the cases and what each compares
-    python tests/bench.py step_padded loss_alone     # some of them
-    python tests/bench.py cpu --out=bench.jsonl      # all that a CPU runs in reasonable time
-    python tests/bench.py mfu --size=610m            # one GPU at the paper's batch, Hugging Face beside it
-    python tests/bench.py table bench.jsonl          # the tables of docs/speed.md
+    python bench/bench.py                            # the cases and what each compares
+    python bench/bench.py step_padded loss_alone     # some of them
+    python bench/bench.py cpu --out=bench.jsonl      # all that a CPU runs in reasonable time
+    python bench/bench.py mfu --size=610m            # one GPU at the paper's batch, Hugging Face beside it
+    python bench/bench.py table bench.jsonl          # the tables of docs/speed.md
 
 Ours and the peer do the same work in one process. They take turns, each turn on another batch. Two turns
 before the clock starts must give the same losses and gradient norms; the second shows that the update is the
@@ -13,7 +13,6 @@ extremes; --repeats (7) turns are taken. peak_mib is what a turn adds to the mem
 """
 import argparse
 import ctypes
-import dataclasses
 import gc
 import itertools
 import json
@@ -24,8 +23,9 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Callable, NamedTuple
 
 os.environ.setdefault('OMP_WAIT_POLICY', 'passive')    # else waiting threads spin on shared cores
@@ -35,32 +35,40 @@ import torch                     # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn             # noqa: E402
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))    # the scripts and nanoencoder/ are imported from there
 
 import data      # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups  # noqa: E402
-from nanoencoder import huggingface                       # noqa: E402
+from nanoencoder import files, huggingface                # noqa: E402
 from nanoencoder.pretraining import cost                  # noqa: E402
-from nanoencoder.pretraining.log import commit            # noqa: E402
 from nanoencoder.processes import World, pick_device      # noqa: E402
 from nanoencoder.settings import build, parse, run_main   # noqa: E402
 
+DEVICE, DTYPE = pick_device()
+WORLD = World(0, 1, DEVICE, DTYPE)
 TINY = dict(name='bench', hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, tie_word_embeddings=True, vocab_size=4_096, phases=(('mlm', 10_000),),
             decay_steps=0, warmup_steps=0, lr=1e-3, grad_clip=0.5, micro_rows=0)    # a clip that clips
-DEVICE, DTYPE = pick_device()
-WORLD = World(0, 1, DEVICE, DTYPE)
 PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
-    'NVIDIA H200': 989e12, 'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H100 NVL': 835e12,
-    'NVIDIA H100 PCIe': 756e12, 'NVIDIA A100-SXM4-80GB': 312e12, 'NVIDIA A100-SXM4-40GB': 312e12,
-    'NVIDIA A100 80GB PCIe': 312e12, 'NVIDIA GeForce RTX 4090': 165e12}
+    'NVIDIA H200': 989e12,
+    'NVIDIA H100 80GB HBM3': 989e12,
+    'NVIDIA H100 NVL': 835e12,
+    'NVIDIA H100 PCIe': 756e12,
+    'NVIDIA A100-SXM4-80GB': 312e12,
+    'NVIDIA A100-SXM4-40GB': 312e12,
+    'NVIDIA A100 80GB PCIe': 312e12,
+    'NVIDIA GeForce RTX 4090': 165e12}
+
+
+# ---------------------------------------------------------------------------
+# The comparison of a pair
 
 
 class Pair(NamedTuple):
-    """Two functions that do the same work."""
+    """Two functions that do the same work and return the numbers that must agree."""
     ours: Callable
     peer: Callable
     tokens: int       # in the work, to count per second
@@ -68,86 +76,121 @@ class Pair(NamedTuple):
 
 
 def agree(ours, peer, tolerance):
-    """Whether numbers or arrays are equal, each relative to the peer's greatest number."""
-    results = [[x.cpu().numpy() if torch.is_tensor(x) else x for x in result] for result in (ours, peer)]
-    return all(np.abs(np.subtract(a, b)).max() <= tolerance * np.abs(b).max()
-               for a, b in zip(*results, strict=True))
+    """Whether tensors are equal, each relative to the peer's greatest number."""
+    for a, b in zip(ours, peer, strict=True):
+        difference = (a - b).abs().max()
+        if not difference <= tolerance * b.abs().max():     # nor does nan agree
+            return False
+    return True
+
+
+def synchronize():
+    if DEVICE.type != 'cpu':
+        torch.accelerator.synchronize()
 
 
 def seconds(run):
-    def now():
-        DEVICE.type == 'cpu' or torch.accelerator.synchronize()
-        return time.perf_counter()
-    began = now()
+    synchronize()
+    began = time.perf_counter()
     run()
-    return now() - began
+    synchronize()
+    return time.perf_counter() - began
+
+
+def process_mib(field):
+    """Return a number of this process's memory (Linux), in MiB."""
+    status = Path('/proc/self/status').read_text()
+    return int(re.search(rf'{field}:\s+(\d+)', status)[1]) / 1024
 
 
 def peak_mib(run):
-    """What a run adds to the memory at its start, at most: of the GPU, or of the process (Linux)."""
+    """Return what a run adds to the memory at its start, at most: of the GPU, or of the process."""
     if DEVICE.type == 'cuda':
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        before = torch.cuda.memory_allocated() / 2 ** 20
         run()
-        return round((torch.cuda.max_memory_allocated() - before) / 2 ** 20, 1)
-    def mib(field):
-        return int(re.search(rf'{field}:\s+(\d+)', Path('/proc/self/status').read_text())[1]) / 1024
-    ctypes.CDLL('libc.so.6').malloc_trim(0)        # what earlier runs freed would hide what this one takes
-    Path('/proc/self/clear_refs').write_text('5')  # VmHWM counts from here
-    before = mib('VmRSS')
-    run()
-    return round(max(0.0, mib('VmHWM') - before), 1)
+        peak = torch.cuda.max_memory_allocated() / 2 ** 20
+    else:
+        ctypes.CDLL('libc.so.6').malloc_trim(0)        # what earlier runs freed would hide what this takes
+        Path('/proc/self/clear_refs').write_text('5')  # VmHWM counts from here
+        before = process_mib('VmRSS')
+        run()
+        peak = process_mib('VmHWM')
+    return round(max(0.0, peak - before), 1)
 
 
 def compare(name, pair, repeats):
-    """One JSON line of a case."""
+    """Return the line of a case."""
     for _ in range(2):
-        ours, peer = pair.ours(), pair.peer()
+        ours = pair.ours()
+        peer = pair.peer()
         if not agree(ours, peer, pair.tolerance):
             raise SystemExit(f'error: {name}: not the same work: {ours} and {peer}')
     del ours, peer
+
     times = {'ours': [], 'peer': []}
     for k in range(repeats):
-        for who in ('ours', 'peer') if k % 2 else ('peer', 'ours'):
+        for who in sorted(times, reverse=k % 2 == 0):   # now the one, now the other is first
             times[who].append(seconds(getattr(pair, who)))
     ratios = [peer / ours for ours, peer in zip(times['ours'], times['peer'])]
-    ours, peer = map(statistics.median, times.values())
-    return {'case': name, 'ours': round(ours, 6), 'peer': round(peer, 6),
-            'ratio': round(statistics.median(ratios), 2), 'lo': round(min(ratios), 2),
-            'hi': round(max(ratios), 2), 'tokens_per_second': round(pair.tokens / ours),
-            'peak_mib': peak_mib(pair.ours), 'peer_peak_mib': peak_mib(pair.peer)}
+    ours = statistics.median(times['ours'])
+    return {'case': name,
+            'ours': round(ours, 6),
+            'peer': round(statistics.median(times['peer']), 6),
+            'ratio': round(statistics.median(ratios), 2),
+            'lo': round(min(ratios), 2),
+            'hi': round(max(ratios), 2),
+            'tokens_per_second': round(pair.tokens / ours),
+            'peak_mib': peak_mib(pair.ours),
+            'peer_peak_mib': peak_mib(pair.peer)}
 
 
 def machine():
-    name = torch.cuda.get_device_name() if DEVICE.type == 'cuda' else f'{torch.get_num_threads()} threads'
-    return {'machine': name, 'load': round(os.getloadavg()[0], 1), 'torch': torch.__version__,
-            'commit': commit(), 'date': time.strftime('%Y-%m-%d')}
+    """Return where and with what a line was measured."""
+    name = f'{torch.get_num_threads()} threads'
+    if DEVICE.type == 'cuda':
+        name = torch.cuda.get_device_name()
+    return {'machine': name,
+            'torch': torch.__version__,
+            'commit': files.commit(),
+            'date': time.strftime('%Y-%m-%d')}
 
 
-def tiny(**changes):
-    return build(pretrain.Settings, TINY | changes)
+# ---------------------------------------------------------------------------
+# Our training step, and a peer's
 
 
-def of_size(size, **changes):
-    """Settings for MLM of one of the paper's sizes or of configs/small.py, at a constant learning rate."""
-    changes = dict(decay_steps=0, warmup_steps=0, lr=1e-4) | changes
-    options = [f'--{name}={value}' for name, value in changes.items()]
-    config = f'configs/{size}.py' if size == 'small' else f'configs/{size}_mlm.py'
-    return parse(pretrain.Settings, [str(ROOT / config), *options])[0]
+def settings(size, **changes):
+    """Return Settings for MLM at a constant learning rate. size: tiny, or the name of a file in configs/."""
+    if size == 'tiny':
+        return build(pretrain.Settings, TINY | changes)
+    cfg, _ = parse(pretrain.Settings, [f'{ROOT}/configs/{size}.py'])
+    return replace(cfg, decay_steps=0, warmup_steps=0, lr=1e-4, **changes)
+
+
+class RandomCorpus:
+    """Stands in for data.Corpus where a batch is made: random tokens, the special ids last."""
+    def __init__(self, V):
+        random = np.random.default_rng(0)
+        self.tokens = random.integers(0, V - 3, 2 ** 20)
+        self.meta = {'mask_token_id': V - 1, 'special_ids': [V - 3, V - 2, V - 1]}
+
+    def stretch(self, split, k, context):
+        return self.tokens[k * context:(k + 1) * context]
 
 
 def batches_of(cfg, objective, count):
-    """A step's rows each, as Batches of tensors on the device: random tokens, the special ids last."""
-    V, batches = cfg.model.vocab_size, []
-    tokens = np.random.default_rng(0).integers(0, V - 3, 1 << 20)
-    corpus = SimpleNamespace(meta={'mask_token_id': V - 1, 'special_ids': [V - 3, V - 2, V - 1]},
-                             num_stretches=lambda split, context: len(tokens) // context,
-                             stretch=lambda split, k, context: tokens[k * context:(k + 1) * context])
+    """Return so many Batches of tensors on the device, a step's rows each."""
+    corpus = RandomCorpus(cfg.model.vocab_size)
+    batches = []
     for first in range(0, cfg.rows_per_step * count, cfg.rows_per_step):
         rows = [(k, k) for k in range(first, first + cfg.rows_per_step)]
         batch, _ = data.make_batch(corpus, 'train', rows, 0, objective, cfg)
-        batches.append(batch._replace(**{name: torch.from_numpy(x).to(DEVICE)
-                                         for name, x in batch._asdict().items() if name != 'lengths'}))
+        tensors = {}
+        for name, array in batch._asdict().items():
+            if name != 'lengths':
+                tensors[name] = torch.from_numpy(array).to(DEVICE)
+        batches.append(batch._replace(**tensors))
     return batches
 
 
@@ -158,30 +201,37 @@ def initialise(module, seed=0):
 
 
 def our_step(cfg, objective='mlm', count=8):
-    """(a function that trains on the next Batch: loss and gradient norm; the Batches; the model)"""
-    cfg = dataclasses.replace(cfg, phases=((objective, 10_000),))
+    """Return a function that trains on the next Batch, and returns loss and gradient norm; Batches; a model."""
+    cfg = replace(cfg, phases=((objective, 10_000),))
     model, wrapped, optimizer = pretrain.build(cfg, WORLD)
     initialise(model)
-    turns = itertools.cycle(batches := batches_of(cfg, objective, count))
+    batches = batches_of(cfg, objective, count)
+    turns = itertools.cycle(batches)
+
     def step():
         batch = next(turns)
-        loss, norm = pretrain.train_step(wrapped, optimizer, [batch], len(batch.at), 0, cfg, WORLD)
-        return loss / len(batch.at), norm
+        targets = len(batch.at)
+        loss, norm = pretrain.train_step(wrapped, optimizer, [batch], targets, 0, cfg, WORLD)
+        return loss / targets, norm
     return step, batches, model
 
 
-def other_step(model, losses, cfg):
-    """A function that trains a model on the next of these functions' losses, as people do."""
-    groups, betas = parameter_groups(model, cfg.weight_decay), (cfg.beta1, cfg.beta2)
-    optimizer = torch.optim.AdamW(groups, lr=cfg.lr, betas=betas, eps=cfg.eps, fused=DEVICE.type != 'mps')
-    turns = itertools.cycle(losses)
+def plain_step(model, loss_of, inputs, cfg):
+    """Return a function that trains a model on the next of these inputs, as people do."""
+    optimizer = torch.optim.AdamW(
+        parameter_groups(model, cfg.weight_decay),
+        lr=cfg.lr,
+        betas=(cfg.beta1, cfg.beta2),
+        eps=cfg.eps,
+        fused=DEVICE.type != 'mps')
+    turns = itertools.cycle(inputs)
     model.train()
 
     def step():
         with WORLD.autocast():
-            loss = next(turns)()
+            loss = loss_of(next(turns))
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.grad_clip)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), cfg.grad_clip)
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach(), norm    # on the device: nobody waits for them
@@ -189,7 +239,7 @@ def other_step(model, losses, cfg):
 
 
 def transformers_model(auto, model, cfg, **more):
-    """transformers' EuroBERT with the weights of a model, opened by an Auto class; `more` of its config."""
+    """Return transformers' EuroBERT with a model's weights. auto: an Auto class; more: of its config."""
     import transformers
     transformers.logging.disable_progress_bar()
     V = cfg.model.vocab_size
@@ -206,209 +256,303 @@ def pad(tokens, value=0):
     return nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=value)
 
 
+def padded_texts(texts):
+    """Return a transformers model's inputs for texts of unlike lengths."""
+    attended = [torch.ones_like(text) for text in texts]
+    return {'input_ids': pad(texts), 'attention_mask': pad(attended)}
+
+
 def padded(batch):
-    tokens, targets = batch.tokens.split(batch.lengths), batch.targets.split(batch.lengths)
-    return {'input_ids': pad(tokens), 'labels': pad(targets, data.NO_TARGET),
-            'attention_mask': pad([torch.ones_like(part) for part in tokens])}
+    targets = batch.targets.split(batch.lengths)
+    return padded_texts(batch.tokens.split(batch.lengths)) | {'labels': pad(targets, data.NO_TARGET)}
+
+
+def rows_of(batch, rows):
+    """Return a transformers model's inputs: rows of the same length, without any mask."""
+    return {
+        'input_ids': batch.tokens.view(rows, -1),
+        'labels': batch.targets.view(rows, -1)}
 
 
 def whole(batch):
-    """Rows of the same length without any mask."""
-    rows = len(batch.lengths)
-    return {'input_ids': batch.tokens.view(rows, -1), 'labels': batch.targets.view(rows, -1)}
+    return rows_of(batch, len(batch.lengths))
 
 
 def packed(batch):
-    """Rows of the same length, a 4D mask that keeps segments apart, positions that restart."""
-    context = batch.lengths[0] + batch.lengths[1]    # a row is cut in two
+    """Add to rows, each cut in two, a 4D mask that keeps segments apart and positions that restart."""
+    rows = len(batch.lengths) // 2
     lengths = torch.tensor(batch.lengths, device=DEVICE)
-    segment = torch.arange(len(lengths), device=DEVICE).repeat_interleave(lengths).view(-1, context)
-    starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
-    positions = (torch.arange(len(batch.tokens), device=DEVICE) - starts).view(-1, context)
-    mask = torch.where(segment[:, None, :, None] == segment[:, None, None, :], 0.0, -torch.inf)
-    return {'input_ids': batch.tokens.view(-1, context), 'labels': batch.targets.view(-1, context),
-            'attention_mask': mask, 'position_ids': positions}
+    starts = lengths.cumsum(0) - lengths
+    starts = starts.repeat_interleave(lengths)      # (N,) where each token's segment begins
+    positions = torch.arange(len(starts), device=DEVICE) - starts
+
+    segment = starts.view(rows, -1)
+    same = segment[:, None, :, None] == segment[:, None, None, :]
+    mask = torch.where(same, 0.0, -torch.inf)
+    return rows_of(batch, rows) | {'attention_mask': mask, 'position_ids': positions.view(rows, -1)}
 
 
-def training(cfg, inputs):
-    """Ours beside transformers' on what `inputs` makes of a Batch."""
+# ---------------------------------------------------------------------------
+# The cases: each function makes a Pair
+
+UNCUT = dict(context=256, rows_per_step=8, cut_rows=False)
+
+
+def training(inputs_of, size, **changes):
+    """A training step, beside transformers' on what inputs_of makes of a Batch."""
+    cfg = settings(size, **changes)
     ours, batches, model = our_step(cfg)
     peer = transformers_model('AutoModelForMaskedLM', model, cfg)
-    losses = [lambda batch=inputs(batch): peer(**batch).loss for batch in batches]
-    return Pair(ours, other_step(peer, losses, cfg), len(batches[0].tokens))
+
+    def loss_of(inputs):
+        return peer(**inputs).loss
+    inputs = [inputs_of(batch) for batch in batches]
+    return Pair(ours, plain_step(peer, loss_of, inputs, cfg), len(batches[0].tokens))
 
 
-def loss(selected=False):
-    """selected: the peer, too, computes the logits of positions with a target alone."""
+def cross_entropy(selected=False):
+    """The loss and its gradients. selected: the peer, too, computes only logits that have a target."""
     N, d, V = 8_192, 256, 32_768
-    hidden, weight = (torch.randn(size, d, device=DEVICE).mul_(0.05).requires_grad_() for size in (N, V))
-    targets = torch.randint(0, V, (N,), device=DEVICE).where(torch.rand(N, device=DEVICE) < 0.4, -100)
-    at = torch.nonzero(targets != -100).squeeze(1)
+    hidden = torch.randn(N, d, device=DEVICE).mul_(0.05).requires_grad_()
+    weight = torch.randn(V, d, device=DEVICE).mul_(0.05).requires_grad_()
+    targets = torch.randint(0, V, (N,), device=DEVICE)
+    targets = targets.where(torch.rand(N, device=DEVICE) < 0.4, data.NO_TARGET)
+    at = torch.nonzero(targets != data.NO_TARGET).squeeze(1)
     ones = torch.ones(len(at), device=DEVICE)
 
-    def with_gradients(make_loss):
-        def run():
-            loss = make_loss()
-            loss.backward()
-            results = loss.detach(), hidden.grad, weight.grad
-            hidden.grad = weight.grad = None    # each run takes memory of its own for them
-            return results
-        return run
-
     def ours():
-        arguments = hidden[at], weight, targets[at], ones, True, loss_and_gradient
-        return ChunkedCrossEntropy.apply(*arguments) / len(at)
+        losses = ChunkedCrossEntropy.apply(hidden[at], weight, targets[at], ones, True, loss_and_gradient)
+        return losses / len(at)
 
     def peer():
         rows = at if selected else slice(None)
         return F.cross_entropy(F.linear(hidden[rows], weight), targets[rows])
-    return Pair(with_gradients(ours), with_gradients(peer), N, tolerance=1e-4)
+
+    def with_gradients(loss_of):
+        loss = loss_of()
+        loss.backward()
+        results = loss.detach(), hidden.grad, weight.grad
+        hidden.grad = None      # each run takes memory of its own for them
+        weight.grad = None
+        return results
+    return Pair(partial(with_gradients, ours), partial(with_gradients, peer), N, tolerance=1e-4)
 
 
 class GPT(nn.Module):
     """A plain decoder: learned positions, LayerNorm, GELU, SDPA with is_causal, tied head, all logits."""
-    def __init__(self, V, d, L, H, context):
+    def __init__(self, sizes, context):
         super().__init__()
-        self.H, self.embed, self.positions = H, nn.Embedding(V, d), nn.Embedding(context, d)
-        self.blocks = nn.ModuleList(nn.ModuleDict({
-            'norm1': nn.LayerNorm(d, bias=False), 'qkv': nn.Linear(d, 3 * d, bias=False),
-            'out': nn.Linear(d, d, bias=False), 'norm2': nn.LayerNorm(d, bias=False),
-            'up': nn.Linear(d, 4 * d, bias=False), 'down': nn.Linear(4 * d, d, bias=False),
-        }) for _ in range(L))
+        d = sizes.hidden_size
+        self.heads = sizes.num_attention_heads
+        self.embed = nn.Embedding(sizes.vocab_size, d)
+        self.positions = nn.Embedding(context, d)
         self.norm = nn.LayerNorm(d, bias=False)
+        self.blocks = nn.ModuleList()
+        for _ in range(sizes.num_hidden_layers):
+            self.blocks.append(nn.ModuleDict({
+                'norm1': nn.LayerNorm(d, bias=False),
+                'qkv': nn.Linear(d, 3 * d, bias=False),
+                'out': nn.Linear(d, d, bias=False),
+                'norm2': nn.LayerNorm(d, bias=False),
+                'up': nn.Linear(d, 4 * d, bias=False),
+                'down': nn.Linear(4 * d, d, bias=False)}))
 
-    def forward(self, tokens, targets):
+    def forward(self, inputs):
+        tokens = inputs['input_ids']
         x = self.embed(tokens) + self.positions.weight[:tokens.shape[1]]
         for block in self.blocks:
-            qkv = block['qkv'](block['norm1'](x)).chunk(3, 2)
-            q, k, v = (part.unflatten(2, (self.H, -1)).transpose(1, 2) for part in qkv)
+            normed = block['norm1'](x)
+            qkv = block['qkv'](normed)                      # (rows, tokens, 3 d)
+            qkv = qkv.unflatten(2, (3, self.heads, -1))
+            q, k, v = qkv.transpose(1, 3).unbind(2)         # (rows, heads, tokens, d / heads)
             attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + block['out'](attended.transpose(1, 2).flatten(2))
-            x = x + block['down'](F.gelu(block['up'](block['norm2'](x))))
+            attended = attended.transpose(1, 2).flatten(2)  # (rows, tokens, d)
+            x = x + block['out'](attended)
+            normed = block['norm2'](x)
+            x = x + block['down'](F.gelu(block['up'](normed)))
         logits = self.norm(x) @ self.embed.weight.T
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return F.cross_entropy(logits.flatten(0, 1), inputs['labels'].flatten())
 
 
 def clm_gpt():
-    """The weights are others: only how many there are is compared, but for the positions, which it learns."""
-    d, L, H, V = 384, 6, 6, 8_192
-    cfg = tiny(**UNCUT, vocab_size=V, hidden_size=d, num_hidden_layers=L, num_attention_heads=H,
-               num_key_value_heads=H, intermediate_size=8 * d // 3, compile=True)
+    """A step of CLM, beside a GPT of the same size. Weights differ: only time and memory are compared."""
+    cfg = settings(
+        'tiny', **UNCUT,
+        vocab_size=8_192,
+        hidden_size=384,
+        intermediate_size=1_024,    # three matrices of this width are as large as the GPT's two of 4 x 384
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        compile=True)
     ours, batches, model = our_step(cfg, 'clm')
-    gpt = GPT(V, d, L, H, cfg.context).to(DEVICE)
-    size, peer_size = (sum(p.numel() for p in module.parameters()) for module in (model, gpt))
-    assert abs(size + d * cfg.context - peer_size) < 1e-3 * size, (size, peer_size)
-    compiled = torch.compile(gpt)
-    losses = [lambda batch=whole(batch): compiled(batch['input_ids'], batch['labels']) for batch in batches]
-    return Pair(ours, other_step(gpt, losses, cfg), len(batches[0].tokens), tolerance=math.inf)
+    gpt = GPT(cfg.model, cfg.context).to(DEVICE)
+    size = sum(p.numel() for p in model.parameters())
+    size += gpt.positions.weight.numel()    # which only the GPT learns
+    peer_size = sum(p.numel() for p in gpt.parameters())
+    assert abs(size - peer_size) < 1e-3 * size, (size, peer_size)
 
-
-def finetuning():
-    """Lengths are log-normal, median 18; a model of four layers of width 256, four labels."""
-    cfg = tiny(hidden_size=256, intermediate_size=768, num_hidden_layers=4, context=512)
-    head = finetune.Classifier(256, 4, pooled=True)
-    encoder = finetune.Encoder(pretrain.build(cfg, WORLD)[0].model, head).to(DEVICE)
-    initialise(encoder)
-    peer = transformers_model('AutoModelForSequenceClassification', encoder, cfg, num_labels=4)
-    random, ours, others = np.random.default_rng(0), [], []
-    for _ in range(4):
-        lengths = np.clip(random.lognormal(2.9, 0.75, 32).astype(int), 3, 250)
-        texts = [random.integers(0, 4_000, length) for length in lengths]
-        tokens, labels = [torch.from_numpy(text).to(DEVICE) for text in texts], torch.arange(32) % 4
-        ours.append(lambda texts=texts, labels=labels.to(DEVICE): F.cross_entropy(
-            finetune.encode(encoder, texts, WORLD), labels))
-        inputs = {'input_ids': pad(tokens), 'labels': labels.to(DEVICE),
-                  'attention_mask': pad([torch.ones_like(text) for text in tokens])}
-        others.append(lambda inputs=inputs: peer(**inputs).loss)
-    return Pair(other_step(encoder, ours, cfg), other_step(peer, others, cfg), sum(lengths))
-
-
-def muon(cfg):
-    """Ours is Muon's step, the peer AdamW's. Their updates are others: only time and memory are compared."""
-    (ours, batches, _), (peer, *_) = (our_step(dataclasses.replace(cfg, optimizer=optimizer))
-                                      for optimizer in ('muon', 'adamw'))
+    inputs = [whole(batch) for batch in batches]
+    peer = plain_step(gpt, torch.compile(gpt), inputs, cfg)
     return Pair(ours, peer, len(batches[0].tokens), tolerance=math.inf)
 
 
-CUT, SHORT = dict(context=2_048, rows_per_step=6), dict(context=256, rows_per_step=4, compile=False)
-UNCUT = dict(context=256, rows_per_step=8, cut_rows=False)
-TITLES = ('training step, tiny model, 6 rows of 2,048 cut in two',
-          'training step, tiny model, 8 rows of 256 uncut',
-          'training step of the 210M, 4 rows of 256 cut in two',
-          'the loss, 8,192 positions, vocabulary of 32,768, 40 % masked')
-PADDED, PACKED, WHOLE = (f'Hugging Face {how}' for how in ('padded', 'packed, 4D mask', 'without any mask'))
-CASES = {   # the work, the peer, () -> Pair
-    'step_padded': (TITLES[0], PADDED, lambda: training(tiny(**CUT), padded)),
-    'step_packed': (TITLES[0], PACKED, lambda: training(tiny(**CUT), packed)),
-    'step_fixed': (TITLES[1], WHOLE, lambda: training(tiny(**UNCUT), whole)),
-    'step_fixed_32k': (f'{TITLES[1]}, vocabulary of 32,768', WHOLE,
-                       lambda: training(tiny(**UNCUT, vocab_size=32_768), whole)),
-    'real_210m': (TITLES[2], PADDED, lambda: training(of_size('210m', **SHORT), padded)),
-    'real_210m_packed': (TITLES[2], PACKED, lambda: training(of_size('210m', **SHORT), packed)),
-    'loss_alone': (TITLES[3], 'linear, cross_entropy', loss),
-    'loss_selected': (TITLES[3], 'linear, cross_entropy of those alone', lambda: loss(selected=True)),
-    'clm_gpt': ('CLM step, sizes matched, both compiled', 'a plain GPT', clm_gpt),
-    'muon_tiny': ('a step with Muon, 2 rows of 512 cut in two, configs/tiny.py', 'with AdamW',
-                  lambda: muon(tiny(context=512, rows_per_step=2))),
-    'muon_51m': ('a step with Muon, 32 rows of 1,024 cut in two, configs/small.py', 'with AdamW',
-                 lambda: muon(of_size('small', rows_per_step=32, compile=False))),
-    'finetuning': ('fine-tuning, batches of 32 short sentences', PADDED, finetuning)}
+def finetuning(batch_size=32):
+    """Lengths are log-normal, median 18; a model of four layers of width 256, four labels."""
+    cfg = settings('tiny', hidden_size=256, intermediate_size=768, num_hidden_layers=4, context=512)
+    model, *_ = pretrain.build(cfg, WORLD)
+    encoder = finetune.Encoder(model.model, finetune.new_head('text', 256, 4)).to(DEVICE)
+    initialise(encoder)
+    peer = transformers_model('AutoModelForSequenceClassification', encoder, cfg, num_labels=4)
+    labels = torch.arange(batch_size, device=DEVICE) % 4
+
+    random = np.random.default_rng(0)
+    batches = []
+    inputs = []
+    for _ in range(4):
+        lengths = random.lognormal(2.9, 0.75, batch_size).astype(int).clip(3, 250)
+        texts = [random.integers(0, 4_000, length) for length in lengths]
+        batches.append(texts)
+        inputs.append(padded_texts([torch.from_numpy(text).to(DEVICE) for text in texts]))
+
+    def our_loss(texts):
+        return F.cross_entropy(finetune.encode(encoder, texts, WORLD), labels)
+
+    def peer_loss(texts):
+        return peer(**texts, labels=labels).loss
+    return Pair(plain_step(encoder, our_loss, batches, cfg), plain_step(peer, peer_loss, inputs, cfg),
+                sum(lengths))
+
+
+def muon(size, **changes):
+    """Ours is Muon's step, the peer AdamW's. Updates differ: only time and memory are compared."""
+    cfg = settings(size, **changes)
+    ours, batches, _ = our_step(replace(cfg, optimizer='muon'))
+    peer, *_ = our_step(replace(cfg, optimizer='adamw'))
+    return Pair(ours, peer, len(batches[0].tokens), tolerance=math.inf)
+
+
+class Case(NamedTuple):
+    work: str
+    peer: str
+    pair: Callable      # () -> Pair
+
+
+CUT = partial(training, size='tiny', context=2_048, rows_per_step=6)
+OF_210M = partial(training, size='210m_mlm', context=256, rows_per_step=4, compile=False)
+
+CUT_WORK = 'training step, tiny model, 6 rows of 2,048 cut in two'
+UNCUT_WORK = 'training step, tiny model, 8 rows of 256 uncut'
+WORK_OF_210M = 'training step of the 210M, 4 rows of 256 cut in two'
+LOSS_WORK = 'the loss, 8,192 positions, vocabulary of 32,768, 40 % masked'
+
+PADDED = 'Hugging Face padded'
+PACKED = 'Hugging Face packed, 4D mask'
+WHOLE = 'Hugging Face without any mask'
+
+CASES = {
+    'step_padded': Case(CUT_WORK, PADDED, partial(CUT, padded)),
+    'step_packed': Case(CUT_WORK, PACKED, partial(CUT, packed)),
+    'step_fixed': Case(UNCUT_WORK, WHOLE, partial(training, whole, 'tiny', **UNCUT)),
+    'step_fixed_32k': Case(UNCUT_WORK + ', vocabulary of 32,768', WHOLE,
+                           partial(training, whole, 'tiny', **UNCUT, vocab_size=32_768)),
+    'real_210m': Case(WORK_OF_210M, PADDED, partial(OF_210M, padded)),
+    'real_210m_packed': Case(WORK_OF_210M, PACKED, partial(OF_210M, packed)),
+    'loss_alone': Case(LOSS_WORK, 'linear, cross_entropy', cross_entropy),
+    'loss_selected': Case(LOSS_WORK, 'linear, cross_entropy of those alone',
+                          partial(cross_entropy, selected=True)),
+    'clm_gpt': Case('CLM step, sizes matched, both compiled', 'a plain GPT', clm_gpt),
+    'muon_tiny': Case('a step with Muon, 2 rows of 512 cut in two, configs/tiny.py', 'with AdamW',
+                      partial(muon, 'tiny', context=512, rows_per_step=2)),
+    'muon_51m': Case('a step with Muon, 32 rows of 1,024 cut in two, configs/small.py', 'with AdamW',
+                     partial(muon, 'small', rows_per_step=32, compile=False)),
+    'finetuning': Case('fine-tuning, batches of 32 short sentences', PADDED, finetuning)}
+
+
+# ---------------------------------------------------------------------------
+# A GPU's utilisation
 
 
 def mfu(size, repeats):
-    """Lines of a size at the paper's batch on one GPU, 6 rows of 2,048 tokens cut in two; update included.
-    Useful operations are those of the segments as they are, and of the logits that have a target."""
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU'
+    """Yield lines of a size at the paper's batch on one GPU: 6 rows of 2,048 tokens cut in two.
+
+    The update is included. Useful operations are those of the segments as they are, and of the logits
+    that have a target."""
+    name = machine()['machine']
     if name not in PEAKS:
-        raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of tests/bench.py, not {name}')
-    cfg = of_size(size, rows_per_step=6, micro_rows=6)
+        raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of bench/bench.py, not {name}')
+    step_of_paper = dict(rows_per_step=6, micro_rows=6)
     for objective in ('mlm', 'clm'):
+        cfg = settings(f'{size}_mlm', **step_of_paper)
         step, batches, model = our_step(cfg, objective, count=12)
         line = timed(f'mfu {size} {objective}', step, repeats, len(batches[0].tokens))
-        halved = 2 if data.OBJECTIVES[objective].causal else 1
-        flops = [cost.count_flops(cfg.model, len(batch.tokens), len(batch.at),
-                                  sum(length ** 2 for length in batch.lengths) / halved) for batch in batches]
-        yield line | {'mfu': round(1e3 * statistics.fmean(flops) / line['ms'] / PEAKS[name], 4)}
-        del step, model
-    pair = training(dataclasses.replace(cfg, compile=False), padded)    # Hugging Face's, not compiled
+        flops = statistics.fmean(useful_flops(cfg, objective, batch) for batch in batches)
+        yield line | {'mfu': round(1e3 * flops / line['ms'] / PEAKS[name], 4)}
+        del step, model     # the next one needs the memory
+    pair = training(padded, f'{size}_mlm', **step_of_paper, compile=False)
     yield timed(f'mfu {size} mlm, {PADDED}', pair.peer, repeats, pair.tokens)
 
 
+def useful_flops(cfg, objective, batch):
+    pairs = sum(length ** 2 for length in batch.lengths)
+    if data.OBJECTIVES[objective].causal:
+        pairs /= 2
+    return cost.count_flops(cfg.model, len(batch.tokens), len(batch.at), pairs)
+
+
 def timed(case, step, repeats, tokens, epoch=24):
-    """Of `repeats` epochs of steps; one before them compiles, and does not count."""
+    """Return the line of `repeats` epochs of steps. One before them compiles, and does not count."""
+    def run():
+        for _ in range(epoch):
+            step()
+
     gc.collect()     # what was compiled before holds itself
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    times = [seconds(lambda: [step() for _ in range(epoch)]) / epoch for _ in range(1 + repeats)][1:]
-    return {'case': case, 'ms': round(1e3 * statistics.median(times), 2), 'lo': round(1e3 * min(times), 2),
-            'hi': round(1e3 * max(times), 2), 'tokens_per_second': round(tokens / statistics.median(times)),
+    run()
+    times = [seconds(run) / epoch for _ in range(repeats)]
+    median = statistics.median(times)
+    return {'case': case,
+            'ms': round(1e3 * median, 2),
+            'lo': round(1e3 * min(times), 2),
+            'hi': round(1e3 * max(times), 2),
+            'tokens_per_second': round(tokens / median),
             'peak_gib': round(torch.cuda.max_memory_allocated() / 2 ** 30, 2)}
+
+
+# ---------------------------------------------------------------------------
+# The command
 
 
 def table(path):
     """Print a file of lines as Markdown: ratios, then what mfu measured; of each case the last."""
-    lines = {line['case']: line for line in map(json.loads, Path(path).read_text().splitlines())}
-    print('| case | peer | ratio (extremes) | ours | MiB, ours / peer |\n' + '|---' * 5 + '|')
-    for name in [name for name in CASES if name in lines]:
-        print('| {} | {} '.format(*CASES[name])
-              + '| **{ratio:.2f}** ({lo:.2f} to {hi:.2f}) | {tokens_per_second:,} tokens/s '
-              '| {peak_mib:,.0f} / {peer_peak_mib:,.0f} |'.format(**lines.pop(name)))
-    print('\n| date | GPU | torch | case | ms (extremes) | tokens/s | MFU | GiB |\n' + '|---' * 8 + '|')
+    lines = {}
+    for text in Path(path).read_text().splitlines():
+        line = json.loads(text)
+        lines[line['case']] = line
+    print('| case | peer | ratio (extremes) | ours | MiB, ours / peer |')
+    print('|---|---|---|---|---|')
+    for name, case in CASES.items():
+        if name in lines:
+            print('| {work} | {peer} '.format(**case._asdict()) +
+                  '| **{ratio:.2f}** ({lo:.2f} to {hi:.2f}) | {tokens_per_second:,} tokens/s '
+                  '| {peak_mib:,.0f} / {peer_peak_mib:,.0f} |'.format(**lines.pop(name)))
+    print('\n| date | GPU | torch | case | ms (extremes) | tokens/s | MFU | GiB |')
+    print('|---|---|---|---|---|---|---|---|')
     for line in lines.values():
         print('| {date} | {machine} | {torch} | {case} | {ms} ({lo} to {hi}) | {tokens_per_second:,} '
               '| {mfu} | {peak_gib} |'.format(**{'mfu': ''} | line))
 
 
-def lines_of(name, args):
-    """The lines of a case or of mfu, as they are measured."""
-    torch.manual_seed(0)
-    if name == 'mfu':
-        for size in args.size.split(','):
-            yield from mfu(size, args.repeats)
-    elif name in CASES:
-        yield compare(name, CASES[name][2](), args.repeats)
-    else:
-        raise ValueError(f'no case {name}; there are {", ".join([*CASES, "cpu", "mfu", "table"])}')
+def measure(names, args):
+    """Yield the lines of cases and of mfu, as they are measured."""
+    for name in names:
+        torch.manual_seed(0)
+        if name == 'mfu':
+            for size in args.size.split(','):
+                yield from mfu(size, args.repeats)
+        else:
+            yield compare(name, CASES[name].pair(), args.repeats)
 
 
 def main():
@@ -420,15 +564,23 @@ def main():
     parser.add_argument('--out', default=os.devnull, help='a file to append the lines to')
     args = parser.parse_args()
     if not args.cases:
-        print(*(f'{name:<18} {work}: {peer}' for name, (work, peer, _) in CASES.items()), sep='\n')
-    elif args.cases[0] == 'table' and len(args.cases) == 2:
+        for name, case in CASES.items():
+            print(f'{name:<18} {case.work}: {case.peer}')
+        return
+    if args.cases[0] == 'table':
         table(args.cases[1])
-    else:
-        names = [name for word in args.cases for name in (CASES if word == 'cpu' else [word])]
-        with open(args.out, 'a', encoding='utf-8') as file:
-            for line in itertools.chain.from_iterable(lines_of(name, args) for name in names):
-                for target in (None, file):
-                    print(json.dumps(line | machine()), file=target, flush=True)
+        return
+    names = []
+    for word in args.cases:
+        names += CASES if word == 'cpu' else [word]
+    unknown = {*names} - {*CASES, 'mfu'}
+    if unknown:
+        raise ValueError(f'no case {min(unknown)}; there are {", ".join([*CASES, "cpu", "mfu", "table"])}')
+    with open(args.out, 'a', encoding='utf-8') as file:
+        for line in measure(names, args):
+            text = json.dumps(line | machine())
+            print(text, flush=True)
+            print(text, file=file, flush=True)
 
 
 if __name__ == '__main__':

@@ -1,137 +1,226 @@
 """What this code has never done on a GPU, in order; planned for 35 minutes of an H100: `make gpu`.
 
-    .venv/bin/python tests/gpu.py    # goes on where a step fails; again: what failed or is missing
-    .venv/bin/python tests/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can
+    .venv/bin/python bench/gpu.py    # goes on where a step fails; again: what failed or is missing
+    .venv/bin/python bench/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can
 
 Writes <out>/report.md, which says of each step what came out and how long it took.
 """
 import dataclasses
 import os
-import platform
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Callable, NamedTuple
 
 import torch
 
-from steps import ROOT, Step, do_all, run as run_script     # first: it puts ROOT on the path
-from nanoencoder.files import read_json
-from nanoencoder.pretraining.log import read_log
-from nanoencoder.processes import pick_device
-from nanoencoder.settings import parse, run_main, setting
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))    # nanoencoder/ is imported from there
+
+from nanoencoder.files import read_json, write_json             # noqa: E402
+from nanoencoder.pretraining.log import read_log                # noqa: E402
+from nanoencoder.processes import pick_device                   # noqa: E402
+from nanoencoder.settings import parse, run_main, setting       # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     config: str = 'configs/small.py'    # what is trained, on the embedded texts
     steps: int = setting(200, 4)        # of the runs that are compared; the real one has five times as many
-    sizes: tuple = ('210m', '610m', '1b')
+    sizes: str = '210m,610m,1b'         # of which bench.py measures the speed
     out: str = 'out/gpu'
 
 
-def machine():
-    yield f'{platform.platform()}, Python {platform.python_version()}, torch {torch.__version__}'
-    yield f'{torch.cuda.device_count()} GPUs, computing on {" in ".join(map(str, pick_device()))}'
-    if torch.cuda.is_available():
-        gpu = torch.cuda.get_device_properties(0)
-        yield (f'{gpu.name}, {gpu.total_memory / 2 ** 30:.0f} GiB, CUDA {torch.version.cuda}, NCCL '
-               f'{".".join(map(str, torch.cuda.nccl.version()))}')
+# ---------------------------------------------------------------------------
+# Long work in steps: one that fails or hangs is not the end, and what is done is not done again
+
+
+PATIENCE = 300      # seconds: a step that takes this long, and five times its minutes, hangs
+
+
+
+
+class Step(NamedTuple):
+    work: Callable          # () -> the lines that it has to say, one by one
+    minutes: float          # about; 0: seconds, and it is done at each start
+
+
+def run(*words):
+    """Yield the lines that one of our scripts prints, without bars of progress."""
+    command = [sys.executable, *map(str, words)]
+    yield '$ python ' + shlex.join(command[1:])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        for line in process.stdout:
+            if '%|' not in line:
+                yield line.rstrip()
+        failed = process.wait()
+    finally:                    # also at Ctrl-C, and where the alarm rings while this generator waits
+        process.terminate()     # a pretraining saves, torchrun ends its processes
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    if failed:
+        raise ValueError(f'exit code {failed}')     # -9: often for want of memory
+
+
+def late(*_):
+    raise TimeoutError('it hangs, and was ended')
+
+
+def do(step):
+    """Do a step, and return what it said, how long it took, and whether it came to its end."""
+    said = []
+    is_done = False
+    began = time.monotonic()
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE * (1 + step.minutes))
+    try:
+        for line in step.work():
+            print(line, flush=True)
+            said.append(line)
+        is_done = True
+    except Exception as error:
+        said.append(f'failed: {error!r}')
+        print(said[-1], flush=True)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return {'said': said, 'seconds': round(time.monotonic() - began, 1), 'done': is_done}
+
+
+def do_all(steps, path, settings):
+    """Do {title: Step} in order, and return the titles of those that failed. `path` holds what is done."""
+    state = {'settings': settings, 'steps': {}}
+    if path.exists():
+        state = read_json(path)
+    if state['settings'] != settings:
+        raise ValueError(f'{path}: was begun with {state["settings"]}; take another --out')
+    done = state['steps']
+    for number, (title, step) in enumerate(steps.items(), 1):
+        if step.minutes and title in done and done[title]['done']:
+            continue
+        print(f'\n[{number} of {len(steps)}] {title} (about {step.minutes:.0f} minutes)', flush=True)
+        done[title] = do(step)
+        write_json(path, state)
+        write_report(path.with_name('report.md'), done)
+    return [title for title in steps if not done[title]['done']]
+
+
+def write_report(path, done):
+    parts = ['# The first hour on a GPU']
+    for title, entry in done.items():
+        outcome = 'done' if entry['done'] else 'failed'
+        parts.append(f'## {title}: {outcome}, {entry["seconds"]:,.0f} s')
+        parts.append('\n'.join(['```', *entry['said'], '```']))
+    path.write_text('\n\n'.join(parts) + '\n', encoding='utf-8')
+
+
+# ---------------------------------------------------------------------------
+# What a step does, where it is more than one of our scripts
 
 
 def compare(first, second, within):
-    """ValueError if a loss of one run is further from the other's than this share."""
-    (a, fast), (b, slow) = (zip(*((line['loss'], line['tokens_per_second']) for line in read_log(run)[1]))
-                            for run in (first, second))
-    worst = max(abs(x - y) / y for x, y in zip(a, b, strict=True))
-    yield (f'{first.name} and {second.name}: {len(a)} losses within {worst:.1e}, the last {a[-1]:.4f} and '
-           f'{b[-1]:.4f}; {statistics.median(fast):,.0f} and {statistics.median(slow):,.0f} tokens/s')
-    if not worst <= within:
+    """Raise ValueError if a loss of one run is further from the other's than this share."""
+    losses = []
+    for folder in (first, second):
+        _, lines = read_log(folder)
+        losses.append([line['loss'] for line in lines])
+        speed = statistics.median(line['tokens_per_second'] for line in lines)
+        yield f'{folder.name}: {len(lines)} losses, the last {lines[-1]["loss"]:.4f}; {speed:,.0f} tokens/s'
+    worst = max(abs(a - b) / b for a, b in zip(*losses, strict=True))
+    yield f'they differ by at most {worst:.1e}'
+    if not worst <= within:     # nor does nan pass
         raise ValueError(f'losses of {first.name} and {second.name} differ by {worst:.1e}, over {within}')
 
 
-def killed(command, run, step):
-    """The run, killed when it has saved a step, and again to its end."""
-    shutil.rmtree(run, ignore_errors=True)
+def killed(command, folder, step):
+    """Kill a run when it has saved a step, then run it again to its end."""
+    shutil.rmtree(folder, ignore_errors=True)
+    saved = folder / str(step) / 'state.json'
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
     try:
-        while process.poll() is None and not (run / str(step) / 'state.json').exists():
+        while not saved.exists():
+            if process.poll() is not None:
+                raise ValueError('it ended before it could be killed')
             time.sleep(0.05)
-        if process.poll() is not None:
-            raise ValueError('it ended before it could be killed')
     finally:
         process.kill()
         process.wait()
-    yield f'killed with {len((run / "log.jsonl").read_text().splitlines())} steps in the log'
-    yield from run_script(command)
+    log = (folder / 'log.jsonl').read_text()
+    yield f'killed with {len(log.splitlines())} steps in the log'
+    yield from run(*command)
 
 
-def two_processes(command, run, plain):
-    """A run in two processes, each with a GPU of its own, or on the CPU."""
-    if torch.cuda.device_count() == 1:
-        yield 'one GPU here'
-        return
-    yield from run_script(['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', *command])
-    yield from compare(run, plain, 0.02)
+# ---------------------------------------------------------------------------
+# The plan
 
 
 def plan(cfg):
-    """{title: Step}, in order."""
-    out, half = Path(cfg.out), cfg.steps // 2
-    def training(name, first, second, *more):
+    """Return {title: Step}, in order."""
+    out = Path(cfg.out)
+    half = cfg.steps // 2
+
+    def training(name, *more, clm=half, mlm=half):
         return ['pretrain.py', cfg.config, '--corpus=corpora/docs', '--vocab_size=4096', f'--out={out}',
-                f'--name={name}', f'--phases=(("clm", {first}), ("mlm", {second}))', f'--save_every={first}',
+                f'--name={name}', f'--phases=(("clm", {clm}), ("mlm", {mlm}))', f'--save_every={clm}',
                 '--log_every=10', *more]
-    plain, bench = training('killed', half, half, '--compile=False'), f'--out={out / "bench.jsonl"}'
+
+    def equal(name, within):
+        return Step(partial(compare, out / name, out / 'plain', within), 0.1)
+
+    plain = training('plain', '--compile=False')
+    compiled = training('compiled', '--compile')
+    to_kill = training('killed', '--compile=False')
     steps = {
-        'machine': Step(machine, 0),
-        'tests that need a GPU': Step(['-m', 'pytest', '-q', '-m', 'gpu', 'tests'], 3),
-        'corpus': Step(['data.py', 'configs/corpora/docs.py'], 0.6),
-        'plain': Step(training('plain', half, half, '--compile=False'), 1.5, out / f'plain/{2 * half}'),
-        'compiled': Step(training('compiled', half, half, '--compile'), 2.5, out / f'compiled/{2 * half}'),
-        'compiled and plain are equal': Step(lambda: compare(out / 'compiled', out / 'plain', 0.02), 0.1),
-        'killed and resumed': Step(lambda: killed(plain, out / 'killed', half), 2),
-        'killed and plain are equal': Step(lambda: compare(out / 'killed', out / 'plain', 0.01), 0.1)}
-    for parallel in ('ddp', 'fsdp'):
-        command = training(parallel, half, half, '--compile=False', f'--parallel={parallel}')
-        steps[f'two processes, {parallel}'] = Step(
-            partial(two_processes, command, out / parallel, out / 'plain'), 1)
-    for size in cfg.sizes:
-        steps[f'speed of the {size}'] = Step(['tests/bench.py', 'mfu', f'--size={size}', bench], 4)
-    steps |= {
-        'table of speeds': Step(['tests/bench.py', 'table', str(out / 'bench.jsonl')], 0.1),
-        'a real run': Step(training('real', cfg.steps, 4 * cfg.steps), 6, out / f'real/{5 * cfg.steps}')}
-    for task, more in {'docs_tc': ['--steps=0'], 'docs_ir': ['--steps=0', '--epochs=2']}.items():
-        steps[f'fine-tuned on {task}'] = Step(
-            ['finetune.py', f'configs/tasks/{task}.py', *more, f'--model={out / "real"}', '--grid',
-             '--lrs=5e-4,1e-3', '--seeds=0,1', f'--predictions={out / "predictions"}'], 2)
-    return steps | {'scores': Step(['evaluate.py', 'table', f'--predictions={out / "predictions"}'], 0)}
+        'machine': Step(partial(run, '-m', 'torch.utils.collect_env'), 0),
+        'tests that need a GPU': Step(partial(run, '-m', 'pytest', '-q', '-m', 'gpu', 'tests'), 3),
+        'corpus': Step(partial(run, 'data.py', 'configs/corpora/docs.py'), 0.6),
+        'plain': Step(partial(run, *plain), 1.5),
+        'compiled': Step(partial(run, *compiled), 2.5),
+        'compiled and plain are equal': equal('compiled', 0.02),
+        'killed and resumed': Step(partial(killed, to_kill, out / 'killed', half), 2),
+        'killed and plain are equal': equal('killed', 0.01)}
 
+    if torch.cuda.device_count() != 1:      # a GPU for each process, or both on the CPU
+        for name in ('ddp', 'fsdp'):
+            command = training(name, '--compile=False', f'--parallel={name}')
+            work = partial(run, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', *command)
+            steps[f'two processes, {name}'] = Step(work, 1)
+            steps[f'{name} and plain are equal'] = equal(name, 0.02)
 
-def report(path, steps):
-    done, lines = read_json(path), ['# The first hour on a GPU']
-    for title in [title for title in steps if title in done]:
-        entry = done[title]
-        command = f'`{shlex.join(entry["command"])}`\n\n' if entry['command'] else ''
-        lines.append(f'## {title}: {"done" if entry["done"] else "failed"}, {entry["seconds"]:,.0f} s\n\n'
-                     f'{command}```\n' + '\n'.join(entry['said']) + '\n```')
-    path.with_name('report.md').write_text('\n\n'.join(lines) + '\n', encoding='utf-8')
+    speeds = out / 'bench.jsonl'
+    for size in cfg.sizes.split(','):
+        work = partial(run, 'bench/bench.py', 'mfu', f'--size={size}', f'--out={speeds}')
+        steps[f'speed of the {size}'] = Step(work, 4)
+    steps['table of speeds'] = Step(partial(run, 'bench/bench.py', 'table', speeds), 0)
+
+    real = training('real', clm=cfg.steps, mlm=4 * cfg.steps)
+    steps['a real run'] = Step(partial(run, *real), 6)
+    predictions = f'--predictions={out / "predictions"}'
+    for task in ('docs_tc', 'docs_ir'):
+        work = partial(run, 'finetune.py', f'configs/tasks/{task}.py', f'--model={out / "real"}', predictions,
+                       '--steps=0', '--epochs=2', '--grid', '--lrs=5e-4,1e-3', '--seeds=0,1')
+        steps[f'fine-tuned on {task}'] = Step(work, 2)
+    steps['scores'] = Step(partial(run, 'evaluate.py', 'table', predictions), 0)
+    return steps
 
 
 def main():
     cfg, _ = parse(Settings, sys.argv[1:])
     os.chdir(ROOT)
-    steps, path = plan(cfg), Path(cfg.out, 'steps.json')
+    path = Path(cfg.out, 'steps.json')
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        begun = dataclasses.asdict(cfg) | {'sizes': list(cfg.sizes), 'device': pick_device()[0].type}
-        failed = do_all(steps, path, begun, go_on=True)  # what a CPU did is not taken for a GPU's
-    finally:
-        report(path, steps)
+    # what a CPU did is not taken for a GPU's
+    settings = dataclasses.asdict(cfg) | {'device': pick_device()[0].type}
+    steps = plan(cfg)
+    failed = do_all(steps, path, settings)
     if failed:
         raise ValueError(f'{len(failed)} of {len(steps)} steps failed: {", ".join(failed)}; '
                          f'{path.with_name("report.md")} has what they said')
