@@ -1,7 +1,10 @@
 """The embedded texts: the documentation of numpy, scipy, torch and pandas, which are installed anyway.
 
-`documents` makes a corpus of it and `tasks` two small tasks, whose labels are what the authors wrote.
-Both change with the packages' versions: tables print a fingerprint, and nothing may rely on exact content."""
+    python examples/embedded_docs.py    # half a minute; then: python data.py configs/corpora/docs.py
+
+writes texts to pretrain on, texts/embedded/{train,validation}/docs.jsonl, and two small tasks, texts/docs_tc and
+texts/docs_ir, whose labels are what the authors wrote. All change with the packages' versions: tables print a
+fingerprint, and nothing may rely on exact content."""
 import ast
 import collections
 import hashlib
@@ -12,51 +15,91 @@ import json
 import multiprocessing
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm  # with disable=None: shown if somebody watches
 
-from nanoencoder.files import locked, read_json, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))   # nanoencoder is not installed as a package
+from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json  # noqa: E402
+from nanoencoder.settings import check, parse, run_main  # noqa: E402
 
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')
-CACHE = 'corpora/tasks'  # what data.py and the tasks extract, once for both
 ROLE = r':[\w:]+:`~?([^`<]+?)(?: <[^`]*>)?`'  # a role of reStructuredText
 MARKED = re.compile(ROLE + r'|``([^`]+)``|`([^`<]+)`_?|(?<![\w*])\*(\w[^*\s]*)\*(?![\w*])')
 
 
-def key(packages=PACKAGES, sources=(__file__,)):
-    """Of what is extracted: what it is read from and by."""
-    versions = [sys.version, *map(importlib.metadata.version, packages)]
-    code = b''.join(Path(source).read_bytes() for source in sources)
-    return hashlib.sha256('\n'.join(versions).encode() + code).hexdigest()[:12]
+@dataclass(frozen=True)
+class Settings:
+    out: str = 'texts'      # the folder to write
+
+    __post_init__ = check
 
 
-def documents(cache=CACHE):
-    """[(split, file, docstring)], sorted by file; no text twice, and in test first, then in validation."""
-    path = Path(cache, f'documents-{key()}.json')
-    with locked(path, wait=True):
-        if not path.exists():
-            write_json(path, extracted(), indent=None)
-    return list(map(tuple, read_json(path)))
+def write_once(out, name, packages, sources, make):
+    """Write the files of (documents, tasks), which make() returns, unless they are there: made from the same
+    versions of packages, by the same sources. One process at a time; others wait."""
+    made_from = {package: importlib.metadata.version(package) for package in packages}
+    made_from |= {Path(source).name: sha256(source) for source in sources}
+    made_from['python'] = sys.version
+    mark = Path(out, f'embedded/{name}.json')   # written last
+    with locked(mark, wait=True):
+        recorded = read_json(mark) if mark.exists() else {}
+        paths = recorded.pop('files', [])
+        if recorded == made_from and all(Path(out, path).exists() for path in paths):
+            print(f'{out}: {name} is there already')
+            return
+        remove(mark)
+        files = files_of(name, *make())
+        for path, rows in files.items():
+            lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
+            with whole(Path(out, path)) as temporary:
+                temporary.write_text(''.join(lines), encoding='utf-8')
+        write_json(mark, made_from | {'files': [*files]})
+    print(f'{out}: wrote {", ".join(files)}')
 
 
-def extracted():
-    """As `documents`, read from the packages' files."""
-    rows, unique = [], {}
+def files_of(name, documents, tasks):
+    """{path: rows} of documents, [(split, file, text)], and tasks, {task: {split: rows}}."""
+    files = {}
+    for wanted in ('train', 'validation'):
+        rows = [{'text': text, 'file': file} for split, file, text in documents if split == wanted]
+        files[f'embedded/{wanted}/{name}.jsonl'] = rows
+    for task, splits in tasks.items():
+        for split, rows in splits.items():
+            files[f'{task}/{split}.jsonl'] = rows
+    return files
+
+
+def make():
+    texts = documents()
+    return texts, tasks(texts)
+
+
+def documents():
+    """[(split, file, docstring)], sorted by file. A text that is in several files is only in test's, else in
+    validation's."""
+    rows = []
     with multiprocessing.Pool() as pool:
         for package in PACKAGES:
             root = Path(importlib.util.find_spec(package).origin).parent
             paths = [*root.rglob('*.py')]
             read = pool.imap(docstrings, paths, chunksize=32)
             for path, texts in zip(paths, tqdm(read, package, len(paths), leave=False, disable=None)):
-                name = path.relative_to(root.parent).as_posix()
-                # by file, as near-copies share one: a tenth is held out for test, and validation
-                tenth = int(hashlib.md5(name.encode()).hexdigest(), 16) % 10
-                rows += [({0: 'test', 1: 'validation'}.get(tenth, 'train'), name, text) for text in texts]
-    for row in sorted(rows, key=lambda row: (-SPLITS.index(row[0]), row[1])):
-        unique.setdefault(row[2], row)
+                file = path.relative_to(root.parent).as_posix()
+                rows += [(split_of(file), file, text) for text in texts]
+    rows.sort(key=lambda row: (-SPLITS.index(row[0]), row[1]))
+    unique = {}
+    for split, file, text in rows:
+        unique.setdefault(text, (split, file, text))
     return sorted(unique.values(), key=lambda row: row[1])
+
+
+def split_of(file):
+    """By file, as near-copies of a text share one: a tenth is held out for test, and one for validation."""
+    tenth = int(hashlib.md5(file.encode()).hexdigest(), 16) % 10
+    return {0: 'test', 1: 'validation'}.get(tenth, 'train')
 
 
 def docstrings(path):
@@ -70,83 +113,128 @@ def docstrings(path):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             texts.append(ast.get_docstring(node) or '')
         elif isinstance(node, ast.Call):
-            name = getattr(node.func, 'attr', getattr(node.func, 'id', ''))
+            name = ast.unparse(node.func)
             if 'add_docstr' in name or 'add_newdoc' in name:
-                strings = [part.value for argument in node.args for part in ast.walk(argument)
-                           if isinstance(getattr(part, 'value', None), str) and ' ' in part.value]
+                values = [getattr(part, 'value', '') for word in node.args for part in ast.walk(word)]
+                strings = [value for value in values if isinstance(value, str) and ' ' in value]
                 texts.append('\n'.join(map(inspect.cleandoc, strings)))
-    # doctests go: what begins with >>>, up to the next empty line
+    # doctests are left out: what begins with >>>, up to the next empty line
     texts = [re.sub(r'(?m)^[ \t]*>>>.*(\n.*\S.*)*\n?', '', text) for text in texts]
-    return [text for text in (re.sub(r'\n{3,}', '\n\n', text).strip() for text in texts) if text]
+    texts = [re.sub(r'\n{3,}', '\n\n', text).strip() for text in texts]
+    return [text for text in texts if text]
 
 
-def tasks(cache=CACHE):
+def tasks(documents):
     """{'docs_ir', 'docs_tc': {split: rows}}"""
-    pairs, sentences = [], []
-    for split, _, text in tqdm(documents(cache), 'making tasks', leave=False, disable=None):
-        paragraphs = [[line.rstrip() for line in part.splitlines()] for part in re.split(r'\n\s*\n', text)]
-        prose = [lines for lines in paragraphs if is_prose(lines)]
-        if prose[1:] and prose[0] is paragraphs[0] and (pair := summary_and_detail(prose)):
-            pairs.append((split, *pair))
-        sentences += [(split, *sentence) for lines in prose for sentence in marked_sentences(lines)]
-    counts = collections.Counter(half for _, *pair in pairs for half in pair)
-    retrieval = [(split, {'query': query, 'positive': detail}, detail) for split, query, detail in pairs
-                 if counts[query] == counts[detail] == 1]   # others are boilerplate
-    tagging = [(split, {'tokens': words, 'tags': tags}, ' '.join(words)) for split, words, tags in sentences]
+    pairs = []
+    tagging = []
+    for split, _, text in tqdm(documents, 'making tasks', leave=False, disable=None):
+        paragraphs = re.split(r'\n\s*\n', text)
+        prose = [lines for lines in map(str.splitlines, paragraphs) if is_prose(lines)]
+        if len(prose) > 1 and prose[0] == paragraphs[0].splitlines():
+            query, detail = summary_and_detail(prose)
+            if query:
+                pairs.append((split, query, detail))
+        for lines in prose:
+            for words, tags in marked_sentences(lines):
+                tagging.append((split, {'tokens': words, 'tags': tags}, ' '.join(words)))
+    counts = collections.Counter(text for _, *pair in pairs for text in pair)
+    retrieval = []
+    for split, query, detail in pairs:
+        if counts[query] == counts[detail] == 1:    # others are boilerplate
+            retrieval.append((split, {'query': query, 'positive': detail}, detail))
     return {'docs_ir': without_copies(retrieval), 'docs_tc': without_copies(tagging)}
 
 
 def without_copies(rows):
-    """{split: rows with ids} of (split, row, text): none twice, nor held out and mostly training text."""
-    def shingles(text):
-        words = text.split()
-        return {hash(tuple(words[k:k + 8])) for k in range(max(1, len(words) - 7))}
-    in_training = set().union(*(shingles(text) for split, _, text in rows if split == 'train'))
-    unique, seen = {split: [] for split in SPLITS}, set()
+    """{split: rows with ids} of [(split, row, text)]. Drops a row that is there already, and a held-out row
+    that shares more than half of its text's eight-word sequences with the training rows."""
+    in_training = set()
+    for split, _, text in rows:
+        if split == 'train':
+            in_training |= shingles(text)
+    unique = {split: [] for split in SPLITS}
+    seen = set()
     for split, row, text in rows:
-        parts, written = shingles(text), json.dumps(row)
-        if written not in seen and (split == 'train' or len(parts & in_training) <= len(parts) / 2):
+        parts = shingles(text)
+        written = json.dumps(row)
+        leaks = split != 'train' and len(parts & in_training) > len(parts) / 2
+        if written not in seen and not leaks:
             seen.add(written)
-            unique[split].append({'id': f'{split}-{len(unique[split])}'} | row)
+            number = len(unique[split])
+            unique[split].append({'id': f'{split}-{number}'} | row)
     return unique
+
+
+def shingles(text):
+    """Its sequences of eight words, as hashes."""
+    words = text.split()
+    return {hash(tuple(words[k:k + 8])) for k in range(max(1, len(words) - 7))}
 
 
 def is_prose(lines):
     """Sentences at the left margin: no list, table, directive, signature, heading or section."""
-    text = ' '.join(lines)
+    text = ' '.join(map(str.rstrip, lines))
     letters = sum(character.isalpha() or character == ' ' for character in text)
-    return (not any(re.match(r'[\s.\-*+|>#=@$!]|\W+$', line) for line in lines) and '->' not in text
-            and not re.match(r'[\w.]*\(|\w+ ?: |:\w+|\d+[.)]|See ', lines[0]) and letters > 0.75 * len(text)
-            and len(text.split()) > 4)
+    if any(re.match(r'[\s.\-*+|>#=@$!]|\W+$', line) for line in lines) or '->' in text:
+        return False
+    if re.match(r'[\w.]*\(|\w+ ?: |:\w+|\d+[.)]|See ', lines[0]):
+        return False
+    return letters > 0.75 * len(text) and len(text.split()) > 4
 
 
 def plain(lines):
+    """The words of lines, without the markup of reStructuredText."""
     text = re.sub(ROLE, r'\1', ' '.join(line.strip() for line in lines))
-    return ' '.join(re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split())
+    return re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split()
 
 
 def summary_and_detail(prose):
-    """The first paragraph, of 5 to 30 words, and the second, of at least 12, cut at 60; or None.
-    A pair that shares a name (torch.add, n_samples, DataFrame) would be found by that alone: None."""
-    summary, detail = (plain(part).split() for part in prose[:2])
-    names = [{word.strip('.,:;()\'"') for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)}
-             for words in (summary, detail)]
-    if 5 <= len(summary) <= 30 and len(detail) >= 12 and not names[0] & names[1]:
-        return ' '.join(summary), ' '.join(detail[:60])
+    """The first paragraph, of 5 to 30 words, and the second, of at least 12, cut at 60; or two empty texts.
+    Nor are there any if both have one name (torch.add, n_samples, DataFrame): it would be enough to find it."""
+    summary = plain(prose[0])
+    detail = plain(prose[1])
+    fits = 5 <= len(summary) <= 30 and len(detail) >= 12
+    if not fits or names_in(summary) & names_in(detail):
+        return '', ''
+    return ' '.join(summary), ' '.join(detail[:60])
+
+
+def names_in(words):
+    names = [word for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)]
+    return {name.strip('.,:;()\'"') for name in names}
 
 
 def marked_sentences(lines):
     """[(words, tags)]: sentences of 6 to 48 words in which the author marked code. BIO tags replace marks."""
     tagged = []
-    for sentence in re.split(r'(?<=[.!?]) +(?=[A-Z`*:])', ' '.join(line.strip() for line in lines)):
-        parts = [part for part in MARKED.split(sentence) if part is not None]  # each second one was marked
+    text = ' '.join(line.strip() for line in lines)
+    for sentence in re.split(r'(?<=[.!?]) +(?=[A-Z`*:])', text):
+        parts = [part for part in MARKED.split(sentence) if part is not None]   # each second one was marked
+        part_of = [number for number, part in enumerate(parts) for _ in part]   # of a character
         # words are cut after the marks are gone, so that punctuation does not tell where they were
-        text, part_of = ''.join(parts), [k for k, part in enumerate(parts) for _ in part]
-        matches = [*re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', text)]
-        words, inside = [match[0] for match in matches], [part_of[match.start()] for match in matches]
-        tags = ['O' if part % 2 == 0 else 'I-CODE' if part == before else 'B-CODE'
-                for before, part in zip([None, *inside], inside)]
+        unmarked = ''.join(parts)
+        words = []
+        tags = []
+        before = None
+        for match in re.finditer(r'\w+(?:\.\w+)*|[^\w\s]', unmarked):
+            part = part_of[match.start()]
+            tag = 'O'
+            if part % 2 == 1:
+                tag = 'I-CODE' if part == before else 'B-CODE'
+            words.append(match[0])
+            tags.append(tag)
+            before = part
         # what is left of markup would tell the label
-        if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', text):
+        if 6 <= len(words) <= 48 and 'B-CODE' in tags and not re.search(r'[`*]|:\w+:', unmarked):
             tagged.append((words, tags))
     return tagged
+
+
+def main():
+    cfg, _ = parse(Settings, sys.argv[1:])
+    write_once(cfg.out, 'docs', PACKAGES, [__file__], make)
+
+
+if __name__ == '__main__':
+    run_main(main)

