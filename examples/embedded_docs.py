@@ -38,26 +38,25 @@ class Settings:
 
 
 def write_once(out, name, packages, sources, make):
-    """Write the files of (documents, tasks), which make() returns, unless they are there: made from the same
-    versions of packages, by the same sources. One process at a time; others wait."""
-    made_from = {package: importlib.metadata.version(package) for package in packages}
-    made_from |= {Path(source).name: sha256(source) for source in sources}
-    made_from['python'] = sys.version
+    """Write the files of make(), unless that was done with the same versions of packages and the same sources.
+    One process at a time; others wait."""
+    made_from = {'python': sys.version}
+    for package in packages:
+        made_from[package] = importlib.metadata.version(package)
+    for source in sources:
+        made_from[Path(source).name] = sha256(source)
     mark = Path(out, f'embedded/{name}.json')   # written last
     with locked(mark, wait=True):
-        recorded = read_json(mark) if mark.exists() else {}
-        paths = recorded.pop('files', [])
-        if recorded == made_from and all(Path(out, path).exists() for path in paths):
-            print(f'{out}: {name} is there already')
+        if mark.exists() and read_json(mark) == made_from:
+            print(f'{out}: {name} is there already; to write it again, remove {mark}')
             return
         remove(mark)
-        files = files_of(name, *make())
-        for path, rows in files.items():
+        for path, rows in files_of(name, *make()).items():
             lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
             with whole(Path(out, path)) as temporary:
                 temporary.write_text(''.join(lines), encoding='utf-8')
-        write_json(mark, made_from | {'files': [*files]})
-    print(f'{out}: wrote {", ".join(files)}')
+            print(f'{out}/{path}: {len(lines):,} rows')
+        write_json(mark, made_from)
 
 
 def files_of(name, documents, tasks):
@@ -98,8 +97,11 @@ def documents():
 
 def split_of(file):
     """By file, as near-copies of a text share one: a tenth is held out for test, and one for validation."""
-    tenth = int(hashlib.md5(file.encode()).hexdigest(), 16) % 10
-    return {0: 'test', 1: 'validation'}.get(tenth, 'train')
+    digest = hashlib.md5(file.encode()).hexdigest()
+    tenth = int(digest, 16) % 10
+    if tenth < 2:
+        return ('test', 'validation')[tenth]
+    return 'train'
 
 
 def docstrings(path):
@@ -169,7 +171,8 @@ def without_copies(rows):
 def shingles(text):
     """Its sequences of eight words, as hashes."""
     words = text.split()
-    return {hash(tuple(words[k:k + 8])) for k in range(max(1, len(words) - 7))}
+    starts = range(max(1, len(words) - 7))
+    return {hash(tuple(words[start:start + 8])) for start in starts}
 
 
 def is_prose(lines):
@@ -185,13 +188,15 @@ def is_prose(lines):
 
 def plain(lines):
     """The words of lines, without the markup of reStructuredText."""
-    text = re.sub(ROLE, r'\1', ' '.join(line.strip() for line in lines))
-    return re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text).split()
+    text = ' '.join(line.strip() for line in lines)
+    text = re.sub(ROLE, r'\1', text)
+    text = re.sub(r'`{1,2}([^`]*)`{1,2}_?|\*{1,2}(\w[^*]*)\*{1,2}', r'\1\2', text)
+    return text.split()
 
 
 def summary_and_detail(prose):
     """The first paragraph, of 5 to 30 words, and the second, of at least 12, cut at 60; or two empty texts.
-    Nor are there any if both have one name (torch.add, n_samples, DataFrame): it would be enough to find it."""
+    A pair that shares a name (torch.add, n_samples, DataFrame) would be found by that: two empty texts."""
     summary = plain(prose[0])
     detail = plain(prose[1])
     fits = 5 <= len(summary) <= 30 and len(detail) >= 12

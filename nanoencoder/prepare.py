@@ -438,13 +438,14 @@ def fingerprint(meta):
 
 def open_sealed(folder):
     """The Corpus of a folder. ValueError if its meta.json or its tokenizer has changed; shards are not read."""
+    path = Path(folder, 'meta.json')
+    if path.exists():
+        read_sealed(path, AGAIN)
     corpus = Corpus(folder)
-    meta = read_sealed(corpus.folder / 'meta.json', AGAIN)
-    if load_tokenizer(str(folder)).fingerprint() != meta['tokenizer']:
+    if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder}/tokenizer.json: changed since it was written; {AGAIN}')
-    if fingerprint(meta) != meta['fingerprint']:    # older corpora have no seal
-        raise ValueError(f'{folder}/meta.json: changed since it was written: fingerprint is that of other '
-                         f'shards; {AGAIN}')
+    if fingerprint(corpus.meta) != corpus.meta['fingerprint']:    # older corpora have no seal
+        raise ValueError(f'{path}: changed since it was written: fingerprint is that of other shards; {AGAIN}')
     return corpus
 
 

@@ -146,6 +146,7 @@ def test_texts_that_are_missing_name_the_command_that_writes_them(tmp_path):
     absent = replace(cfg, path=f'{there}, {tmp_path}/b.jsonl', val_path=str(there), out=str(tmp_path / 'out'))
     first = 'python examples/embedded_docs.py && python examples/wordnet.py'
     refused(f'b.jsonl: no text there .*; first run: {first}$', prepared, absent)
+    refused('path is empty', prepared, replace(absent, path=''))
 
 
 def cut(tmp_path, text, above=1_000_000):
@@ -252,13 +253,11 @@ def test_bad_files_and_rows_are_named_or_skipped_and_counted(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('name, message', [
-    ('notes.md', r'texts: no text there \(.txt, .*\); --path names'), ('a.txt', 'no training text')])
+    ('notes.md', r'no text there \(.txt, .*\); --path names'), ('a.txt', 'no training text')])
 def test_no_text_at_all_is_one_line_and_no_corpus(tmp_path, name, message):
-    (tmp_path / 'texts').mkdir()
-    (tmp_path / 'texts' / name).write_bytes(b'')
-    refused(message, prepared, small(tmp_path / 'texts', tmp_path / 'out'))
+    (tmp_path / name).write_bytes(b'')
+    refused(message, prepared, small(tmp_path, tmp_path / 'out'))
     assert not list((tmp_path / 'out').glob('[!.]*'))
-    refused('path is empty', prepared, small('', tmp_path / 'out'))
 
 
 def test_a_bad_row_counts_where_it_is_read_and_none_behind_max_tokens_does(tmp_path):

@@ -460,15 +460,10 @@ SEALED = 'changed since it was written; prepare the corpus again'
 
 @pytest.mark.parametrize('change, words', [
     (changed_meta(unigram_loss=5.0), SEALED), (changed_meta(shards=5), SEALED),
-    (changed_meta(mask_token_id=7), 'mask_token_id is 7, and not 4095'),
-    (changed_meta(special_ids=[4094]), r'special_ids is \[4094\], and not'),
-    (changed_meta(eos_token_id=4095), 'eos_token_id is 4095, and not 4094'),
-    (changed_meta(tokens=10 ** 6), 'tokens is 1000000, and not'),
+    (changed_meta(mask_token_id=7), SEALED),
     (lambda meta: meta['shards'].pop(1), 'fingerprint is'),
     (lambda meta: meta['val_shards'].pop(), 'fingerprint is'),
     (lambda meta: meta['shards'].reverse(), 'fingerprint is'),
-    (lambda meta: meta['shards'][1].pop('sha256'), "and lacks: 'sha256'"),
-    (lambda meta: meta.pop('fingerprint'), "and lacks: 'fingerprint'"),
     (changed_meta(tokenizer='0' * 64), 'tokenizer.json: changed since it was written'),
     (lambda meta: meta.pop('special_ids'), 'has no special_ids; prepare the corpus again'),
     (lambda meta: meta['shards'][1].update(name='../copied/tokens_00001.npy'), 'is no file of this folder')])
