@@ -19,6 +19,7 @@ TEXT = "Compute the <|mask|> deviation of the array along the specified axis. ax
 MODELS = out/mlm-1800-s6 out/clm25-mlm-1800-s6
 
 demo: $(READY)
+	$(RUN) examples/embedded_docs.py
 	$(RUN) study.py configs/studies/demo.py
 	$(RUN) fill_mask.py $(MODELS) $(TEXT)
 	$(RUN) evaluate.py table --split=both --predictions=studies/demo/runs
@@ -28,6 +29,7 @@ demo: $(READY)
 
 # Hours on two cores; what studies/small/ already holds is not done again. It goes on after a kill.
 study: $(READY)
+	$(RUN) examples/embedded_docs.py
 	$(RUN) study.py configs/studies/small.py
 
 # An attempt at the speedrun in small, docs/speedrun.md: make try -- --mask_ratio=0.3
@@ -42,6 +44,8 @@ try: $(READY) corpora/embedded/meta.json
 	@:
 
 corpora/embedded/meta.json: | $(READY)
+	$(RUN) examples/embedded_docs.py
+	$(RUN) examples/wordnet.py
 	$(RUN) data.py configs/corpora/embedded.py
 
 test: $(READY)
@@ -87,6 +91,6 @@ build/transformers-%/installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf studies/demo $(MODELS) corpora/docs corpora/tasks
+	rm -rf studies/demo $(MODELS) corpora/docs
 
 .PHONY: demo study try test slow formats real gpu clean .venv
