@@ -41,6 +41,7 @@ demo-clm-then-mlm:
 	$(RUN) examples/baselines.py configs/tasks/docs_tc.py
 
 study: $(READY)
+	$(RUN) examples/embedded_docs.py
 	$(RUN) studies/run.py studies/small
 
 # An attempt at the speedrun in small, docs/speedrun.md: make try ARGS=--mask_ratio=0.3

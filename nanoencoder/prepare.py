@@ -1,12 +1,13 @@
 """Text to tokens on disk.
 
-    python data.py configs/corpora/docs.py                 # the embedded corpus: seconds, no network
     python data.py configs/corpora/folder.py --path=texts --out=corpora/texts
     python data.py configs/corpora/fineweb_edu.py --part=3 --parts=16   # one machine of sixteen; then, once:
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
 
 A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
-(held-out documents), the tokenizer, and meta.json, written last. A shard is a hub file, or a GB of files."""
+(held-out documents), the tokenizer, and meta.json, written last. A shard holds a file of the hub, or about a
+GB of files of your own."""
+import functools
 import gzip
 import hashlib
 import itertools
@@ -17,7 +18,6 @@ import re
 import sys
 import unicodedata
 import zlib
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,29 +25,32 @@ import numpy as np
 from tqdm import tqdm
 
 from data import Corpus, in_order
-from nanoencoder import docs, wordnet
-from nanoencoder.files import (blame, changed_files, locked, read_json, read_sealed, remove, sha256, whole,
-                               write_json, write_sealed)
+from nanoencoder.files import (changed_files, digest_of, locked, read_json, read_sealed, remove, sha256,
+                               whole, write_json, write_sealed)
 from nanoencoder.settings import check, check_value, flat, setting
 from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits,
                                    without_surrogates)
 
 CHUNK = 256             # documents that are tokenised at once
-CUT_CHARACTERS = 16_000  # to twice as many, at an empty line, else a line's end: a document of a long .txt
-SAMPLE_CHARACTERS = 250_000     # of which tiktoken's ids are compared with the tokenizer's
+# A long .txt is cut into documents of 16,000 to 32,000 characters: at an empty line, else at a line's end.
+CUT_CHARACTERS = 16_000
+EMPTY_LINE = re.compile(r'\n\s*\n')
+AGAIN = 'prepare the corpus again'
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': [],
            'skipped': 0}
 
 
 @dataclass(frozen=True)
 class Settings:
-    source: str = setting('docs', choices=('docs', 'embedded', 'folder', 'hub'))  # embedded: docs, WordNet
-    path: str = ''                  # the folder (or one file), or the dataset's name on the hub
+    source: str = setting('folder', choices=('folder', 'hub'))
+    path: str = ''                  # a folder or a file, or several: "a, b"; or a dataset's name on the hub
+    made_by: str = setting('', fixes='nothing')  # the command that writes these texts, if they are missing
     subset: str = ''                # of a hub dataset, as sample-350BT
     split: str = 'train'            # of a hub dataset
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model
-    val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash (docs: by file)
+    val_path: str = ''              # a folder or a file of held-out texts; empty: val_permille of `path`
+    val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash
     # normalised: in Unicode's NFC, without white space at its ends; verbatim: as older corpora had it
     held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # what it is the hash of
     skip_bad: bool = False          # leave out files and rows that cannot be read, and count them
@@ -56,7 +59,7 @@ class Settings:
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
-    out: str = setting('corpora/docs', fixes='nothing')  # the folder to write
+    out: str = setting('corpora/folder', fixes='nothing')  # the folder to write
 
     __post_init__ = check
 
@@ -68,32 +71,53 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 
 
 def open_source(cfg):
-    """(functions that yield (text, whether it is held out), a shard each; the files that they read). The
-    functions take a Bad, which hears of each row that cannot be read."""
-    def unit(read, part):
-        def texts(bad):
-            for text in read(part, cfg, bad):
-                yield text, held_out(text, cfg.val_permille, cfg.held_out_by)
-        return texts
-
-    if cfg.source in ('docs', 'embedded'):
-        everything = docs.documents() + (wordnet.documents() if cfg.source == 'embedded' else [])
-        texts = [(text, split == 'validation') for split, _, text in everything if split != 'test']
-        return [lambda bad: iter(texts)], []
+    """Find the texts. Returns (units, [(file, its size)]). A unit is what one shard is written from: (a file
+    of the hub, or a group of files; files of held-out texts, all of which are in the first unit)."""
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
-    if cfg.source == 'folder':
-        files = [(str(path), path.stat().st_size) for path in text_files(cfg.path)]
-        groups, starts = {}, itertools.accumulate((size for _, size in files), initial=0)
-        for (file, _), start in zip(files, starts):
-            groups.setdefault(start // cfg.shard_bytes, []).append(Path(file))
-        return [unit(folder_texts, group) for group in groups.values()], files
+    files = []
+    if cfg.source == 'hub':
+        parts = hub_files(cfg)
+    else:
+        files = text_files(cfg.path, cfg.made_by)
+        parts = groups_of(files, cfg.shard_bytes)
+    units = [(part, []) for part in parts]
+    if cfg.val_path:
+        held_out_files = text_files(cfg.val_path, cfg.made_by)
+        files += held_out_files
+        units[0] = (parts[0], held_out_files)
+    return units, files
+
+
+def documents_of(unit, cfg):
+    """Yield (text, whether it is held out) of a unit. A ValueError stands for a text that cannot be read."""
+    part, held_out_files = unit
+    read = hub_texts if cfg.source == 'hub' else folder_texts
+    # held-out files first, so that max_tokens leaves out texts to train on
+    for text in folder_texts(held_out_files, cfg):
+        yield text, True
+    for text in read(part, cfg):
+        by_hash = isinstance(text, str) and not cfg.val_path
+        yield text, by_hash and held_out(text, cfg.val_permille, cfg.held_out_by)
+
+
+def hub_files(cfg):
+    """[(name, its rows)] of the files of a dataset on the hub."""
     import datasets
-    with blame(f'cannot open the dataset {cfg.path} {cfg.subset}', OSError, ValueError):
-        dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
-        dataset = dataset.select_columns([cfg.column])
-    return [unit(hub_texts, (f'{cfg.path} file {k}', dataset.shard(dataset.num_shards, k)))
-            for k in range(dataset.num_shards)], []
+    dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
+    dataset = dataset.select_columns([cfg.column])
+    count = dataset.num_shards
+    return [(f'{cfg.path} file {k}', dataset.shard(count, k)) for k in range(count)]
+
+
+def groups_of(files, shard_bytes):
+    """Group [(file, its size)] in order. The file that reaches a multiple of shard_bytes ends its group."""
+    groups = {}
+    start = 0
+    for file, size in files:
+        groups.setdefault(start // shard_bytes, []).append((file, size))
+        start += size
+    return [*groups.values()]
 
 
 def held_out(text, val_permille, by='normalised'):
@@ -101,96 +125,99 @@ def held_out(text, val_permille, by='normalised'):
     their fate, also those in another Unicode form, or with more white space around them."""
     if by == 'normalised':
         text = unicodedata.normalize('NFC', text).strip()
-    digest = hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
+    written = text.encode('utf-8', 'surrogatepass')
+    digest = hashlib.blake2b(written, digest_size=8).digest()
     return int.from_bytes(digest, 'little') % 1000 < val_permille
 
 
-@dataclass
-class Bad:
-    """Counts the files and rows that cannot be read; without skip_bad the first of them is an error."""
-    skip: bool
-    count: int = 0
-    first: str = ''
-
-    def add(self, error):
-        if not self.skip:
-            raise ValueError(f'{error}; --skip_bad leaves such files and rows out')
-        self.count += 1
-        self.first = self.first or str(error)
+def readable(documents, cfg):
+    """Yield the documents that can be read. One that cannot is an error, unless skip_bad leaves it out."""
+    for text, held in documents:
+        if isinstance(text, str):
+            yield text, held
+        elif not cfg.skip_bad:
+            raise ValueError(f'{text}; --skip_bad leaves such files and rows out')
 
 
-def text_files(root):
-    """The files of a folder that hold texts, sorted; or one file. Tells on stderr which others there are.
-    Names that begin with a dot are not looked at."""
-    root, files, left_out = Path(root), [], []
-    for path in sorted([root, *root.rglob('*')]):
-        within = path.relative_to(root)
-        if any(name.startswith('.') for name in within.parts):
-            continue
-        if path.is_file() and reader_of(path):
-            files.append(path)
-        elif path.is_dir() and path.is_symlink() and path != root:  # it may lead back to a folder above
-            left_out.append(f'{within} (a linked folder)')
-        elif not path.is_dir():
-            left_out.append(str(within))
-    if not files:
-        raise ValueError(f'path {str(root)!r}: no {", ".join(READERS)} file; --path names the texts')
-    if left_out:
-        names = ', '.join(left_out[:5]) + ', ...' * (len(left_out) > 5)
-        print(f'{root}: {len(left_out):,} left out, not of {", ".join(READERS)}: {names}', file=sys.stderr)
+def text_files(paths, made_by=''):
+    """[(file, its size)] of the texts in folders or files, "a, b". Those of a folder are sorted. Tells on
+    stderr which other files are there. Names that begin with a dot are not looked at."""
+    files = []
+    for root in map(Path, paths.split(', ')):
+        texts = []
+        others = []
+        for path in sorted([root, *root.rglob('*')]):
+            within = path.relative_to(root)
+            if any(name.startswith('.') for name in within.parts):
+                continue
+            if path.is_file() and reader_of(path):
+                texts.append((str(path), path.stat().st_size))
+            elif path != root and (path.is_file() or path.is_symlink()):
+                others.append(str(within))  # or a linked folder: it may lead back to one above
+        if not texts:
+            advice = f'first run: {made_by}' if made_by else '--path names the texts'
+            raise ValueError(f'{root}: no text there ({", ".join(READERS)}); {advice}')
+        if others:
+            print(f'{root}: {len(others):,} other files left out: {", ".join(others):.200}', file=sys.stderr)
+        files += texts
     return files
 
 
 def reader_of(path):
     """The function that reads a file's texts, by the end of its name; None if there is none."""
-    name = path.name.lower()
-    return next((READERS[ending] for ending in READERS if name.endswith(ending)), None)
+    name = path.name.lower().removesuffix('.gz')
+    return READERS.get(Path(name).suffix)
 
 
 def open_bytes(path):
-    return gzip.open(path) if path.name.lower().endswith('.gz') else path.open('rb')
+    opener = gzip.open if path.name.lower().endswith('.gz') else open
+    return opener(path, 'rb')
 
 
-def folder_texts(files, cfg, bad):
-    """Yield the texts of files."""
-    for file in files:
+def folder_texts(files, cfg):
+    """Yield the texts of files, and ValueErrors."""
+    for name, _ in files:
+        read = reader_of(Path(name))
         try:
-            yield from reader_of(file)(file, cfg, bad)
-        except UnicodeDecodeError as error:
-            line = error.object.count(b'\n', 0, error.start) + 1
-            bad.add(f'{file}:{line}: {error}')
-        except (EOFError, zlib.error, OSError) as error:
+            yield from read(Path(name), cfg)
+        except (UnicodeDecodeError, EOFError, zlib.error, OSError) as error:
             if getattr(error, 'errno', None):   # the disk failed, and not what the file holds
                 raise
-            bad.add(f'{file}: damaged or cut off: {error}')
+            yield ValueError(f'{name}: damaged or cut off: {error}')
 
 
-def hub_texts(part, cfg, bad):
-    """Yield the texts of a file of a dataset on the hub."""
-    name, shard = part
-    values = (value for batch in shard.iter(CHUNK) for value in batch[cfg.column])
-    yield from texts_of(values, cfg, name, bad)
+def hub_texts(part, cfg):
+    """Yield the texts of a file of a dataset on the hub, and ValueErrors."""
+    name, rows = part
+    yield from texts_of(rows.iter(CHUNK), name, cfg)
 
 
-def texts_of(values, cfg, where, bad):
-    """Yield the values of a column that are texts."""
-    for number, value in enumerate(values):
-        if isinstance(value, str):
-            yield clean(value)
-        else:
-            bad.add(f'{where} row {number}: column {cfg.column!r} holds {value!r:.50}, which is no text')
+def texts_of(batches, where, cfg):
+    """Yield the texts in a column of batches of rows, and ValueErrors."""
+    number = 0
+    for batch in batches:
+        for value in batch[cfg.column]:
+            yield text_of({cfg.column: value}, f'{where} row {number}', cfg)
+            number += 1
+
+
+def text_of(row, where, cfg):
+    text = row.get(cfg.column)
+    if isinstance(text, str):
+        return clean(text)
+    return ValueError(f'{where}: has no text in column {cfg.column!r}: {row!r:.100}')
 
 
 def clean(text):
     return text.removeprefix('\ufeff').replace('\r\n', '\n')
 
 
-def read_txt(path, cfg, bad):
+def read_txt(path, cfg):
     with open_bytes(path) as file:
         text = clean(file.read().decode())
     if len(text) > cfg.cut_txt_above:
         yield from cut_at_lines(text, max(cfg.cut_txt_above, 4 * CUT_CHARACTERS))
-    elif text:
+    else:
         yield text
 
 
@@ -199,11 +226,13 @@ def cut_at_lines(text, longest):
     where no line ends within `longest` characters, at spaces."""
     start = 0
     while start < len(text):
-        empty_line = re.compile(r'\n\s*\n').search(text, start + CUT_CHARACTERS, start + 2 * CUT_CHARACTERS)
+        least = start + CUT_CHARACTERS
+        most = least + CUT_CHARACTERS
+        empty_line = EMPTY_LINE.search(text, least, most)
         if empty_line:
             end = empty_line.end()
         else:
-            end = text.find('\n', start + 2 * CUT_CHARACTERS) + 1 or len(text)
+            end = text.find('\n', most) + 1 or len(text)
         if end - start > longest:
             yield from cut_at_spaces(text[start:end])
         else:
@@ -215,255 +244,237 @@ def cut_at_spaces(line):
     """Cut a line as long as a book before spaces, or anywhere where there are none for long."""
     start = 0
     while start < len(line):
-        space = line.find(' ', start + CUT_CHARACTERS, start + 2 * CUT_CHARACTERS)
-        end = start + 2 * CUT_CHARACTERS if space < 0 else space
+        least = start + CUT_CHARACTERS
+        end = least + CUT_CHARACTERS
+        space = line.find(' ', least, end)
+        if space > 0:
+            end = space
         yield line[start:end]
         start = end
 
 
-def read_jsonl(path, cfg, bad):
+def read_jsonl(path, cfg):
     with open_bytes(path) as file:
         for number, line in enumerate(file, 1):
-            if not line.strip():
+            if line.isspace():
                 continue
-            where = f'{path}:{number}'
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                bad.add(f'{where}: is no JSON: {error}')
-                continue
-            if not isinstance(row, dict):
-                bad.add(f'{where}: is no JSON object with a column {cfg.column!r}')
-            elif cfg.column not in row:
-                bad.add(f'{where}: has no column {cfg.column!r}, but {", ".join(row):.200}')
-            elif not isinstance(row[cfg.column], str):
-                bad.add(f'{where}: column {cfg.column!r} holds {row[cfg.column]!r:.50}, which is no text')
+                row = {**json.loads(line)}
+            except (ValueError, TypeError) as error:
+                yield ValueError(f'{path}:{number}: is no JSON object: {error}')
             else:
-                yield clean(row[cfg.column])
+                yield text_of(row, f'{path}:{number}', cfg)
 
 
-def read_parquet(path, cfg, bad):
+def read_parquet(path, cfg):
     import pyarrow.parquet
     try:
         file = pyarrow.parquet.ParquetFile(path)
         columns = file.schema_arrow.names
-        if columns.count(cfg.column) > 1:
-            bad.add(f'{path}: has several columns {cfg.column!r}')
-            return
-        if cfg.column not in columns:
-            bad.add(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
-            return
-        batches = file.iter_batches(CHUNK, columns=[cfg.column])
-        values = (value for batch in batches for value in batch[cfg.column].to_pylist())
-        yield from texts_of(values, cfg, path, bad)
+        if cfg.column in columns:
+            batches = file.iter_batches(CHUNK, columns=[cfg.column])
+            yield from texts_of((batch.to_pydict() for batch in batches), path, cfg)
+        else:
+            yield ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
+    except MemoryError:     # one of Arrow's exceptions is
+        raise
     except pyarrow.lib.ArrowException as error:
-        if isinstance(error, MemoryError):
-            raise
-        bad.add(f'{path}: not a whole parquet file: {error}')
+        yield ValueError(f'{path}: not a whole parquet file: {error}')
 
 
-READERS = {'.txt': read_txt, '.txt.gz': read_txt, '.train': read_txt, '.train.gz': read_txt,
-           '.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.parquet': read_parquet}
+READERS = {'.txt': read_txt, '.train': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
 
 
 def prepare(cfg, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every shard that is missing, then meta.json."""
     check_value('part', int, part, -1, parts - 1)
-    folder, settings = Path(cfg.out), flat(cfg, fixes=('numbers',))
+    folder = Path(cfg.out)
+    settings = flat(cfg, fixes=('numbers',))
     numbers = [part] if part >= 0 else range(parts)
     with locked(*(folder / f'part_{number:03d}' for number in numbers)):
         if (folder / 'meta.json').exists():
-            recorded = flat(Settings(), fixes=('numbers',))
-            recorded['held_out_by'] = cfg.held_out_by   # a corpus from before this setting is kept as it is
-            recorded |= read_json(folder / 'meta.json')['settings']
-            if other := [name for name in settings if settings[name] != recorded[name]]:
-                raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(other)}): remove it')
-            return print(f'{folder}: already prepared')
+            recorded = settings | read_json(folder / 'meta.json')['settings']   # an older one has fewer
+            others = [name for name in settings if settings[name] != recorded[name]]
+            if others:
+                raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(others)}): remove it')
+            print(f'{folder}: already prepared')
+            return
         units, files = open_source(cfg)
         tokenizer = load_tokenizer(cfg.tokenizer)
-        identity = {'settings': settings} | described(tokenizer)
-        begun = hashlib.sha256(json.dumps([identity, files, parts]).encode()).hexdigest()[:12]
-        done = [folder / f'.{begun}_{number:05d}.unit' for number in range(len(units))]
-        if {*folder.glob('.*.unit')} - {*done}:
+        about = {'settings': settings} | described(tokenizer)
+        # a mark is written when a unit's shards are; its name stands for all that must stay the same
+        begun = digest_of([about, files, parts])
+        marks = [folder / f'.{begun:.12}_{number:05d}.unit' for number in range(len(units))]
+        if not {*folder.glob('.*.unit')} <= {*marks}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
-        ids_of = tokenizer.bulk(sample_of(units[0](Bad(cfg.skip_bad))))
-        dtype = np.uint16 if tokenizer.vocab_size <= 2 ** 16 else np.uint32
-        eos = np.uint32(tokenizer.ids['eos'])
-
-        def encode(chunk):  # ([(prefix of what counts it, tokens)], how many rows have been skipped)
-            texts, skipped = chunk
-            if isinstance(texts, ValueError):
-                raise texts
-            documents = [('val_' if held else '', np.append(ids_of(text), eos).astype(dtype))
-                         for text, held in texts if text]
-            return documents, skipped
+        # of a sample the slow tokenizer's ids are compared with the fast one's
+        first = itertools.islice(readable(documents_of(units[0], cfg), cfg), 500)
+        ids_of = tokenizer.bulk([text[:500] for text, _ in first])
+        dtype = np.dtype('uint16' if tokenizer.vocab_size <= 2 ** 16 else 'uint32')
+        encode = functools.partial(encoded, cfg, ids_of, tokenizer.ids['eos'], dtype)
         for number in numbers:
-            prepare_part(cfg, [*zip(done, units)][number::parts], encode, dtype,
-                         cfg.max_tokens / parts or math.inf)
+            share = [*zip(marks, units)][number::parts]
+            prepare_part(cfg, share, encode, dtype, cfg.max_tokens / parts or math.inf)
         if part < 0:
-            join(folder, tokenizer, identity, [read_json(path) for path in done if path.exists()])
-            for path in done:
-                remove(path)
+            join(folder, tokenizer, about, [read_json(mark) for mark in marks if mark.exists()])
+            for mark in marks:
+                remove(mark)
 
 
-def sample_of(texts):
-    """Take the beginnings of the first documents. The slow tokenizer encodes them: they may not be many."""
-    sample, room = [], SAMPLE_CHARACTERS
-    for text, _ in itertools.islice(texts, 1_000):
-        sample.append(text[:min(room, 10_000)])
-        room -= len(sample[-1])
-        if not room:
-            break
-    return sample
+def encoded(cfg, ids_of, eos, dtype, documents):
+    """([(prefix of what counts it in meta.json, its tokens)] of documents, errors of those left out).
+
+    A thread does this, so that a ValueError is raised where the tokens would be written: threads are ahead of
+    --max_tokens, and a bad row behind it should matter to nobody."""
+    rows = []
+    for text, held in readable(documents, cfg):
+        if text:
+            tokens = np.append(ids_of(text), np.uint32(eos))
+            rows.append(('val_' if held else '', tokens.astype(dtype)))
+    return rows, [text for text, _ in documents if isinstance(text, ValueError)]
 
 
 def prepare_part(cfg, units, encode, dtype, limit):
     """Write the units that are missing, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
-    with tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=0.2 if sys.stderr.isatty() else 30,
-              disable=False) as bar:    # in any environment: it counts what --max_tokens limits
-        for number, (done, unit) in enumerate(units, 1):
+    bar = tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=5,
+               disable=False)   # whatever TQDM_DISABLE says: it counts what `limit` limits
+    with bar:
+        for number, (mark, unit) in enumerate(units, 1):
             bar.set_description(f'{cfg.out}, {number} of {len(units)}')
-            if done.exists():
-                counts = read_json(done)
+            if mark.exists():
+                counts = read_json(mark)
                 bar.update(counts['tokens'] + counts['val_tokens'])
             elif bar.n < limit:
-                bad = Bad(cfg.skip_bad)
-                encoded = in_order(encode, chunked(unit(bad), bad), threads, 2 * threads)
-                counts = write_unit(Path(cfg.out), done.stem[-5:], dtype, encoded, limit, bar)
-                if counts['skipped']:
-                    bar.write(f'{cfg.out}: skipped {counts["skipped"]:,}, the first {bad.first}',
-                              file=sys.stderr)
-                write_json(done, counts)
+                documents = documents_of(unit, cfg)
+                chunks = iter(lambda: [*itertools.islice(documents, CHUNK)], [])
+                results = in_order(encode, chunks, threads, 2 * threads)
+                write_json(mark, write_unit(cfg, mark.stem[-5:], results, dtype, limit, bar))
             bar.total = min(limit, round(bar.n * len(units) / number))
 
 
-def chunked(texts, bad):
-    """Yield (some documents, how many rows have been skipped so far). The last chunk is empty: it counts the
-    rows behind the last document. An error takes the place of documents, and is raised where they would be
-    written: threads read on behind --max_tokens, where a bad row should matter to nobody."""
-    documents = None
-    while documents != []:
-        try:
-            documents = [*itertools.islice(texts, CHUNK)]
-        except ValueError as error:
-            yield error, bad.count
-            return
-        yield documents, bad.count
-
-
-def write_unit(folder, number, dtype, encoded, limit, bar):
+def write_unit(cfg, number, results, dtype, limit, bar):
     """Write the shards of a unit. Returns what meta.json is to say of them."""
     counts = NOTHING.copy()
-    paths = {'': folder / f'tokens_{number}.npy', 'val_': folder / f'val_{number}.npy'}
-    with ExitStack() as stack:
-        files = {prefix: stack.enter_context(stack.enter_context(whole(path)).open('wb'))
-                 for prefix, path in paths.items()}
+    paths = {'': Path(cfg.out, f'tokens_{number}.npy'), 'val_': Path(cfg.out, f'val_{number}.npy')}
+    with (whole(paths['']) as train_path, train_path.open('wb') as train,
+          whole(paths['val_']) as val_path, val_path.open('wb') as val):
+        files = {'': train, 'val_': val}
         for file in files.values():
             file.write(bytes(128))  # for the .npy file's header, which says how many tokens follow
-        for documents, skipped in encoded:
+        for rows, errors in results:
             if bar.n >= limit:
                 break
-            counts['skipped'] = skipped
-            for prefix, tokens in documents:
+            if errors and not counts['skipped']:
+                bar.write(f'{cfg.out}: skipped, the first: {errors[0]}', file=sys.stderr)
+            counts['skipped'] += len(errors)
+            for prefix, tokens in rows:
                 files[prefix].write(tokens)
                 counts[prefix + 'tokens'] += len(tokens)
                 counts[prefix + 'documents'] += 1
                 bar.update(len(tokens))
         for prefix, file in files.items():
+            shape = (counts[prefix + 'tokens'],)
+            header = {'descr': dtype.str, 'fortran_order': False, 'shape': shape}
             file.seek(0)
-            np.lib.format.write_array_header_1_0(file, {'descr': np.dtype(dtype).str, 'fortran_order': False,
-                                                        'shape': (counts[prefix + 'tokens'],)})
+            np.lib.format.write_array_header_1_0(file, header)
     for prefix, path in paths.items():
-        if num_tokens := counts[prefix + 'tokens']:
-            counts[prefix + 'shards'] = [{'name': path.name, 'tokens': num_tokens, 'sha256': sha256(path)}]
+        num_tokens = counts[prefix + 'tokens']
+        if num_tokens:
+            shard = {'name': path.name, 'tokens': num_tokens, 'sha256': sha256(path)}
+            counts[prefix + 'shards'] = [shard]
         else:
             remove(path)
     return counts
 
 
-def join(folder, tokenizer, identity, counts):
+def join(folder, tokenizer, about, counts):
     """Write the tokenizer and meta.json, which lists the shards of all units."""
-    meta = identity | {name: sum((unit[name] for unit in counts), NOTHING[name]) for name in NOTHING}
+    meta = about.copy()
+    for name, nothing in NOTHING.items():
+        meta[name] = sum((unit[name] for unit in counts), nothing)
     if not meta['tokens']:
         raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder}')
-    meta |= {'fingerprint': fingerprint(meta), 'unigram_loss': None}
-    if meta['val_tokens']:  # nats a held-out token has by the training tokens' frequencies (add-one)
-        train, val = (np.bincount(np.load(folder / meta[listed][0]['name'], mmap_mode='r')[:10_000_000],
-                                  minlength=meta['vocab_size']) for listed in ('shards', 'val_shards'))
-        meta['unigram_loss'] = float(-(val * np.log((train + 1) / (train + 1).sum())).sum() / val.sum())
+    meta['fingerprint'] = fingerprint(meta)
+    meta['unigram_loss'] = None
+    if meta['val_tokens']:
+        meta['unigram_loss'] = unigram_loss(folder, meta)
     else:
         print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
     tokenizer.save(folder)
     write_sealed(folder / 'meta.json', meta)
-    skipped = f'; skipped {meta["skipped"]:,} bad files and rows' if meta['skipped'] else ''
-    print(f'{folder}:', '{documents:,} documents of {tokens:,} tokens; held out {val_documents:,} of '
-          '{val_tokens:,}; fingerprint {fingerprint:.12}'.format_map(meta) + skipped)
+    print(f'{folder}: {meta["documents"]:,} documents of {meta["tokens"]:,} tokens; held out '
+          f'{meta["val_documents"]:,} of {meta["val_tokens"]:,}; skipped {meta["skipped"]:,} bad files and '
+          f'rows; fingerprint {meta["fingerprint"]:.12}')
+
+
+def unigram_loss(folder, meta):
+    """Nats a held-out token has by the training tokens' frequencies (add-one), in the first shards of both."""
+    counts = []
+    for shard in meta['shards'][0], meta['val_shards'][0]:
+        tokens = np.load(folder / shard['name'], mmap_mode='r')[:10_000_000]
+        counts.append(np.bincount(tokens, minlength=meta['vocab_size']))
+    train, val = counts
+    frequencies = (train + 1) / (train + 1).sum()
+    nats = -val * np.log(frequencies)
+    return float(nats.sum() / val.sum())
 
 
 def described(tokenizer):
     """What meta.json says of a corpus's tokenizer."""
     about = {'tokenizer': tokenizer.fingerprint(), 'vocab_size': tokenizer.vocab_size,
-             'special_ids': sorted(tokenizer.specials.values())}
-    if tokenizer.unused_ids:
-        about['unused_ids'] = tokenizer.unused_ids
-    return about | {f'{role}_token_id': i for role, i in tokenizer.ids.items()}
+             'special_ids': sorted(tokenizer.specials.values()), 'unused_ids': tokenizer.unused_ids}
+    for role, token_id in tokenizer.ids.items():
+        about[f'{role}_token_id'] = token_id
+    return about
 
 
 def fingerprint(meta):
     """sha256 of a corpus: of its tokenizer's fingerprint and its shards' sha256."""
-    digests = [meta['tokenizer'], *(shard['sha256'] for shard in meta['shards'] + meta['val_shards'])]
-    return hashlib.sha256(''.join(digests).encode()).hexdigest()
+    shards = meta['shards'] + meta['val_shards']
+    digests = ''.join(shard['sha256'] for shard in shards)
+    return hashlib.sha256((meta['tokenizer'] + digests).encode()).hexdigest()
 
 
 def open_sealed(folder):
-    """The Corpus of a folder. ValueError if its meta.json was edited; older ones have no seal."""
+    """The Corpus of a folder. ValueError if its meta.json or its tokenizer has changed; shards are not read."""
     path = Path(folder, 'meta.json')
     if path.exists():
-        read_sealed(path, 'prepare the corpus again')
-    return Corpus(folder)
-
-
-def check_meta(corpus, tokenizer):
-    """ValueError unless a Corpus's meta.json agrees with the tokenizer beside it and with its shards."""
-    path, meta = corpus.folder / 'meta.json', corpus.meta
-    wanted = described(tokenizer)
-    if 'unused_ids' not in meta:    # a corpus from before does not say them
-        wanted.pop('unused_ids', None)
-    if meta.get('tokenizer') != wanted['tokenizer']:
-        raise ValueError(f'{corpus.folder}/tokenizer.json: changed since it was written; prepare it again')
-    with blame(f'{path}: changed since it was written, and lacks', KeyError):
-        wanted['fingerprint'] = fingerprint(meta)
-        for name, split in (('tokens', 'train'), ('val_tokens', 'validation')):
-            wanted[name] = int(corpus.streams[split][1][-1])
-        for name, value in wanted.items():
-            if meta[name] != value:
-                raise ValueError(f'{path}: changed since it was written: {name} is {meta[name]!r:.80}, '
-                                 f'and not {value!r:.80}; prepare the corpus again')
+        read_sealed(path, AGAIN)
+    corpus = Corpus(folder)
+    if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
+        raise ValueError(f'{folder}/tokenizer.json: changed since it was written; {AGAIN}')
+    if fingerprint(corpus.meta) != corpus.meta['fingerprint']:    # older corpora have no seal
+        raise ValueError(f'{path}: changed since it was written: fingerprint is that of other shards; {AGAIN}')
+    return corpus
 
 
 def verify(folder):
-    """ValueError unless meta.json and every shard are as they were written."""
+    """ValueError unless meta.json, the tokenizer and every shard are as they were written."""
     corpus = open_sealed(folder)
-    check_meta(corpus, load_tokenizer(str(folder)))
-    digests = {shard['name']: shard['sha256'] for shard in corpus.meta['shards'] + corpus.meta['val_shards']}
+    shards = corpus.meta['shards'] + corpus.meta['val_shards']
+    digests = {shard['name']: shard['sha256'] for shard in shards}
     for name in changed_files(corpus.folder / 'meta.json', digests):
-        raise ValueError(f'{corpus.folder / name}: changed since it was written; prepare the corpus again')
+        raise ValueError(f'{corpus.folder / name}: changed since it was written; {AGAIN}')
     print(f'{folder}: every shard is as it was written')
 
 
 def train_tokenizer(cfg, vocab_size):
     """Learn a byte-level BPE vocabulary from the texts to train on and write it where `tokenizer` points."""
-    if (Path(cfg.tokenizer) / 'tokenizer.json').exists():
+    if Path(cfg.tokenizer, 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
     from tokenizers import Tokenizer, models, trainers
+    specials = [BOS, EOS, MASK]
+    learnt = vocab_size - len(specials)
+    trainer = trainers.BpeTrainer(vocab_size=learnt, show_progress=False, initial_alphabet=[*BYTES])
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = splits(LLAMA3_PATTERN)
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size - 3, show_progress=False, initial_alphabet=[*BYTES])
     units, _ = open_source(cfg)
-    bad = Bad(cfg.skip_bad)
-    texts = (without_surrogates(text) for unit in units for text, held in unit(bad) if not held)
+    documents = (document for unit in units for document in documents_of(unit, cfg))
+    texts = (without_surrogates(text) for text, held in readable(documents, cfg) if not held)
     trained.train_from_iterator(texts, trainer)
-    ranks = {bytes(map(BYTES.get, token)): i for token, i in trained.get_vocab().items()}
-    from_ranks(ranks, {token: len(ranks) + k for k, token in enumerate((BOS, EOS, MASK))}).save(cfg.tokenizer)
-    print(f'{cfg.tokenizer}: {len(ranks) + 3:,} ids')
+    ranks = {bytes(map(BYTES.get, token)): rank for token, rank in trained.get_vocab().items()}
+    # few texts may hold fewer pairs than asked for
+    ids = {token: len(ranks) + k for k, token in enumerate(specials)}
+    from_ranks(ranks, ids).save(cfg.tokenizer)
+    print(f'{cfg.tokenizer}: {len(ranks) + len(ids):,} ids')

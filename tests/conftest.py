@@ -23,7 +23,8 @@ os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
 os.chdir(ROOT)
 
 import pretrain  # noqa: E402
-from nanoencoder import docs, prepare  # noqa: E402
+from examples import embedded_docs  # noqa: E402
+from nanoencoder import prepare  # noqa: E402
 from nanoencoder.settings import build, flat, run_main  # noqa: E402
 
 
@@ -111,7 +112,7 @@ def texts():
     root = Path(importlib.util.find_spec('numpy').origin).parent
     files = ['_core/_add_newdocs.py', 'lib/_function_base_impl.py', 'linalg/_linalg.py',
              '_core/fromnumeric.py']
-    return [text for file in files for text in docs.docstrings(root / file)]
+    return [text for file in files for text in embedded_docs.docstrings(root / file)]
 
 
 @pytest.fixture(scope='session')

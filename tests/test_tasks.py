@@ -683,66 +683,6 @@ def embedded():
             for one in chosen for path in embedded_files(one).parent.iterdir()}
 
 
-def test_what_wordnet_holds_out_is_in_no_text_to_train_on(embedded):
-    """And a pair's second definition alone, or the first, does not tell the label."""
-    definitions = {split: {one.definition for one in wordnet.synsets().values() if one.split == split}
-                   for split in tasks.SPLITS}
-    sides = {'wn_sc': 'text', 'wn_pairs': 'first', 'wn_qa': 'question', 'wn_ir': 'positive'}
-    for name, side in sides.items():
-        splits = embedded[name]
-        assert [*map(len, splits.values())] == [12_000, 1_000, 1_000]
-        for split in tasks.SCORED:
-            held = {row[side] for row in splits[split]}
-            assert held <= definitions[split] and not held & definitions['train']
-    for row in embedded['wn_qa']['test']:
-        text, start = row['answers']['text'][0], row['answers']['answer_start'][0]
-        assert row['context'][start:start + len(text)] == text != row['context']
-    pairs_of = embedded['wn_pairs']
-    for side, most in (('second', 0.55), ('first', 0.65)):     # a parent's children are more special
-        predict = classification.naive_bayes([row | {'fields': [row[side]]} for row in pairs_of['train']])
-        right = [predict({'fields': [row[side]]}) == row['label']
-                 for split in tasks.SCORED for row in pairs_of[split]]
-        assert np.mean(right) < most, (side, np.mean(right))
-
-
-def test_a_used_word_by_hand():
-    def used(words, *examples):
-        example, *span = wordnet.used_word(wordnet.Synset('', '', words, '', [*examples], [], 0, ''))
-        return example[slice(*span)]
-    assert used(['run'], 'a walk', 'He kept running home') == 'running'
-    assert used(['pass out', 'faint'], 'She passed out at once') == 'passed out'
-    assert used(['carry'], 'It carries weight') == 'carries'
-    assert wordnet.used_word(wordnet.Synset('', '', ['cat'], '', ['a catalogue', 'cat'], [], 0, '')) is None
-
-
-def test_embedded_tasks_have_enough_and_no_leak_and_every_entity_its_tokens(embedded):
-    assert {*embedded} == {name for names in EMBEDDED_TASKS.values() for name in names}
-    least = {'docs_tc': (6_000, 800, 500), 'docs_ir': (2_500, 400, 250)}
-    for name, counts in least.items():
-        assert all(len(embedded[name][split]) >= count for split, count in zip(tasks.SPLITS, counts)), name
-    for split in tasks.SPLITS:
-        for row in embedded['docs_tc'][split]:      # no markup is left that would tell the label
-            assert len(row['tokens']) == len(row['tags']) and not {'`', '``', '*', '**'} & set(row['tokens'])
-            # punctuation is a word of its own everywhere
-            assert all(len(word) == 1 or word[-1].isalnum() or word[-1] == '_' for word in row['tokens'])
-        for row in embedded['docs_ir'][split]:      # no identifier that both halves share
-            halves = ({word.strip('.,:;()') for word in row[side].split()} for side in ('query', 'positive'))
-            assert not {name for name in set.intersection(*halves) if '_' in name}
-    texts = collections.Counter(row[side] for split in tasks.SPLITS for row in embedded['docs_ir'][split]
-                                for side in ('query', 'positive'))
-    assert max(texts.values()) == 1     # no boilerplate: a text occurs once
-    tagged, labels = load('docs_tc')
-    for split in tasks.SCORED:
-        check_tagging(tagged[split], labels, TOKENIZER)
-
-
-def test_an_embedded_task_by_hand():
-    lines = ['Return the ``axis`` of `numpy.array`, see :func:`~torch.add` and *out* now, please.']
-    (words, tags), = docs.marked_sentences(lines)
-    assert ' '.join(words) == 'Return the axis of numpy.array , see torch.add and out now , please .'
-    assert [w for w, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add', 'out']
-
-
 def pairs(*rows):
     return [{'fields': [one, other], 'label': label} for one, other, label in rows]
 

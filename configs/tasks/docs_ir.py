@@ -2,4 +2,5 @@
 # BM25.
 kind = "IR"
 dataset = "docs_ir"
-source = "docs"
+data = "texts/docs_ir"
+made_by = "python examples/embedded_docs.py"

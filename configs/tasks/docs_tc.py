@@ -3,5 +3,6 @@
 # words up.
 kind = "TC"
 dataset = "docs_tc"
-source = "docs"
+data = "texts/docs_tc"
+made_by = "python examples/embedded_docs.py"
 labels = ("O", "B-CODE", "I-CODE")

@@ -1,4 +1,5 @@
 # Embedded: an example of use finds the definition of the word used, among those of all held-out examples.
 kind = "IR"
 dataset = "wn_ir"
-source = "wordnet"
+data = "texts/wn_ir"
+made_by = "python examples/wordnet.py"

@@ -2,6 +2,7 @@
 # below the same one? Floor 50 %.
 kind = "SC"
 dataset = "wn_pairs"
-source = "wordnet"
+data = "texts/wn_pairs"
+made_by = "python examples/wordnet.py"
 template = "First: {first}\nSecond: {second}"
 labels = ("parent", "sibling")

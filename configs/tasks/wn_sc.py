@@ -2,4 +2,5 @@
 # files of WordNet, such as animal, artifact, feeling.
 kind = "SC"
 dataset = "wn_sc"
-source = "wordnet"
+data = "texts/wn_sc"
+made_by = "python examples/wordnet.py"

@@ -18,10 +18,9 @@ from model import Sizes
 from nanoencoder import huggingface
 from nanoencoder.files import (changed_files, read_json, remove, saved_state, saved_steps, sha256, whole,
                                write_sealed)
-from nanoencoder.prepare import check_meta, open_sealed
+from nanoencoder.prepare import open_sealed
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
-from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 FRESH = {'step': 0, 'seconds': 0.0, 'starts': []}  # what a run without a checkpoint has of state.json
@@ -277,7 +276,6 @@ def open_corpus(cfg, world):
     has_parent = cfg.branch_from or cfg.weights_from or saved_steps(Path(cfg.out, cfg.name))
     if size > wanted or size < wanted and not has_parent:   # some decoders have rows that no token uses
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: another tokenizer')
-    check_meta(corpus, load_tokenizer(str(corpus.folder)))
 
     too_small = f'corpus {cfg.corpus} has less than one row of {cfg.context} '
     if not corpus.num_stretches('train', cfg.context):
