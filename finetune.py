@@ -37,10 +37,13 @@ from nanoencoder.files import locked, read_json
 from nanoencoder.peers import open_encoder
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check_value, is_full, parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack, ridge
+from nanoencoder.tasks.kind import NO_LABEL, pack
 from nanoencoder.tasks.runs import (about_run, check_export, describe, is_done, run_folder, run_folders,
                                     save_encoder, saved_folder, write_run)
 from nanoencoder.tokenizer import load_tokenizer
+
+PROBED = 5_000    # texts that a probe is trained on, at most
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a probe, times its training rows; chosen on validation
 
 
 @dataclass(frozen=True)
@@ -417,6 +420,38 @@ def probe(cfg, base, sets):
                            about_run(cfg, base, sets, data), data.kind.predict(data, read))
         words.append(f'{data.kind.task.dataset} validation {scores["validation"]}')
     return f'{"; ".join(words)} ({time.monotonic() - began:.0f} s)'
+
+
+def ridge(features, targets, num_labels):
+    """Scores of validation and test by ridge regression on one-hot labels: {split: [(n, num_labels) of each
+    array]}. The penalty is the one that validation likes best.
+
+    features  {split: [(n, width) or (width,) arrays]}
+    targets   {split: [(n,) labels]}; below 0 there is no label"""
+    from sklearn.linear_model import Ridge
+    from sklearn.preprocessing import StandardScaler
+    parts = {split: [np.atleast_2d(array) for array in arrays] for split, arrays in features.items()}
+    x = {split: np.concatenate(parts[split]) for split in tasks.SPLITS}
+    y = {split: np.concatenate(targets[split]) for split in tasks.SPLITS}
+
+    is_known = y['train'] >= 0
+    known = x['train'][is_known].astype(np.float64)
+    scaler = StandardScaler().fit(known)
+    known = scaler.transform(known)
+    # two columns at least: of one label Ridge would predict none
+    one_hot = np.eye(max(2, num_labels))[y['train'][is_known]]
+    x = {split: scaler.transform(x[split].astype(np.float64)) for split in tasks.SCORED}
+
+    def num_right(model):
+        return np.sum(model.predict(x['validation']).argmax(1) == y['validation'])
+    models = [Ridge(penalty * len(known)).fit(known, one_hot) for penalty in PENALTIES]
+    best = max(models, key=num_right)
+
+    scores = {}
+    for split in tasks.SCORED:
+        ends = np.cumsum([len(array) for array in parts[split]])
+        scores[split] = np.split(best.predict(x[split]), ends[:-1])
+    return scores
 
 
 def write_baseline(cfg, kind):

@@ -24,7 +24,7 @@ from model import Model, Sizes
 from nanoencoder import files, huggingface, layers, peers, settings as configs, tasks
 from nanoencoder.judging import metrics
 from nanoencoder.tasks import questions, retrieval, runs
-from nanoencoder.tasks.kind import PENALTIES, Example, framed, ridge
+from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tokenizer import Tokenizer
 from test_tasks import TOKENIZER, judged
 
@@ -576,14 +576,14 @@ def test_ridge_regression_is_its_closed_form(ragged):
     targets = {split: [draw.integers(low, 3, size) for _ in range(60)] for split in tasks.SPLITS}
     features = {split: [centres[y] + draw.normal(size=(len(y), 5)) for y in arrays]
                 for split, arrays in targets.items()}
-    scores = ridge(features, targets, 3)
+    scores = finetune.ridge(features, targets, 3)
     y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
     X = {split: np.concatenate(features[split])[y[split] >= 0] for split in tasks.SPLITS}
     labels = {split: y[split][y[split] >= 0] for split in y}
     mean, deviation, hot = X['train'].mean(0), X['train'].std(0), np.eye(3)[labels['train']]
     X = {split: (x - mean) / deviation for split, x in X.items()}
     models = [np.linalg.solve(X['train'].T @ X['train'] + penalty * len(hot) * np.eye(5),
-                              X['train'].T @ (hot - hot.mean(0))) for penalty in PENALTIES]
+                              X['train'].T @ (hot - hot.mean(0))) for penalty in finetune.PENALTIES]
     right = [np.mean((X['validation'] @ W + hot.mean(0)).argmax(1) == labels['validation']) for W in models]
     expected = X['test'] @ models[np.argmax(right)] + hot.mean(0)
     assert len(scores['test']) == 60

@@ -9,8 +9,6 @@ from nanoencoder.tasks.files import read_table
 from nanoencoder.tasks.task import SCORED, SPLITS, Labels
 
 NO_LABEL = -100   # the target of a token that has none
-PROBED = 5_000    # texts that a probe is trained on, at most
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a probe, times its training rows; chosen on validation
 
 
 class Example(NamedTuple):
@@ -125,20 +123,3 @@ def pack(lengths, budget):
         packs[-1].append(k)
         total += length
     return packs
-
-
-def ridge(features, targets, num_labels):
-    """{split: [(n, num_labels) scores of each array]} of validation and test: ridge on one-hot labels.
-
-    features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0: no label"""
-    from sklearn.linear_model import Ridge
-    from sklearn.preprocessing import StandardScaler
-    parts = {split: [*map(np.atleast_2d, arrays)] for split, arrays in features.items()}
-    x, y = ({split: np.concatenate(of[split]) for split in SPLITS} for of in (parts, targets))
-    known, labels = x['train'][y['train'] >= 0].astype(np.float64), y['train'][y['train'] >= 0]
-    scaler = StandardScaler().fit(known)
-    x = {split: scaler.transform(x[split].astype(np.float64)) for split in SCORED}
-    hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
-    models = [Ridge(penalty * len(known)).fit(scaler.transform(known), hot) for penalty in PENALTIES]
-    best = max(models, key=lambda model: np.sum(model.predict(x['validation']).argmax(1) == y['validation']))
-    return {split: np.split(best.predict(x[split]), np.cumsum([*map(len, parts[split])])[:-1]) for split in x}
