@@ -1,7 +1,6 @@
 """Fine-tune a checkpoint on a task, once or over a grid, and write its predictions; evaluate.py scores them.
 
     python finetune.py configs/tasks/docs_tc.py --look                  # what a task holds; needs no model
-    python finetune.py configs/tasks/docs_tc.py --baseline              # the best simple method, as a floor
     python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s6 --lr=1e-3 --steps=100
     python finetune.py configs/tasks/docs_tc.py --model=out/mlm-1800-s6 --probe       # frozen features
     python finetune.py configs/tasks/blimp.py --model=out/mlm-1800-s6 --zero_shot     # without any training
@@ -94,8 +93,7 @@ class Settings(tasks.Task):
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
            'zero_shot': (False, 'score minimal pairs by the likelihoods of the model as it is'),
-           'look': (False, 'print what the task holds; needs no --model'),
-           'baseline': (False, "write the best simple method's predictions; needs no --model")}
+           'look': (False, 'print what the task holds; needs no --model')}
 # which --probe and --zero_shot would ignore
 OF_TRAINING = ('lr', 'seed', 'steps', 'epochs', 'batch_size', 'warmup', 'weight_decay', 'beta1', 'beta2',
                'eps', 'grad_clip', 'scale')
@@ -454,31 +452,20 @@ def ridge(features, targets, num_labels):
     return scores
 
 
-def write_baseline(cfg, kind):
-    """Write the predictions of the simple method that is best on validation."""
-    rows, _ = kind.load()
-    name, predictions = tasks.baseline(cfg, rows)
-    folder = run_folder(replace(cfg, name=name, lr=0.0, seed=0), cfg.dataset)
-    about = {'method': 'baseline', 'scheme': cfg.scheme, 'data': tasks.fingerprint(rows)}
-    with locked(folder):
-        scores = write_run(folder, cfg, about, predictions)
-    print(f'{folder}: test {scores["test"]}')
-
-
 def check_actions(cfg, kind, actions, typed):
     """ValueError where actions and settings do not go together.
 
     typed  names of the settings on the command line: those of a config may be for its other actions"""
     chosen = [name for name, is_chosen in vars(actions).items() if is_chosen]
     if len(chosen) > 1:
-        raise ValueError('--grid, --probe, --zero_shot, --look, --baseline stand alone')
+        raise ValueError('--grid, --probe, --zero_shot, --look stand alone')
     if not (cfg.lrs and cfg.seeds):
         raise ValueError('lrs and seeds must have one or more')
     if not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds):
         raise ValueError('lrs and seeds are of --grid: add it, or give one --lr and one --seed')
     if actions.grid and typed & {'lr', 'seed'}:
         raise ValueError('lr and seed are of one run: with --grid give --lrs and --seeds')
-    if actions.look or actions.baseline:
+    if actions.look:
         return
 
     if not cfg.model:
@@ -509,8 +496,6 @@ def main():
     check_actions(cfg, kind, actions, typed)
     if actions.look:
         return tasks.look(cfg, load_tokenizer(cfg.tokenizer))
-    if actions.baseline:
-        return write_baseline(cfg, kind)
 
     if actions.probe:
         method = 'probe'

@@ -473,12 +473,12 @@ def test_a_grid_within_a_run_of_another_leaves_it_alone(toy, checkpoint, tmp_pat
     assert len(list(tmp_path.rglob('run.json'))) == 6 and not list(tmp_path.rglob('*/.*.tmp'))
 
 
-def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, command, tmp_path):
+def test_retrieval_without_training_pairs_is_probed(toy, command, tmp_path):
     (copy_of(toy, 'IR', tmp_path / 'data') / 'train.jsonl').unlink()
     options = [f'--data={tmp_path}/data', f'--predictions={tmp_path}/p']
-    for action in ('--look', '--baseline', '--probe'):
+    for action in ('--look', '--probe'):
         assert 'no train{' in ran(*command('IR', *options, action)).stderr
-    assert len(list(tmp_path.rglob('run.json'))) == 2
+    assert len(list(tmp_path.rglob('run.json'))) == 1
     one_line_error(run_script(*command('IR', *options)), 'toy: nothing to train on')
 
 

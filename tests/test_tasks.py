@@ -15,7 +15,7 @@ import finetune
 from conftest import LLAMA3, ROOT, jsonl, one_line_error, replace, run_script
 from nanoencoder import docs, settings as configs, tasks, wordnet
 from nanoencoder.judging import metrics, paper
-from nanoencoder.tasks import classification
+from nanoencoder.tasks import retrieval
 from nanoencoder.tasks.files import (EMBEDDED_TASKS, Field, embedded_files, json_lines, read_files,
                                      read_hub)
 from nanoencoder.tasks.task import Labels, fill
@@ -654,14 +654,15 @@ def test_judged_documents_and_queries_without_text_count_as_in_trec_eval(tmp_pat
     told = capsys.readouterr().err
     assert "test: judged documents: 1 of 3 are in no file, as 'd9': they count as" in told
     assert "test: judged queries: 1 of 3 are in no file, as 'q9': they are left out" in told
-    _, predictions = tasks.baseline(task('example_ir'), rows)
-    found = {row['id']: dict(zip(row['docs'], row['scores'])) for row in predictions['test']}
+    ids = sorted(rows['corpus'])
+    predictions = [retrieval.ranking(row, ids, [0.5, 0.2, 0.1]) for row in rows['test']]
+    found = {row['id']: dict(zip(row['docs'], row['scores'])) for row in predictions}
     assert found.keys() == {'q1', 'q2'}
     grades = collections.defaultdict(dict)
     for query, document, grade in scored:
         grades[query][document] = grade
     judge = pytrec_eval.RelevanceEvaluator(dict(grades), {'ndcg_cut.10'}).evaluate(found)
-    _, scores = metrics.both_scores('IR', predictions['test'])
+    _, scores = metrics.both_scores('IR', predictions)
     ours = dict(zip(scores['standard']['ids'], scores['standard']['columns'][0]))
     assert ours == pytest.approx({query: judge[query]['ndcg_cut_10'] for query in judge})
     assert 0 < ours['q1'] < 0.5 and ours['q2'] == 0
@@ -697,12 +698,6 @@ def test_what_wordnet_holds_out_is_in_no_text_to_train_on(embedded):
     for row in embedded['wn_qa']['test']:
         text, start = row['answers']['text'][0], row['answers']['answer_start'][0]
         assert row['context'][start:start + len(text)] == text != row['context']
-    pairs_of = embedded['wn_pairs']
-    for side, most in (('second', 0.55), ('first', 0.65)):     # a parent's children are more special
-        predict = classification.naive_bayes([row | {'fields': [row[side]]} for row in pairs_of['train']])
-        right = [predict({'fields': [row[side]]}) == row['label']
-                 for split in tasks.SCORED for row in pairs_of[split]]
-        assert np.mean(right) < most, (side, np.mean(right))
 
 
 def test_a_used_word_by_hand():
@@ -741,77 +736,3 @@ def test_an_embedded_task_by_hand():
     (words, tags), = docs.marked_sentences(lines)
     assert ' '.join(words) == 'Return the axis of numpy.array , see torch.add and out now , please .'
     assert [w for w, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add', 'out']
-
-
-def pairs(*rows):
-    return [{'fields': [one, other], 'label': label} for one, other, label in rows]
-
-
-def tagged(words, *tags):
-    return {'words': words.split(), 'tags': [*tags]}
-
-
-@pytest.mark.parametrize('name, kind, train, scored', [
-    ('majority-class', 'SC', pairs('xya', 'xya', 'xyb'), pairs('xya')),
-    ('naive-bayes', 'SC', pairs('rxa', 'byb'), ()),
-    ('word-lookup', 'TC', [tagged('Rome The', 'B-LOC', 'O'), *[tagged('Paris', 'B-LOC')] * 2],
-     [tagged('Rome Oslo', 'B-LOC', 'I-LOC')]),
-    ('no-answer', 'QA', [{'answers': [('two', 0)]}],
-     [{'question': 'How high?', 'context': 'one two.', 'answers': []}]),
-    ('likeliest-sentence', 'QA', [{'answers': [('two', 0)]}],
-     [{'question': 'How high?', 'context': 'It is two. The high one.', 'answers': [('The high one.', 11)]}])])
-def test_the_best_simple_method_on_validation_is_the_row(name, kind, train, scored):
-    rows = dict.fromkeys(tasks.SCORED, [{'id': str(k)} | row for k, row in enumerate(scored or train)])
-    chosen = tasks.Task(kind=kind, dataset='d', source='x', template='{question}{context}')
-    assert tasks.baseline(chosen, {'train': train, **rows})[0] == name
-
-
-def test_plain_tags_and_numbers_have_simple_methods():
-    """Looked up, else by shape, else the most frequent; of two columns the words they share."""
-    rows = [{'id': '0', 'words': ['The', 'cat', 'sat'], 'tags': ['DET', 'NOUN', 'VERB']},
-            {'id': '1', 'words': ['A', 'cat', '?'], 'tags': ['DET', 'NOUN', 'PUNCT']}]
-    lookup = tasks.kind_of(task('ewt_pos')).baselines({'train': rows})['word-lookup']
-    assert lookup({'words': ['The', 'dog', '!?']}) == ['DET', 'NOUN', 'DET']
-    made = tasks.kind_of(task('stsb'))
-    rows = [made.make_row({'sentence1': 'a b', 'sentence2': text, 'label': label}, None, 'here')
-            for text, label in (('a b', '4.5'), ('b c', 2), ('d', 0))]
-    methods = made.baselines({'train': rows})
-    assert [methods['word-overlap'](row) for row in rows] == [1, 0.5, 0]
-    assert methods['mean'](rows[0]) == pytest.approx(6.5 / 3)
-    with pytest.raises(ValueError, match="here: label 'high' is no number"):
-        made.make_row({'sentence1': '', 'sentence2': '', 'label': 'high'}, None, 'here')
-
-
-def test_naive_bayes_by_hand():
-    """Words that train does not have count for nothing."""
-    predict = classification.naive_bayes(pairs(('a a B', 'c', 'x'), ('b', '', 'x'), ('b', 'd', 'y')))
-    # of five words after x, two of them b, and of two after y; each of the four once more
-    odds = {'b': 2 / 3 * 3 / 9 - 1 / 3 * 2 / 6, 'd': 2 / 3 * 1 / 9 - 1 / 3 * 2 / 6,
-            'd b b b b e': 2 / 3 * 1 / 9 * (3 / 9) ** 4 - 1 / 3 * 2 / 6 * (2 / 6) ** 4,
-            'a, D e': 2 / 3 * 3 / 9 * 1 / 9 - 1 / 3 * 1 / 6 * 2 / 6, 'e': 1 / 3}
-    assert {text: predict({'fields': [text, '']}) for text in odds} == {
-        text: 'x' if more > 0 else 'y' for text, more in odds.items()}
-
-
-@pytest.mark.parametrize('kind, own', [
-    ('IR', {'query': 'Sort {text}', 'document': 'Sort of {{x}}: {title} or {text}'}),
-    ('SC', {'template': 'Sort of\n{title} or (a {{x}})? {text}'}),
-    ('QA', {'template': 'Sort or {text} of?\n{context}'})])
-def test_a_baseline_does_not_read_its_templates_own_words(kind, own):
-    draw, predictions = random.Random(1), []
-
-    def text():
-        return ' '.join(draw.choices('sort of x or a b c d. e. f.'.split(), k=draw.randint(1, 12)))
-    table = [{'title': draw.choice((text(), None)), 'text': text(), 'context': text(),
-              'answers': {'text': [], 'answer_start': []}, 'label': draw.choice('aab')} for _ in range(60)]
-    bare = {setting: ' '.join(re.findall(r'(?<!{){\w+}', template)) for setting, template in own.items()}
-    for templates in (own, bare):
-        made = tasks.kind_of(tasks.Task(kind=kind, dataset='d', source='x', labels=('a', 'b'), **templates))
-        if kind == 'IR':
-            rows = [{'id': '0', 'query': fill(templates['query'], row, ''), 'grades': {}} for row in table]
-            corpus = {str(k): fill(templates['document'], row, '') for k, row in enumerate(table)}
-        else:
-            rows, corpus = [made.make_row(row, Labels(made.task, {}, 'label'), '') for row in table], {}
-        methods = made.baselines({'train': rows, 'corpus': corpus})
-        predictions.append({name: [*map(method, rows)] for name, method in methods.items()})
-    assert predictions[0] == predictions[1] and 'None' not in str(rows)

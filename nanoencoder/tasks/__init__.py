@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoencoder.judging.metrics import both_scores
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
@@ -53,16 +52,6 @@ def load_sets(task, tokenizer, max_length, reads=range):
             raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
         todo.append(replace(other, data=other.data or task.data))
     return [load_data(other, tokenizer, max_length, other is task, reads) for other in todo]
-
-
-def baseline(task, rows):
-    """(name, {split: predictions}) of the simple method that is best on validation, of equals the first."""
-    kind, tried = kind_of(task), []
-    for name, method in kind.baselines(rows).items():
-        predictions = {split: [kind.prediction(row, method(row)) for row in rows[split]] for split in SCORED}
-        _, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
-        tried.append((scores['standard']['score'], name, predictions))
-    return max(tried, key=lambda one: one[0])[1:]
 
 
 def look(task, tokenizer):

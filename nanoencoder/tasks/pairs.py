@@ -82,9 +82,6 @@ class Pairs(Kind):
     def prediction(self, row, pred):
         return {'id': row['id'], 'set': row['set'], **pred}
 
-    def baselines(self, rows):
-        return {'shorter-sentence': lambda row: {side: -len(row[side]) for side in SIDES}}
-
 
 def words_or_characters(text, places, words):
     """The number of each token's word, or in a script without spaces of its character.

@@ -1,11 +1,10 @@
 """QA, extractive question answering: the answer is a part of the context, or there is none."""
-import re
 from collections import Counter
 
 import numpy as np
 
 from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
-from nanoencoder.tasks.task import fill, get, terms
+from nanoencoder.tasks.task import fill, get
 
 
 class Questions(Kind):
@@ -78,14 +77,6 @@ class Questions(Kind):
 
     def prediction(self, row, pred):
         return {'id': row['id'], 'golds': [text for text, _ in row['answers']], 'pred': pred}
-
-    def baselines(self, rows):
-        own = self.task.template.removesuffix('{context}')
-
-        def likeliest(row):     # the sentence that has most of the question's words; of equals the first
-            asked, sentences = {*terms(row['question'], own)}, re.split(r'(?<=[.!?])\s+', row['context'])
-            return max(sentences, key=lambda text: len(asked & {*terms(text)}))
-        return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest}
 
 
 def best_run(example, logits):

@@ -9,7 +9,7 @@ import numpy as np
 
 from nanoencoder.tasks.files import EMBEDDED, id_of, read_table
 from nanoencoder.tasks.kind import Example, Kind, framed, room
-from nanoencoder.tasks.task import SCORED, fill, get, terms
+from nanoencoder.tasks.task import SCORED, fill, get
 
 SIDES = ('query', 'positive')   # of a training pair
 # a query's tokens, its document's, that document, and every document that train has for the query
@@ -56,23 +56,6 @@ class Retrieval(Kind):
 
     def prediction(self, row, pred):
         return pred
-
-    def baselines(self, rows):
-        """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
-        from sklearn.feature_extraction.text import CountVectorizer
-        k1, b, ids, counter = 0.9, 0.4, sorted(rows['corpus'], reverse=True), CountVectorizer(analyzer=list)
-        words = [terms(rows['corpus'][document], self.task.document) for document in ids]
-        lengths, weights = np.array([*map(len, words)]), counter.fit_transform(words).astype(float)
-        found = np.bincount(weights.indices)    # in how many documents a word is
-        idf = np.log(1 + (len(ids) - found + 0.5) / (found + 0.5))
-        norm = np.repeat(k1 * (1 - b + b * lengths / lengths.mean()), np.diff(weights.indptr))
-        weights.data *= (k1 + 1) / (weights.data + norm)
-        weights = weights.tocsc()
-
-        def predict(row):
-            asked = counter.transform([terms(row['query'], self.task.query)])
-            return ranking(row, ids, weights[:, asked.indices] @ (idf[asked.indices] * asked.data))
-        return {'BM25': predict}
 
 
 def scored_texts(rows):

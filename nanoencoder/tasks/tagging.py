@@ -1,7 +1,7 @@
 """TC, token classification: each word of a sentence has a tag: O, B-TYPE or I-TYPE, or (plain) any other."""
 import re
 import string
-from collections import Counter, defaultdict
+from collections import Counter
 
 import numpy as np
 
@@ -46,31 +46,6 @@ class Tagging(Kind):
         inside = example.words >= 0
         np.add.at(votes, (example.words[inside], logits.argmax(1)[inside]), 1)
         return [labels[int(count.argmax())] if count.any() or self.is_plain else 'O' for count in votes]
-
-    def baselines(self, rows):
-        """The most frequent type of a word in train, else of its shape; neighbours of one are one entity.
-        A plain tag is its own type, and that of most words where neither is known."""
-        def shape(word):
-            word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
-            return re.sub(r'(.)\1+', r'\1', word)
-
-        def type_of(word):      # of "O", the first of equals, ''
-            counts = words.get(word) or shapes.get(shape(word)) or (every if self.is_plain else {'': 1})
-            return max(sorted(counts), key=counts.get)
-
-        def tags(row):
-            types = [*map(type_of, row['words'])]
-            if self.is_plain:
-                return types
-            return [f'{"I" if name == before else "B"}-{name}' if name else 'O'
-                    for before, name in zip(['', *types], types)]
-        words, shapes, every = defaultdict(Counter), defaultdict(Counter), Counter()
-        for row in rows['train']:
-            for word, tag in zip(row['words'], row['tags']):
-                name = tag if self.is_plain else tag[2:]
-                for counts in (words[word], shapes[shape(word)], every):
-                    counts[name] += 1
-        return {'word-lookup': tags}
 
 
 def words_of_tokens(words, tokenizer):

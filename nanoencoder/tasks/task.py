@@ -137,12 +137,6 @@ def text_of(row, column, where):
     return str(value)
 
 
-def terms(text, template='{text}'):
-    """The words that a baseline counts: those that a template was filled with, and not its own."""
-    pieces = [re.escape(own) + '(.*)' * bool(name) for own, name, *_ in string.Formatter().parse(template)]
-    return re.findall(r'\w+', ' '.join(re.fullmatch(''.join(pieces), text, re.DOTALL).groups()).lower())
-
-
 def fingerprint(rows, parts=(*SCORED, 'corpus')):
     """sha256 over some parts of a task's rows: what is scored, or ('train',)."""
     digest = hashlib.sha256()
