@@ -1,4 +1,4 @@
-"""Tables of files, the hub, the embedded texts: (rows as dicts, {column: names of its labels, if any})."""
+"""Tables of files and of the hub: (rows as dicts, {column: names of its labels, if any})."""
 import csv
 import gzip
 import json
@@ -7,11 +7,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from nanoencoder import docs, wordnet
-from nanoencoder.files import blame, locked, whole
-
-EMBEDDED = {'docs': docs, 'wordnet': wordnet}    # sources that need no download
-EMBEDDED_TASKS = {'docs': ('docs_ir', 'docs_tc'), 'wordnet': ('wn_ir', 'wn_pairs', 'wn_qa', 'wn_sc')}
+from nanoencoder.files import blame
 
 
 class Field(str):
@@ -21,9 +17,10 @@ class Field(str):
 def read_table(task, sources, split, subset='', only=None):
     """The table of a split, of `only` these ids, if given; a local copy may lie in a folder of any source."""
     if task.data:
-        return read_files(local_files(Path(task.data), sources, subset, split), task, only)
-    if task.source in EMBEDDED:
-        return read_files([embedded_files(task) / f'{split}.jsonl'], task, only)
+        folder = Path(task.data)
+        if task.made_by and not folder.exists():
+            raise ValueError(f'{folder}: is not there yet; first run: {task.made_by}')
+        return read_files(local_files(folder, sources, subset, split), task, only)
     return read_hub(sources[0], subset, split, task.revision, only)
 
 
@@ -273,23 +270,6 @@ def read_hub(source, subset, split, revision, only=None):
         column = '_id' if '_id' in dataset.column_names else 'docid'
         dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only])
     return list(dataset), label_names(dataset.features.to_dict())
-
-
-def embedded_files(task):
-    """The folder of an embedded task's <split>.jsonl. One process extracts all of a source; others wait."""
-    embedded, names = EMBEDDED[task.source], EMBEDDED_TASKS[task.source]
-    if task.dataset not in names:   # before anything is extracted
-        raise ValueError(f'{task.source} has no {task.dataset}, only {", ".join(names)}')
-    folder = Path(task.cache) / f'{task.source}-{embedded.key()}'
-    with locked(*[] if folder.exists() else [folder], wait=True):
-        if not folder.exists():
-            print(f'{folder}: making the embedded tasks', file=sys.stderr)
-            with whole(folder) as temporary:
-                for name, splits in embedded.tasks(task.cache).items():
-                    (temporary / name).mkdir(parents=True)
-                    for split, rows in splits.items():
-                        (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
-    return folder / task.dataset
 
 
 def json_lines(rows):

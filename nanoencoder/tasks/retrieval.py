@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import numpy as np
 
-from nanoencoder.tasks.files import EMBEDDED, id_of, read_table
+from nanoencoder.tasks.files import id_of, read_table
 from nanoencoder.tasks.kind import Example, Kind, framed, room
-from nanoencoder.tasks.task import SCORED, fill, get
+from nanoencoder.tasks.task import SCORED, columns_of, fill, get
 
 SIDES = ('query', 'positive')   # of a training pair
 # a query's tokens, its document's, that document, and every document that train has for the query
@@ -73,7 +73,7 @@ def training_pairs(task, queries, corpus):
         missing = str(error)
     with suppress(FileNotFoundError):
         if not task.pairs:
-            grades = judgements(task, task.train, {})
+            grades = judgements(task, task.train, {}, {})
             if task.judged_only:    # in the splits that are scored
                 corpus = texts_by_id(task, 'corpus', task.document, set().union(*grades.values()))
             return [{'query': row['query'], 'positive': corpus[document]}
@@ -85,14 +85,9 @@ def training_pairs(task, queries, corpus):
 
 def judged_sets(task):
     """({query: text}, {split: {query: {document: grade}}}, {document: text}) of BEIR's and MLDR's files."""
-    if task.source in EMBEDDED and not task.data:     # pairs: a document has its query's id
-        tables = {split: read_table(task, (task.source,), getattr(task, split))[0] for split in SCORED}
-        rows = [row for table in tables.values() for row in table]
-        return ({row['id']: task.query.format(text=row['query']) for row in rows},
-                {split: {row['id']: {row['id']: 1} for row in table} for split, table in tables.items()},
-                {row['id']: task.document.format(text=row['positive'], title='') for row in rows})
-    queries = {}
-    grades = {split: judgements(task, name, queries) for split in SCORED if (name := getattr(task, split))}
+    queries, corpus = {}, {}
+    grades = {split: judgements(task, name, queries, corpus)
+              for split in SCORED if (name := getattr(task, split))}
     if not queries:  # BEIR has a file of them; in MLDR's rows they stand beside their passages
         queries = texts_by_id(task, 'queries', task.query)
     if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
@@ -102,7 +97,9 @@ def judged_sets(task):
         grades = {split: {query: graded for query, graded in every.items() if (query in half) == is_first}
                   for split, is_first in zip(SCORED, (True, False))}
     judged = set().union(*(graded for split in grades.values() for graded in split.values()))
-    return queries, grades, texts_by_id(task, 'corpus', task.document, judged if task.judged_only else None)
+    if not corpus:
+        corpus = texts_by_id(task, 'corpus', task.document, judged if task.judged_only else None)
+    return queries, grades, corpus
 
 
 def texts_by_id(task, name, template, only=None):
@@ -120,8 +117,10 @@ def add(texts, key, value, where):
         raise ValueError(f'{where}: {key!r:.80} occurs twice, with {str(texts[key])!r:.40} and {value!r:.40}')
 
 
-def judgements(task, split, queries):
-    """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
+def judgements(task, split, queries, corpus):
+    """{query: {document: grade}} of a split, whose rows are BEIR's qrels; or MLDR's, which hold their queries;
+    or pairs (an id and the columns of `pair`), in which a query's document has the id of the query."""
+    of_pair = [columns_of(template) for template in task.pair]
     grades, sources = defaultdict(dict), [name for name in (task.qrels, task.source) if name] or ['']
     for number, row in enumerate(read_table(task, sources, split, 'qrels' if task.data else '')[0]):
         where = f'{task.dataset} {split} judgement {number}'
@@ -134,6 +133,11 @@ def judgements(task, split, queries):
                     raise ValueError(f'{where}: {column!r} must be a list of {{"docid": ...}}')
                 for passage in passages:
                     add(grades[query], str(get(passage, 'docid', where, object)), grade, where)
+        elif row.keys() >= {'id', *of_pair[0], *of_pair[1]}:
+            name = str(row['id'])
+            for texts, template in ((queries, task.pair[0]), (corpus, task.pair[1])):
+                add(texts, name, fill(template, row, where), where)
+            grades[name][name] = 1
         else:
             query, document, score = (str(get(row, name, where, object))
                                       for name in ('query-id', 'corpus-id', 'score'))

@@ -6,11 +6,11 @@ import string
 from collections import Counter
 from dataclasses import dataclass
 
-from nanoencoder.docs import CACHE, SPLITS
 from nanoencoder.judging.metrics import KINDS, OF_LABELS, SCORED
 from nanoencoder.settings import check, setting
 from nanoencoder.tasks.files import Field
 
+SPLITS = ('train', 'validation', 'test')
 LABEL_TYPES = str, int, float   # of a label in a file; a bool is an int
 
 
@@ -18,10 +18,11 @@ LABEL_TYPES = str, int, float   # of a label in a file; a bool is an int
 class Task:
     kind: str = setting('', choices=tuple(KINDS))      # SC, TC, QA, IR or MP
     dataset: str = setting('', fixes='rows')           # names the folder of its predictions
-    source: str = setting('', fixes='rows')            # a dataset of the hub; docs, wordnet: embedded
+    source: str = setting('', fixes='rows')            # a dataset of the hub
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
     revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
     data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
+    made_by: str = setting('', fixes='nothing')        # the command that writes `data`
     # none: quotes are characters; auto: none in a .tsv, standard in a .csv
     quoting: str = setting('auto', choices=('auto', 'none', 'standard'), fixes='rows')
     train: str = setting('train', fixes='rows')        # names of the splits or files
@@ -62,7 +63,6 @@ class Task:
     epochs: int = setting(1, 1)                        # at most; the paper's is one
     tokenizer: str = setting('configs/corpora/docs', fixes='nothing')  # of --look; a model has its own
     max_length: int = setting(0, 0)                    # tokens; 0: as the authors, round(0.99 x the context)
-    cache: str = setting(CACHE, fixes='nothing')       # where embedded tasks are kept, once extracted
 
     def __post_init__(self):
         check(self)
@@ -110,6 +110,10 @@ def is_template(text):
     return bool(match and match[1])
 
 
+def columns_of(template):
+    return [column for _, column, _, _ in string.Formatter().parse(template) if column]
+
+
 def get(row, column, where, kind=str):
     if column not in row:
         raise ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row)):.200}')
@@ -120,11 +124,7 @@ def get(row, column, where, kind=str):
 
 def fill(template, row, where):
     """A template with a row's columns in their braces. They hold text, or numbers; a title may be null."""
-    texts = {}
-    for _, column, _, _ in string.Formatter().parse(template):
-        if column:
-            texts[column] = text_of(row, column, where)
-    return template.format_map(texts)
+    return template.format_map({column: text_of(row, column, where) for column in columns_of(template)})
 
 
 def text_of(row, column, where):
