@@ -140,19 +140,6 @@ def square_loss(cfg, outputs, batch):
     return F.mse_loss(outputs.squeeze(1), targets.to(outputs.device), reduction='sum')
 
 
-def span_loss(cfg, logits, batch):
-    """Cross-entropies of start and end over the context's tokens and the last, eos: no answer."""
-    starts, loss = np.cumsum([0] + [len(example.tokens) for example in batch]), 0
-    for example, first, last in zip(batch, starts, starts[1:]):
-        answer = np.flatnonzero(example.targets == 1)
-        forbidden = torch.from_numpy(example.words[:, 0] < 0).to(logits.device)
-        forbidden[-1] = False
-        window = logits[first:last].masked_fill(forbidden[:, None], -math.inf)
-        ends = [answer[0], answer[-1]] if len(answer) else [len(window) - 1] * 2
-        loss = loss + F.cross_entropy(window.T, torch.tensor(ends, device=logits.device), reduction='sum') / 2
-    return loss
-
-
 def pair_loss(cfg, vectors, batch):
     """InfoNCE: the other pairs' documents are negatives, but for its other positives and copies."""
     cosines = vectors[:len(batch)] @ vectors[len(batch):].T
@@ -162,7 +149,7 @@ def pair_loss(cfg, vectors, batch):
     return F.cross_entropy(logits, torch.arange(len(batch), device=cosines.device), reduction='sum')
 
 
-LOSSES = {'labels': label_loss, 'squares': square_loss, 'span': span_loss, 'pairs': pair_loss}  # sums
+LOSSES = {'labels': label_loss, 'squares': square_loss, 'pairs': pair_loss}  # sums
 
 
 class Pretrained(NamedTuple):

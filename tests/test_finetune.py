@@ -168,19 +168,6 @@ def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
         assert torch.allclose(p, parameters[name.removeprefix('head.')], atol=2e-5), name
 
 
-def test_span_loss_by_hand():
-    """Two windows: softmax over the context's tokens and eos, which stands for no answer."""
-    def example(targets, words):
-        return Example(np.zeros(len(targets), np.int64), np.array(targets), 0,
-                       np.array([[w, w] for w in words]))
-    output = torch.tensor([[9., 9.], [9., 9.], [2., 1.], [0., 3.], [1., 0.], [9., 9.], [0., 0.], [1., 2.]])
-    batch = [example([-100, -100, 1, 1, -100], [-1, -1, 0, 1, -1]), example([-100, 0, -100], [-1, 0, -1])]
-    starts = [F.log_softmax(torch.tensor([2., 0., 1.]), 0), F.log_softmax(torch.tensor([0., 1.]), 0)]
-    ends = [F.log_softmax(torch.tensor([1., 3., 0.]), 0), F.log_softmax(torch.tensor([0., 2.]), 0)]
-    by_hand = -(starts[0][0] + ends[0][1] + starts[1][1] + ends[1][1]) / 2
-    assert finetune.span_loss(None, output, batch).item() == pytest.approx(by_hand.item(), abs=1e-6)
-
-
 def test_layers_are_compared_and_probed(toy, checkpoint, tmp_path, monkeypatch):
     """Linear CKA is HSIC of the tokens' Gram matrices, normalised; a rotation and a scale leave it 1."""
     x, y = torch.randn(50, 8, dtype=torch.float64).numpy(), torch.randn(50, 6).numpy()
@@ -313,26 +300,17 @@ def test_a_words_label_is_its_tokens_majority():
     assert kind.answer(row, [(example, logits)], ('O', 'B-X', 'I-X')) == ['I-X', 'B-X', 'B-X', 'O']
 
 
-def test_the_best_run_and_span_by_hand():
-    words = np.array([[-1, -1], [0, 2], [3, 5], [6, 8], [9, 11], [12, 14], [-1, -1]])
-    example = Example(None, None, 0, words)
+def test_the_best_run_by_hand():
+    characters = np.array([[-1, -1], [0, 2], [3, 5], [6, 8], [9, 11], [12, 14], [-1, -1]])
+    example = Example(None, characters=characters)
     odds = np.array([9, 1.0, -1, 0.6, 0.7, -2, 9])
     assert questions.best_run(example, np.stack([0 * odds, odds], 1)) == (pytest.approx(1.3), 6, 11)
     assert questions.best_run(example, np.stack([0 * odds, -abs(odds)], 1)) == (0.0, 0, 0)
-    logits = np.array([[9, 9], [0, 5], [4, 0], [0, 0], [0, 3], [0, 0], [1, 1.]])
-    assert questions.best_span(example, logits) == (4 + 3 - 2, 3, 11)  # 4 + 5 ends before it starts
-    logits[-1] = 5  # no answer scores 10
-    kind = tasks.Questions(tasks.Task(kind='QA', dataset='d', source='x', qa_head='span',
-                                      template='{question} {context}'))
-    for kind.never_empty, wanted in ((False, ''), (True, 'cd ef gh')):
-        assert kind.answer({'context': 'ab cd ef gh ij'}, [(example, logits)], ()) == wanted
-    logits[2, 0] = 0
-    assert questions.best_span(example, logits, longest=1)[1:] == (0, 2)
 
 
 @pytest.mark.parametrize('kind, option, least', [
     ('SC', '', 80), ('TC', '', 80), ('TC', '--scheme=plain', 97),       # all "O" is 90 % of the labels
-    ('QA', '', 60), ('QA', '--qa_head=span', 60), ('IR', '', 60)])
+    ('QA', '', 60), ('IR', '', 60)])
 def test_a_word_that_decides_is_learnt(kind, option, least, command, tmp_path):
     """Every head learns, from the command line."""
     said = ran(*command(kind, '--steps=0', '--lr=1e-2', '--batch_size=4', *option.split())).stdout
