@@ -22,9 +22,9 @@ from nanoencoder.settings import parse, run_main, setting  # noqa: E402
 from nanoencoder.tasks.retrieval import ranking  # noqa: E402
 from nanoencoder.tasks.runs import write_run  # noqa: E402
 
-# BM25's: how soon more copies of a word count less, and how much a long document is discounted; as in Anserini
-K1 = 0.9
-B = 0.4
+# of BM25, as in Anserini
+K1 = 0.9    # how soon further copies of a word add less
+B = 0.4     # how much the words of long documents are discounted
 
 
 @dataclass(frozen=True)

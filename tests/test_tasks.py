@@ -1,6 +1,5 @@
 """The hub's tasks on files of their true schema, the alignment of answers and entities, bad input."""
 import ast
-import collections
 import gzip
 import json
 import random
@@ -67,9 +66,6 @@ def labelled(folder, labels, label, shown, splits=PUBLIC, **columns):
     return pattern, splits, features, columns | {'label': label, 'idx': 7}, {'text': shown, 'label': read}
 
 
-PAIR = 'Sentence 1: A.\nSentence 2: B.'
-NLI = ('entailment', 'not_entailment')
-TRUTH = ('False', 'True')
 SCHEMAS = {  # config: (files below the folder, their splits, features, a row, what is read of it)
     'sst2': labelled('glue/sst2', ('negative', 'positive'), 1, 'a good one', sentence='a good one'),
     'qqp': labelled('glue/qqp', ('not_duplicate', 'duplicate'), 1,
@@ -92,17 +88,9 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
     'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED)}
 PAPER = [*SCHEMAS, 'msmarco', 'nq', 'mldr']
 SCHEMAS |= {
-    'cola': labelled('glue/cola', ('unacceptable', 'acceptable'), 0, 'Cat the sat.', sentence='Cat the sat.'),
-    'stsb': labelled('glue/stsb', (), 3.75, PAIR, sentence1='A.', sentence2='B.'),
-    'mrpc': labelled('glue/mrpc', ('not_equivalent', 'equivalent'), 1, PAIR, sentence1='A.', sentence2='B.'),
-    'qnli': labelled('glue/qnli', NLI, 1, 'Question: Why?\nSentence: So.', question='Why?', sentence='So.'),
-    'rte': labelled('glue/rte', NLI, 0, 'Premise: A.\nHypothesis: B.', sentence1='A.', sentence2='B.'),
-    'boolq': labelled('super_glue/boolq', TRUTH, 1, 'Question: is it?\nPassage: It.', question='is it?',
-                      passage='It.'),
-    'multirc': labelled('super_glue/multirc', TRUTH, 0, 'Paragraph: P.\nQuestion: Q?\nAnswer: A',
+    'stsb': labelled('glue/stsb', (), 3.75, 'Sentence 1: A.\nSentence 2: B.', sentence1='A.', sentence2='B.'),
+    'multirc': labelled('super_glue/multirc', ('False', 'True'), 0, 'Paragraph: P.\nQuestion: Q?\nAnswer: A',
                         paragraph='P.', question='Q?', answer='A'),
-    'wsc': labelled('super_glue/wsc', TRUTH, 1, 'Text: Al said he did.\nNoun: Al\nPronoun: he',
-                    text='Al said he did.', span1_text='Al', span2_text='he'),
     'ewt_pos': ('universal_dependencies/en_ewt/{}/0000.parquet', tasks.SPLITS,
                 {'idx': TEXT, 'tokens': TEXTS, 'upos': tagged(*UPOS)},
                 {'idx': 'a-1', 'tokens': ['It', 'works', '.'], 'upos': [11, 16, 1]},
@@ -311,8 +299,6 @@ def test_a_word_with_spaces_is_one_word_to_a_model():
     labels = ('O', 'B-PER', 'B-LOC')
     check_tagging([row], labels, TOKENIZER)
     (example,), _ = TAGGING.examples([row], labels, TOKENIZER, 100)
-    words = [TOKENIZER.decode(example.tokens[example.words == word]).split() for word in range(4)]
-    assert words == [['John', 'Smith'], ['left'], ['New', 'York'], ['.']]
     logits = np.eye(3)[example.targets.clip(0)]     # a model that is right
     assert TAGGING.answer(row, [(example, logits)], labels) == row['tags']
 
@@ -324,12 +310,12 @@ def test_truncation_is_counted():
     assert len(example.tokens) == 11 and example.tokens[-1] == TOKENIZER.ids['eos']
     num_read = example.words.max() + 1
     assert 4 < num_read < 20 and lost == dict(texts=1, words=30 - num_read, entities=6)  # one is cut through
-    rows = [{'text': 'word ' * 50, 'label': 'a'}, {'text': '', 'label': 'a'}]
-    examples, lost = tasks.kind_of(task('sst2')).examples(rows, ('a',), TOKENIZER, 20)
-    assert [len(example.tokens) for example in examples] == [20, 1] and lost['texts'] == 1
-    rows = {'train': [{'query': 'a', 'positive': 'word ' * 20}] * 3, 'corpus': {'d': 'word ' * 30, 'e': 'b'},
-            'validation': [{'query': 'a'}], 'test': [{'query': 'c'}]}
-    encoded = tasks.kind_of(task('example_ir')).encode(rows, (), TOKENIZER, 11)
+    row = {'text': 'word ' * 50, 'label': 'a'}
+    (example,), lost = tasks.kind_of(task('sst2')).examples([row], ('a',), TOKENIZER, 20)
+    assert len(example.tokens) == 20 and lost == {'texts': 1}
+    rows = {'train': [{'query': 'a', 'positive': row['text']}] * 3, 'corpus': {'d': row['text'], 'e': 'b'},
+            'validation': [], 'test': []}
+    encoded = tasks.kind_of(task('example_ir')).encode(rows, (), TOKENIZER, 20)
     assert encoded['train'][1] == {'texts': 3} and encoded['texts'][1] == {'texts': 1}
 
 
@@ -361,22 +347,19 @@ GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'}, {'text': 'bad', 
 
 
 @pytest.mark.parametrize('kind, changes, words', [
-    ('sc', {'label': 'great'}, r"train row 2: label 'great' is none of \(bad, good\); list names in `labels`"),
-    ('sc', {'label': '1'}, r"label '1' is none of .*: label_map = \(\('1', \"its name\"\),\)"),
+    ('sc', {'label': 'great'}, r"train row 2: label 'great' is none of the labels \(bad, good\); list names in `labels`"),
     ('sc', {'label': 3.8}, 'train row 2: label 3.8 is none of .*--metric=Pearson'),
     ('sc', {'label': ['good']}, r"label \['good'\] is no text and no number"),
     ('sc', {'title': ...}, "train row 2: has no column 'title', but text, label"),
     ('tc', {'tokens': ['a']}, '1 words and 2 tags'),
-    ('tc', {'tokens': [], 'tags': []}, 'has 0 words'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
     ('tc', {'tags': 'O'}, "'tags' holds 'O', and not list"),
-    ('tc', {'tags': ['O', 'Location']}, "'Location' is not O, B-TYPE, I-TYPE"),
+    ('tc', {'tags': ['O', 'Location']}, "'Location' is not O, B-TYPE or I-TYPE"),
     ('qa', {'answers': {'text': ['you'], 'answer_start': [7]}}, "answer 'you' is not at character 7"),
     ('qa', {'answers': {'text': ['me'], 'answer_start': [-3]}}, "answer 'me' is not at character -3"),
     ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts'),
     ('qa', {'answers': 'me'}, "'answers' holds 'me', and not dict"),
-    ('qa', {'answers': {'text': 'It', 'answer_start': [0, 1]}}, "'text' holds 'It', and not list"),
-    ('qa', {'answers': {'text': ['m'], 'answer_start': ['x']}}, "answer 'm' is not at character x")])
+    ('qa', {'answers': {'text': 'It', 'answer_start': [0, 1]}}, "'text' holds 'It', and not list")])
 def test_bad_rows_are_named(tmp_path, kind, changes, words):
     rows = (GOOD[kind] * 2)[:2]
     bad = {name: value for name, value in (rows[0] | changes).items() if value is not ...}
@@ -390,7 +373,6 @@ def test_bad_rows_are_named(tmp_path, kind, changes, words):
     ('train.json', b'{"data": 1}', 'train.json: is no list of objects, nor {"data": '),
     ('train.json', b'{"text": "a"}\n{"text": "b"}\n', 'a file of an object a line is named .jsonl'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
-    ('train.jsonl', b'[1]\n', r'train.jsonl:1: is no JSON object: \[1\]'),
     ('train.jsonl', b'{"x":' + b'[' * 9_999, 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'{"text": "\xff"}\n', 'train.jsonl: cannot be read: .utf-8. codec'),
     ('train.parquet', b'PAR1', 'not a whole parquet'),
@@ -399,7 +381,7 @@ def test_bad_rows_are_named(tmp_path, kind, changes, words):
     ('train.csv', b'title,text,label\na,b\n', 'train.csv:2: has more or fewer fields than the header'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
     ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header'),
-    ('train.jsonl', b'{"title": "", "text": "", "label": true}', r'label True is none of \(\); list names')])
+    ('train.jsonl', b'{"title": "", "text": "", "label": true}', r'label True is none of the labels \(\); list')])
 def test_bad_files_are_named(tmp_path, name, content, words):
     for split in ('train', 'test'):
         (tmp_path / name.replace('train', split)).write_bytes(content)
@@ -436,7 +418,6 @@ def words_and_tags(folder, content, columns=()):
      'Rome/B-LOC fell/O #/O 2/O | 1/O'),
     ('Rome B-LOC\n# O\n', (), 'Rome/B-LOC #/O'),
     ('# id 4cfb2ea3\tdomain=en\nRome _ _ B-LOC\nfell _ _ O\n', (), 'Rome/B-LOC fell/O'),
-    ('# text =\nRome B-LOC\n', (), 'Rome/B-LOC'),
     ('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n', (), '1/O | Rom/B-LOC'),
     ('1\tRome\tB-LOC\n2\tfell\tO\n', (1, 2), 'Rome/B-LOC fell/O'),
     ('1 @card@ CARD I-NC O\n2 Rom NE I-NC B-LOC\n', (0, 3), '1/I-NC 2/I-NC'),
@@ -525,18 +506,13 @@ def test_numbers_are_texts_and_a_title_may_be_null():
     assert fill('{title}|{year}|{share}|{text}', row, 'row 0') == '|1984|0.5|It.'
 
 
-@pytest.mark.parametrize('form', ['jsonl', 'parquet'])
-@pytest.mark.parametrize('labels', [(1, 0), (1.0, 0.0), (2.5, -1.0), (True, False), ('1', '0'), ('n/a', "it's")])
-def test_the_label_map_that_a_message_proposes_works_when_it_is_pasted(tmp_path, form, labels):
-    rows = [{'text': 'a', 'label': label} for label in labels]
-    for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', rows)
-        if form == 'parquet':
-            (tmp_path / f'{split}.jsonl').unlink()
-            datasets.Dataset.from_list(rows).to_parquet(tmp_path / f'{split}.parquet')
-    options = {'template': '{text}', 'validation': 'validation'}
+@pytest.mark.parametrize('labels', [(1, 0), (1.0, 0.0), (2.5, -1.0), (True, False), ('n/a', "it's")])
+def test_the_label_map_that_a_message_proposes_works_when_it_is_pasted(tmp_path, labels):
+    for split in ('train', 'test'):
+        jsonl(tmp_path / f'{split}.jsonl', [{'text': 'a', 'label': label} for label in labels])
     # of texts the names would be those that train has
-    options['labels'] = ('first', 'second') if isinstance(labels[0], str) else ()
+    names = ('first', 'second') if isinstance(labels[0], str) else ()
+    options = {'template': '{text}', 'labels': names, 'hold_out': 0.5}
     pasted = ()
     for name in ('first', 'second'):
         with pytest.raises(ValueError) as error:
@@ -563,17 +539,16 @@ def test_a_regressions_label_is_a_number():
 
 
 @pytest.mark.parametrize('name, columns', [
-    ('a', ()), ('a.iob', ()), ('../data/a.iob', ()), ('{}/a', ()), ('b.tsv', (0, 1)), ('{}/b.txt', (0, 1))])
+    ('a', ()), ('a.iob', ()), ('../a.iob', ()), ('{}/a', ()), ('{}/b.txt', (0, 1))])
 def test_a_split_is_named_by_its_file_or_a_path(tmp_path, name, columns):
-    folder = tmp_path / 'data'
-    folder.mkdir()
-    for file in ('a.iob', 'b.tsv', 'b.txt'):
-        (folder / file).write_text('Rome\tB-LOC\nfell\tO\n\nYes\tO\n')
-    files = dict.fromkeys(tasks.SPLITS, name.format(folder))
-    rows, _ = load('conll2003', folder, columns=columns, **files)
+    for path in ('a.iob', 'b.txt', 'set/a.iob'):
+        jsonl(tmp_path / path, [])      # makes the folder
+        (tmp_path / path).write_text('Rome\tB-LOC\nfell\tO\n\nYes\tO\n')
+    files = dict.fromkeys(tasks.SPLITS, name.format(tmp_path))
+    rows, _ = load('conll2003', tmp_path / 'set', columns=columns, **files)
     assert [row['words'] for row in rows['test']] == [['Rome', 'fell'], ['Yes']]
-    refused('b.txt: is none of .jsonl, .*--columns=0,3 reads a word a line', load, 'conll2003', folder,
-            train=f'{folder}/b.txt')
+    refused('b.txt: is none of .jsonl, .*--columns=0,3 reads a word a line', load, 'conll2003', tmp_path,
+            train=f'{tmp_path}/b.txt')
 
 
 def test_quotes_of_a_tsv_are_characters(tmp_path):
@@ -605,7 +580,7 @@ def retrieval_set(folder, **judged):
     ('qrels/test', [{'query_id': 'q1', 'query': 'a', 'positive_passages': ['d1']}], "passages: has no .*'docid'"),
     ('train', [{'query': 'q', 'positive': ['p']}], "train row 0: 'positive' holds .'p'., which is no text"),
     ('train', [{'query': 'q'}], "no column 'positive'"),
-    ('corpus', [{'_id': 'd1', 'text': None}], "corpus row 0: 'text' holds None, .*write \"\" where the text"),
+    ('corpus', [{'_id': 'd1', 'text': None}], "corpus row 0: 'text' holds None, .*or \"\" where"),
     ('corpus', [{'_id': 'd1', 'text': text} for text in 'xy'], "corpus row 1: 'd1' occurs twice")])
 def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
     retrieval_set(tmp_path)
@@ -616,8 +591,7 @@ def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
 
 def test_judged_documents_and_queries_without_text_count_as_in_trec_eval(tmp_path, capsys):
     """As in ArguAna and NFCorpus: d9 is relevant and never found, q9 is not asked."""
-    scored = [('q1', 'd1', 1), ('q1', 'd9', 2), ('q2', 'd9', 1), ('q9', 'd2', 1)]
-    retrieval_set(tmp_path, test=scored)
+    retrieval_set(tmp_path, test=[('q1', 'd1', 1), ('q1', 'd9', 2), ('q2', 'd9', 1), ('q9', 'd2', 1)])
     rows, _ = load('example_ir', tmp_path)
     told = capsys.readouterr().err
     assert "test: 1 of 3 judged documents are in no file, as 'd9': they count as" in told
@@ -625,14 +599,11 @@ def test_judged_documents_and_queries_without_text_count_as_in_trec_eval(tmp_pat
     ids = sorted(rows['corpus'])
     predictions = [retrieval.ranking(row, ids, [0.5, 0.2, 0.1]) for row in rows['test']]
     found = {row['id']: dict(zip(row['docs'], row['scores'])) for row in predictions}
-    assert found.keys() == {'q1', 'q2'}
-    grades = collections.defaultdict(dict)
-    for query, document, grade in scored:
-        grades[query][document] = grade
-    judge = pytrec_eval.RelevanceEvaluator(dict(grades), {'ndcg_cut.10'}).evaluate(found)
+    grades = {'q1': {'d1': 1, 'd9': 2}, 'q2': {'d9': 1}}
+    judge = pytrec_eval.RelevanceEvaluator(grades, {'ndcg_cut.10'}).evaluate(found)
     _, scores = metrics.both_scores('IR', predictions)
     ours = dict(zip(scores['standard']['ids'], scores['standard']['columns'][0]))
-    assert ours == pytest.approx({query: judge[query]['ndcg_cut_10'] for query in judge})
+    assert ours == pytest.approx({query: judge[query]['ndcg_cut_10'] for query in grades})
     assert 0 < ours['q1'] < 0.5 and ours['q2'] == 0
 
 

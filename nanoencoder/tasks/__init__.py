@@ -45,7 +45,7 @@ def load_sets(task, tokenizer, max_length, reads=range):
     others = []
     for path in task.score_on:
         other, _ = parse(Task, [path])
-        if {task.kind, other.kind} != {'IR'}:
+        if other.kind != 'IR':
             raise ValueError(f'score_on {path}: is for tasks of retrieval')
         if task.data and not other.data:
             folder = Path(task.data, other.source.split('/')[-1])

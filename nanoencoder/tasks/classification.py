@@ -1,5 +1,4 @@
 """SC, sequence classification: a text, or several columns in a template, has one label, or a number."""
-import contextlib
 import math
 from collections import Counter
 
@@ -54,7 +53,10 @@ class Classification(Kind):
 
 
 def number(value, where):
-    with contextlib.suppress(TypeError, ValueError):
-        if math.isfinite(float(value)):
-            return float(value)
-    raise ValueError(f'{where}: label {value!r:.80} is no number, as a regression needs; see --metric')
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise ValueError(f'{where}: label {value!r:.80} is no number, as a regression needs; see --metric')
+    return score

@@ -56,10 +56,9 @@ def local_files(folder, names, subset, split):
             if files:
                 return files
     there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
-    hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
     raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet; '
                             f'what is there: {there:.200}; another file is named whole, as '
-                            f'--train=train.txt{hint}')
+                            '--train=train.txt; validation = "" holds out a share of train')
 
 
 def files_of(path):
@@ -79,8 +78,8 @@ def files_of(path):
     wanted = range(max(int(total) for _, total in places))
     if numbers != [*wanted]:
         missing = [number for number in wanted if number not in numbers]
-        raise ValueError(f'{path}: its {len(numbers)} shards are not one whole set of {len(wanted)}: the numbers '
-                         f'{missing!s:.200} are missing; fetch them, or remove shards of another set')
+        raise ValueError(f'{path}: its {len(numbers)} shards are not one whole set of {len(wanted)}: the '
+                         f'numbers {missing!s:.200} are missing; fetch them, or remove shards of another set')
     return numbered
 
 
@@ -182,7 +181,8 @@ def read_csv(path, source):
                     raise csv.Error('has more or fewer fields than the header')
                 rows.append({column: Field(text) for column, text in row.items()})
         except csv.Error as error:
-            raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open? a .tsv has no quotes)') from None
+            hint = 'is a quote left open? in a .tsv it is a character'
+            raise ValueError(f'{path}:{reader.line_num}: {error} ({hint})') from None
     header = reader.fieldnames or []
     if len(set(header)) < len(header):
         raise ValueError(f'{path}: two columns of its header have one name')
@@ -300,4 +300,5 @@ def read_hub(name, subset, split, revision, only=None):
 
 
 def json_lines(rows):
-    return ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
+    lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
+    return ''.join(lines)

@@ -72,7 +72,7 @@ class Kind:
         chosen = reads(len(train))
         read, lost = self.examples([train[k] for k in chosen], labels, tokenizer, max_length)
         examples = [None for _ in train]
-        for k, example in zip(chosen, read, strict=True):
+        for k, example in zip(chosen, read):
             examples[k] = example._replace(row=k)
         encoded = {'train': (examples, lost)}
         for split in SCORED:
@@ -93,7 +93,8 @@ class Kind:
         return predictions
 
     def prediction(self, row, pred):
-        return {'id': row['id'], 'gold': row[self.labelled_by or 'label'], 'pred': pred}
+        gold = row[self.labelled_by or 'label']
+        return {'id': row['id'], 'gold': gold, 'pred': pred}
 
 
 class Data(NamedTuple):
@@ -112,7 +113,9 @@ def held_out(rows, share):
     numbers = datasets.Dataset.from_dict({'row': range(len(rows))})
     parts = numbers.train_test_split(train_size=1 - share, seed=42)
     # [:] reads the column at once: row by row took half of the time until the first step
-    return [[rows[k] for k in parts[name]['row'][:]] for name in ('train', 'test')]
+    trained = parts['train']['row'][:]
+    held = parts['test']['row'][:]
+    return [rows[k] for k in trained], [rows[k] for k in held]
 
 
 def room(tokenizer, max_length):
@@ -121,12 +124,14 @@ def room(tokenizer, max_length):
 
 
 def framed(values, tokenizer, max_length, fill=None):
-    """A text's tokens, cut to max_length, between special ones; or other values of them, which `fill` frames."""
-    values = np.asarray(values, np.int64)[:room(tokenizer, max_length)]
+    """A text's tokens, cut to max_length, between special ones. Other values of the tokens are cut alike and
+    get `fill` at special tokens."""
+    values = np.asarray(values, np.int64)
+    values = values[:room(tokenizer, max_length)]
     before, after = tokenizer.prefix, tokenizer.suffix
     if fill is None:
         return np.array([*before, *values, *after], np.int64)
-    widths = [(len(before), len(after)), (0, 0)]
+    widths = [(len(before), len(after)), (0, 0)]    # the second axis, if there is one, stays as it is
     return np.pad(values, widths[:values.ndim], constant_values=fill)
 
 

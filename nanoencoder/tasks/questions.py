@@ -34,11 +34,14 @@ class Questions(Kind):
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """All rows, whatever `reads` says: how many windows each has decides which of them the steps read."""
-        return {split: self.examples(rows[split], labels, tokenizer, max_length) for split in SPLITS}
+        encoded = {}
+        for split in SPLITS:
+            encoded[split] = self.examples(rows[split], labels, tokenizer, max_length)
+        return encoded
 
     def examples(self, rows, labels, tokenizer, max_length):
-        """A window or more of each context, after the question, which is cut at half of max_length. The target
-        is 1 at the tokens of the first answer, also where a window has only a part of it."""
+        """A window or more of each context, after the question, which is cut at half of max_length. Targets
+        are 1 at the tokens of the first answer, also where a window has only a part of it."""
         examples = []
         lost = Counter()
         for k, row in enumerate(rows):
@@ -63,35 +66,42 @@ class Questions(Kind):
 
     def answer(self, row, read, labels):
         """The text of the best run of any window, empty if there is none; of equal runs the later one."""
-        _, first, last = max(best_run(example, logits) for example, logits in read)
+        runs = [best_run(example, logits) for example, logits in read]
+        _, first, last = max(runs)
         return row['context'][first:last].strip()
 
     def prediction(self, row, pred):
-        return {'id': row['id'], 'golds': [text for text, _ in row['answers']], 'pred': pred}
+        golds = [text for text, _ in row['answers']]
+        return {'id': row['id'], 'golds': golds, 'pred': pred}
 
 
 def is_answer(row, characters):
     """(n,) whether tokens, of the characters (n, 2) in the context, are of the row's first answer."""
-    text, start = row['answers'][0] if row['answers'] else ('', 0)
-    return (characters[:, 0] < start + len(text)) & (characters[:, 1] > start)
+    if not row['answers']:
+        return np.zeros(len(characters), bool)
+    text, start = row['answers'][0]
+    first, last = characters.T
+    return (first < start + len(text)) & (last > start)
 
 
 def windows_of(length, size):
-    """Slices of at most `size` that cover `length` tokens. They overlap by OVERLAP, or by half of a small size."""
+    """Slices of at most `size` that cover `length` tokens. They overlap by OVERLAP, or half of a size."""
     step = size - min(OVERLAP, size // 2)
-    beyond = max(0, length - size)      # what the first window leaves
-    return [slice(start, start + size) for start in range(0, beyond + step, step)]
+    beyond = max(0, length - size)      # tokens after the first window
+    starts = range(0, beyond + step, step)
+    return [slice(start, start + size) for start in starts]
 
 
 def best_run(example, logits):
     """(sum of log-odds, first, last character + 1) of the best run of tokens tagged as the answer; of equal
     ones the later. Zeros if no token is."""
+    first, last = example.characters.T
     odds = logits[:, 1] - logits[:, 0]
-    is_tagged = (odds > 0) & (example.characters[:, 0] >= 0)
+    is_tagged = (odds > 0) & (first >= 0)
+    # where is_tagged changes: the start of a run, then its end, and so on
     edges = np.flatnonzero(np.diff(is_tagged, prepend=False, append=False))
     runs = [(0.0, 0, 0)]
     for start, end in zip(edges[::2], edges[1::2]):
-        first = example.characters[start, 0]
-        last = example.characters[end - 1, 1]
-        runs.append((float(odds[start:end].sum()), int(first), int(last)))
+        total = float(odds[start:end].sum())
+        runs.append((total, int(first[start]), int(last[end - 1])))
     return max(runs)

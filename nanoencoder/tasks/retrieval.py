@@ -1,4 +1,5 @@
 """IR, retrieval: a query finds documents by cosines of mean-pooled vectors; trained on (query, positive)."""
+import functools
 import random
 import re
 import sys
@@ -35,27 +36,24 @@ class Retrieval(Kind):
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
-        train = rows['train']
-        chosen = reads(len(train))
-        trained = []
-        for k in chosen:
-            trained += [train[k]['query'], train[k]['positive']]
-        scored = scored_texts(rows)
-        tokens = {text: tokenizer.encode(text) for text in {*trained, *scored}}
-        texts = {text: framed(ids, tokenizer, max_length) for text, ids in tokens.items()}
+        tokens_of = functools.cache(tokenizer.encode)
+        lost = {'train': Counter(), 'texts': Counter()}
 
+        def read(text, part):
+            tokens = tokens_of(text)
+            lost[part]['texts'] += len(tokens) > room(tokenizer, max_length)
+            return framed(tokens, tokenizer, max_length)
+
+        train = rows['train']
         positives = defaultdict(set)
         for row in train:
             positives[row['query']].add(row['positive'])
         pairs = [None for _ in train]
-        for k in chosen:
+        for k in reads(len(train)):
             query, positive = train[k]['query'], train[k]['positive']
-            pairs[k] = Pair(texts[query], texts[positive], positive, positives[query])
-
-        def num_cut(part):
-            return +Counter(texts=sum(len(tokens[text]) > room(tokenizer, max_length) for text in part))
-        return {'train': (pairs, num_cut(trained)),
-                'texts': ([Example(texts[text]) for text in scored], num_cut(scored))}
+            pairs[k] = Pair(read(query, 'train'), read(positive, 'train'), positive, positives[query])
+        texts = [Example(read(text, 'texts')) for text in scored_texts(rows)]
+        return {'train': (pairs, +lost['train']), 'texts': (texts, +lost['texts'])}
 
     def predict(self, data, outputs):
         rows = data.rows
@@ -64,7 +62,10 @@ class Retrieval(Kind):
         documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
         predictions = {}
         for split in SCORED:
-            predictions[split] = [ranking(row, ids, documents @ vectors[row['query']]) for row in rows[split]]
+            predictions[split] = []
+            for row in rows[split]:
+                cosines = documents @ vectors[row['query']]
+                predictions[split].append(ranking(row, ids, cosines))
         return predictions
 
     def prediction(self, row, pred):
@@ -135,8 +136,11 @@ def halves(grades):
     order = sorted(grades)
     random.Random(42).shuffle(order)
     first = {*order[:round(0.5 * len(order))]}
-    return {'validation': {query: graded for query, graded in grades.items() if query in first},
-            'test': {query: graded for query, graded in grades.items() if query not in first}}
+    parts = {'validation': {}, 'test': {}}
+    for query, graded in grades.items():
+        split = 'validation' if query in first else 'test'
+        parts[split][query] = graded
+    return parts
 
 
 def documents_in(grades):
@@ -200,7 +204,8 @@ def judged_queries(where, queries, grades, corpus):
     """The rows of a split. As in trec_eval, a judged document that is not in the corpus counts as one that is
     never found; a query that is not there, or has no relevant document, is left out. Each is counted."""
     judged = documents_in(grades)
-    rows = [{'id': query, 'query': queries[query], 'grades': graded} for query, graded in grades.items()
+    rows = [{'id': query, 'query': queries[query], 'grades': graded}
+            for query, graded in grades.items()
             if query in queries and max(graded.values(), default=0) >= 1]
     if not rows or not judged & corpus.keys():
         raise ValueError(f'{where}: no query has a relevant document: are the ids of the judgements, '
@@ -210,8 +215,8 @@ def judged_queries(where, queries, grades, corpus):
         print(f'{where}: {len(absent):,} of {len(judged):,} judged documents are in no file, as '
               f'{min(absent)!r:.80}: they count as never found', file=sys.stderr)
     if len(rows) < len(grades):
-        print(f'{where}: {len(grades) - len(rows):,} of {len(grades):,} judged queries are left out: they are '
-              'in no file, or have no relevant document', file=sys.stderr)
+        print(f'{where}: {len(grades) - len(rows):,} of {len(grades):,} judged queries are left out: they '
+              'are in no file, or have no relevant document', file=sys.stderr)
     return rows
 
 
@@ -219,14 +224,18 @@ def ranking(row, ids, scores):
     """A query's ten best documents; of equal ones those that come first in `ids`. `tied` says how many share
     the tenth's score, and the grades of the relevant ones among them."""
     scores = np.asarray(scores, np.float64).round(6)
-    tenth = np.sort(scores)[-10:].min()
+    num_best = min(10, len(ids))
+    tenth = np.partition(scores, -num_best)[-num_best]
     candidates = np.flatnonzero(scores >= tenth)
     best = candidates[np.argsort(-scores[candidates], kind='stable')][:10]
-    ranked = {'id': row['id'], 'gold': row['grades'], 'docs': [ids[k] for k in best],
-              'scores': scores[best].tolist()}
+    ranked = {
+        'id': row['id'],
+        'gold': row['grades'],
+        'docs': [ids[k] for k in best],
+        'scores': scores[best].tolist()}
     if len(candidates) > len(best):
-        tied = candidates[scores[candidates] == tenth]
+        tied = np.flatnonzero(scores == tenth)
         grades = [row['grades'].get(ids[k], 0) for k in tied]
-        relevant = sorted([grade for grade in grades if grade >= 1], reverse=True)
-        ranked['tied'] = {'size': len(tied), 'grades': relevant}
+        relevant = [grade for grade in grades if grade >= 1]
+        ranked['tied'] = {'size': len(tied), 'grades': sorted(relevant, reverse=True)}
     return ranked

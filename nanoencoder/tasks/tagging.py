@@ -28,7 +28,7 @@ class Tagging(Kind):
             if not isinstance(word, str):
                 raise ValueError(f'{where}: {word!r:.80} is not a word')
             if not self.is_plain and not re.match('O$|[BI]-.', tag):
-                raise ValueError(f'{where}: {tag!r:.80} is not O, B-TYPE, I-TYPE; --scheme=plain takes other tags')
+                raise ValueError(f'{where}: {tag!r:.80} is not O, B-TYPE or I-TYPE; --scheme=plain takes any')
         return {'words': words, 'tags': tags}
 
     def examples(self, rows, labels, tokenizer, max_length):
@@ -43,8 +43,10 @@ class Tagging(Kind):
                 lost['words'] += len(row['words']) - num_read
                 if not self.is_plain:
                     lost['entities'] += sum(stop > num_read for _, _, stop in entities(row['tags']))
-            targets = [labels.index(row['tags'][word]) if word >= 0 else NO_LABEL for word in words]
-            examples.append(Example(framed(tokens, tokenizer, max_length), np.array(targets, np.int64), k, words))
+            numbers = [labels.index(tag) for tag in row['tags']]
+            targets = [numbers[word] if word >= 0 else NO_LABEL for word in words]
+            targets = np.array(targets, np.int64)
+            examples.append(Example(framed(tokens, tokenizer, max_length), targets, k, words))
         return examples, +lost
 
     def answer(self, row, read, labels):
@@ -55,15 +57,18 @@ class Tagging(Kind):
         for word, label in zip(example.words, logits.argmax(1)):
             if word >= 0:
                 votes[word, label] += 1
-        tags = [labels[label] for label in votes.argmax(1)]
-        if not self.is_plain:
-            tags = [tag if count else 'O' for tag, count in zip(tags, votes.sum(1))]
+        tags = []
+        for counts in votes:
+            if counts.any() or self.is_plain:
+                tags.append(labels[counts.argmax()])
+            else:
+                tags.append('O')
         return tags
 
 
 def words_of_tokens(words, tokenizer):
-    """(tokens, the number of each token's word, or -1). The words are joined by spaces; a token belongs to the
-    word of its first character that is no white space."""
+    """(tokens, the number of each token's word, or -1). The words are joined by spaces. A token belongs to
+    the word of its first character that is no white space."""
     text = ' '.join(words)
     tokens, offsets = tokenizer.encode_with_offsets(text)
     word_at = []    # each character, -1 for white space

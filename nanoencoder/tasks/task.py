@@ -52,7 +52,9 @@ class Task(Source):
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
         require('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder')
         require('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given')
-        require('columns', are_columns(self.columns), "a word's and its tag's, counted from 0, as (1, 3)")
+        are_columns = all(type(column) is int and column >= 0 for column in self.columns)
+        require('columns', are_columns and len(self.columns) in (0, 2),
+                "a word's and its tag's, counted from 0, as (1, 3)")
         require('train', self.train, 'the name of a split or file')
         require('test', self.test, 'the name of a split or file')
         for name in ('template', 'query', 'document'):
@@ -67,21 +69,16 @@ class Task(Source):
                 '((in the file, meant), ...), as ((0, "no"), ("y", "yes"))')
 
 
-def are_columns(columns):
-    return columns == () or [*map(type, columns)] == [int, int] and min(columns) >= 0
-
-
 def is_meaning(pair):
     """Whether an entry of label_map says what a label of a file is read as."""
-    if not isinstance(pair, tuple) or len(pair) != 2:
-        return False
-    label, meant = pair
-    return isinstance(label, LABEL_TYPES) and isinstance(meant, str)
+    return (isinstance(pair, tuple) and len(pair) == 2
+            and isinstance(pair[0], LABEL_TYPES) and isinstance(pair[1], str))
 
 
 def columns_of(template):
     """The names in a template's braces."""
-    return [column for _, column, _, _ in string.Formatter().parse(template) if column is not None]
+    pieces = string.Formatter().parse(template)
+    return [column for _, column, _, _ in pieces if column is not None]
 
 
 def is_template(text):
@@ -96,7 +93,8 @@ def is_template(text):
 def get(row, column, where, kind=str):
     columns = row if isinstance(row, dict) else ()
     if column not in columns:
-        raise ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, columns)):.200}')
+        there = ', '.join(map(str, columns))
+        raise ValueError(f'{where}: has no column {column!r}, but {there:.200}')
     if not isinstance(row[column], kind):
         raise ValueError(f'{where}: {column!r} holds {str(row[column])[:40]!r}, and not {kind.__name__}')
     return row[column]
@@ -104,7 +102,9 @@ def get(row, column, where, kind=str):
 
 def fill(template, row, where):
     """A template with a row's columns in their braces. They hold text, or numbers; a title may be null."""
-    return template.format_map({column: text_of(row, column, where) for column in columns_of(template)})
+    return template.format_map({
+        column: text_of(row, column, where)
+        for column in columns_of(template)})
 
 
 def text_of(row, column, where):
@@ -113,8 +113,8 @@ def text_of(row, column, where):
         return ''       # many documents have none
     is_nan = value != value
     if isinstance(value, bool) or not isinstance(value, (str, int, float)) or is_nan:
-        way = 'write "" where the text is empty' if value is None or is_nan else 'write it as text'
-        raise ValueError(f'{where}: {column!r} holds {value!r:.40}, which is no text; {way}')
+        raise ValueError(f'{where}: {column!r} holds {value!r:.40}, which is no text; write it as text, or '
+                         '"" where there is none')
     return str(value)
 
 
@@ -173,8 +173,9 @@ class Labels:
             self.mapped[name] += 1
             name = self.meant[name]
         if name == '' or name not in self.names:
+            known = ', '.join(self.names)
             raise ValueError(
-                f'{where}: label {value!r:.80} is none of ({", ".join(self.names):.200}); list names in `labels` '
+                f'{where}: label {value!r:.80} is none of the labels ({known:.200}); list names in `labels` '
                 '(of numbers the names, from 0 on), or say what it means: '
                 f'label_map = (({value!r:.80}, "its name"),); --metric=Pearson or Spearman predicts numbers')
         return name
