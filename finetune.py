@@ -176,24 +176,6 @@ def square_loss(cfg, outputs, batch):
     return F.mse_loss(outputs.squeeze(1), targets, reduction='sum')
 
 
-def span_loss(cfg, logits, batch):
-    """Cross-entropies of start and end over the context's tokens and the last, eos: no answer."""
-    loss = 0
-    first = 0
-    for example in batch:
-        last = first + len(example.tokens)
-        forbidden = torch.from_numpy(example.words[:, 0] < 0).to(logits.device)
-        forbidden[-1] = False
-        window = logits[first:last].masked_fill(forbidden[:, None], -math.inf)
-        ends = [len(window) - 1, len(window) - 1]
-        answer = np.flatnonzero(example.targets == 1)
-        if len(answer):
-            ends = [answer[0], answer[-1]]
-        loss = loss + F.cross_entropy(window.T, torch.tensor(ends, device=logits.device), reduction='sum') / 2
-        first = last
-    return loss
-
-
 def pair_loss(cfg, vectors, batch):
     """InfoNCE: the other pairs' documents are negatives, but for its other positives and copies."""
     size = len(batch)
@@ -208,7 +190,7 @@ def pair_loss(cfg, vectors, batch):
     return F.cross_entropy(logits, own, reduction='sum')
 
 
-LOSSES = {'labels': label_loss, 'squares': square_loss, 'span': span_loss, 'pairs': pair_loss}
+LOSSES = {'labels': label_loss, 'squares': square_loss, 'pairs': pair_loss}
 
 
 # ---------------------------------------------------------------------------

@@ -42,8 +42,8 @@ import data      # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups  # noqa: E402
-from nanoencoder import files, huggingface                # noqa: E402
-from nanoencoder.pretraining import cost                  # noqa: E402
+from nanoencoder import huggingface                       # noqa: E402
+from nanoencoder.pretraining import cost, log             # noqa: E402
 from nanoencoder.processes import World, pick_device      # noqa: E402
 from nanoencoder.settings import build, parse, run_main   # noqa: E402
 
@@ -152,7 +152,7 @@ def machine():
         name = torch.cuda.get_device_name()
     return {'machine': name,
             'torch': torch.__version__,
-            'commit': files.commit(),
+            'commit': log.commit(),
             'date': time.strftime('%Y-%m-%d')}
 
 

@@ -11,11 +11,12 @@ if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting
 import numpy as np
 import torch
 
+from finetune import PROBED, ridge
 from nanoencoder import tasks
 from nanoencoder.huggingface import open_checkpoint, run_of
 from nanoencoder.judging import figures
 from nanoencoder.settings import parse, run_main
-from nanoencoder.tasks.kind import PROBED, pack, ridge
+from nanoencoder.tasks.kind import pack
 
 
 def linear_cka(x, y):

@@ -24,7 +24,7 @@ from model import Model, Sizes
 from nanoencoder import files, huggingface, layers, peers, settings as configs, tasks
 from nanoencoder.judging import metrics
 from nanoencoder.tasks import questions, retrieval, runs
-from nanoencoder.tasks.kind import PENALTIES, Example, framed, ridge
+from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tokenizer import Tokenizer
 from test_tasks import TOKENIZER, judged
 
@@ -168,19 +168,6 @@ def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
         assert torch.allclose(p, parameters[name.removeprefix('head.')], atol=2e-5), name
 
 
-def test_span_loss_by_hand():
-    """Two windows: softmax over the context's tokens and eos, which stands for no answer."""
-    def example(targets, words):
-        return Example(np.zeros(len(targets), np.int64), np.array(targets), 0,
-                       np.array([[w, w] for w in words]))
-    output = torch.tensor([[9., 9.], [9., 9.], [2., 1.], [0., 3.], [1., 0.], [9., 9.], [0., 0.], [1., 2.]])
-    batch = [example([-100, -100, 1, 1, -100], [-1, -1, 0, 1, -1]), example([-100, 0, -100], [-1, 0, -1])]
-    starts = [F.log_softmax(torch.tensor([2., 0., 1.]), 0), F.log_softmax(torch.tensor([0., 1.]), 0)]
-    ends = [F.log_softmax(torch.tensor([1., 3., 0.]), 0), F.log_softmax(torch.tensor([0., 2.]), 0)]
-    by_hand = -(starts[0][0] + ends[0][1] + starts[1][1] + ends[1][1]) / 2
-    assert finetune.span_loss(None, output, batch).item() == pytest.approx(by_hand.item(), abs=1e-6)
-
-
 def test_layers_are_compared_and_probed(toy, checkpoint, tmp_path, monkeypatch):
     """Linear CKA is HSIC of the tokens' Gram matrices, normalised; a rotation and a scale leave it 1."""
     x, y = torch.randn(50, 8, dtype=torch.float64).numpy(), torch.randn(50, 6).numpy()
@@ -313,26 +300,17 @@ def test_a_words_label_is_its_tokens_majority():
     assert kind.answer(row, [(example, logits)], ('O', 'B-X', 'I-X')) == ['I-X', 'B-X', 'B-X', 'O']
 
 
-def test_the_best_run_and_span_by_hand():
-    words = np.array([[-1, -1], [0, 2], [3, 5], [6, 8], [9, 11], [12, 14], [-1, -1]])
-    example = Example(None, None, 0, words)
+def test_the_best_run_by_hand():
+    characters = np.array([[-1, -1], [0, 2], [3, 5], [6, 8], [9, 11], [12, 14], [-1, -1]])
+    example = Example(None, characters=characters)
     odds = np.array([9, 1.0, -1, 0.6, 0.7, -2, 9])
     assert questions.best_run(example, np.stack([0 * odds, odds], 1)) == (pytest.approx(1.3), 6, 11)
     assert questions.best_run(example, np.stack([0 * odds, -abs(odds)], 1)) == (0.0, 0, 0)
-    logits = np.array([[9, 9], [0, 5], [4, 0], [0, 0], [0, 3], [0, 0], [1, 1.]])
-    assert questions.best_span(example, logits) == (4 + 3 - 2, 3, 11)  # 4 + 5 ends before it starts
-    logits[-1] = 5  # no answer scores 10
-    kind = tasks.Questions(tasks.Task(kind='QA', dataset='d', source='x', qa_head='span',
-                                      template='{question} {context}'))
-    for kind.never_empty, wanted in ((False, ''), (True, 'cd ef gh')):
-        assert kind.answer({'context': 'ab cd ef gh ij'}, [(example, logits)], ()) == wanted
-    logits[2, 0] = 0
-    assert questions.best_span(example, logits, longest=1)[1:] == (0, 2)
 
 
 @pytest.mark.parametrize('kind, option, least', [
     ('SC', '', 80), ('TC', '', 80), ('TC', '--scheme=plain', 97),       # all "O" is 90 % of the labels
-    ('QA', '', 60), ('QA', '--qa_head=span', 60), ('IR', '', 60)])
+    ('QA', '', 60), ('IR', '', 60)])
 def test_a_word_that_decides_is_learnt(kind, option, least, command, tmp_path):
     """Every head learns, from the command line."""
     said = ran(*command(kind, '--steps=0', '--lr=1e-2', '--batch_size=4', *option.split())).stdout
@@ -473,12 +451,12 @@ def test_a_grid_within_a_run_of_another_leaves_it_alone(toy, checkpoint, tmp_pat
     assert len(list(tmp_path.rglob('run.json'))) == 6 and not list(tmp_path.rglob('*/.*.tmp'))
 
 
-def test_retrieval_without_training_pairs_is_probed_and_given_bm25(toy, command, tmp_path):
+def test_retrieval_without_training_pairs_is_probed(toy, command, tmp_path):
     (copy_of(toy, 'IR', tmp_path / 'data') / 'train.jsonl').unlink()
     options = [f'--data={tmp_path}/data', f'--predictions={tmp_path}/p']
-    for action in ('--look', '--baseline', '--probe'):
+    for action in ('--look', '--probe'):
         assert 'no train{' in ran(*command('IR', *options, action)).stderr
-    assert len(list(tmp_path.rglob('run.json'))) == 2
+    assert len(list(tmp_path.rglob('run.json'))) == 1
     one_line_error(run_script(*command('IR', *options)), 'toy: nothing to train on')
 
 
@@ -576,14 +554,14 @@ def test_ridge_regression_is_its_closed_form(ragged):
     targets = {split: [draw.integers(low, 3, size) for _ in range(60)] for split in tasks.SPLITS}
     features = {split: [centres[y] + draw.normal(size=(len(y), 5)) for y in arrays]
                 for split, arrays in targets.items()}
-    scores = ridge(features, targets, 3)
+    scores = finetune.ridge(features, targets, 3)
     y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
     X = {split: np.concatenate(features[split])[y[split] >= 0] for split in tasks.SPLITS}
     labels = {split: y[split][y[split] >= 0] for split in y}
     mean, deviation, hot = X['train'].mean(0), X['train'].std(0), np.eye(3)[labels['train']]
     X = {split: (x - mean) / deviation for split, x in X.items()}
     models = [np.linalg.solve(X['train'].T @ X['train'] + penalty * len(hot) * np.eye(5),
-                              X['train'].T @ (hot - hot.mean(0))) for penalty in PENALTIES]
+                              X['train'].T @ (hot - hot.mean(0))) for penalty in finetune.PENALTIES]
     right = [np.mean((X['validation'] @ W + hot.mean(0)).argmax(1) == labels['validation']) for W in models]
     expected = X['test'] @ models[np.argmax(right)] + hot.mean(0)
     assert len(scores['test']) == 60

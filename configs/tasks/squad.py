@@ -1,4 +1,4 @@
-# SQuAD 1.1; splits as in sst2.py. The authors tag the answer's tokens; --qa_head=span predicts start and end.
+# SQuAD 1.1; splits as in sst2.py. The authors, as we do, tag the answer's tokens.
 kind = "QA"
 dataset = "squad"
 source = "rajpurkar/squad"

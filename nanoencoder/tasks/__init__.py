@@ -1,6 +1,6 @@
 """Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
 
-Another kind is one more file, an entry in KINDS and one in judging/metrics.py."""
+Another kind is one more file, an entry in KINDS and one in metrics.py."""
 import json
 import sys
 from collections import Counter
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoencoder.metrics import both_scores
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
@@ -32,36 +31,30 @@ def load_data(task, tokenizer, max_length, training=True, reads=range):
     examples = {}
     for part, (made, lost) in kind.encode(rows, labels, tokenizer, max_length, reads).items():
         examples[part] = made
-        if words := ', '.join(f'{count:,} {what}' for what, count in lost.items()):
-            unread = made.count(None)
-            if unread:
-                words += f' (of the {len(made) - unread:,} of {len(made):,} rows that are read)'
+        words = ', '.join(f'{count:,} {what}' for what, count in lost.items())
+        unread = made.count(None)
+        if words and unread:
+            words += f' (of the {len(made) - unread:,} of {len(made):,} rows that are read)'
+        if words:
             print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}', file=sys.stderr)
     return Data(kind, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 
 
 def load_sets(task, tokenizer, max_length, reads=range):
     """[Data] of a task and of the sets in `score_on`."""
-    todo = [task]
+    others = []
     for path in task.score_on:
         other, _ = parse(Task, [path])
-        if {task.kind, other.kind} != {'IR'}:
+        if other.kind != 'IR':
             raise ValueError(f'score_on {path}: is for tasks of retrieval')
-        folder = Path(task.data, other.source.split('/')[-1])
-        if task.data and not other.data and not folder.is_dir():  # else this task's own files would be read
-            raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
-        todo.append(replace(other, data=other.data or task.data))
-    return [load_data(other, tokenizer, max_length, other is task, reads) for other in todo]
-
-
-def baseline(task, rows):
-    """(name, {split: predictions}) of the simple method that is best on validation, of equals the first."""
-    kind, tried = kind_of(task), []
-    for name, method in kind.baselines(rows).items():
-        predictions = {split: [kind.prediction(row, method(row)) for row in rows[split]] for split in SCORED}
-        _, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
-        tried.append((scores['standard']['score'], name, predictions))
-    return max(tried, key=lambda one: one[0])[1:]
+        if task.data and not other.data:
+            folder = Path(task.data, other.source.split('/')[-1])
+            if not folder.is_dir():     # else this task's own files would be read
+                raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
+            other = replace(other, data=task.data)
+        others.append(other)
+    own = load_data(task, tokenizer, max_length, reads=reads)
+    return [own, *(load_data(other, tokenizer, max_length, training=False) for other in others)]
 
 
 def look(task, tokenizer):
@@ -71,12 +64,16 @@ def look(task, tokenizer):
     print(f'{task.dataset} ({task.kind}), data {data.scored_sha256[:12]}; '
           f'lengths in tokens of {task.tokenizer}, at most {max_length} (tiny models: 507)')
     for part, rows in (data.examples | data.rows).items():
-        line = f'  {part:<11} {len(rows):>8,} {"documents" if isinstance(rows, dict) else "rows"}'
-        if lengths := [len(example.tokens) for example in data.examples.get(part, ())]:
+        unit = 'documents' if isinstance(rows, dict) else 'rows'
+        line = f'  {part:<11} {len(rows):>8,} {unit}'
+        lengths = [len(example.tokens) for example in data.examples.get(part, ())]
+        if lengths:
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'
         print(line)
-    if column := data.kind.labelled_by:
-        for label, count in Counter(np.hstack([row[column] for row in data.rows['train']])).most_common():
+    column = data.kind.labelled_by
+    if column:
+        labels = np.hstack([row[column] for row in data.rows['train']])
+        for label, count in Counter(labels).most_common():
             print(f'  label {label:<16} {count:>10,} in train')
     for row in (data.rows['train'] or data.rows['test'])[:2]:
         print('  ' + json.dumps(row, ensure_ascii=False)[:600])

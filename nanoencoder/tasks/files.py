@@ -1,92 +1,101 @@
-"""Tables of files, the hub, the embedded texts: (rows as dicts, {column: names of its labels, if any})."""
+"""Tables of files and of the hub: (rows as dicts, {column: names of its labels, if it has any})."""
 import csv
 import gzip
 import json
 import re
-import sys
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
-from nanoencoder import docs, wordnet
-from nanoencoder.files import blame, locked, whole
+from nanoencoder.files import blame
+from nanoencoder.settings import setting
 
-EMBEDDED = {'docs': docs, 'wordnet': wordnet}    # sources that need no download
-EMBEDDED_TASKS = {'docs': ('docs_ir', 'docs_tc'), 'wordnet': ('wn_ir', 'wn_pairs', 'wn_qa', 'wn_sc')}
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from, and how their files are read."""
+    dataset: str = setting('', fixes='rows')           # names the folder of its predictions
+    source: str = setting('', fixes='rows')            # a dataset of the hub
+    subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
+    revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
+    data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
+    made_by: str = setting('', fixes='nothing')        # the command that writes that folder
+    # files of a word a line
+    columns: tuple = setting((), fixes='rows')         # of word and tag, from 0
+    words: str = setting('tokens', fixes='rows')       # what these columns are called elsewhere
+    tags: str = setting('tags', fixes='rows')
 
 
 class Field(str):
     """What a .csv or .tsv has in a column: text by nature, which may stand for a number."""
 
 
-def read_table(task, sources, split, subset='', only=None):
-    """The table of a split, of `only` these ids, if given; a local copy may lie in a folder of any source."""
-    if task.data:
-        return read_files(local_files(Path(task.data), sources, subset, split), task, only)
-    if task.source in EMBEDDED:
-        return read_files([embedded_files(task) / f'{split}.jsonl'], task, only)
-    return read_hub(sources[0], subset, split, task.revision, only)
+def read_table(source, names, split, subset='', only=None):
+    """The table of a split, from local files or from the hub.
+
+    source  a Source, or a Task
+    names   datasets of the hub that it may be in; a local copy may lie in a folder of any of these names
+    only    ids of the queries or documents to read; None: all rows"""
+    if not source.data:
+        return read_hub(names[0], subset, split, source.revision, only)
+    folder = Path(source.data)
+    if source.made_by and not folder.exists():
+        raise ValueError(f'{folder}: is not there yet; first run: {source.made_by}')
+    return read_files(local_files(folder, names, subset, split), source, only)
 
 
-def local_files(folder, sources, subset, split):
-    """<split>.<suffix>, or a path, or parquet shards, in the dataset's folder or one named as on the hub."""
-    names = [source.split('/')[-1] for source in sources if source]
+def local_files(folder, names, subset, split):
+    """The files of a split: `split` is a name, with or without suffix, or a path. They lie in `folder` or in
+    the dataset's own folder within it, and there may be in one more, as on the hub."""
+    names = [name.split('/')[-1] for name in names if name]
     root = next((folder / name for name in names if (folder / name).is_dir()), folder)
-    for place in [root / name for name in (subset, '', 'data', 'default', 'plain_text', *names)]:
-        for name in (split, 'dev') if split == 'validation' else (split,):
-            path = place / name     # a path that is absolute is itself
-            for suffix in (*READERS, ''):
-                file = Path(f'{path}{suffix}')
-                if file.is_file():
-                    return [file]
-            shards = sorted(path.parent.glob(f'{path.name}-*.parquet')) or sorted(path.glob('*.parquet'))
-            of_split = re.compile(rf'({re.escape(path.name)}-)?\d+-of-\d+')
-            numbered = [shard for shard in shards if of_split.match(shard.name)]
-            if numbered:    # others, as train-clean-00000-of-00001 beside train's own, are another split's
-                check_shards(numbered)
-            if shards:
-                return numbered or shards
-    hint = '; validation = "" holds out a share of train' if 'valid' in split else ''
+    spellings = [split, 'dev'] if split == 'validation' else [split]
+    for place in (subset, '', 'data', 'default', 'plain_text', *names):
+        for spelling in spellings:
+            files = files_of(root / place / spelling)
+            if files:
+                return files
     there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
     raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet; '
                             f'what is there: {there:.200}; another file is named whole, as '
-                            f'--train=train.txt{hint}')
+                            '--train=train.txt; validation = "" holds out a share of train')
 
 
-def check_shards(paths):
-    """ValueError unless shards with names as on the hub, 00000-of-00003 and so on, are one whole set."""
-    matches = [re.search(r'(\d+)-of-(\d+)', path.name) for path in paths]
-    numbers = [int(match[1]) for match in matches if match]
-    totals = {int(match[2]) for match in matches if match}
-    if not totals:
-        return
-    folder = paths[0].parent
-    if len(totals) > 1 or len({*numbers}) < len(numbers):
-        raise ValueError(f'{folder}: holds shards of more than one set, remove one: '
-                         f'{", ".join(path.name for path in paths):.300}')
-    total = max(totals)
-    missing = {*range(total)} - {*numbers}
-    if missing:
-        raise ValueError(f'{folder}: {len(missing)} of {total} shards are missing, the first is '
-                         f'{min(missing):05}-of-{total:05}; fetch what is missing')
+def files_of(path):
+    """[a file, with or without its suffix], or parquet shards: <path>-*.parquet, or all in that folder."""
+    for suffix in (*READERS, ''):
+        file = Path(f'{path}{suffix}')
+        if file.is_file():
+            return [file]
+    shards = sorted(path.parent.glob(f'{path.name}-*.parquet')) or sorted(path.glob('*.parquet'))
+    # others, as train-clean-00000-of-00001 beside train's own, are another split's
+    of_split = re.compile(rf'(?:{re.escape(path.name)}-)?(\d+)-of-(\d+)')
+    numbered = [shard for shard in shards if of_split.match(shard.name)]
+    if not numbered:
+        return shards
+    places = [of_split.match(shard.name).groups() for shard in numbered]
+    numbers = sorted(int(number) for number, _ in places)
+    wanted = range(max(int(total) for _, total in places))
+    if numbers != [*wanted]:
+        missing = [number for number in wanted if number not in numbers]
+        raise ValueError(f'{path}: its {len(numbers)} shards are not one whole set of {len(wanted)}: the '
+                         f'numbers {missing!s:.200} are missing; fetch them, or remove shards of another set')
+    return numbered
 
 
-def read_files(paths, task, only=None):
+def read_files(paths, source, only=None):
     """(rows, {column: names of its labels}) of files; of queries and documents `only` some ids, if given."""
     rows = []
-    all_names = []      # of each file; they must be equal, or a number would have two meanings
+    all_names = []
     for path in paths:
-        reader = next((READERS[suffix] for suffix in READERS if path.name.endswith(suffix)), None)
-        if task.columns:
-            reader = read_iob
-        if reader is None:
-            way = ('--columns=0,3 reads a word a line, the word in column 0 and its tag in column 3'
-                   if task.kind == 'TC' else 'turn it into .jsonl, an object a line')
-            raise ValueError(f'{path}: is none of {", ".join(READERS)}; {way}')
+        read = read_iob if source.columns else reader_of(path)
         with blame(f'{path}: cannot be read', UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
-            read, names = reader(path, task)
-        rows += read if only is None else [row for row in read if id_of(row) in only]
+            part, names = read(path, source)
+        if only is not None:
+            part = [row for row in part if id_of(row) in only]
+        rows += part
         all_names.append(names)
-        if names != all_names[0]:
+        if names != all_names[0]:       # a number would have two meanings
             raise ValueError(f'{path}: has the class names {names!s:.200}, and {paths[0].name} has '
                              f'{all_names[0]!s:.200}; write all shards with the same ones')
     if not rows and only is None:
@@ -94,19 +103,32 @@ def read_files(paths, task, only=None):
     return rows, all_names[0]
 
 
-def id_of(row):     # of BEIR's and MLDR's queries and documents
-    return next((str(row[column]) for column in ('_id', 'docid') if column in row), None)
+def reader_of(path):
+    for suffix, read in READERS.items():
+        if path.name.endswith(suffix):
+            return read
+    raise ValueError(f'{path}: is none of {", ".join(READERS)}; turn it into .jsonl, an object a line; or '
+                     '--columns=0,3 reads a word a line, the word in column 0 and its tag in column 3')
+
+
+def id_of(row):
+    """The id of a query or document, as BEIR and MLDR call it; None if there is none."""
+    for column in ('_id', 'docid'):
+        if column in row:
+            return str(row[column])
+    return None
 
 
 def parse_json(text):
     """What JSON says. A lone surrogate, which JSON can hold and UTF-8 cannot, becomes U+FFFD."""
     content = json.loads(text)
     if '\\ud' in text.lower():
-        content = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', json.dumps(content, ensure_ascii=False)))
+        written = json.dumps(content, ensure_ascii=False)
+        content = json.loads(re.sub('[\ud800-\udfff]', '\ufffd', written))
     return content
 
 
-def read_jsonl(path, task):
+def read_jsonl(path, source):
     """Objects, one a line."""
     open_text = gzip.open if path.suffix == '.gz' else open
     rows = []
@@ -120,7 +142,7 @@ def read_jsonl(path, task):
     return rows, {}
 
 
-def read_json_array(path, task):
+def read_json_array(path, source):
     """A list of objects, or SQuAD's own files."""
     text = path.read_text(encoding='utf-8-sig')
     what = (f'{path}: is no list of objects, nor {{"data": [{{"paragraphs": ...}}]}} as of SQuAD; '
@@ -146,39 +168,42 @@ def squad_rows(articles):
     return rows
 
 
-def read_csv(path, task):
+def read_csv(path, source):
+    """Rows below a header. In a .tsv quotes are characters, as in GLUE's files."""
     csv.field_size_limit(2 ** 30)
-    is_tsv, rows = path.suffix == '.tsv', []
-    plain = task.quoting == 'none' or task.quoting == 'auto' and is_tsv
+    form = {'delimiter': '\t', 'quoting': csv.QUOTE_NONE} if path.suffix == '.tsv' else {}
+    rows = []
     with path.open(encoding='utf-8-sig', newline='') as file:
-        reader = csv.reader(file, strict=True, delimiter='\t' if is_tsv else ',',
-                            quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
+        reader = csv.DictReader(file, strict=True, **form)
         try:
-            header = next(reader, [])
-            for fields in filter(None, reader):
-                if len(fields) != len(header):
-                    raise csv.Error(f'has {len(fields)} fields, the header {len(header)}')
-                rows.append(dict(zip(header, map(Field, fields))))
+            for row in reader:
+                if None in row or None in row.values():
+                    raise csv.Error('has more or fewer fields than the header')
+                rows.append({column: Field(text) for column, text in row.items()})
         except csv.Error as error:
-            raise ValueError(f'{path}:{reader.line_num}: {error} (is a quote left open?)') from None
+            hint = 'is a quote left open? in a .tsv it is a character'
+            raise ValueError(f'{path}:{reader.line_num}: {error} ({hint})') from None
+    header = reader.fieldnames or []
     if len(set(header)) < len(header):
         raise ValueError(f'{path}: two columns of its header have one name')
     return rows, {}
 
 
-def read_parquet(path, task):
+def read_parquet(path, source):
     import pyarrow.parquet
     with blame(f'{path}: not a whole parquet file', Exception):     # of many kinds, where bits have flipped
         table = pyarrow.parquet.read_table(path)
-        about = json.loads((table.schema.metadata or {}).get(b'huggingface', b'{}'))
-        return table.to_pylist(), label_names(about.get('info', {}).get('features', {}))
+        metadata = table.schema.metadata or {}
+        about = json.loads(metadata.get(b'huggingface', b'{}'))
+        features = about.get('info', {}).get('features', {})
+        return table.to_pylist(), label_names(features)
 
 
-def read_iob(path, task):
+def read_iob(path, source):
     """Sentences of a word a line, its tag in another column; an empty line ends a sentence."""
     lines = path.read_text(encoding='utf-8-sig').split('\n')
-    numbered = is_numbered(lines, task.columns)
-    columns = task.columns
+    columns = source.columns
+    numbered = is_numbered(lines, columns)
     sentences = [[]]    # of (word, tag)
     for number, line in enumerate(lines, 1):
         where = f'{path}:{number}'
@@ -194,7 +219,7 @@ def read_iob(path, task):
             raise ValueError(f'{where}: has no number, as other lines have in column 0: {line!r:.80}')
         columns = columns or usual_columns(fields, numbered, where)
         sentences[-1].append(word_and_tag(fields, columns, where))
-    return [{task.words: [word for word, _ in pairs], task.tags: [tag for _, tag in pairs]}
+    return [{source.words: [word for word, _ in pairs], source.tags: [tag for _, tag in pairs]}
             for pairs in sentences if pairs], {}
 
 
@@ -236,13 +261,12 @@ def usual_columns(fields, numbered, where):
 
 
 def word_and_tag(fields, columns, where):
-    if len(fields) <= max(1, *columns):
-        raise ValueError(f'{where}: has a word but no tag in {columns}: {fields!r:.80}')
-    word, tag = [fields[column] for column in columns]
-    if not word or not tag:
-        raise ValueError(f'{where}: its {"tag" if word else "word"} is empty, where columns {columns}, '
-                         f'from 0, hold word and tag: {fields!r:.80}; mend the line, or set --columns')
-    return word, tag
+    if len(fields) > max(1, *columns):
+        word, tag = [fields[column] for column in columns]
+        if word and tag:
+            return word, tag
+    raise ValueError(f'{where}: has no word and tag in columns {columns}, from 0: {fields!r:.80}; '
+                     'mend the line, or set --columns')
 
 
 READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.tsv': read_csv,
@@ -261,36 +285,20 @@ def label_names(features):
     return names
 
 
-def read_hub(source, subset, split, revision, only=None):
+def read_hub(name, subset, split, revision, only=None):
     import datasets
     options = {'name': subset or None}
     if revision == 'refs/convert/parquet':  # has no list of its files
         options = {'data_files': {split: f'{subset or "default"}/{split}/*.parquet'}}
-    what = f'no {split} of {source} {subset}, of which --data takes a local copy'
+    what = f'no {split} of {name} {subset}, of which --data takes a local copy'
     with blame(what, OSError, ValueError, RuntimeError):
-        dataset = datasets.load_dataset(source, split=split, revision=revision or None, **options)
+        dataset = datasets.load_dataset(name, split=split, revision=revision or None, **options)
     if only is not None:
         column = '_id' if '_id' in dataset.column_names else 'docid'
         dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only])
     return list(dataset), label_names(dataset.features.to_dict())
 
 
-def embedded_files(task):
-    """The folder of an embedded task's <split>.jsonl. One process extracts all of a source; others wait."""
-    embedded, names = EMBEDDED[task.source], EMBEDDED_TASKS[task.source]
-    if task.dataset not in names:   # before anything is extracted
-        raise ValueError(f'{task.source} has no {task.dataset}, only {", ".join(names)}')
-    folder = Path(task.cache) / f'{task.source}-{embedded.key()}'
-    with locked(*[] if folder.exists() else [folder], wait=True):
-        if not folder.exists():
-            print(f'{folder}: making the embedded tasks', file=sys.stderr)
-            with whole(folder) as temporary:
-                for name, splits in embedded.tasks(task.cache).items():
-                    (temporary / name).mkdir(parents=True)
-                    for split, rows in splits.items():
-                        (temporary / name / f'{split}.jsonl').write_text(json_lines(rows), encoding='utf-8')
-    return folder / task.dataset
-
-
 def json_lines(rows):
-    return ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows)
+    lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
+    return ''.join(lines)

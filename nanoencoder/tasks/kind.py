@@ -9,16 +9,15 @@ from nanoencoder.tasks.files import read_table
 from nanoencoder.tasks.task import SCORED, SPLITS, Labels
 
 NO_LABEL = -100   # the target of a token that has none
-PROBED = 5_000    # texts that a probe is trained on, at most
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of a probe, times its training rows; chosen on validation
 
 
 class Example(NamedTuple):
     """A text as the model reads it. Arrays are as long as `tokens`."""
-    tokens: np.ndarray           # (n,) int64, special ones around the text's: ours end with eos
-    targets: np.ndarray = None   # SC (1,): the label; TC, QA (n,): a label at each token, or NO_LABEL
-    row: int = 0                 # index of the row it was made of
-    words: np.ndarray = None     # TC: the word of each token, or -1. QA: (n, 2) characters [first, last + 1)
+    tokens: np.ndarray              # (n,) int64, special ones around the text's: ours end with eos
+    targets: np.ndarray = None      # SC (1,): the label; TC, QA (n,): a label at each token, or NO_LABEL
+    row: int = 0                    # index of the row it was made of
+    words: np.ndarray = None        # TC (n,): the number of each token's word, or -1
+    characters: np.ndarray = None   # QA (n, 2): the first and last + 1 of each token in the context, or -1
 
 
 class Kind:
@@ -26,14 +25,12 @@ class Kind:
 
     make_row(row, labels, where)   what it needs of a file's row; ValueError that says where
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
-    answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it
-    baselines(rows)                {name: function, row -> what is predicted} of methods without a model"""
+    answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it"""
     head = 'tokens'      # of finetune.HEADS: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # the setting that names the column of labels, if there are any
     has_probe = True     # whether frozen features can answer
-    zero_shot = False    # whether the pretrained model itself answers: nothing is trained
-    splits = SPLITS      # that it reads
+    zero_shot = False    # read by finetune.py
 
     def __init__(self, task):
         self.task = task
@@ -41,27 +38,31 @@ class Kind:
     def load(self, training=True):
         """({split: rows}, labels): checked rows, each with an id. training=False: only to be scored."""
         task = self.task
-        tables = {split: read_table(task, (task.source,), name, task.subset)
-                  for split in self.splits if (name := getattr(task, split))}
+        tables = {}
+        for split in SPLITS:
+            name = getattr(task, split)
+            if name:
+                tables[split] = read_table(task, (task.source,), name, task.subset)
         labels = Labels(task, tables, getattr(task, self.labelled_by, ''))
-        rows = dict.fromkeys(SPLITS, ()) | {
-            split: [(row, self.make_row(row, labels, f'{task.dataset} {split} row {number}'))
-                    for number, row in enumerate(table)] for split, (table, _) in tables.items()}
-        if 'train' in tables and not task.validation:
-            import datasets     # which takes seconds
-            numbers = datasets.Dataset.from_dict({'row': range(len(rows['train']))})
-            parts = numbers.train_test_split(train_size=1 - task.hold_out, seed=42)
-            # [:] reads the column at once: row by row took half of the time until the first step
-            rows['train'], rows['validation'] = (
-                [rows['train'][i] for i in parts[name]['row'][:]] for name in ('train', 'test'))
-        for split, seen in zip(SPLITS, (set(), set(), set())):      # no two rows have one id
-            for number, (row, columns) in enumerate(rows[split]):
-                name = str(row.get('id', row.get('idx', number)))
-                columns['id'] = f'{name}#{number}' if name in seen else name
+        rows = {}
+        for split, (table, _) in tables.items():
+            rows[split] = []
+            for number, row in enumerate(table):
+                made = self.make_row(row, labels, f'{task.dataset} {split} row {number}')
+                made['id'] = row.get('id', row.get('idx'))
+                rows[split].append(made)
+        if not task.validation:
+            rows['train'], rows['validation'] = held_out(rows['train'], task.hold_out)
+
+        for split in SPLITS:    # each row of a split gets an id of its own
+            seen = set()
+            for number, row in enumerate(rows[split]):
+                name = str(number if row['id'] is None else row['id'])
+                row['id'] = f'{name}#{number}' if name in seen else name
                 seen.add(name)
         for old, count in labels.mapped.items():
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
-        return {split: [columns for _, columns in rows[split]] for split in SPLITS}, labels.names
+        return rows, labels.names
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """{split: ([Example], Counter of what truncation lost)}. reads(n) returns the sorted indices, of n
@@ -69,12 +70,14 @@ class Kind:
         whose rows make several examples has an `encode` of its own."""
         train = rows['train']
         chosen = reads(len(train))
-        made, lost = self.examples([train[k] for k in chosen], labels, tokenizer, max_length)
-        examples = [None] * len(train)
-        for k, example in zip(chosen, made, strict=True):
+        read, lost = self.examples([train[k] for k in chosen], labels, tokenizer, max_length)
+        examples = [None for _ in train]
+        for k, example in zip(chosen, read):
             examples[k] = example._replace(row=k)
-        scored = {split: self.examples(rows[split], labels, tokenizer, max_length) for split in SCORED}
-        return {'train': (examples, lost)} | scored
+        encoded = {'train': (examples, lost)}
+        for split in SCORED:
+            encoded[split] = self.examples(rows[split], labels, tokenizer, max_length)
+        return encoded
 
     def predict(self, data, outputs):
         """{split: rows} for evaluate.py, of {part: [the head's output for each example]}."""
@@ -83,12 +86,15 @@ class Kind:
             read = defaultdict(list)
             for example, output in zip(data.examples[split], outputs[split]):
                 read[example.row].append((example, output))
-            predictions[split] = [self.prediction(row, self.answer(row, read[k], data.labels))
-                                  for k, row in enumerate(data.rows[split])]
+            predictions[split] = []
+            for k, row in enumerate(data.rows[split]):
+                answer = self.answer(row, read[k], data.labels)
+                predictions[split].append(self.prediction(row, answer))
         return predictions
 
     def prediction(self, row, pred):
-        return {'id': row['id'], 'gold': row[self.labelled_by or 'label'], 'pred': pred}
+        gold = row[self.labelled_by or 'label']
+        return {'id': row['id'], 'gold': gold, 'pred': pred}
 
 
 class Data(NamedTuple):
@@ -101,23 +107,38 @@ class Data(NamedTuple):
     training_sha256: str
 
 
+def held_out(rows, share):
+    """(rows to train on, rows held out), drawn as the authors draw them, by `datasets` with seed 42."""
+    import datasets     # which takes seconds
+    numbers = datasets.Dataset.from_dict({'row': range(len(rows))})
+    parts = numbers.train_test_split(train_size=1 - share, seed=42)
+    # [:] reads the column at once: row by row took half of the time until the first step
+    trained = parts['train']['row'][:]
+    held = parts['test']['row'][:]
+    return [rows[k] for k in trained], [rows[k] for k in held]
+
+
 def room(tokenizer, max_length):
     """How many of a text's tokens the model reads, beside the special ones around them."""
     return max_length - len(tokenizer.prefix) - len(tokenizer.suffix)
 
 
-def framed(values, tokenizer, max_length, fill=None, before=0):
-    """A text's tokens, cut, within special ones; other values have `fill` there and at `before` tokens."""
-    values = np.asarray(values, np.int64)[:room(tokenizer, max_length)]
+def framed(values, tokenizer, max_length, fill=None):
+    """A text's tokens, cut to max_length, between special ones. Other values of the tokens are cut alike and
+    get `fill` at special tokens."""
+    values = np.asarray(values, np.int64)
+    values = values[:room(tokenizer, max_length)]
+    before, after = tokenizer.prefix, tokenizer.suffix
     if fill is None:
-        return np.array([*tokenizer.prefix, *values, *tokenizer.suffix], np.int64)
-    widths = [(len(tokenizer.prefix) + before, len(tokenizer.suffix))] + [(0, 0)] * (values.ndim - 1)
-    return np.pad(values, widths, constant_values=fill)
+        return np.array([*before, *values, *after], np.int64)
+    widths = [(len(before), len(after)), (0, 0)]    # the second axis, if there is one, stays as it is
+    return np.pad(values, widths[:values.ndim], constant_values=fill)
 
 
 def pack(lengths, budget):
     """Lists of indices, in order, whose lengths sum to at most the budget, or one that is longer alone."""
-    packs, total = [], 0
+    packs = []
+    total = 0
     for k, length in enumerate(lengths):
         if not packs or total + length > budget:
             packs.append([])
@@ -125,20 +146,3 @@ def pack(lengths, budget):
         packs[-1].append(k)
         total += length
     return packs
-
-
-def ridge(features, targets, num_labels):
-    """{split: [(n, num_labels) scores of each array]} of validation and test: ridge on one-hot labels.
-
-    features, targets  {split: [(n, width) or (width,) arrays]}, {split: [(n,) labels]}; below 0: no label"""
-    from sklearn.linear_model import Ridge
-    from sklearn.preprocessing import StandardScaler
-    parts = {split: [*map(np.atleast_2d, arrays)] for split, arrays in features.items()}
-    x, y = ({split: np.concatenate(of[split]) for split in SPLITS} for of in (parts, targets))
-    known, labels = x['train'][y['train'] >= 0].astype(np.float64), y['train'][y['train'] >= 0]
-    scaler = StandardScaler().fit(known)
-    x = {split: scaler.transform(x[split].astype(np.float64)) for split in SCORED}
-    hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
-    models = [Ridge(penalty * len(known)).fit(scaler.transform(known), hot) for penalty in PENALTIES]
-    best = max(models, key=lambda model: np.sum(model.predict(x['validation']).argmax(1) == y['validation']))
-    return {split: np.split(best.predict(x[split]), np.cumsum([*map(len, parts[split])])[:-1]) for split in x}

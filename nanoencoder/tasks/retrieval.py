@@ -1,133 +1,160 @@
 """IR, retrieval: a query finds documents by cosines of mean-pooled vectors; trained on (query, positive)."""
+import functools
 import random
 import re
 import sys
-from collections import Counter, defaultdict, namedtuple
-from contextlib import suppress
+from collections import Counter, defaultdict
+from typing import NamedTuple
 
 import numpy as np
 
-from nanoencoder.tasks.files import EMBEDDED, id_of, read_table
+from nanoencoder.tasks.files import id_of, read_table
 from nanoencoder.tasks.kind import Example, Kind, framed, room
-from nanoencoder.tasks.task import SCORED, fill, get, terms
+from nanoencoder.tasks.task import SCORED, columns_of, fill, get
 
-SIDES = ('query', 'positive')   # of a training pair
-# a query's tokens, its document's, that document, and every document that train has for the query
-Pair = namedtuple('Pair', 'tokens positive document positives')
+
+class Pair(NamedTuple):
+    """A pair to train on, as the model reads it."""
+    tokens: np.ndarray      # of the query
+    positive: np.ndarray    # tokens of its document
+    document: str
+    positives: set          # every document that train has for the query: none is a negative
 
 
 class Retrieval(Kind):
     """Rows of train: query, positive; else: id, query, grades {document: grade}. 'corpus' is {id: text}."""
-    head, loss = 'vector', 'pairs'
+    head = 'vector'
+    loss = 'pairs'
 
     def load(self, training=True):
         task = self.task
         queries, grades, corpus = judged_sets(task)
-        pairs = training_pairs(task, queries, corpus) if training else []
-        rows = {split: judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
-                for split in SCORED}
-        return {'train': pairs, **rows, 'corpus': corpus}, ()
+        rows = {'train': training_pairs(task, queries, corpus) if training else []}
+        for split in SCORED:
+            rows[split] = judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
+        return rows | {'corpus': corpus}, ()
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
+        tokens_of = functools.cache(tokenizer.encode)
+        lost = {'train': Counter(), 'texts': Counter()}
+
+        def read(text, part):
+            tokens = tokens_of(text)
+            lost[part]['texts'] += len(tokens) > room(tokenizer, max_length)
+            return framed(tokens, tokenizer, max_length)
+
         train = rows['train']
-        chosen = reads(len(train))
-        parts = {'train': [train[k][side] for k in chosen for side in SIDES], 'texts': scored_texts(rows)}
-        tokens = {text: tokenizer.encode(text) for text in set().union(*parts.values())}
-        texts = {text: framed(ids, tokenizer, max_length) for text, ids in tokens.items()}
         positives = defaultdict(set)
         for row in train:
             positives[row['query']].add(row['positive'])
-        pairs = [None] * len(train)
-        for k in chosen:
+        pairs = [None for _ in train]
+        for k in reads(len(train)):
             query, positive = train[k]['query'], train[k]['positive']
-            pairs[k] = Pair(texts[query], texts[positive], positive, positives[query])
-        examples = {'train': pairs, 'texts': [Example(texts[text]) for text in parts['texts']]}
-        size = room(tokenizer, max_length)
-        return {part: (examples[part], +Counter(texts=sum(len(tokens[text]) > size for text in parts[part])))
-                for part in parts}
+            pairs[k] = Pair(read(query, 'train'), read(positive, 'train'), positive, positives[query])
+        texts = [Example(read(text, 'texts')) for text in scored_texts(rows)]
+        return {'train': (pairs, +lost['train']), 'texts': (texts, +lost['texts'])}
 
     def predict(self, data, outputs):
-        rows, ids = data.rows, sorted(data.rows['corpus'], reverse=True)
+        rows = data.rows
+        ids = sorted(rows['corpus'], reverse=True)
         vectors = dict(zip(scored_texts(rows), outputs['texts']))
         documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
-        return {split: [ranking(row, ids, documents @ vectors[row['query']]) for row in rows[split]]
-                for split in SCORED}
+        predictions = {}
+        for split in SCORED:
+            predictions[split] = []
+            for row in rows[split]:
+                cosines = documents @ vectors[row['query']]
+                predictions[split].append(ranking(row, ids, cosines))
+        return predictions
 
     def prediction(self, row, pred):
         return pred
 
-    def baselines(self, rows):
-        """Okapi BM25 over the corpus (Robertson et al.; k1 and b as in Anserini)."""
-        from sklearn.feature_extraction.text import CountVectorizer
-        k1, b, ids, counter = 0.9, 0.4, sorted(rows['corpus'], reverse=True), CountVectorizer(analyzer=list)
-        words = [terms(rows['corpus'][document], self.task.document) for document in ids]
-        lengths, weights = np.array([*map(len, words)]), counter.fit_transform(words).astype(float)
-        found = np.bincount(weights.indices)    # in how many documents a word is
-        idf = np.log(1 + (len(ids) - found + 0.5) / (found + 0.5))
-        norm = np.repeat(k1 * (1 - b + b * lengths / lengths.mean()), np.diff(weights.indptr))
-        weights.data *= (k1 + 1) / (weights.data + norm)
-        weights = weights.tocsc()
-
-        def predict(row):
-            asked = counter.transform([terms(row['query'], self.task.query)])
-            return ranking(row, ids, weights[:, asked.indices] @ (idf[asked.indices] * asked.data))
-        return {'BM25': predict}
-
 
 def scored_texts(rows):
-    return sorted({*rows['corpus'].values(), *(row['query'] for split in SCORED for row in rows[split])})
+    """All documents, and the queries that are scored, each once."""
+    texts = {*rows['corpus'].values()}
+    for split in SCORED:
+        texts.update(row['query'] for row in rows[split])
+    return sorted(texts)
 
 
 def training_pairs(task, queries, corpus):
-    """[{query, positive}] of a file of pairs, or of BEIR's judgements; [] without: a probe needs none."""
+    """[{query, positive}] of a file of pairs, or of judgements of `train`; [] without: a probe needs none."""
     try:
-        table = read_table(task, (task.pairs or task.source,), task.train)[0]
-        where = f'{task.pairs or task.dataset} {task.train} row'
-        return [{side: fill(template, row, f'{where} {number}') for side, template in zip(SIDES, task.pair)}
-                for number, row in enumerate(table)]
+        table, _ = read_table(task, (task.pairs or task.source,), task.train)
     except FileNotFoundError as error:
-        missing = str(error)
-    with suppress(FileNotFoundError):
-        if not task.pairs:
-            grades = judgements(task, task.train, {})
-            if task.judged_only:    # in the splits that are scored
-                corpus = texts_by_id(task, 'corpus', task.document, set().union(*grades.values()))
-            return [{'query': row['query'], 'positive': corpus[document]}
-                    for row in judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus)
-                    for document, grade in row['grades'].items() if grade >= 1 and document in corpus]
-    print(f'{missing}: there is nothing to train on', file=sys.stderr)
-    return []
+        pairs = [] if task.pairs else judged_pairs(task, queries, corpus)
+        if not pairs:
+            print(f'{error}: there is nothing to train on', file=sys.stderr)
+        return pairs
+    query, positive = task.pair
+    pairs = []
+    for number, row in enumerate(table):
+        where = f'{task.pairs or task.dataset} {task.train} row {number}'
+        pairs.append({'query': fill(query, row, where), 'positive': fill(positive, row, where)})
+    return pairs
+
+
+def judged_pairs(task, queries, corpus):
+    """[{query, positive}]: each query of train and each document that is judged relevant to it."""
+    try:
+        grades = judgements(task, task.train, {}, {})
+    except FileNotFoundError:
+        return []
+    if task.judged_only:    # `corpus` has what is judged in the splits that are scored
+        corpus = texts_by_id(task, 'corpus', task.document, documents_in(grades))
+    return [{'query': row['query'], 'positive': corpus[document]}
+            for row in judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus)
+            for document, grade in row['grades'].items() if grade >= 1 and document in corpus]
 
 
 def judged_sets(task):
-    """({query: text}, {split: {query: {document: grade}}}, {document: text}) of BEIR's and MLDR's files."""
-    if task.source in EMBEDDED and not task.data:     # pairs: a document has its query's id
-        tables = {split: read_table(task, (task.source,), getattr(task, split))[0] for split in SCORED}
-        rows = [row for table in tables.values() for row in table]
-        return ({row['id']: task.query.format(text=row['query']) for row in rows},
-                {split: {row['id']: {row['id']: 1} for row in table} for split, table in tables.items()},
-                {row['id']: task.document.format(text=row['positive'], title='') for row in rows})
+    """({query: text}, {split: {query: {document: grade}}}, {document: text})"""
     queries = {}
-    grades = {split: judgements(task, name, queries) for split in SCORED if (name := getattr(task, split))}
-    if not queries:  # BEIR has a file of them; in MLDR's rows they stand beside their passages
+    corpus = {}
+    grades = {}
+    for split in SCORED:
+        name = getattr(task, split)
+        if name:
+            grades[split] = judgements(task, name, queries, corpus)
+    if not queries:     # they have a file of their own
         queries = texts_by_id(task, 'queries', task.query)
-    if not task.validation:  # half of the test queries each; the authors drew theirs without a seed
-        order, every = sorted(grades['test']), grades['test']
-        random.Random(42).shuffle(order)
-        half = set(order[:round(0.5 * len(order))])
-        grades = {split: {query: graded for query, graded in every.items() if (query in half) == is_first}
-                  for split, is_first in zip(SCORED, (True, False))}
-    judged = set().union(*(graded for split in grades.values() for graded in split.values()))
-    return queries, grades, texts_by_id(task, 'corpus', task.document, judged if task.judged_only else None)
+    if not task.validation:
+        grades = halves(grades['test'])
+    if not corpus:
+        only = None
+        if task.judged_only:
+            only = documents_in(grades['validation']) | documents_in(grades['test'])
+        corpus = texts_by_id(task, 'corpus', task.document, only)
+    return queries, grades, corpus
+
+
+def halves(grades):
+    """{split: half of the judged queries}; the authors drew theirs without a seed."""
+    order = sorted(grades)
+    random.Random(42).shuffle(order)
+    first = {*order[:round(0.5 * len(order))]}
+    parts = {'validation': {}, 'test': {}}
+    for query, graded in grades.items():
+        split = 'validation' if query in first else 'test'
+        parts[split][query] = graded
+    return parts
+
+
+def documents_in(grades):
+    return set().union(*grades.values())
 
 
 def texts_by_id(task, name, template, only=None):
     """{id: text} of queries or documents, which may lack a title."""
     texts = {}
-    for number, row in enumerate(read_table(task, (task.source,), name, name, only)[0]):
+    table, _ = read_table(task, (task.source,), name, name, only)
+    for number, row in enumerate(table):
         where = f'{task.dataset} {name} row {number}'
-        add(texts, id_of(row) or get(row, '_id', where), fill(template, {'title': '', **row}, where), where)
+        key = id_of(row) or get(row, '_id', where)
+        add(texts, key, fill(template, {'title': '', **row}, where), where)
     return texts
 
 
@@ -137,66 +164,78 @@ def add(texts, key, value, where):
         raise ValueError(f'{where}: {key!r:.80} occurs twice, with {str(texts[key])!r:.40} and {value!r:.40}')
 
 
-def judgements(task, split, queries):
-    """{query: {document: grade}} of a split: BEIR's qrels, or MLDR's rows, whose queries go to `queries`."""
-    grades, sources = defaultdict(dict), [name for name in (task.qrels, task.source) if name] or ['']
-    for number, row in enumerate(read_table(task, sources, split, 'qrels' if task.data else '')[0]):
+def judgements(task, split, queries, corpus):
+    """{query: {document: grade}} of a split. Texts that its rows hold are added to `queries` and `corpus`.
+
+    Three kinds of row are read:
+    query-id, corpus-id, score                              BEIR's qrels
+    query_id, query, positive_passages, negative_passages   MLDR's: grades 1 and 0
+    id and the columns of `pair`, as query, positive        one relevant document, which has the query's id"""
+    grades = defaultdict(dict)
+    subset = 'qrels' if task.data else ''
+    table, _ = read_table(task, (task.qrels or task.source, task.source), split, subset)
+    query_of_pair, document_of_pair = task.pair
+    columns_of_pair = {'id', *columns_of(query_of_pair), *columns_of(document_of_pair)}
+    for number, row in enumerate(table):
         where = f'{task.dataset} {split} judgement {number}'
         if 'positive_passages' in row:
             query = str(get(row, 'query_id', where, object))
             add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
             for grade, column in enumerate(('negative_passages', 'positive_passages')):
-                passages = row.get(column) or []
-                if not isinstance(passages, list) or not all(isinstance(entry, dict) for entry in passages):
-                    raise ValueError(f'{where}: {column!r} must be a list of {{"docid": ...}}')
-                for passage in passages:
-                    add(grades[query], str(get(passage, 'docid', where, object)), grade, where)
+                for passage in row.get(column) or []:
+                    document = str(get(passage, 'docid', f'{where}: {column}', object))
+                    add(grades[query], document, grade, where)
+        elif row.keys() >= columns_of_pair:
+            name = str(row['id'])
+            add(queries, name, fill(query_of_pair, row, where), where)
+            add(corpus, name, fill(document_of_pair, row, where), where)
+            grades[name][name] = 1
         else:
-            query, document, score = (str(get(row, name, where, object))
-                                      for name in ('query-id', 'corpus-id', 'score'))
-            if not (whole := re.fullmatch(r'(-?\d{1,9})(\.0*)?', score)):
+            query = str(get(row, 'query-id', where, object))
+            document = str(get(row, 'corpus-id', where, object))
+            score = str(get(row, 'score', where, object))
+            if not re.fullmatch(r'-?\d{1,9}(\.0*)?', score):
                 raise ValueError(f'{where}: score {score:.80} is not a whole number')
-            add(grades[query], document, int(whole[1]), where)
+            add(grades[query], document, int(float(score)), where)
     return grades
 
 
 def judged_queries(where, queries, grades, corpus):
     """The rows of a split. As in trec_eval, a judged document that is not in the corpus counts as one that is
     never found; a query that is not there, or has no relevant document, is left out. Each is counted."""
-    judged = set().union(*grades.values())
-    say_absent(f'{where}: judged documents', judged, corpus, 'they count as never found')
-    say_absent(f'{where}: judged queries', grades.keys(), queries, 'they are left out')
-    grades = {query: graded for query, graded in grades.items() if query in queries}
-    rows = [{'id': query, 'query': queries[query], 'grades': graded} for query, graded in grades.items()
-            if max(graded.values(), default=0) >= 1]
-    if not rows:
-        raise ValueError(f'{where}: no query has a relevant document')
-    if left := len(grades) - len(rows):
-        print(f'{where}: {left} of {len(grades)} queries have no relevant document', file=sys.stderr)
+    judged = documents_in(grades)
+    rows = [{'id': query, 'query': queries[query], 'grades': graded}
+            for query, graded in grades.items()
+            if query in queries and max(graded.values(), default=0) >= 1]
+    if not rows or not judged & corpus.keys():
+        raise ValueError(f'{where}: no query has a relevant document: are the ids of the judgements, '
+                         f'as {min(grades)!r:.80} and {min(judged)!r:.80}, those of queries and documents?')
+    absent = judged - corpus.keys()
+    if absent:
+        print(f'{where}: {len(absent):,} of {len(judged):,} judged documents are in no file, as '
+              f'{min(absent)!r:.80}: they count as never found', file=sys.stderr)
+    if len(rows) < len(grades):
+        print(f'{where}: {len(grades) - len(rows):,} of {len(grades):,} judged queries are left out: they '
+              'are in no file, or have no relevant document', file=sys.stderr)
     return rows
 
 
-def say_absent(what, judged, there, then):
-    """Print how many judged ids have no text; ValueError if all of them have none."""
-    absent = judged - there.keys()
-    if not absent:
-        return
-    line = f'{what}: {len(absent):,} of {len(judged):,} are in no file, as {min(absent)!r:.80}'
-    if len(absent) == len(judged):
-        raise ValueError(f'{line}: ids of the judgements and of the texts must be the same')
-    print(f'{line}: {then}', file=sys.stderr)
-
-
 def ranking(row, ids, scores):
-    """A query's ten best documents, of equals the greater id first, and how many share the tenth's score."""
+    """A query's ten best documents; of equal ones those that come first in `ids`. `tied` says how many share
+    the tenth's score, and the grades of the relevant ones among them."""
     scores = np.asarray(scores, np.float64).round(6)
-    tenth = np.partition(scores, -min(10, len(ids)))[-10:].min()
-    at = np.flatnonzero(scores >= tenth)
-    best = at[np.argsort(-scores[at], kind='stable')][:10]
-    ranked = {'id': row['id'], 'gold': row['grades'], 'docs': [ids[i] for i in best],
-              'scores': scores[best].tolist()}
-    if len(at) > len(best):
-        tied = at[scores[at] == tenth]
-        grades = [grade for i in tied if (grade := row['grades'].get(ids[i], 0)) >= 1]
-        ranked['tied'] = {'size': len(tied), 'grades': sorted(grades, reverse=True)}
+    num_best = min(10, len(ids))
+    tenth = np.partition(scores, -num_best)[-num_best]
+    candidates = np.flatnonzero(scores >= tenth)
+    best = candidates[np.argsort(-scores[candidates], kind='stable')][:10]
+    ranked = {
+        'id': row['id'],
+        'gold': row['grades'],
+        'docs': [ids[k] for k in best],
+        'scores': scores[best].tolist()}
+    if len(candidates) > len(best):
+        tied = np.flatnonzero(scores == tenth)
+        grades = [row['grades'].get(ids[k], 0) for k in tied]
+        relevant = [grade for grade in grades if grade >= 1]
+        ranked['tied'] = {'size': len(tied), 'grades': sorted(relevant, reverse=True)}
     return ranked

@@ -1,7 +1,7 @@
 """TC, token classification: each word of a sentence has a tag: O, B-TYPE or I-TYPE, or (plain) any other."""
 import re
 import string
-from collections import Counter, defaultdict
+from collections import Counter
 
 import numpy as np
 
@@ -13,75 +13,78 @@ from nanoencoder.tasks.task import get
 class Tagging(Kind):
     """Rows of id, words, tags."""
     labelled_by = 'tags'
-    is_plain = property(lambda self: self.task.scheme == 'plain')
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.is_plain = task.scheme == 'plain'
 
     def make_row(self, row, labels, where):
-        words, tags = get(row, self.task.words, where, list), get(row, self.task.tags, where, list)
+        words = get(row, self.task.words, where, list)
+        tags = get(row, self.task.tags, where, list)
         if not words or len(words) != len(tags):
             raise ValueError(f'{where}: has {len(words)} words and {len(tags)} tags')
         tags = [labels.name(tag, where) for tag in tags]
         for word, tag in zip(words, tags):
-            if not isinstance(word, str) or not (self.is_plain or re.match('O$|[BI]-.', tag)):
-                raise ValueError(f'{where}: {word!r:.80} is not a word or {tag!r:.80} not O, B-TYPE, I-TYPE, '
-                                 'as it need not be with --scheme=plain')
+            if not isinstance(word, str):
+                raise ValueError(f'{where}: {word!r:.80} is not a word')
+            if not self.is_plain and not re.match('O$|[BI]-.', tag):
+                raise ValueError(f'{where}: {tag!r:.80} is not O, B-TYPE or I-TYPE; --scheme=plain takes any')
         return {'words': words, 'tags': tags}
 
     def examples(self, rows, labels, tokenizer, max_length):
-        examples, lost = [], Counter()
+        examples = []
+        lost = Counter()
         for k, row in enumerate(rows):
             tokens, word_of = words_of_tokens(row['words'], tokenizer)
-            read = framed(word_of, tokenizer, max_length, -1)
-            if len(word_of) > room(tokenizer, max_length):
-                reached = int(read.max()) + 1
-                lost.update(texts=1, words=len(row['words']) - reached, entities=0 if self.is_plain else sum(
-                    stop > reached for _, _, stop in entities(row['tags'])))
-            targets = np.array([labels.index(row['tags'][w]) if w >= 0 else NO_LABEL for w in read], np.int64)
-            examples.append(Example(framed(tokens, tokenizer, max_length), targets, k, read))
+            words = framed(word_of, tokenizer, max_length, -1)
+            if len(tokens) > room(tokenizer, max_length):
+                num_read = int(words.max()) + 1
+                lost['texts'] += 1
+                lost['words'] += len(row['words']) - num_read
+                if not self.is_plain:
+                    lost['entities'] += sum(stop > num_read for _, _, stop in entities(row['tags']))
+            numbers = [labels.index(tag) for tag in row['tags']]
+            targets = [numbers[word] if word >= 0 else NO_LABEL for word in words]
+            targets = np.array(targets, np.int64)
+            examples.append(Example(framed(tokens, tokenizer, max_length), targets, k, words))
         return examples, +lost
 
     def answer(self, row, read, labels):
-        """The majority of a word's tokens, of equals the smaller number; of none "O", or plain's first."""
+        """Majority vote of each word's tokens; ties go to the lower label. A word that was cut off gets O
+        (plain tags: the first label)."""
         (example, logits), = read
-        votes = np.zeros((len(row['words']), len(labels)), np.int64)
-        inside = example.words >= 0
-        np.add.at(votes, (example.words[inside], logits.argmax(1)[inside]), 1)
-        return [labels[int(count.argmax())] if count.any() or self.is_plain else 'O' for count in votes]
-
-    def baselines(self, rows):
-        """The most frequent type of a word in train, else of its shape; neighbours of one are one entity.
-        A plain tag is its own type, and that of most words where neither is known."""
-        def shape(word):
-            word = re.sub('[a-z]', 'x', re.sub('[A-Z]', 'X', re.sub(r'\d', '0', word)))
-            return re.sub(r'(.)\1+', r'\1', word)
-
-        def type_of(word):      # of "O", the first of equals, ''
-            counts = words.get(word) or shapes.get(shape(word)) or (every if self.is_plain else {'': 1})
-            return max(sorted(counts), key=counts.get)
-
-        def tags(row):
-            types = [*map(type_of, row['words'])]
-            if self.is_plain:
-                return types
-            return [f'{"I" if name == before else "B"}-{name}' if name else 'O'
-                    for before, name in zip(['', *types], types)]
-        words, shapes, every = defaultdict(Counter), defaultdict(Counter), Counter()
-        for row in rows['train']:
-            for word, tag in zip(row['words'], row['tags']):
-                name = tag if self.is_plain else tag[2:]
-                for counts in (words[word], shapes[shape(word)], every):
-                    counts[name] += 1
-        return {'word-lookup': tags}
+        votes = np.zeros((len(row['words']), len(labels)))
+        for word, label in zip(example.words, logits.argmax(1)):
+            if word >= 0:
+                votes[word, label] += 1
+        tags = []
+        for counts in votes:
+            if counts.any() or self.is_plain:
+                tags.append(labels[counts.argmax()])
+            else:
+                tags.append('O')
+        return tags
 
 
 def words_of_tokens(words, tokenizer):
-    """(tokens, the word of each, or -1): that of its first character but spaces. A space joins words."""
-    tokens, offsets = tokenizer.encode_with_offsets(' '.join(words))
-    owner = np.array([-1 if character in string.whitespace else w
-                      for w, word in enumerate(words) for character in word + ' '])
-    first, last = offsets.T
-    # a no-break space or the like is its word's: of a token that is white space alone, the first after the
-    # token before, or the character that the two share
-    blank = [k for k, character in enumerate(' '.join(words)) if character.isspace() and owner[k] >= 0]
-    blank = np.array([*blank, len(owner) - 1])
-    inside = blank[np.searchsorted(blank, np.minimum(np.append(0, last[:-1]), last - 1))]
-    return tokens, np.where(first < last, owner[first], np.where(inside < last, owner[inside], -1)).tolist()
+    """(tokens, the number of each token's word, or -1). The words are joined by spaces. A token belongs to
+    the word of its first character that is no white space."""
+    text = ' '.join(words)
+    tokens, offsets = tokenizer.encode_with_offsets(text)
+    word_at = []    # each character, -1 for white space
+    for number, word in enumerate(words):
+        word_at += [-1 if character in string.whitespace else number for character in word + ' ']
+
+    word_of = []
+    reached = 0     # the end of the token before
+    for first, last in offsets.tolist():
+        if first < last:
+            word_of.append(word_at[first])
+        else:
+            # A token of white space. A no-break space or the like belongs to its word: the first that follows
+            # the token before, or the one character that the two share.
+            start = max(0, min(reached, last - 1))
+            inside = [word_at[k] for k in range(start, last) if text[k].isspace() and word_at[k] >= 0]
+            word_of.append(inside[0] if inside else -1)
+        reached = last
+    return tokens, word_of

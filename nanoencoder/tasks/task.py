@@ -1,4 +1,4 @@
-"""A task's settings and labels, and what is asked of a row."""
+"""A task's settings, what is read of a row, and what labels mean."""
 import hashlib
 import json
 import re
@@ -6,25 +6,18 @@ import string
 from collections import Counter
 from dataclasses import dataclass
 
-from nanoencoder.docs import CACHE, SPLITS
-from nanoencoder.metrics import METRICS, OF_LABELS
+from nanoencoder.metrics import OF_LABELS
 from nanoencoder.predictions import SCORED
 from nanoencoder.settings import check, setting
-from nanoencoder.tasks.files import Field
+from nanoencoder.tasks.files import Field, Source
 
-LABEL_TYPES = str, int, float   # of a label in a file; a bool is an int
+SPLITS = ('train', 'validation', 'test')
+LABEL_TYPES = (str, int, float)     # of a label in a file; a bool is an int
 
 
 @dataclass(frozen=True)
-class Task:
-    kind: str = setting('', choices=("SC", "TC", "QA", "IR"))      # SC, TC, QA, IR or MP
-    dataset: str = setting('', fixes='rows')           # names the folder of its predictions
-    source: str = setting('', fixes='rows')            # a dataset of the hub; docs, wordnet: embedded
-    subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
-    revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
-    data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
-    # none: quotes are characters; auto: none in a .tsv, standard in a .csv
-    quoting: str = setting('auto', choices=('auto', 'none', 'standard'), fixes='rows')
+class Task(Source):
+    kind: str = setting('', choices=('SC', 'TC', 'QA', 'IR'))
     train: str = setting('train', fixes='rows')        # names of the splits or files
     validation: str = setting('validation', fixes='rows')  # empty: hold_out of the training rows
     test: str = setting('test', fixes='rows')
@@ -34,86 +27,75 @@ class Task:
     # SC, TC
     metric: str = setting('accuracy', choices=OF_LABELS)    # of SC; a correlation makes it a regression
     label: str = setting('label', fixes='rows')        # column of SC
-    words: str = setting('tokens', fixes='rows')       # columns of TC
-    tags: str = setting('tags', fixes='rows')
-    columns: tuple = setting((), fixes='rows')         # of word and tag, from 0, in files of a word a line
     labels: tuple = setting((), fixes='rows')          # in the order of their numbers; empty: train's, sorted
     label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
     scheme: str = setting('IOB2', choices=('IOB2', 'plain'), fixes='rows')  # of TC's tags; plain: as of POS
-    # QA
-    answers: str = setting('answers', fixes='rows')    # column: {"text": [...], "answer_start": [...]}
-    overlap: int = setting(128, 0)                     # tokens that a window shares with the one before
-    qa_head: str = setting('tag', choices=('tag', 'span'))  # tag the answer, as the authors, or its two ends
     # IR
     query: str = setting('Query: {text}', fixes='rows')    # templates of the columns text and title
     document: str = setting('Document: {text}', fixes='rows')
-    pair: tuple = setting(('Query: {query}', 'Document: {positive}'), fixes='rows')  # of a training pair
+    pair: tuple = setting(('Query: {query}', 'Document: {positive}'), fixes='rows')  # of a row that is a pair
     pairs: str = setting('', fixes='rows')             # hub dataset of training pairs; empty: `train`
     qrels: str = setting('', fixes='rows')             # hub dataset of judgements; empty: the source's qrels/
     score_on: tuple = setting((), fixes='nothing')     # configs of tasks that the model is scored on as well
     judged_only: bool = setting(False, fixes='rows')   # only documents judged in a split, as in the paper
     scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
-    # MP
-    good: str = setting('sentence_good', fixes='rows')     # columns: the sentence that is to be the likelier
-    bad: str = setting('sentence_bad', fixes='rows')
-    group: str = setting('', fixes='rows')             # column of the sets, which count alike; empty: one set
-    likelihood: str = setting('', choices=('', 'causal', 'pseudo', 'pseudo-token'))  # empty: the model's own
     # all
     steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
     epochs: int = setting(1, 1)                        # at most; the paper's is one
     tokenizer: str = setting('configs/corpora/docs', fixes='nothing')  # of --look; a model has its own
     max_length: int = setting(0, 0)                    # tokens; 0: as the authors, round(0.99 x the context)
-    cache: str = setting(CACHE, fixes='nothing')       # where embedded tasks are kept, once extracted
 
     def __post_init__(self):
         check(self)
 
-        def require(name, good, wanted):
-            if not good:
+        def require(name, is_good, wanted):
+            if not is_good:
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
         require('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder')
         require('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given')
+        are_columns = all(type(column) is int and column >= 0 for column in self.columns)
+        require('columns', are_columns and len(self.columns) in (0, 2),
+                "a word's and its tag's, counted from 0, as (1, 3)")
         require('train', self.train, 'the name of a split or file')
         require('test', self.test, 'the name of a split or file')
-        text = 'text with columns in braces, as "Question: {it}"'
-        require('template', is_template(self.template), text)
-        require('query', is_template(self.query), text)
-        require('document', is_template(self.document), text)
-        require('pair', len(self.pair) == 2 and all(map(is_template, self.pair)), f'a pair of {text}')
+        for name in ('template', 'query', 'document'):
+            require(name, is_template(getattr(self, name)), 'text with columns in braces, as "Is it {it}?"')
         if self.kind == 'QA':
-            require('template', self.template.endswith('{context}'),
-                    'text with columns in braces, {context} the last')
+            require('template', self.template.endswith('{context}'), 'text with {context} at its end')
         if self.kind != 'SC':
             require('metric', self.metric == 'accuracy', 'left out but for SC')
         are_names = all(isinstance(name, str) for name in self.labels)
         require('labels', are_names and len({*self.labels}) == len(self.labels), 'a tuple of different names')
-        require('columns', self.columns == () or are_columns(self.columns),
-                "a word's and its tag's, counted from 0, as (1, 3)")
         require('label_map', all(map(is_meaning, self.label_map)),
                 '((in the file, meant), ...), as ((0, "no"), ("y", "yes"))')
-        require('label_map', len(dict(self.label_map)) == len(self.label_map),
-                'of different labels (1 and True are the same)')
-
-
-def are_columns(columns):
-    return [*map(type, columns)] == [int, int] and min(columns) >= 0
 
 
 def is_meaning(pair):
-    """Whether it says what a label of a file, a text or a number, is read as."""
+    """Whether an entry of label_map says what a label of a file is read as."""
     return (isinstance(pair, tuple) and len(pair) == 2
             and isinstance(pair[0], LABEL_TYPES) and isinstance(pair[1], str))
 
 
+def columns_of(template):
+    """The names in a template's braces."""
+    pieces = string.Formatter().parse(template)
+    return [column for _, column, _, _ in pieces if column is not None]
+
+
 def is_template(text):
-    """Whether it has columns in braces, and braces for nothing else."""
-    match = re.fullmatch(r'(?:[^{}]|{{|}}|({[^\W\d]\w*}))*', str(text))
-    return bool(match and match[1])
+    """Whether a text has columns in braces, and braces for nothing else."""
+    try:
+        columns = columns_of(text)
+    except ValueError:      # a brace without the other
+        return False
+    return bool(columns) and all(map(str.isidentifier, columns))
 
 
 def get(row, column, where, kind=str):
-    if column not in row:
-        raise ValueError(f'{where}: has no column {column!r}, but {", ".join(map(str, row)):.200}')
+    columns = row if isinstance(row, dict) else ()
+    if column not in columns:
+        there = ', '.join(map(str, columns))
+        raise ValueError(f'{where}: has no column {column!r}, but {there:.200}')
     if not isinstance(row[column], kind):
         raise ValueError(f'{where}: {column!r} holds {str(row[column])[:40]!r}, and not {kind.__name__}')
     return row[column]
@@ -121,27 +103,20 @@ def get(row, column, where, kind=str):
 
 def fill(template, row, where):
     """A template with a row's columns in their braces. They hold text, or numbers; a title may be null."""
-    texts = {}
-    for _, column, _, _ in string.Formatter().parse(template):
-        if column:
-            texts[column] = text_of(row, column, where)
-    return template.format_map(texts)
+    return template.format_map({
+        column: text_of(row, column, where)
+        for column in columns_of(template)})
 
 
 def text_of(row, column, where):
     value = get(row, column, where, object)
     if column == 'title' and value is None:
         return ''       # many documents have none
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value != value:   # nan
-        way = 'write "" where the text is empty' if value is None or value != value else 'write it as text'
-        raise ValueError(f'{where}: {column!r} holds {value!r:.40}, which is no text; {way}')
+    is_nan = value != value
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or is_nan:
+        raise ValueError(f'{where}: {column!r} holds {value!r:.40}, which is no text; write it as text, or '
+                         '"" where there is none')
     return str(value)
-
-
-def terms(text, template='{text}'):
-    """The words that a baseline counts: those that a template was filled with, and not its own."""
-    pieces = [re.escape(own) + '(.*)' * bool(name) for own, name, *_ in string.Formatter().parse(template)]
-    return re.findall(r'\w+', ' '.join(re.fullmatch(''.join(pieces), text, re.DOTALL).groups()).lower())
 
 
 def fingerprint(rows, parts=(*SCORED, 'corpus')):
@@ -149,16 +124,20 @@ def fingerprint(rows, parts=(*SCORED, 'corpus')):
     digest = hashlib.sha256()
     for part in parts:
         content = rows.get(part, ())
-        for item in sorted(content.items()) if isinstance(content, dict) else content:
+        if isinstance(content, dict):
+            content = sorted(content.items())
+        for item in content:
             digest.update(json.dumps(item, sort_keys=True).encode())
     return digest.hexdigest()
 
 
 class Labels:
-    """A task's labels: what names and numbers of its files mean. Counts what label_map changes."""
+    """The names of a task's labels, and which of them the texts and numbers in its files mean."""
     def __init__(self, task, tables, column):
+        """tables   {split: (rows, {column: names of its labels})}
+        column   of the labels; '' if the task has none"""
         self.meant = dict(task.label_map)
-        self.mapped = Counter()
+        self.mapped = Counter()     # labels that label_map changed
         orders = {tuple(names[column]) for _, names in tables.values() if column in names}
         if len(orders) > 1:
             raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
@@ -173,55 +152,42 @@ class Labels:
             self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
 
     def names_in(self, rows, column, where):
-        """The names that rows hold: their texts, and what label_map says of others. In a .csv 3.80 is a
-        number, and 3 a name."""
+        """The names that rows hold: their texts, and what label_map says of others."""
         names = set()
         for number, row in enumerate(rows):
             value = get(row, column, f'{where} {number}', object)
             for label in value if isinstance(value, list) else [value]:
-                if self.is_mapped(label):
-                    names.add(self.meant[label])
-                elif isinstance(label, Field) and re.fullmatch(r'-?\d+\.\d+', label):
-                    continue
-                elif isinstance(label, str):
+                if isinstance(label, LABEL_TYPES):
+                    label = self.meant.get(label, label)
+                if isinstance(label, str):
                     names.add(label)
         return names
 
-    def is_mapped(self, label):
-        """Whether label_map has this label. A list or an object cannot be in it."""
-        return isinstance(label, LABEL_TYPES) and label in self.meant
-
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
-        name = value        # label_map may name a number, or the name that it stands for
-        if not self.is_mapped(name):
+        if not isinstance(value, LABEL_TYPES):
+            raise ValueError(f'{where}: label {value!r:.80} is no text and no number')
+        name = value        # label_map may have a number, or the name that it stands for
+        if name not in self.meant:
             name = self.numbered_name(name)
-        if self.is_mapped(name):
+        if name in self.meant:
             self.mapped[name] += 1
             name = self.meant[name]
-        if name not in self.names or name == '':
-            raise ValueError(f'{where}: label {value!r:.80} {self.remedy(value)}')
+        if name == '' or name not in self.names:
+            known = ', '.join(self.names)
+            raise ValueError(
+                f'{where}: label {value!r:.80} is none of the labels ({known:.200}); list names in `labels` '
+                '(of numbers the names, from 0 on), or say what it means: '
+                f'label_map = (({value!r:.80}, "its name"),); --metric=Pearson or Spearman predicts numbers')
         return name
 
     def numbered_name(self, value):
-        """The name that a number stands for, from 0 on: false is 0, true and 1.0 are 1. Others stay as they
-        are."""
+        """The name that a number stands for, from 0 on: false is 0, true and 1.0 are 1. Other values stay."""
         number = value
-        if isinstance(value, Field) and value.isascii() and value.isdecimal() and value not in self.names:
+        if isinstance(value, Field) and value.isdecimal() and value not in self.names:
             number = int(value)
         if isinstance(value, float) and value.is_integer():
             number = int(value)
         if isinstance(number, int) and 0 <= number < len(self.numbered):
             return self.numbered[number]
         return value
-
-    def remedy(self, value):
-        """What is wrong with a label, and the ways out."""
-        if self.names:
-            wrong = f'is none of {", ".join(self.names):.200}; list it in `labels`'
-        else:
-            wrong = 'has no name, and train has no label that is one; list names in `labels`'
-        if not isinstance(value, LABEL_TYPES):
-            return f'{wrong}; a label is a text or a number'
-        return (f'{wrong} (of numbers the names, from 0 on), or say what it means: '
-                f'label_map = (({value!r:.80}, "its name"),); --metric=Pearson or Spearman predicts numbers')
