@@ -37,7 +37,7 @@ from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, check_same_run, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check_value, is_full, parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL, PROBED, pack
+from nanoencoder.tasks.kind import NO_LABEL, pack
 from nanoencoder.tasks.models import check_export, describe, reading_length, save_encoder, saved_folder
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -96,6 +96,7 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared
 # which --probe would ignore
 OF_TRAINING = ('lr', 'seed', 'steps', 'epochs', 'batch_size', 'warmup', 'weight_decay', 'beta1', 'beta2',
                'eps', 'grad_clip', 'scale')
+PROBED = 5_000    # texts that a probe is trained on, at most
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)    # of a probe, times its training rows; chosen on validation
 
 
