@@ -1,4 +1,6 @@
-"""What predictions are worth: the field's metrics and the paper's, for each kind of task; needs numpy."""
+"""What predictions are worth: the field's metrics and the paper's, for each kind of task; needs numpy.
+
+Every score is a function of sums over instances (STATISTICS), so that any resample of them has a score."""
 import collections
 import itertools
 import math
@@ -10,75 +12,126 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
+# ---------------------------------------------------------------------------
+# Entities of tagged sentences
+
+
 def entities(tags, scheme='conlleval'):
-    """{(type, start, end)} of a sentence's tags; end is exclusive.
+    """Return {(type, start, end)} of a sentence's tags; end is exclusive.
 
     scheme  conlleval: by the CoNLL-2000 script's rules, which read IOB1 and IOB2 alike (seqeval's default)
             IOB2: an entity begins with B- and nothing else (seqeval's mode='strict')"""
-    spans, inside, start = set(), None, 0       # inside: the type of the entity that goes on
+    spans = set()
+    inside = None       # type of the entity that goes on
+    start = 0
     for i, tag in enumerate([*tags, 'O']):
         prefix, _, name = tag.partition('-')
-        if prefix != 'I' or name != inside:
-            if inside:
-                spans.add((inside, start, i))
-            inside, start = name if prefix == 'B' or prefix == 'I' and scheme == 'conlleval' else None, i
+        if prefix == 'I' and name == inside:
+            continue
+        if inside:
+            spans.add((inside, start, i))
+        begins = prefix == 'B' or prefix == 'I' and scheme == 'conlleval'
+        inside = name if begins else None
+        start = i
     return spans
 
 
 def f1(correct, predicted, gold):
-    return 2 * correct / (predicted + gold) if predicted + gold else 0.0
+    if not predicted + gold:
+        return 0.0
+    return 2 * correct / (predicted + gold)
 
 
 def macro_f1(golds, preds):
     """Mean F1 of all labels in either list: scikit-learn's f1_score(average='macro', zero_division=0)."""
-    gold, predicted = collections.Counter(golds), collections.Counter(preds)
+    gold = collections.Counter(golds)
+    predicted = collections.Counter(preds)
     correct = collections.Counter(g for g, p in zip(golds, preds) if g == p)
-    labels = predicted | gold or ['']
-    return statistics.fmean(f1(correct[label], predicted[label], gold[label]) for label in labels)
+    scores = []
+    for label in predicted | gold or ['']:
+        scores.append(f1(correct[label], predicted[label], gold[label]))
+    return statistics.fmean(scores)
+
+
+# ---------------------------------------------------------------------------
+# Answers to questions, as SQuAD's script scores them
 
 
 def normalise(answer):
-    """As SQuAD's script: lower case, without punctuation, articles and superfluous spaces."""
-    answer = ''.join(character for character in answer.lower() if character not in string.punctuation)
-    return ' '.join(re.sub(r'\b(a|an|the)\b', ' ', answer).split())
+    """Lower case, without punctuation, articles and superfluous spaces."""
+    kept = [character for character in answer.lower() if character not in string.punctuation]
+    words = re.sub(r'\b(a|an|the)\b', ' ', ''.join(kept)).split()
+    return ' '.join(words)
 
 
 def token_f1(pred, gold):
     """F1 of two bags of words; where either is empty, whether both are."""
-    pred, gold = normalise(pred).split(), normalise(gold).split()
+    pred = normalise(pred).split()
+    gold = normalise(gold).split()
     if not pred or not gold:
         return float(pred == gold)
-    return f1((collections.Counter(pred) & collections.Counter(gold)).total(), len(pred), len(gold))
+    shared = collections.Counter(pred) & collections.Counter(gold)
+    return f1(shared.total(), len(pred), len(gold))
 
 
 def answer_scores(pred, golds):
-    """(F1, exact match), the best over the gold answers; as in SQuAD's script, without those that normalise
-    to nothing. Where none is left, the answer is the empty one."""
+    """Return (F1, exact match), the best over the gold answers. As in SQuAD's script, answers that normalise
+    to nothing do not count; where none is left, the answer is the empty one."""
     golds = [gold for gold in golds if normalise(gold)] or ['']
-    return max(token_f1(pred, gold) for gold in golds), float(normalise(pred) in map(normalise, golds))
+    best = max(token_f1(pred, gold) for gold in golds)
+    exact = normalise(pred) in map(normalise, golds)
+    return best, float(exact)
+
+
+# ---------------------------------------------------------------------------
+# Rankings of documents
 
 
 def ndcg(row, binary=False, ties=False):
     """NDCG@10 of a row of predictions, as trec_eval's.
 
     binary  any grade of 1 or more counts as 1
-    ties    documents of equal score share their mean gain, as scikit-learn and the paper have it: the last
-            score's also with those that `docs` has not, of which `tied` says {'size', 'grades'} of all"""
+    ties    documents of equal score share their mean gain, as in scikit-learn and the paper. Those that tie
+            with the tenth may not be in `docs`: `tied` has {'size', 'grades'} of all of them"""
     def gain(grade):
         return int(grade >= 1) if binary else max(0, grade)
+
     discounts = [1 / math.log2(rank + 2) for rank in range(10)]
+    # documents in groups of one score; without ties each is a group of its own
     scores = row['scores'] if ties else itertools.count()
-    gained, rank = 0.0, 0
+    gained = 0.0
+    rank = 0
     for score, group in itertools.groupby(zip(scores, row['docs']), key=lambda pair: pair[0]):
-        gains = [gain(row['gold'].get(doc, 0)) for _, doc in group]
+        gains = [gain(row['gold'].get(document, 0)) for _, document in group]
         size = len(gains)
         if ties and 'tied' in row and score == scores[-1]:
-            gains, size = [*map(gain, row['tied']['grades'])], row['tied']['size']
+            gains = [gain(grade) for grade in row['tied']['grades']]
+            size = row['tied']['size']
+        # the group's mean gain, at each of its ranks; ranks after the tenth have no discount and count nothing
         gained += math.fsum(gains) / size * sum(discounts[rank:rank + size])
         rank += size
-    gains = sorted(map(gain, row['gold'].values()), reverse=True)
-    ideal = sum(most * discount for most, discount in zip(gains, discounts))
-    return gained / ideal if ideal else 0.0     # without gain, any ranking scores 0
+
+    best = sorted(map(gain, row['gold'].values()), reverse=True)
+    ideal = sum(most * discount for most, discount in zip(best, discounts))
+    if not ideal:
+        return 0.0      # without gain, any ranking scores 0
+    return gained / ideal
+
+
+# ---------------------------------------------------------------------------
+# Scores as functions of sums over instances
+
+
+class Statistic(NamedTuple):
+    terms: Callable     # (columns, .., N) that instances have -> (terms, .., N) floats that are added
+    score: Callable     # ((terms, ..) sums, number of instances) -> (..)
+
+
+def ratio(sums, n):
+    """Micro F1 and the like; 0 where there is nothing."""
+    above, below = sums
+    nothing = np.zeros_like(above)
+    return np.divide(above, below, nothing, where=below > 0)
 
 
 def products(columns, ranks=False):
@@ -87,7 +140,8 @@ def products(columns, ranks=False):
         from scipy.stats import rankdata
         columns = rankdata(columns, axis=-1)
     columns = np.asarray(columns, float)
-    spread = columns.std(-1, keepdims=True) * (np.ptp(columns, -1, keepdims=True) > 0)
+    varies = np.ptp(columns, -1, keepdims=True) > 0
+    spread = np.where(varies, columns.std(-1, keepdims=True), 0.0)
     centred = columns - columns.mean(-1, keepdims=True)
     x, y = np.divide(centred, spread, np.zeros_like(columns), where=spread > 0)
     return np.array([x, y, x * x, y * y, x * y])
@@ -96,122 +150,193 @@ def products(columns, ranks=False):
 def correlation(sums, n):
     """0 where either is constant."""
     x, y, xx, yy, xy = sums
-    scale = np.sqrt(np.maximum(n * xx - x * x, 0) * np.maximum(n * yy - y * y, 0))
+    spread_x = np.maximum(n * xx - x * x, 0)
+    spread_y = np.maximum(n * yy - y * y, 0)
+    scale = np.sqrt(spread_x * spread_y)
     return np.divide(n * xy - x * y, scale, np.zeros_like(scale), where=scale > 1e-9 * n * n)
 
 
 def one_hot(columns):
     """Whether it is right; for each label whether it is gold, then whether it is predicted."""
     gold, pred = columns = np.asarray(columns)
-    return np.array([gold == pred, *(of == label for of in columns for label in np.unique(columns))], float)
+    labels = np.unique(columns)
+    of_gold = [gold == label for label in labels]
+    of_pred = [pred == label for label in labels]
+    return np.array([gold == pred, *of_gold, *of_pred], float)
 
 
 def matthews(sums, n):
     """Correlation of gold and predicted labels (of more than two: Gorodkin 2004); 0 where either is one."""
     gold, pred = np.split(sums[1:], 2)
-    scale = np.sqrt((n * n - (gold * gold).sum(0)) * (n * n - (pred * pred).sum(0)))
-    return np.divide(n * sums[0] - (gold * pred).sum(0), scale, np.zeros_like(scale), where=scale > 0)
+    spread_gold = n * n - (gold * gold).sum(0)
+    spread_pred = n * n - (pred * pred).sum(0)
+    scale = np.sqrt(spread_gold * spread_pred)
+    shared = n * sums[0] - (gold * pred).sum(0)
+    return np.divide(shared, scale, np.zeros_like(scale), where=scale > 0)
 
 
-class Statistic(NamedTuple):
-    """A score as a function of sums over instances, so that any resample of them has one."""
-    terms: Callable     # (columns, .., N) that instances have -> (terms, .., N) floats that are added
-    score: Callable     # ((terms, ..) sums, number of instances) -> (..)
-
-
+as_floats = partial(np.asarray, dtype=float)
 STATISTICS = {
-    'mean': Statistic(partial(np.asarray, dtype=float), lambda sums, n: sums[0] / n),
-    'ratio': Statistic(partial(np.asarray, dtype=float),    # micro F1 and the like; 0 of nothing
-                       lambda sums, n: np.divide(*sums, np.zeros_like(sums[0]), where=sums[1] > 0)),
+    'mean': Statistic(as_floats, lambda sums, n: sums[0] / n),
+    'ratio': Statistic(as_floats, ratio),
     'Pearson': Statistic(products, correlation),
     'Spearman': Statistic(partial(products, ranks=True), correlation),
-    'Matthews': Statistic(one_hot, matthews)}
+    'Matthews': Statistic(one_hot, matthews),
+}
 CORRELATIONS = 'Pearson', 'Spearman'    # of numbers: regression
 OF_LABELS = 'accuracy', 'Matthews', *CORRELATIONS     # metrics of SC
 
 
 def score_of(statistic, columns):
     """A float; 0 of no instances."""
+    n = len(columns[0])
+    if not n:
+        return 0.0
     terms, score = STATISTICS[statistic]
-    return float(score(terms(columns).sum(-1), len(columns[0]))) if len(columns[0]) else 0.0
+    return float(score(terms(columns).sum(-1), n))
+
+
+# ---------------------------------------------------------------------------
+# The scores of each kind of task. A function takes rows of predictions, the scheme of tags and the metric, and
+# returns (the metric's name, the name of its statistic, the columns that it is made of, {name: other score}).
 
 
 def score_labels(rows, scheme, metric):
-    golds, preds = columns = [[row[name] for row in rows] for name in ('gold', 'pred')]
+    golds = [row['gold'] for row in rows]
+    preds = [row['pred'] for row in rows]
     if metric in CORRELATIONS:
-        others = {name: score_of(name, columns) for name in CORRELATIONS if name != metric}
+        others = {name: score_of(name, [golds, preds]) for name in CORRELATIONS if name != metric}
         squares = [(pred - gold) ** 2 for gold, pred in zip(golds, preds)]
-        return metric, metric, columns, others | {'mean squared error': statistics.fmean(squares)}
+        others['mean squared error'] = statistics.fmean(squares)
+        return metric, metric, [golds, preds], others
+
     right = [float(pred == gold) for pred, gold in zip(preds, golds)]
-    scores = {'accuracy': statistics.fmean(right), 'Matthews': score_of('Matthews', columns)}
-    others = {name: scores[name] for name in scores if name != metric} | {'macro F1': macro_f1(golds, preds)}
-    if len(labels := sorted({*golds, *preds})) == 2:
-        others |= {f'F1 of {label}': f1(sum(gold == pred == label for gold, pred in zip(golds, preds)),
-                                        preds.count(label), golds.count(label)) for label in labels}
-    return (metric, metric, columns, others) if metric == 'Matthews' else (metric, 'mean', [right], others)
+    others = {
+        'accuracy': statistics.fmean(right),
+        'Matthews': score_of('Matthews', [golds, preds]),
+    }
+    del others[metric]
+    others['macro F1'] = macro_f1(golds, preds)
+    labels = sorted({*golds, *preds})
+    if len(labels) == 2:
+        for label in labels:
+            correct = sum(gold == pred == label for gold, pred in zip(golds, preds))
+            others[f'F1 of {label}'] = f1(correct, preds.count(label), golds.count(label))
+    if metric == 'Matthews':
+        return metric, metric, [golds, preds], others
+    return metric, 'mean', [right], others
 
 
 def score_tags(rows, scheme, metric):
     if scheme == 'plain':
-        right = [[gold == pred for gold, pred in zip(row['gold'], row['pred'])] for row in rows]
-        words = [[tag for row in rows for tag in row[side]] for side in ('gold', 'pred')]
-        others = {'macro F1': macro_f1(*words), 'words': len(words[0])}
-        return 'accuracy', 'ratio', [[*map(sum, right)], [*map(len, right)]], others
+        return score_words(rows)
 
-    def counts_by(rules):   # (sentences, 3): entities that are correct, predicted, gold
-        pairs = [(entities(row['gold'], rules), entities(row['pred'], rules)) for row in rows]
-        return np.array([(len(gold & pred), len(pred), len(gold)) for gold, pred in pairs])
-    counts, strict = counts_by('conlleval'), counts_by(scheme)
+    def counts_by(rules):
+        """(sentences, 3): how many entities are correct, predicted, gold."""
+        counts = []
+        for row in rows:
+            gold = entities(row['gold'], rules)
+            pred = entities(row['pred'], rules)
+            counts.append((len(gold & pred), len(pred), len(gold)))
+        return np.array(counts)
+
+    counts = counts_by('conlleval')
     correct, predicted, gold = counts.sum(0).tolist()
-    others = {'precision': correct / max(1, predicted), 'recall': correct / max(1, gold),
-              f'strict {scheme} F1': f1(*strict.sum(0).tolist()), 'entities': gold}
-    return 'entity F1', 'ratio', [(2 * counts[:, 0]).tolist(), counts[:, 1:].sum(1).tolist()], others
+    strict = counts_by(scheme).sum(0).tolist()
+    others = {
+        'precision': correct / max(1, predicted),
+        'recall': correct / max(1, gold),
+        f'strict {scheme} F1': f1(*strict),
+        'entities': gold,
+    }
+    # F1 is twice the correct ones to the sum of predicted and gold ones
+    columns = [(2 * counts[:, 0]).tolist(), counts[:, 1:].sum(1).tolist()]
+    return 'entity F1', 'ratio', columns, others
+
+
+def score_words(rows):
+    """Accuracy over words, of plain tags such as parts of speech."""
+    right = []      # of each sentence, how many words
+    count = []
+    golds = []
+    preds = []
+    for row in rows:
+        right.append(sum(gold == pred for gold, pred in zip(row['gold'], row['pred'])))
+        count.append(len(row['gold']))
+        golds += row['gold']
+        preds += row['pred']
+    others = {'macro F1': macro_f1(golds, preds), 'words': len(golds)}
+    return 'accuracy', 'ratio', [right, count], others
 
 
 def score_answers(rows, scheme, metric):
-    scores, exact = map(list, zip(*(answer_scores(row['pred'], row['golds']) for row in rows)))
+    scores = []
+    exact = []
+    for row in rows:
+        f1_of_row, exact_of_row = answer_scores(row['pred'], row['golds'])
+        scores.append(f1_of_row)
+        exact.append(exact_of_row)
     others = {'exact': statistics.fmean(exact)}
-    for name, answered in (('HasAns', True), ('NoAns', False)):
-        at = [i for i, row in enumerate(rows) if bool(row['golds']) == answered]
-        if 0 < len(at) < len(rows):
-            others |= {f'{name} exact': statistics.fmean(exact[i] for i in at),
-                       f'{name} F1': statistics.fmean(scores[i] for i in at), f'{name} questions': len(at)}
+    answered = [i for i, row in enumerate(rows) if row['golds']]
+    unanswered = [i for i, row in enumerate(rows) if not row['golds']]
+    if answered and unanswered:     # as in SQuAD v2
+        for name, at in {'HasAns': answered, 'NoAns': unanswered}.items():
+            others[f'{name} exact'] = statistics.fmean(exact[i] for i in at)
+            others[f'{name} F1'] = statistics.fmean(scores[i] for i in at)
+            others[f'{name} questions'] = len(at)
     return 'F1', 'mean', [scores], others
 
 
 def score_rankings(rows, scheme, metric):
+    scores = [ndcg(row) for row in rows]
     binary = statistics.fmean(ndcg(row, binary=True) for row in rows)
-    return 'NDCG@10', 'mean', [[ndcg(row) for row in rows]], {'binary NDCG@10': binary}
+    return 'NDCG@10', 'mean', [scores], {'binary NDCG@10': binary}
 
 
 def score_pairs(rows, scheme, metric):
     """Accuracy: a good sentence must be likelier than the bad one. Sets count alike, whatever their sizes."""
     sizes = collections.Counter(row['set'] for row in rows)
     hits = collections.Counter(row['set'] for row in rows if row['good'] > row['bad'])
-    weights = [len(rows) / len(sizes) / sizes[row['set']] for row in rows]
-    right = [weight * (row['good'] > row['bad']) for weight, row in zip(weights, rows)]
-    return 'accuracy', 'ratio', [right, weights], {name: hits[name] / sizes[name] for name in sizes if name}
+    weights = [len(rows) / len(sizes) / sizes[row['set']] for row in rows]      # their mean is 1
+    right = []
+    for row, weight in zip(rows, weights):
+        is_right = row['good'] > row['bad']
+        right.append(weight if is_right else 0.0)
+    others = {}
+    for name, size in sizes.items():
+        if name:
+            others[name] = hits[name] / size
+    return 'accuracy', 'ratio', [right, weights], others
 
 
 class Metric(NamedTuple):
-    standard: Callable  # (rows, scheme, metric) -> (name, statistic, its columns, {name: other score})
+    standard: Callable  # one of the functions above
     paper_name: str     # of the paper's metric
     paper: Callable     # row -> the authors' score of it; a run's is the mean
 
 
 METRICS = {
     'SC': Metric(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
-    'TC': Metric(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),     # of "O", too
+    'TC': Metric(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),   # of "O", too
     'QA': Metric(score_answers, 'F1', lambda row: answer_scores(row['pred'], row['golds'])[0]),
     'IR': Metric(score_rankings, 'NDCG@10', partial(ndcg, binary=True, ties=True)),
-    'MP': Metric(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad']))}
+    'MP': Metric(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad'])),
+}
 
 
 def both_scores(kind, rows, scheme='IOB2', metric='accuracy'):
-    """(name, {'standard': .., 'paper': ..}): what scores.json says of a split's predictions."""
+    """Return (the metric's name, {'standard': .., 'paper': ..}), the scores of a split's predictions."""
     name, statistic, columns, others = METRICS[kind].standard(rows, scheme, metric)
     score = score_of(statistic, columns)
-    by_row = [] if metric in CORRELATIONS else [METRICS[kind].paper(row) for row in rows]
-    return name, {'standard': {'score': score, 'statistic': statistic, 'columns': columns,
-                               'others': others, 'ids': [str(row['id']) for row in rows]},
-                  'paper': {'score': statistics.fmean(by_row) if by_row else score, 'scores_i': by_row}}
+    standard = {
+        'score': score,
+        'statistic': statistic,
+        'columns': columns,
+        'others': others,
+        'ids': [str(row['id']) for row in rows],
+    }
+    if metric in CORRELATIONS:      # which the paper has none of
+        return name, {'standard': standard, 'paper': {'score': score, 'scores_i': []}}
+    by_row = [METRICS[kind].paper(row) for row in rows]
+    of_paper = statistics.fmean(by_row) if by_row else score
+    return name, {'standard': standard, 'paper': {'score': of_paper, 'scores_i': by_row}}
