@@ -103,7 +103,7 @@ def about_run(cfg, about, data, trained_on, grid=()):
     data        the Data that it is scored on
     trained_on  the Data that it is trained on
     grid        the learning rates and the seeds that were asked for with it"""
-    content = {
+    return {
         'settings': flat(cfg, ('numbers',)),
         'rows': flat(cfg, ('rows',)),
         'weights': cfg.weights,
@@ -114,7 +114,6 @@ def about_run(cfg, about, data, trained_on, grid=()):
         'data': data.scored_sha256,
         'training_data': trained_on.training_sha256,
     }
-    return json.loads(json.dumps(content))      # tuples become lists, as when it is read again
 
 
 def check_same_run(folder, wanted, defaults):
@@ -122,6 +121,7 @@ def check_same_run(folder, wanted, defaults):
 
     wanted    what about_run says of the run that is asked for
     defaults  the settings' class: an older run.json does not say settings that are newer"""
+    wanted = json.loads(json.dumps(wanted))     # where tuples become lists, as in what was written
     made = read_about(folder)
     made = made | made['settings']
     # what pretraining was, the checkpoint's digest says; what rows are, their own

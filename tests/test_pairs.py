@@ -3,7 +3,6 @@ import gzip
 import json
 import random
 import re
-import shutil
 from collections import Counter
 
 import numpy as np
@@ -11,11 +10,13 @@ import pytest
 import torch
 import transformers
 
-import finetune
+import minimal_pairs
 from conftest import jsonl, one_line_error, ran, run_script
-from nanoencoder import settings as configs
-from nanoencoder.judging.metrics import both_scores
-from nanoencoder.tasks.pairs import words_or_characters
+from minimal_pairs import words_or_characters
+from nanoencoder.huggingface import open_checkpoint
+from nanoencoder.metrics import both_scores
+from nanoencoder.processes import World
+from nanoencoder.settings import parse
 from test_huggingface import rewrite
 from test_tasks import TOKENIZER
 
@@ -81,15 +82,21 @@ def slow(model, read, text, likelihood, front, keep_causal):
 
 @pytest.mark.parametrize('name, asked', [*((name, '') for name in [*MODELS][1:]), ('mlm', 'pseudo-token')])
 def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
-    model, texts = model_of(name, tmp_path / 'model'), pairs(tmp_path)
+    model = model_of(name, tmp_path / 'model')
+    texts = pairs(tmp_path)
     *_, objective, usual, front = MODELS[name]
-    words = ['--kind=MP', '--dataset=toy', f'--data={tmp_path}', f'--model={tmp_path}/model',
-             f'--likelihood={asked}', '--tokens_at_once=500', '--device=cpu']
-    cfg, base, (data,) = finetune.prepare(configs.parse(finetune.Settings, words)[0], method='zero-shot')
-    assert cfg.likelihood == asked or not asked and cfg.likelihood == usual
-    ours = finetune.likelihoods(cfg, base, data)
+    likelihood = asked or usual
+    words = ['--dataset=toy', f'--data={tmp_path}', f'--likelihood={likelihood}', '--tokens_at_once=500']
+    cfg, _ = parse(minimal_pairs.Settings, words)
+    checkpoint = open_checkpoint(str(tmp_path / 'model'))
+    assert minimal_pairs.own_likelihood(checkpoint) == usual
+    minimal_pairs.put_token_in_front(checkpoint, likelihood)
+    sentences = minimal_pairs.encode(minimal_pairs.read_pairs(cfg), checkpoint.tokenizer(), 128)
+    world = World(0, 1, torch.device('cpu'), 'fp32')
+    ours = minimal_pairs.likelihoods(checkpoint.model(), checkpoint, sentences, cfg, world)
+
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / 'model')
-    expected = [slow(model, read, text, cfg.likelihood, front, objective == 'clm') for text in texts]
+    expected = [slow(model, read, text, likelihood, front, objective == 'clm') for text in texts]
     assert np.std(expected) > 20 and np.abs(ours - expected).max() < 1e-4
 
 
@@ -115,60 +122,52 @@ def test_a_token_of_a_space_and_a_part_of_a_character_is_that_characters():
 
 def test_sets_of_unequal_sizes_count_alike():
     """Three of four are right in one, none in the other, where a tie is wrong."""
-    likelihoods = {'a': [(-1, -2), (-1, -2), (-2, -1), (-5, -9)], 'b': [(-3, -3)]}
-    rows = [{'id': f'{name}{k}', 'set': name, 'good': good, 'bad': bad}
-            for name, several in likelihoods.items() for k, (good, bad) in enumerate(several)]
-    name, scores = both_scores('MP', rows, 'IOB2')
+    rows = []
+    for name, several in {'a': [(-1, -2), (-1, -2), (-2, -1), (-5, -9)], 'b': [(-3, -3)]}.items():
+        for k, (good, bad) in enumerate(several):
+            rows.append({'id': f'{name}{k}', 'set': name, 'good': good, 'bad': bad})
+    name, scores = both_scores('MP', rows)
     assert (name, scores['standard']['score'], scores['paper']['score']) == ('accuracy', 0.375, 0.6)
     assert scores['standard']['others'] == {'a': 0.75, 'b': 0.0}
     assert scores['standard']['columns'][1] == [0.625] * 4 + [2.5]    # their mean is 1
-    scores = both_scores('MP', [row | {'set': ''} for row in rows], 'IOB2')[1]['standard']
-    assert scores['score'] == 0.6 and not scores['others']
+    _, scores = both_scores('MP', [row | {'set': ''} for row in rows])
+    assert scores['standard']['score'] == 0.6 and not scores['standard']['others']
 
 
 def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     model_of("another's decoder", tmp_path / 'model')
     pairs(tmp_path)
-    options = ['finetune.py', 'configs/tasks/blimp.py', f'--data={tmp_path}', '--test=test',
-               f'--predictions={tmp_path}/p']
-    model = [f'--model={tmp_path}/model', '--device=cpu', '--zero_shot']
-    assert '100 rows' in run_script(*options, '--look').stdout
-    assert 'test accuracy' in run_script(*options, '--baseline').stdout
-    told, folder = ran(*options, *model).stdout, tmp_path / 'p/model/MP/blimp/lr0e+00_sd0'
-    scores = json.loads((folder / 'scores.json').read_text())
-    rows = [json.loads(line) for line in gzip.open(folder / 'test.jsonl.gz')]
-    assert scores['test'] == both_scores('MP', rows, '')[1] and scores['validation']['standard']['ids'] == []
-    standard = scores['test']['standard']
-    assert 'causal accuracy' in told and f'{100 * standard["others"]["set2"]:.1f}  set2' in told
+    command = ['minimal_pairs.py', 'configs/minimal_pairs/blimp.py', f'--data={tmp_path}', '--test=test',
+               f'--model={tmp_path}/model', '--device=cpu', f'--predictions={tmp_path}/p']
+    told = ran(*command).stdout
+    folder = tmp_path / 'p/model/MP/blimp/lr0e+00_sd0'
+    with gzip.open(folder / 'test.jsonl.gz') as file:
+        rows = [json.loads(line) for line in file]
+    _, scores = both_scores('MP', rows)
+    standard = scores['standard']
+    assert 'causal test accuracy' in told and f'{100 * standard["others"]["set2"]:.1f}  set2' in told
     about = json.loads((folder / 'run.json').read_text())
     assert (about['method'], about['settings']['likelihood']) == ('zero-shot', 'causal')
-    del about['settings']['scale'], about['digest']     # as if the setting were newer than the run
-    (folder / 'run.json').write_text(json.dumps(about))
-    assert 'already done' in run_script(*options, *model).stdout
-    one_line_error(run_script(*options, *model, '--likelihood=pseudo'), 'likelihood = causal, this run has')
-    ran(*options, *model, '--likelihood=pseudo', '--variant=pseudo')
-    table = run_script('evaluate.py', 'table', f'--predictions={tmp_path}/p').stdout
+
+    assert 'already done' in run_script(*command).stdout
+    one_line_error(run_script(*command, '--likelihood=pseudo'), 'likelihood = causal, this run has')
+    ran(*command, '--likelihood=pseudo', '--variant=pseudo')
+    evaluated = f'--predictions={tmp_path}/p'
+    table = run_script('evaluate.py', 'table', evaluated).stdout
     assert re.search(rf'model +zero-shot +1 +- +{100 * standard["score"]:.1f} \[', table)
-    compare = ['evaluate.py', 'compare', 'model', 'model+pseudo', '--split=both']
-    told = run_script(*compare, f'--predictions={tmp_path}/p').stdout
+    told = run_script('evaluate.py', 'compare', 'model', 'model+pseudo', '--split=both', evaluated).stdout
     assert 'n = 100' in told and 'note: likelihood causal -> pseudo' in told and 'p = ' in told
-    shutil.copytree(tmp_path / 'p', tmp_path / 'study/runs')
-    ran('evaluate.py', 'pack', tmp_path / 'study')
-    shutil.rmtree(tmp_path / 'study/runs/model')
-    assert run_script(*compare, f'--predictions={tmp_path}/study/runs').stdout == told      # as packed
-    one_line_error(run_script('evaluate.py', 'table', '--split=validation', f'--predictions={tmp_path}/p'),
-                   'validation has no instances')
+    one_line_error(run_script('evaluate.py', 'table', '--split=validation', evaluated), 'has no instances')
 
 
 @pytest.mark.parametrize('more, words', [
-    *((more, 'MP takes --zero_shot') for more in ('', '--grid', '--probe')),
-    ('--zero_shot --causal', 'takes no .*--causal'),
-    ('--zero_shot --grid', 'stand alone'), ('--zero_shot --kind=SC', 'SC is trained and takes no --zero'),
-    ('--zero_shot', 'only our own architecture'),
-    ('--zero_shot --group=field', "has no column 'field', but sentence_good"),
-    ('--zero_shot --likelihood=plain', 'likelihood is one of causal, pseudo')])
+    ('', 'architecture'),
+    ('--group=field', "has no column 'field', but sentence_good"),
+    ('--likelihood=plain', 'likelihood is one of causal, pseudo'),
+    ('--causal', 'unknown setting'),
+])
 def test_refusals_are_one_line(more, words, tmp_path):
     model_of('BERT' if 'architecture' in words else 'mlm', tmp_path / 'model')
     pairs(tmp_path, 2)
-    given = ['--kind=MP', '--dataset=x', f'--data={tmp_path}', f'--model={tmp_path}/model', *more.split()]
-    one_line_error(run_script('finetune.py', *{word.split('=')[0]: word for word in given}.values()), words)
+    given = ['--dataset=x', f'--data={tmp_path}', f'--model={tmp_path}/model', *more.split()]
+    one_line_error(run_script('minimal_pairs.py', *given), words)

@@ -13,7 +13,7 @@ import pytrec_eval
 import finetune
 from conftest import LLAMA3, ROOT, jsonl, one_line_error, refused, replace, run_script
 from nanoencoder import settings as configs, tasks
-from nanoencoder.judging import metrics, paper
+from nanoencoder import metrics, paper
 from nanoencoder.tasks import retrieval
 from nanoencoder.tasks.files import Field, json_lines, read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
