@@ -2,9 +2,9 @@
 
     python examples/embedded_docs.py    # half a minute; then: python data.py configs/corpora/docs.py
 
-writes texts to pretrain on, texts/embedded/{train,validation}/docs.jsonl, and two small tasks, texts/docs_tc and
-texts/docs_ir, whose labels are what the authors wrote. All change with the packages' versions: tables print a
-fingerprint, and nothing may rely on exact content."""
+It writes texts to pretrain on, texts/embedded/{train,validation}/docs.jsonl, and two small tasks,
+texts/docs_tc and texts/docs_ir, whose labels are what the authors wrote. All change with the packages'
+versions: tables print a fingerprint, and nothing may rely on exact content."""
 import ast
 import collections
 import hashlib
@@ -38,8 +38,8 @@ class Settings:
 
 
 def write_once(out, name, packages, sources, make):
-    """Write the files of make(), unless that was done with the same versions of packages and the same sources.
-    One process at a time; others wait."""
+    """Write the files of make(), which returns (documents, tasks), unless that was done with the same
+    versions of packages and the same sources. One process writes at a time; others wait."""
     made_from = {'python': sys.version}
     for package in packages:
         made_from[package] = importlib.metadata.version(package)

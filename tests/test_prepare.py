@@ -129,7 +129,7 @@ def test_bom_crlf_empty_and_huge_documents(tmp_path):
 
 
 def test_held_out_texts_of_their_own(tmp_path):
-    """All of them and no others. Files named one by one stay in order; max_tokens leaves out texts to train on."""
+    """All of them and no others. Files named one by one stay in order; max_tokens cuts off training."""
     texts = [f'text number {k} ' * 9 for k in range(600)]
     *paths, held = [jsonl(tmp_path / f'{name}.jsonl', texts[k::3]) for k, name in enumerate('cab')]
     cfg = small(f'{paths[0]}, {paths[1]}', tmp_path / 'out', val_path=str(held), shard_bytes=2 ** 30)
@@ -138,6 +138,7 @@ def test_held_out_texts_of_their_own(tmp_path):
         assert documents(corpus, 'validation') == texts[2::3]
     assert documents(prepared(cfg)) == texts[::3] + texts[1::3] != documents(prepared(limited))
     assert {'tokens_00000.npy', 'val_00000.npy'} < {*content(tmp_path / 'out')}
+    refused('lies in path', prepared, replace(cfg, path=str(tmp_path), out=str(tmp_path / 'mixed')))
 
 
 def test_texts_that_are_missing_name_the_command_that_writes_them(tmp_path):
@@ -228,7 +229,7 @@ BAD = {     # name: (what is written, message, the rows read in spite of it)
     'h.txt.gz': (b'no gzip', 'h.txt.gz: damaged or cut off: Not a gzipped file', []),
     'i.parquet': (TABLE, "i.parquet row 1: has no text in column 'text'", ['seven', 'eight']),
     'j.parquet': (TABLE.rename_columns(['body']), "j.parquet: has no column 'text', but body", []),
-    'k.parquet': (b'PAR1 cut short', 'k.parquet: not a whole parquet file: Parquet magic bytes not found', [])}
+    'k.parquet': (b'PAR1 cut', 'k.parquet: not a whole parquet file: Parquet magic bytes not found', [])}
 
 
 def test_bad_files_and_rows_are_named_or_skipped_and_counted(tmp_path, capsys):
@@ -248,7 +249,8 @@ def test_bad_files_and_rows_are_named_or_skipped_and_counted(tmp_path, capsys):
     assert [text for text in documents(corpus) if text[:3] != 'six'] == expected
     assert corpus.meta['skipped'] == len(BAD)
     said = capsys.readouterr()
-    assert re.search(r'skipped, the first: .*b.jsonl:2: is no JSON', said.err) and 'skipped 10 bad' in said.out
+    assert re.search(r'skipped, the first: .*b.jsonl:2: is no JSON', said.err)
+    assert 'skipped 10 bad files and rows' in said.out
     refused(r'other settings \(skip_bad\)', prepared, replace(skipping, skip_bad=False))
 
 
@@ -296,7 +298,7 @@ def test_copies_of_a_document_are_held_out_alike(by, least, most):
 
 
 def killed(cfg, n):
-    """Prepare in another process that kills itself before the n-th file is whole; False if there are fewer."""
+    """Prepare in a process that kills itself before the n-th file is whole. False if there are fewer."""
     prepare.tqdm.set_lock(threading.RLock())    # a kill may leave the processes' one locked
 
     def run():
