@@ -142,6 +142,7 @@ class Corpus:
         arrays, bounds = self.streams[split]
         start = k * context
         stop = start + context
+        # the shards of its first and its last token
         first, last = np.searchsorted(bounds, [start, stop - 1], side='right') - 1
         parts = []
         for number in range(first, last + 1):
@@ -163,7 +164,7 @@ def permute(index, n, seed, epoch):
     while outside.any():
         left = out[outside] >> bits
         right = out[outside] & low
-        for key in keys:
+        for key in keys:    # a round: the right half changes the left one, and they swap
             mixed = left ^ (mix(right + key) & low)
             left = right
             right = mixed
@@ -195,7 +196,7 @@ def make_batch(corpus, split, rows, key, objective, cfg):
 
     The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, then what the objective draws.
     So all objectives cut a row at one place, and a 20 % mask lies within the 40 % one."""
-    parts = []      # (inputs, targets, weights) of each row
+    parts = []    # (inputs, targets, weights) of each row
     lengths = []
     rows_hash = 0
     for i, k in rows:
@@ -213,7 +214,7 @@ def make_batch(corpus, split, rows, key, objective, cfg):
         rows_hash += int.from_bytes(digest, 'little')
 
         row = OBJECTIVES[objective].make(tokens, segments, random, corpus, cfg)
-        if len(row) == 2:   # it gives no weights: 1 at each target
+        if len(row) == 2:    # no weights: 1 at each target
             inputs, targets = row
             row = inputs, targets, targets != NO_TARGET
         parts.append(row)
@@ -230,6 +231,7 @@ def rows_at_once(cfg, world_size):
 
 
 def check_rows(cfg, world_size):
+    """ValueError unless all processes and all micro-batches get equally many rows."""
     share, rest = divmod(cfg.rows_per_step, world_size)
     if rest or share % rows_at_once(cfg, world_size):
         raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
@@ -276,7 +278,8 @@ def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
     """Batches of the first val_rows stretches of the held-out stream, each once, in one process.
 
     All have one shape and all processes get equally many: where rows run out, stretch 0 has no targets."""
-    count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
+    available = corpus.num_stretches('validation', cfg.context)
+    count = min(cfg.val_rows, available)
     together = rows_at_once(cfg, world_size) * world_size
     for first in range(0, count, together):
         numbers = range(first + rank, first + together, world_size)

@@ -94,14 +94,16 @@ class Attention(nn.Module):
         k = self.k_proj(x).unflatten(1, heads)    # (N, K, h)
         v = self.v_proj(x).unflatten(1, heads)    # (N, K, h)
         if self.qk_norm:    # in the weights' fp32, whatever autocast made of q and k
-            q = self.q_norm(q.to(self.q_norm.weight.dtype)).type_as(v)
-            k = self.k_norm(k.to(self.k_norm.weight.dtype)).type_as(v)
+            dtype = self.q_norm.weight.dtype
+            q = self.q_norm(q.to(dtype)).type_as(v)
+            k = self.k_norm(k.to(dtype)).type_as(v)
         q = apply_rope(q, cos, sin)
         k = apply_rope(k, cos, sin)
         return q, k, v
 
 
 class MLP(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x))."""
     def __init__(self, sizes):
         super().__init__()
         d = sizes.hidden_size
@@ -139,6 +141,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
+    """Makes (N, d) hidden states of (N,) tokens."""
     def __init__(self, sizes):
         super().__init__()
         self.sizes = sizes
@@ -160,7 +163,8 @@ class Transformer(nn.Module):
         x = self.embed_tokens(tokens)    # (N, d)
         for layer in self.layers:
             if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(layer, x, cos, sin, lengths, ends, causal, use_reentrant=False)
+                x = checkpoint(
+                    layer, x, cos, sin, lengths, ends, causal, use_reentrant=False)
             else:
                 x = layer(x, cos, sin, lengths, ends, causal)
         return self.norm(x)
@@ -234,7 +238,7 @@ def rope(positions, sizes):
 
 
 def apply_rope(x, cos, sin):
-    """Turn each pair of (N, heads, h) by its angle. As in Llama a pair is one of each half. In fp32."""
+    """RoPE of (N, heads, h), in fp32. As in Llama, elements j and j + h / 2 are a pair and turn together."""
     left, right = x.chunk(2, dim=2)
     turned = torch.cat([-right, left], dim=2)    # by 90 degrees
     return (x * cos + turned * sin).type_as(x)

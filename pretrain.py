@@ -314,7 +314,7 @@ def train(cfg):
 
         done = state['step']
         for step, batches, count, rows_hash in in_order(read, range(done, cfg.total_steps)):
-            # what all processes have, over gloo: no GPU waits. A later signal stops them after the next step
+            # sums over processes, by gloo so that no GPU waits; a later signal stops after the next step
             count, stopping, rows_hash = world.sum([count, bool(stop), rows_hash])
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
             log.add(step, objective_at(step, cfg), cfg.lr_at(step), rows_hash, count, loss_sum, norm)
