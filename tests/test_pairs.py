@@ -161,13 +161,13 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
 
 
 @pytest.mark.parametrize('more, words', [
-    ('', 'architecture'),
+    ('', "model_type is 'bert'"),
     ('--group=field', "has no column 'field', but sentence_good"),
     ('--likelihood=plain', 'likelihood is one of causal, pseudo'),
     ('--causal', 'unknown setting'),
 ])
 def test_refusals_are_one_line(more, words, tmp_path):
-    model_of('BERT' if 'architecture' in words else 'mlm', tmp_path / 'model')
+    model_of('BERT' if 'bert' in words else 'mlm', tmp_path / 'model')
     pairs(tmp_path, 2)
     given = ['--dataset=x', f'--data={tmp_path}', f'--model={tmp_path}/model', *more.split()]
     one_line_error(run_script('minimal_pairs.py', *given), words)
