@@ -35,7 +35,7 @@ import torch                     # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn             # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))    # the scripts and nanoencoder/ are imported from there
 
 import data      # noqa: E402
@@ -55,11 +55,8 @@ TINY = dict(name='bench', hidden_size=128, intermediate_size=384, num_hidden_lay
 PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
     'NVIDIA H200': 989e12,
     'NVIDIA H100 80GB HBM3': 989e12,
-    'NVIDIA H100 NVL': 835e12,
     'NVIDIA H100 PCIe': 756e12,
     'NVIDIA A100-SXM4-80GB': 312e12,
-    'NVIDIA A100-SXM4-40GB': 312e12,
-    'NVIDIA A100 80GB PCIe': 312e12,
     'NVIDIA GeForce RTX 4090': 165e12}
 
 
@@ -241,7 +238,6 @@ def plain_step(model, loss_of, inputs, cfg):
 def transformers_model(auto, model, cfg, **more):
     """Return transformers' EuroBERT with a model's weights. auto: an Auto class; more: of its config."""
     import transformers
-    transformers.logging.disable_progress_bar()
     V = cfg.model.vocab_size
     ids = {'bos': V - 3, 'eos': V - 2, 'pad': V - 2, 'mask': V - 1}
     weights = {name.removeprefix('head.'): p for name, p in model.named_parameters()}
@@ -556,8 +552,9 @@ def measure(names, args):
 
 
 def main():
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('cases', nargs='*', help='names of cases, cpu, mfu, or table and a file')
     parser.add_argument('--repeats', type=int, default=7, help='turns of each case')
     parser.add_argument('--size', default='610m', help='of mfu: 210m, 610m, 1b, or several with commas')

@@ -7,14 +7,23 @@ import torch
 from model import Model, Sizes
 from nanoencoder import huggingface
 
+sizes = Sizes(
+    vocab_size=320,
+    hidden_size=48,
+    intermediate_size=80,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    num_key_value_heads=2)
+model = Model(sizes)
+for seed, p in enumerate(model.parameters()):
+    mean = 1.0 if p.ndim == 1 else 0.0      # of a norm's weights
+    generator = torch.Generator().manual_seed(seed)
+    torch.nn.init.normal_(p, mean, 0.15, generator=generator)
+
 folder = Path(sys.argv[1])
 folder.mkdir()
-model = Model(Sizes(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=3,
-                    num_attention_heads=6, num_key_value_heads=2))
-for seed, p in enumerate(model.parameters()):
-    torch.nn.init.normal_(p, float(p.ndim == 1), 0.15, generator=torch.Generator().manual_seed(seed))
 ids = dict.fromkeys(('bos', 'eos', 'pad', 'mask'), 0)
-huggingface.save(folder, model.sizes, 512, ids, dict(model.named_parameters()))
+huggingface.save(folder, sizes, 512, ids, dict(model.named_parameters()))
 
 tokens = torch.arange(320)
 logits = model.logits(model.model(tokens, [320], causal=False))
