@@ -1,0 +1,322 @@
+"""README.md and docs/: every command parses, every link leads somewhere, the code of docs/hacking.md runs."""
+import json
+import math
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import data
+import evaluate
+import finetune
+import minimal_pairs
+import pretrain
+from conftest import ROOT, log_lines
+from examples import baselines, embedded_docs, wordnet
+from nanoencoder import metrics, prepare, tasks
+from nanoencoder.pretraining import cost
+from nanoencoder.settings import leaves, parse
+from studies import beside, run, speedrun
+
+README = ROOT / 'README.md'
+HACKING = ROOT / 'docs/hacking.md'
+PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+PARSERS = {     # script: its settings and actions
+    'data.py': (prepare.Settings, prepare.ACTIONS),
+    'pretrain.py': (pretrain.Settings, pretrain.ACTIONS),
+    'finetune.py': (finetune.Settings, finetune.ACTIONS),
+    'minimal_pairs.py': (minimal_pairs.Settings, {}),
+    'examples/baselines.py': (baselines.Settings, {}),
+    'examples/embedded_docs.py': (embedded_docs.Settings, {}),
+    'examples/wordnet.py': (wordnet.Settings, {}),
+}
+# scripts that take words before their settings
+OTHERS = {
+    'evaluate.py': evaluate.Settings,
+    'studies/run.py': run.Settings,
+    'studies/beside.py': beside.Settings,
+    'studies/speedrun.py': speedrun.Rules,
+    'studies/packs.py': evaluate.Settings,
+    'studies/report.py': None,
+    'studies/losses.py': None,
+    'studies/layers.py': None,
+    'fill_mask.py': None,
+    'bench/bench.py': None,
+}
+OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
+OTHER_OPTIONS = {'help', 'size', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint',
+                 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}  # torchrun's, bench.py's, uv's
+
+
+def blocks(page):
+    """{first line without its '# ': lines} of the fenced Python blocks of a page."""
+    return dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', page.read_text()))
+
+
+def lines_of(page):
+    """[(line, whether it is a shell command)] of a page, each command in one line."""
+    text = re.sub(r' *\\\n *', ' ', page.read_text())
+    begin = re.compile(r'    (\.venv/bin/|make |sed |git |cp |srun )')
+    return [(line.strip(), bool(begin.match(line))) for line in text.splitlines()]
+
+
+def copied_files():
+    """{file that a reader writes: the one that he copies}. In docs/hacking.md he writes others, which pass the
+    parser of the files that are named here."""
+    copies = {'configs/deep.py': 'configs/tiny.py', 'configs/tasks/topics.py': 'configs/tasks/example_sc.py'}
+    for _, command in COMMANDS:
+        if command.startswith('cp '):
+            source, copy = shlex.split(command, comments=True)[1:]
+            copies[copy] = source
+    return copies
+
+
+COMMANDS = [(page.name, line) for page in PAGES for line, is_command in lines_of(page) if is_command]
+COPIES = copied_files()
+
+
+def split(command):
+    """(its script or '', the words after it, all words). What the reader copies is named by its source."""
+    words = shlex.split(command.replace('$HEAD', 'head'), comments=True)
+    words = [COPIES.get(word, word) for word in words]
+    for k, word in enumerate(words):
+        if word in PARSERS or word in OTHERS:
+            return word, words[k + 1:], words
+    return '', [], words
+
+
+def parsed(script, rest):
+    """(settings, actions). A run from weights that are not here has a name like the one it would inherit."""
+    def inherit(values):
+        weights = values.get('weights_from')
+        if not weights:
+            return {}
+        name = Path(weights).name.lower()
+        for objective in re.findall('clm|mlm|mntp|mdlm', str(values.get('phases'))):
+            ratio = '40' if data.OBJECTIVES[objective].uses_ratio else ''
+            name += f'-{objective}{ratio}'
+        return {'name': name}
+    settings, actions = PARSERS[script]
+    return parse(settings, rest, actions, inherit)
+
+
+@pytest.fixture(autouse=True)
+def span(monkeypatch):
+    """The objective of docs/hacking.md, where that page says to put it."""
+    monkeypatch.setitem(data.OBJECTIVES, 'span', None)  # so that the table is afterwards what it was
+    exec(blocks(HACKING)['data.py, below OBJECTIVES'], dict(vars(data)))
+    return data.OBJECTIVES['span']
+
+
+@pytest.mark.parametrize('page, command', COMMANDS)
+def test_a_command_is_bash_and_passes_its_parser(page, command):
+    assert subprocess.run(['bash', '-n', '-c', re.sub('<[a-z ]+>', 'x', command)]).returncode == 0
+    script, rest, words = split(command)
+    for word in words:
+        if re.match(r'(configs|tests|nanoencoder|studies|examples|bench)/[\w/]+\.py', word):
+            assert (ROOT / word).exists(), word
+    if words[0] == 'make':
+        targets = re.findall(r'(?m)^([\w.]+):', (ROOT / 'Makefile').read_text())
+        assert {word for word in words[1:] if '=' not in word} <= {*targets}
+    if 'torchrun' in command and script == 'pretrain.py':    # it waits for the save of a stopped pretraining
+        assert '--shutdown_timeout=300' in command or page == 'README.md'
+    if '.venv/bin/' in command:
+        assert re.search(r'\.venv/bin/(python|torchrun) ', command)
+    assert script or words[0] != '.venv/bin/python' or words[1] in ('-m', '-c')
+    if rest == ['--help']:
+        return
+    if script in PARSERS:
+        parsed(script, rest)
+    elif script in OTHERS:
+        names = [*takewhile(lambda word: not word.startswith('--'), rest)]
+        if script == 'evaluate.py':
+            assert OF_EVALUATE[names[0]] in (None, len(names) - 1)
+        if OTHERS[script]:
+            actions = getattr(run, 'ACTIONS', {}) if script == 'studies/run.py' else {}
+            parse(OTHERS[script], rest[len(names):], actions)
+
+
+def test_make_try_hands_its_options_on():
+    words = '--mask_ratio=0.3 --lr=1e-3'
+    made = subprocess.run(['make', '-n', 'try', f'ARGS={words}'], cwd=ROOT, capture_output=True, text=True)
+    command, = re.findall('.*pretrain.py.*', made.stdout)
+    assert command.endswith(words) and '--name=try-' in command
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_a_run_that_a_command_names_comes_from_above(page):
+    """From a pretraining of the same page, from words that name it, or from `make demo`."""
+    there = ''
+    of_demo = re.findall(r'out/[\w.-]+', (ROOT / 'Makefile').read_text())
+    for line, is_command in lines_of(page):
+        if not is_command or 'make demo' in line:
+            there += line
+            continue
+        script, rest, words = split(line)
+        if script == 'pretrain.py' and '--help' not in rest:
+            there += f'`out/{parsed(script, rest)[0].name}`'
+        for run_folder in re.findall(r'\bout/[\w.-]+', ' '.join(words)):
+            assert f'`{run_folder}`' in there or run_folder in of_demo and 'make demo' in there, line
+
+
+def titles_of(path):
+    """The anchors that GitHub makes of a page's titles."""
+    titles = re.findall(r'(?m)^#+ (.*)$', path.read_text())
+    return {re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles}
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.parent.name + page.name)
+def test_what_a_page_links_is_there(page):
+    assert page == README or f'{page.relative_to(ROOT)}' in README.read_text() or 'studies/)' in README.read_text()
+    for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', page.read_text()):
+        if not target.startswith('https://'):
+            path = page.parent / target if target else page
+            assert path.exists(), target
+            assert not anchor or anchor in titles_of(path), anchor
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.parent.name + page.name)
+def test_what_a_page_names_is_there(page):
+    """Options, files, and functions that are said to be in a file."""
+    text = page.read_text()
+    options = {*OTHER_OPTIONS, *run.ACTIONS}
+    for settings, actions in PARSERS.values():
+        options |= {*leaves(settings), *actions}
+    for settings in filter(None, OTHERS.values()):
+        options |= {*leaves(settings)}
+    assert {*re.findall(r'--(\w+)', re.sub('#SBATCH.*', '', text))} <= options
+
+    written = {title.split(',')[0] for title in blocks(HACKING)} | {*COPIES}
+    for path in re.findall(r'`((?:nanoencoder|configs|tests|studies|examples|bench)/[\w./]*|\w+\.py)`', text):
+        places = path, f'configs/{path}', f'configs/tasks/{path}', f'studies/{path}'
+        assert any((ROOT / place).exists() for place in places) or path in written, path
+    for name, file in re.findall(r'`(?:\w+\.)?(\w+)`(?: and `\w+`)? in\s`([\w/]+\.py)`', text):
+        assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
+
+
+def test_grids_of_the_pages_leave_no_holes():
+    """A table wants every rate with every seed: README.md's grid, then that of docs/tasks.md, leave none out."""
+    runs = {}       # {(model, task): {(rate, seed)}}
+    for page, command in COMMANDS:
+        script, rest, _ = split(command)
+        if page in ('README.md', 'tasks.md') and script == 'finetune.py' and '--grid' in rest:
+            cfg, _ = parsed(script, rest)
+            pairs = {(rate, seed) for rate in cfg.lrs for seed in cfg.seeds}
+            runs.setdefault((cfg.model, rest[0]), set()).update(pairs)
+    assert runs
+    for name, pairs in runs.items():
+        rates, seeds = map(set, zip(*pairs))
+        assert len(pairs) == len(rates) * len(seeds), name
+
+
+def test_the_recipes_have_as_many_lines_as_the_table_says():
+    rows = re.findall(r'(?m)^\| ([^|]+) \| [^|]+ \| (\d+) \|$', README.read_text())
+    stated = {re.split(',| such', what)[0]: int(lines) for what, lines in rows}
+    del stated['a study of your own']       # its lines are in studies/README.md
+    size = {}
+    for title, body in blocks(HACKING).items():
+        if 'alone' not in title:
+            size[title.split(',')[0]] = len([line for line in body.splitlines() if line.strip()])
+    assert stated == {
+        'model size': size['configs/deep.py'],
+        'learning-rate schedule': size['pretrain.py'],
+        'objective': size['data.py'],
+        'task': size['configs/tasks/topics.py'],
+        'metric': size['nanoencoder/metrics.py'] + 1,       # the line that returns it
+    }
+
+
+@pytest.mark.parametrize('file, place', [('model', 'in an empty folder'), ('data', 'beside corpora/docs')])
+def test_the_files_alone(file, place, corpus, tmp_path):
+    shutil.copy(ROOT / f'{file}.py', tmp_path)
+    shutil.copytree(corpus, tmp_path / 'corpora/docs')
+    code = blocks(HACKING)[f'{file}.py alone, {place}']
+    if file == 'data':
+        code += '\nprint(*[len(batch.tokens) for batch in batches], num_targets)'
+    ran = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    numbers = [float(line.split()[1]) for line in ran.stdout.splitlines()]
+    if file == 'model':
+        assert numbers[-1] < numbers[0] / 2
+    else:
+        assert numbers[0] > 0
+
+
+def test_the_shortest_objective(monkeypatch, settings):
+    monkeypatch.setitem(data.OBJECTIVES, 'skip', None)
+    exec(blocks(HACKING)['the shortest objective: data.py, below OBJECTIVES'], dict(vars(data)))
+    skip = data.OBJECTIVES['skip']
+    cfg = settings(phases=(('skip', 9),))
+    tokens = np.array([5, 6, 7, 8, 1, 2, 3])
+    none = data.NO_TARGET
+    inputs, targets = skip.make(tokens, [4, 3], None, None, cfg)
+    assert inputs.tolist() == tokens.tolist() and skip.causal
+    assert targets.tolist() == [7, 8, none, none, 3, none, none]
+    assert skip.expected_targets(cfg) == pytest.approx(1 - 4 / cfg.context)  # two segments, two each
+
+
+def test_span_masking_trains_resumes_and_is_counted(corpus, settings, span, capsys):
+    cfg = settings(phases=(('clm', 4), ('span', 8)), save_every=6, mask_ratio=0.3)
+    pretrain.train(cfg)
+    lines = log_lines(f'{cfg.out}/{cfg.name}')
+    assert [line['phase'] for line in lines] == ['clm'] * 4 + ['span'] * 8
+    assert lines[-1]['val_span_loss'] < lines[5]['val_span_loss']
+    shutil.rmtree(f'{cfg.out}/{cfg.name}/12')
+    pretrain.train(cfg)
+    assert log_lines(f'{cfg.out}/{cfg.name}') == lines
+    cost.dry_run(cfg, 1)
+    assert 'of span' in capsys.readouterr().out
+    rows = [(i, i % 40) for i in range(200)]
+    batch, _ = data.make_batch(data.Corpus(corpus), 'train', rows, 0, 'span', cfg)
+    masked = batch.targets != data.NO_TARGET
+    assert np.array_equal(batch.weights, masked)    # it gives none: each target's is 1
+    assert 0.28 < masked.mean() <= 0.3 and masked[1:][masked[:-1]].mean() > 0.6  # 0.3 if one by one
+
+
+def test_the_schedule_and_the_size(settings, tmp_path):
+    scope = dict(vars(pretrain))
+    exec(blocks(HACKING)['pretrain.py'], scope)
+    cfg = settings(phases=(('mlm', 110),), warmup_steps=10, decay_steps=0, lr=1.0)
+    rates = [scope['lr_at'](cfg, step) for step in range(110)]
+    assert rates[0] == 0.1 and rates[9] == rates[10] == 1 and rates[60] == pytest.approx(0.5)
+    assert rates[109] == pytest.approx((1 + math.cos(0.99 * math.pi)) / 2)
+    shutil.copy(ROOT / 'configs/tiny.py', tmp_path)
+    (tmp_path / 'deep.py').write_text(blocks(HACKING)['configs/deep.py'])
+    cfg, _ = parse(pretrain.Settings, [str(tmp_path / 'deep.py')])
+    assert (cfg.name, cfg.model.num_hidden_layers, cfg.model.vocab_size) == ('deep', 6, 4_096)
+
+
+def test_the_task_and_the_metric(tmp_path):
+    (tmp_path / 'topics.py').write_text(blocks(HACKING)['configs/tasks/topics.py'])
+    for part, count in (('train', 40), ('test', 4)):
+        rows = ''.join(f'Title {i},Text {i},{"ab"[i % 2]}\n' for i in range(count))
+        (tmp_path / f'{part}.csv').write_text('title,text,topic\n' + rows)
+    task, _ = parse(tasks.Task, [str(tmp_path / 'topics.py'), f'--data={tmp_path}'])
+    rows, labels = tasks.kind_of(task).load()
+    assert labels == ('a', 'b') and [len(rows[part]) for part in rows] == [36, 4, 4]
+    assert 'Title 1\\nText 1' in json.dumps(rows['test'][1])
+    rows = [{'gold': ['O', 'B-X'], 'pred': ['O', 'O']}, {'gold': ['O'], 'pred': ['O']}]
+    scope = dict(vars(metrics), rows=rows)
+    exec(blocks(HACKING)['nanoencoder/metrics.py, in score_tags'], scope)
+    assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags)
+
+
+def test_a_correlation_has_an_interval(monkeypatch):
+    """Lin's concordance by his formula, from means, variances and the covariance."""
+    monkeypatch.setitem(metrics.STATISTICS, 'concordance', None)
+    title = 'a correlation: nanoencoder/metrics.py, below STATISTICS'
+    exec(blocks(HACKING)[title], dict(vars(metrics)))
+    columns = np.random.default_rng(0).normal(size=(2, 400))
+    columns[1] = 0.5 * columns[0] + 0.5 * columns[1] + 0.3
+    (xx, xy), (_, yy) = np.cov(columns, bias=True)
+    wanted = 2 * xy / (xx + yy + np.subtract(*columns.mean(1)) ** 2)
+    assert metrics.score_of('concordance', columns) == pytest.approx(wanted)
+    terms = metrics.STATISTICS['concordance'].terms(columns[:, None])
+    draws = evaluate.bootstrap('concordance', terms, 2_000)
+    assert evaluate.instance_values('concordance', terms).std() / 20 == pytest.approx(draws.std(), rel=0.1)
