@@ -253,18 +253,20 @@ def describe(cls, actions):
     ]
     owners = [*cls.__mro__]
     owners += [entry.type for entry in fields(cls)]
-    sources = [inspect.getsource(owner) for owner in owners if is_dataclass(owner)]
-    source = ''.join(sources)
-    comments = dict(re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE))
+    comments = {}
+    for owner in owners:
+        if is_dataclass(owner):
+            source = inspect.getsource(owner)
+            comments |= re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE)
 
-    rows = []
+    rows = {}
     for name, entry in leaves(cls).items():
-        default = '' if entry.default is MISSING else repr(entry.default)
-        rows.append((name, entry.type, default, comments.get(name, '')))
+        rows[name] = entry.type, entry.default, comments.get(name, '')
     for name, (default, text, *_) in actions.items():
-        rows.append((name, type(default), repr(default), f'action: {text}'))
-    for name, kind, default, text in rows:
-        lines.append(f'  --{name:<24} {kind.__name__:<6} {default:<18} {text}'.rstrip())
+        rows[name] = type(default), default, f'action: {text}'
+    for name, (kind, default, text) in rows.items():
+        shown = '' if default is MISSING else repr(default)
+        lines.append(f'  --{name:<24} {kind.__name__:<6} {shown:<18} {text}'.rstrip())
     return '\n'.join(lines)
 
 
