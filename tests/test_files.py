@@ -4,7 +4,6 @@ import fcntl
 import hashlib
 import json
 import multiprocessing
-from pathlib import Path
 
 import pytest
 
@@ -12,21 +11,18 @@ from conftest import refused
 from nanoencoder import files
 
 
-@pytest.mark.parametrize('make', [Path.touch, Path.mkdir])
-def test_what_is_written_appears_whole_or_not_at_all(tmp_path, make):
+def test_what_is_written_appears_whole_or_not_at_all(tmp_path):
+    """A folder with a file in it, which replaces one that was there."""
     path = tmp_path / 'deep/run'
-    for word in ('first', 'second'):    # which replaces the first
+    for word in ('first', 'second'):
         with files.whole(path) as temporary:
-            make(temporary)
-            content = temporary / 'in' if temporary.is_dir() else temporary
-            content.write_text(word)
+            temporary.mkdir()
+            (temporary / word).write_text(word)
             assert word == 'second' or not path.exists()
     with pytest.raises(KeyboardInterrupt), files.whole(path) as temporary:
-        make(temporary)
+        temporary.mkdir()
         raise KeyboardInterrupt
-    content = path / 'in' if path.is_dir() else path
-    assert content.read_text() == 'second'
-    assert [*path.parent.iterdir()] == [path]
+    assert [*path.parent.rglob('*')] == [path, path / 'second']
 
 
 @pytest.mark.parametrize('error, name', [(OSError(28, 'full'), 'a'), (OSError(28, 'full', 'b'), 'b')])
@@ -46,6 +42,10 @@ def test_json_is_read_as_it_was_written_or_named(tmp_path):
     assert files.read_json(path) == content
     path.write_text('{"step": 3')
     refused(f'^{path}: not valid JSON', files.read_json, path)
+    with pytest.raises(KeyboardInterrupt), files.whole(path) as temporary:
+        temporary.touch()
+        raise KeyboardInterrupt
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_one_process_has_a_lock(tmp_path):

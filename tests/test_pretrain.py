@@ -97,7 +97,8 @@ def copied(finished, tmp_path):
 def test_schedule_by_hand():
     cfg = pretrain.Settings(name='x', phases=(('clm', 10_000), ('mlm', 32_000)))
     peak = 5e-4
-    by_hand = {0: peak / 2000, 999: peak / 2, 1_999: peak, 40_000: peak, 41_000: peak / 2, 41_999: peak / 2000}
+    by_hand = {0: peak / 2000, 999: peak / 2, 1_999: peak,
+               40_000: peak, 41_000: peak / 2, 41_999: peak / 2000}
     assert {step: cfg.lr_at(step) for step in by_hand} == pytest.approx(by_hand)
     turns = dict(phases=(('clm', 1), ('mlm', 3)), repeat=25)
     cfg = pretrain.Settings(name='x', **turns, warmup_steps=0.05, decay_steps=0.2)
@@ -111,20 +112,22 @@ def test_a_run_learns_logs_and_saves(settings):
     run = run_of(cfg)
     config, lines = read_log(run)
     assert [line['step'] for line in lines] == list(range(1, 121))
-    assert [line['phase'] for line in lines] == [objective for objective, _ in cfg.phases for _ in range(40)]
+    assert [line['phase'] for line in lines] == ['clm'] * 40 + ['mlm'] * 40 + ['mntp'] * 40
     assert lines[-1]['tokens'] == 120 * 4 * 64
 
     untrained = np.log(4096)
     assert lines[0]['loss'] < untrained + 0.3
     assert [line['step'] for line in lines if 'val_clm_loss' in line] == [20, 40, 60, 80, 100, 120]
-    for k, objective in enumerate(('clm', 'mlm', 'mntp'), 1):
-        assert lines[40 * k - 1][f'val_{objective}_loss'] < untrained - 1
+    for end in (40, 80, 120):
+        last = lines[end - 1]
+        assert last[f'val_{last["phase"]}_loss'] < untrained - 1
 
     assert files.saved_steps(run) == [20, 100, 120]     # 50 was pruned
-    assert sorted(FLIPS) + ['state.json'] == sorted(path.name for path in (run / '120').iterdir())
+    assert {path.name for path in (run / '120').iterdir()} == {*FLIPS, 'state.json'}
     facts = files.read_json(run / '120/state.json')['pretraining']
     assert (facts['family'], facts['step'], facts['tokens']) == ('0.1M', 120, 120 * 4 * 64)
-    assert config['starts'][0]['how'].startswith('from scratch')
+    start, = config['starts']
+    assert start['how'].startswith('from scratch')
 
 
 def test_a_changed_log_is_neither_read_nor_continued(copied):
@@ -641,25 +644,19 @@ def test_two_processes_with_shards_go_on_bit_for_bit(settings):
 
 
 def test_processes_that_would_compute_different_runs_are_refused(settings, monkeypatch):
-    """As where a node has an older config. A folder may have another name there."""
-    told = []
+    """As where a node has an older config: they would wait for each other. Names of folders may differ."""
+    cfg = settings()
+    world = World(1, 2, torch.device('cpu'), 'fp32')
 
-    def of_first(world, function):
-        if world.rank > 0:
-            return told.pop(0)
-        told.append(function())
-        return told[-1]
-    monkeypatch.setattr(World, 'of_first', of_first)
-
-    def find_origin(rank, **changes):
-        cfg = settings(**changes)
-        world = World(rank, 2, torch.device('cpu'), 'fp32')
-        return checkpoint.find_origin(cfg, data.Corpus(cfg.corpus), world)
-    find_origin(0)
-    find_origin(1, out='elsewhere')
-    for name, value in dict(rope_theta=5e4, save_every=3).items():      # exchanges would never meet
-        find_origin(0)
-        refused(f'differ in {name}, which is {value!r} in this one', find_origin, 1, **{name: value})
+    def find_origin(**first):   # rank 1's, where rank 0 has these settings
+        def of_first(world, function):
+            told = function()
+            return told | first if isinstance(told, dict) else told
+        monkeypatch.setattr(World, 'of_first', of_first)
+        checkpoint.find_origin(cfg, data.Corpus(cfg.corpus), world)
+    find_origin(out='elsewhere')
+    refused('differ in rope_theta, which is 10000.0 in this one', find_origin, rope_theta=5e4)
+    refused('differ in save_every, which is 4 in this one', find_origin, save_every=3)
 
 
 @pytest.mark.parametrize('setting, message', [
