@@ -99,7 +99,7 @@ def saved_steps(run):
 
 
 def saved_state(folder, advice='restore it'):
-    """Read a checkpoint's state.json; {} if it has none. ValueError if it was edited or the folder renamed."""
+    """Read a checkpoint's state.json; {} if it has none. ValueError if it or its folder's name was edited."""
     path = Path(folder, 'state.json')
     if not path.exists():
         return {}

@@ -30,7 +30,7 @@ def orthogonalise(stack):
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, except for the layers' matrices, its last group, which Muon updates with `lr_ratio` times the lr.
+    """AdamW, but Muon for the last group, the layers' matrices, whose learning rate is `lr_ratio` times lr.
 
     A sharded matrix (FSDP) is gathered, and each process orthogonalises all of it."""
     def __init__(self, model, weight_decay, lr_ratio, **options):
