@@ -66,11 +66,13 @@ def test_an_embedded_task_by_hand():
     lines = ['Return the ``axis`` of `numpy.array`, see :func:`~torch.add` and *out* now, please.']
     (words, tags), = docs.marked_sentences(lines)
     assert ' '.join(words) == 'Return the axis of numpy.array , see torch.add and out now , please .'
-    assert [word for word, tag in zip(words, tags) if tag != 'O'] == ['axis', 'numpy.array', 'torch.add', 'out']
+    code = [word for word, tag in zip(words, tags) if tag != 'O']
+    assert code == ['axis', 'numpy.array', 'torch.add', 'out']
 
 
-@pytest.mark.parametrize('side, most', [('second', 0.55), ('first', 0.65)])     # a parent's children are more special
+@pytest.mark.parametrize('side, most', [('second', 0.55), ('first', 0.65)])
 def test_one_definition_of_a_pair_hardly_tells_the_label(embedded, side, most):
+    """The first does a little: a parent's children are more special."""
     rows = {split: [row | {'fields': [row[side]]} for row in embedded['wn_pairs'][split]] for split in SPLITS}
     predict = baselines.naive_bayes(rows['train'])
     right = [predict(row) == row['label'] for split in SCORED for row in rows[split]]
