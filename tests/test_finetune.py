@@ -26,7 +26,7 @@ from nanoencoder.judging import metrics
 from nanoencoder.tasks import questions, retrieval, runs
 from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tokenizer import Tokenizer
-from test_tasks import TOKENIZER, judged
+from test_tasks import TOKENIZER, judgements
 
 KINDS = 'SC', 'TC', 'QA', 'IR'     # that are trained
 
@@ -79,7 +79,7 @@ def toy(tmp_path_factory):
     jsonl(folder / 'IR/corpus.jsonl', [{'_id': f'd{k}', 'text': about(text)} for k, text in enumerate(texts)])
     jsonl(folder / 'IR/queries.jsonl', [{'_id': f'q{k}', 'text': text} for k, text in enumerate(texts)])
     for split, first in (('validation', 0), ('test', 24)):
-        rows = judged(*((f'q{k}', f'd{k}', 1) for k in range(first, first + 24)))[1]
+        rows = judgements(*((f'q{k}', f'd{k}', 1) for k in range(first, first + 24)))
         jsonl(folder / f'IR/qrels/{split}.jsonl', rows)
     return {kind: [f'--kind={kind}', '--dataset=toy', f'--data={folder / kind}', '--steps=30', '--lr=3e-3',
                    '--device=cpu', *['--template={question} {context}'] * (kind == 'QA')] for kind in KINDS}

@@ -41,8 +41,8 @@ NUMBER = datasets.Value('int32')
 TEXTS = datasets.List(TEXT)
 CONLL = ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG', 'B-LOC', 'I-LOC', 'B-MISC', 'I-MISC')
 DATES = ('O', 'B-DATE', 'I-DATE', 'B-GPE')
-UPOS = ('NOUN', 'PUNCT', 'ADP', 'NUM', 'SYM', 'SCONJ', 'ADJ', 'PART', 'DET', 'CCONJ', 'PROPN', 'PRON', 'X', '_',
-        'ADV', 'INTJ', 'VERB', 'AUX')       # in the order of the hub's copy
+UPOS = ('NOUN', 'PUNCT', 'ADP', 'NUM', 'SYM', 'SCONJ', 'ADJ', 'PART', 'DET', 'CCONJ', 'PROPN', 'PRON', 'X',
+        '_', 'ADV', 'INTJ', 'VERB', 'AUX')       # in the order of the hub's copy
 SHARD = '{}-00000-of-00001.parquet'
 PUBLIC = ('train', 'validation')
 SQUAD = {'id': TEXT, 'title': TEXT, 'context': TEXT, 'question': TEXT,
@@ -76,7 +76,8 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
     'conll2003': (f'conll2003-en/data/{SHARD}', tasks.SPLITS, {'words': TEXTS, 'ner': tagged(*CONLL)},
                   {'words': ['EU', 'rejects', 'German', 'call'], 'ner': [3, 0, 7, 0]},
                   {'tags': ['B-ORG', 'O', 'B-MISC', 'O']}),
-    'ontonotes': ('ontonotes5/default/{}/0000.parquet', tasks.SPLITS, {'tokens': TEXTS, 'tags': tagged(*DATES)},
+    'ontonotes': ('ontonotes5/default/{}/0000.parquet', tasks.SPLITS,
+                  {'tokens': TEXTS, 'tags': tagged(*DATES)},
                   {'tokens': ['In', 'May', '1999', ',', 'Rome'], 'tags': [0, 1, 2, 0, 3]},
                   {'tags': ['O', 'B-DATE', 'I-DATE', 'O', 'B-GPE']}),
     'uner': ('uner_en/{}.jsonl', tasks.SPLITS, None,
@@ -128,7 +129,8 @@ def judgements(*rows):
 def beir(folder, name, form):
     """A set of three documents, one unjudged, as BEIR's .zip holds it, as the hub does, or as parquet."""
     scored = judgements(*[(f'q{k}', f'd{k % 2}', (2, 1, 0, 1, 1, 1, 1, 1)[k]) for k in range(8)])
-    qrels = {'train': judgements(('q2', 'd2', 1), ('q0', 'd0', 0), ('q0', 'd1', 2)), 'dev': scored, 'test': scored}
+    trained = judgements(('q2', 'd2', 1), ('q0', 'd0', 0), ('q0', 'd1', 2))
+    qrels = {'train': trained, 'dev': scored, 'test': scored}
     texts = {'corpus': [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)],
              'queries': [{'_id': f'q{k}', 'text': f'what {k}', 'metadata': {'k': k}} for k in range(8)]}
     for part, rows in (texts | qrels).items():
@@ -294,15 +296,6 @@ def test_lone_surrogates_do_not_shift_what_follows(tmp_path):
     check_questions([QUESTIONS.make_row(row, None, 'row 0')], TOKENIZER)
 
 
-def test_a_word_with_spaces_is_one_word_to_a_model():
-    row = {'words': ['John Smith', 'left', 'New  York', '.'], 'tags': ['B-PER', 'O', 'B-LOC', 'O']}
-    labels = ('O', 'B-PER', 'B-LOC')
-    check_tagging([row], labels, TOKENIZER)
-    (example,), _ = TAGGING.examples([row], labels, TOKENIZER, 100)
-    logits = np.eye(3)[example.targets.clip(0)]     # a model that is right
-    assert TAGGING.answer(row, [(example, logits)], labels) == row['tags']
-
-
 def test_truncation_is_counted():
     tags = ['O'] * 3 + ['B-CODE'] + ['I-CODE'] * 16 + ['B-CODE', 'O'] * 5
     rows = [{'words': ['word'] * 30, 'tags': tags}]
@@ -341,17 +334,17 @@ def test_windows_cover_the_context_and_lost_answers_are_counted():
         assert row['answers'][0][0] in texts
 
 
-GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'}, {'text': 'bad', 'title': '', 'label': False}],
-        'tc': [{'tokens': ['Rome', 'fell'], 'tags': ['B-LOC', 'O']}],
-        'qa': [{'question': '?', 'context': 'It was me.', 'answers': {'text': ['me'], 'answer_start': [7]}}]}
+GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
+        'tc': {'tokens': ['Rome', 'fell'], 'tags': ['B-LOC', 'O']},
+        'qa': {'question': '?', 'context': 'It was me.', 'answers': {'text': ['me'], 'answer_start': [7]}}}
 
 
 @pytest.mark.parametrize('kind, changes, words', [
-    ('sc', {'label': 'great'}, r"train row 2: label 'great' is none of the labels \(bad, good\); list names in `labels`"),
-    ('sc', {'label': 3.8}, 'train row 2: label 3.8 is none of .*--metric=Pearson'),
+    ('sc', {'label': 'great'}, r"label 'great' is none of the labels \(bad, good\); list names"),
+    ('sc', {'label': 3.8}, 'label 3.8 is none of .*--metric=Pearson'),
     ('sc', {'label': ['good']}, r"label \['good'\] is no text and no number"),
-    ('sc', {'title': ...}, "train row 2: has no column 'title', but text, label"),
-    ('tc', {'tokens': ['a']}, '1 words and 2 tags'),
+    ('sc', {'title': ...}, "has no column 'title', but text, label"),
+    ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
     ('tc', {'tags': 'O'}, "'tags' holds 'O', and not list"),
     ('tc', {'tags': ['O', 'Location']}, "'Location' is not O, B-TYPE or I-TYPE"),
@@ -360,12 +353,11 @@ GOOD = {'sc': [{'text': 'fine', 'title': 'x', 'label': 'good'}, {'text': 'bad', 
     ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts'),
     ('qa', {'answers': 'me'}, "'answers' holds 'me', and not dict"),
     ('qa', {'answers': {'text': 'It', 'answer_start': [0, 1]}}, "'text' holds 'It', and not list")])
-def test_bad_rows_are_named(tmp_path, kind, changes, words):
-    rows = (GOOD[kind] * 2)[:2]
-    bad = {name: value for name, value in (rows[0] | changes).items() if value is not ...}
-    for split in tasks.SPLITS:
-        jsonl(tmp_path / f'{split}.jsonl', rows + [bad] if split == 'train' else rows)
-    refused(words, load, f'example_{kind}', tmp_path)
+def test_bad_rows_are_named(kind, changes, words):
+    row = {name: value for name, value in (GOOD[kind] | changes).items() if value is not ...}
+    labels = ('bad', 'good') if kind == 'sc' else ('O', 'B-LOC', 'Location')
+    kind = tasks.kind_of(task(f'example_{kind}', labels=labels))
+    refused(f'^row 2: {words}', kind.make_row, row, Labels(kind.task, {}, ''), 'row 2')
 
 
 @pytest.mark.parametrize('name, content, words', [
@@ -381,7 +373,8 @@ def test_bad_rows_are_named(tmp_path, kind, changes, words):
     ('train.csv', b'title,text,label\na,b\n', 'train.csv:2: has more or fewer fields than the header'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'is a quote left open'),
     ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header'),
-    ('train.jsonl', b'{"title": "", "text": "", "label": true}', r'label True is none of the labels \(\); list')])
+    ('train.jsonl', b'{"title": "", "text": "", "label": true}',
+     r'label True is none of the labels \(\); list')])
 def test_bad_files_are_named(tmp_path, name, content, words):
     for split in ('train', 'test'):
         (tmp_path / name.replace('train', split)).write_bytes(content)
@@ -430,7 +423,8 @@ def test_files_of_a_word_a_line(tmp_path, content, columns, words):
 
 
 @pytest.mark.parametrize('line', [
-    '# meta::genre = academic\n', '# annotation_gap\n', '# text = Rome #\n', '# visual-style 2 bgColor:blue here\n',
+    '# meta::genre = academic\n', '# annotation_gap\n', '# text = Rome #\n',
+    '# visual-style 2 bgColor:blue here\n',
     '#\thttp://a.b\t[2014]\n', '#\n', conllu('1-2', 'au fait', 'a b'), conllu('2.1', 'au fait', 'a b')])
 def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
     sentence = line + conllu(1, 'Rome', 'PROPN') + conllu(2, '#', 'SYM') + '\n'
@@ -439,7 +433,7 @@ def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
 
 @pytest.mark.parametrize('content, columns, words', [
     ('Rome B-LOC\nfell\n', (), 'train.conll:2: has no word and tag'),
-    ('1\tPaul\tB-PER\tO\n2\t\tO\tO\n', (1, 2), r"conll:2: has no word and tag in .*: \['2', '', 'O', 'O'\]; mend"),
+    ('1\tPaul\tB-PER\tO\n2\t\tO\tO\n', (1, 2), r"conll:2: has no word and tag .*\['2', '', 'O', 'O'\]; mend"),
     ('1\tRome\tB-LOC\tO\n', (), 'numbered; say which of its 4 columns, .*as --columns=1,3'),
     ('1\tRome\tB-LOC\n2\tfell\tO\nx\t!\tO\n', (1, 2), 'train.conll:3: has no number')])
 def test_a_bad_line_of_words_is_named(tmp_path, content, columns, words):
@@ -479,7 +473,8 @@ def test_a_shard_that_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.parametrize('first, second, labels, words', [
-    ('train-00000-of-00001', 'train-00000-of-00001-0123456789abcdef', ('bad', 'good'), 'remove shards of another'),
+    ('train-00000-of-00001', 'train-00000-of-00001-0123456789abcdef', ('bad', 'good'),
+     'remove shards of another'),
     ('train-00000-of-00002', 'train-00001-of-00002', ('good', 'bad'),
      "00001-of-00002.* has the class names {'label': .'good', 'bad'.}")])
 def test_shards_that_do_not_belong_together_are_refused(tmp_path, first, second, labels, words):
@@ -571,13 +566,14 @@ def retrieval_set(folder, **judged):
 
 
 @pytest.mark.parametrize('path, rows, words', [
-    ('qrels/test', judgements(('q1', 'x', 1)), "no query has .*: are the ids of the judgements, as 'q1' and 'x'"),
+    ('qrels/test', judgements(('q1', 'x', 1)), "no query has .*: are the ids .*, as 'q1' and 'x'"),
     ('qrels/test', judgements(('x', 'd1', 1)), 'no query has a relevant document'),
     ('qrels/test', judgements(('q1', 'd1', 0)), 'no query has a relevant document'),
     ('qrels/test', judgements(('q1', 'd1', 0.5)), 'score 0.5 is not a whole number'),
     ('qrels/test', judgements(('q1', 'd1', 0), ('q1', 'd1', 1)), 'occurs twice'),
     ('qrels/test', [{'query': 'q1'}], "judgement 0: has no column 'query-id'"),
-    ('qrels/test', [{'query_id': 'q1', 'query': 'a', 'positive_passages': ['d1']}], "passages: has no .*'docid'"),
+    ('qrels/test', [{'query_id': 'q1', 'query': 'a', 'positive_passages': ['d1']}],
+     "passages: has no .*'docid'"),
     ('train', [{'query': 'q', 'positive': ['p']}], "train row 0: 'positive' holds .'p'., which is no text"),
     ('train', [{'query': 'q'}], "no column 'positive'"),
     ('corpus', [{'_id': 'd1', 'text': None}], "corpus row 0: 'text' holds None, .*or \"\" where"),

@@ -1,6 +1,6 @@
 """Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
 
-Another kind is one more file, an entry in KINDS and one in metrics.py."""
+Another kind is one more file, an entry in KINDS and a choice of Task.kind, and one in metrics.py."""
 import json
 import sys
 from collections import Counter
