@@ -1,12 +1,13 @@
-"""Print what checkpoints say of the masks in a text: the five best tokens for each mask.
+"""Let checkpoints fill the masks in a text. Prints the five best tokens for each mask.
 
     python fill_mask.py out/clm25-mlm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
 
-Folders, runs or hub ids come first, then one text. Each model is used as an encoder."""
+First come folders, runs or hub ids, then one text. Each model is used as an encoder."""
 import os
 import sys
 
-if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
+if __name__ == '__main__':
+    # OpenMP reads this when torch loads: its waiting threads sleep, and leave the cores to others.
     os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 import torch
@@ -17,19 +18,25 @@ from nanoencoder.settings import run_main
 
 
 def fill_mask(model, tokenizer, text, objective='mlm'):
-    """For each mask its five best [(token, probability), ...]; MNTP's stand at the position before it."""
+    """Return [(token, probability), ...] of the five best for each mask."""
     tokens = torch.from_numpy(tokenizer.encode_masked(text))
-    masks = torch.nonzero(tokens == tokenizer.ids['mask']).squeeze(1)
-    if not len(masks):
+    places = torch.nonzero(tokens == tokenizer.ids['mask']).squeeze(1)
+    if not len(places):
         raise ValueError(f'no mask in {text!r}; write it as {tokenizer.roles["mask"]}')
-    if objective == 'mntp' and masks[0] == 0:
+    if objective == 'mntp':
+        places = places - 1     # where MNTP predicts a masked token
+    if places[0] < 0:
         raise ValueError(f'{text!r}: an MNTP model needs a token before a mask')
+
     with torch.no_grad():
         hidden = model.model(tokens.to(model.head.device), [len(tokens)], causal=False)
-        logits = model.logits(hidden[masks - 1 if objective == 'mntp' else masks])
-    best = logits.float().softmax(1)[:, :tokenizer.vocab_size].topk(5)  # some decoders have rows of no token
-    return [[(tokenizer.decode([i]), p) for p, i in zip(*row)]
-            for row in zip(best.values.tolist(), best.indices.tolist())]
+        logits = model.logits(hidden[places])           # (masks, rows)
+    probabilities = logits.float().softmax(1)
+    best = probabilities[:, :tokenizer.vocab_size].topk(5)  # a padded vocabulary has rows of no token
+    answers = []
+    for values, indices in zip(best.values.tolist(), best.indices.tolist()):
+        answers.append([(tokenizer.decode([i]), p) for i, p in zip(indices, values)])
+    return answers
 
 
 def main():
@@ -38,13 +45,15 @@ def main():
         sys.exit(0 if '--help' in sys.argv else 2)
     *names, text = sys.argv[1:]
     print(text)
-    device, dtype = ('cuda', torch.bfloat16) if torch.cuda.is_available() else ('cpu', torch.float32)
-    for checkpoint in map(open_checkpoint, names):
-        model, tokenizer = checkpoint.model(device, dtype), checkpoint.tokenizer()
+    device = 'cuda' if torch.cuda.is_available() else 'cpu'
+    dtype = torch.bfloat16 if device == 'cuda' else torch.float32
+    for name in names:
+        checkpoint = open_checkpoint(name)
+        model = checkpoint.model(device, dtype)
         objective = read_json(checkpoint.folder / 'config.json').get('objective')
-        for answers in fill_mask(model, tokenizer, text, objective):
-            words = '   '.join(f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers)
-            print(f'  {str(checkpoint.folder):<26} {words}')
+        for answers in fill_mask(model, checkpoint.tokenizer(), text, objective):
+            words = [f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers]
+            print(f'  {str(checkpoint.folder):<26}', '   '.join(words))
 
 
 if __name__ == '__main__':

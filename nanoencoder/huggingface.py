@@ -1,15 +1,15 @@
-"""Hugging Face's checkpoint folders, in and out: config.json, safetensors; on disk or the hub.
+"""Hugging Face's checkpoint folders, in and out: config.json and safetensors, on disk or on the hub.
 
     checkpoint = open_checkpoint('out/mlm-1800-s6')    # a run, one of its checkpoints, or a hub id
-    model, tokenizer = checkpoint.model(), checkpoint.tokenizer()
+    model = checkpoint.model()
+    tokenizer = checkpoint.tokenizer()
 
-In: EuroBERT, and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qwen2, Qwen3), also in shards.
-Out: EuroBERT, built into transformers from 5.3 on; with norms of q and k, a Qwen3 without its causal mask.
-What we cannot represent exactly raises an error that names it. No pickle is opened and no code is run."""
+We read EuroBERT and decoders of Llama's architecture (Llama 3, SmolLM, Mistral, Qwen2, Qwen3); also shards.
+We write EuroBERT, which transformers has from 5.3 on; with norms of q and k, a Qwen3 without its causal mask.
+Anything we cannot represent exactly raises an error that names it. No pickle is opened and no code is run."""
 import functools
 import hashlib
 import os
-import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -19,90 +19,119 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save as to_bytes
 
 from model import ACTIVATION, Model, Sizes
-from nanoencoder.files import (blame, changed_files, read_json, saved_state, saved_steps, sha256,
+from nanoencoder.files import (blame, changed_files, plain_name, read_json, saved_state, saved_steps, sha256,
                                write_json)
 from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer
 
 WEIGHTS, MOMENTS, INDEX = 'model.safetensors', 'optimizer.safetensors', 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
-FAMILIES = {  # model_type (sl_model: the paper's own): what it implies where config.json says nothing
-    'eurobert': {}, 'llama': {'rope_theta': 10_000}, 'mistral': {'rope_theta': 10_000},
-    'qwen2': {'attention_bias': True}, 'qwen3': {'head_dim': 128, 'qk_norm': True}, 'sl_model': {}}
-# transformers' name of the activation in model.py; of a fork's own one a name that makes transformers refuse
+
+FAMILIES = {    # model_type: what it implies where config.json says nothing
+    'eurobert': {},
+    'llama': {'rope_theta': 10_000},
+    'mistral': {'rope_theta': 10_000},
+    'qwen2': {'attention_bias': True},
+    'qwen3': {'head_dim': 128, 'qk_norm': True},
+    'sl_model': {}}     # the paper's own
+# transformers' name of the activation in model.py; of a fork's own one a name that transformers refuses
 HIDDEN_ACT = {F.silu: 'silu', F.gelu: 'gelu', F.relu: 'relu'}.get(ACTIVATION, 'as in model.py')
-SUPPORTED = {'rope_type': ('default', 'llama3'), 'hidden_act': (HIDDEN_ACT,), 'mlp_bias': (False,),
-             'partial_rotary_factor': (1,), 'quantization_config': ()}
+SUPPORTED = {   # values in config.json that model.py can compute
+    'rope_type': ('default', 'llama3'),
+    'hidden_act': (HIDDEN_ACT, None),
+    'partial_rotary_factor': (1, None)}
 NAMES = [field.name for field in fields(Sizes) if field.name not in ('qk_norm', 'rope_scaling')]
 CONTEXT = 'max_position_embeddings'
 IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
-EUROBERT = {'architectures': ['EuroBertForMaskedLM'], 'model_type': 'eurobert', 'mlp_bias': False,
-            'classifier_pooling': 'mean'}
-QWEN3 = {'architectures': ['Qwen3ForCausalLM'], 'model_type': 'qwen3', 'use_sliding_window': False,
-         'is_causal': False, 'partial_rotary_factor': None,  # which stops transformers 4, and the last 5.0 to
-         '_experts_implementation_internal': 'transformers 5.3 or newer'}  # 5.2: they may heed no is_causal
+EUROBERT = {
+    'architectures': ['EuroBertForMaskedLM'],
+    'model_type': 'eurobert',
+    'mlp_bias': False,
+    'classifier_pooling': 'mean'}
+QWEN3 = {
+    'architectures': ['Qwen3ForCausalLM'],
+    'model_type': 'qwen3',
+    'use_sliding_window': False,
+    'is_causal': False,
+    # Makes transformers 4 refuse the file; the next entry does it for 5.0 to 5.2. They would ignore is_causal
+    # and run a decoder.
+    'partial_rotary_factor': None,
+    '_experts_implementation_internal': 'transformers 5.3 or newer'}
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A folder with weights. Its config.json has been read and checked, the rest is read when asked for."""
-    name: str        # as it was asked for: a folder, a run's folder or a hub id
+    """A folder with weights. Its config.json has been read and checked; the rest is read when asked for."""
+    name: str        # as the user gave it: a folder, a run's folder or a hub id
     folder: Path
     sizes: Sizes
-    context: int     # tokens it reads at once, at most
+    context: int     # tokens that it reads at once, at most
     state: dict      # of state.json, {} where there is none
 
     @property
     def has_tokenizer(self):
-        return any((self.folder / name).exists() for name in ('tokenizer.json', 'tokenizer.model'))
+        return any(self.folder.glob('tokenizer.[jm]*'))     # tokenizer.json or tokenizer.model
 
     @functools.cache
     def tokenizer(self):
         tokenizer = load_tokenizer(str(self.folder))
-        if tokenizer.largest >= self.sizes.vocab_size:  # special tokens get a row
+        if tokenizer.largest >= self.sizes.vocab_size:  # only special tokens may lack a row: they get one
             raise ValueError(f'{self.folder}: its tokenizer has tokens up to {tokenizer.largest}, its '
                              f'config.json vocab_size {self.sizes.vocab_size}: is it another model\'s?')
         return tokenizer
 
     @property
-    def new_ids(self):  # which its tokenizer was given when it was opened: the mask's, or none
-        return (self.tokenizer().ids['mask'],) if self.has_tokenizer and self.tokenizer().mask_is_new else ()
+    def new_ids(self):
+        """Ids of tokens that the tokenizer lacked until we opened it: the mask's, or none."""
+        if self.has_tokenizer and self.tokenizer().mask_is_new:
+            return (self.tokenizer().ids['mask'],)
+        return ()
 
     def fetch(self):
-        """Have the weights: a hub id's are downloaded, a run's compared with the sha256 in its state.json."""
-        paths = weight_files(self.folder)
-        if is_hub_id(self.name):  # revision is a commit: all files are of one
-            download(self.name, [path.name for path in paths], revision=self.folder.name)
-            if missing := [path.name for path in paths if not path.exists()]:
-                raise ValueError(f'{self.name}: has no {missing[0]} on the hub; pickles (.bin) are not read')
-        else:
+        """Download the weights of a hub id, or compare a run's with the sha256 in its state.json."""
+        if not is_hub_id(self.name):
             read_state(self.folder, but=(MOMENTS,))
+            return
+        paths = weight_files(self.folder)
+        # The folder is named after its commit, so that all files are of one.
+        download(self.name, [path.name for path in paths], revision=self.folder.name)
+        for path in paths:
+            if not path.exists():
+                raise ValueError(f'{self.name}: has no {path.name} on the hub; pickles (.bin) are not read')
 
     def digest(self):
-        """sha256 of the weights: the file's, which has been compared, or that of its shards' sha256."""
-        recorded = self.state.get('sha256', {})
+        """sha256 of the weights' file; of shards, the sha256 of theirs one after the other."""
+        recorded = self.state.get('sha256', {})     # `fetch` has compared them
         digests = [recorded.get(path.name) or sha256(path) for path in weight_files(self.folder)]
-        return digests[0] if len(digests) == 1 else hashlib.sha256(''.join(digests).encode()).hexdigest()
+        if len(digests) == 1:
+            return digests[0]
+        return hashlib.sha256(''.join(digests).encode()).hexdigest()
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
-        """The Model, with a row for an added mask token. head=False: its Transformer, which needs no head."""
-        vocab_size = max(self.sizes.vocab_size, self.tokenizer().vocab_size if self.has_tokenizer else 0)
+        """The Model, with a row for an added mask token. With head=False only its Transformer, for which the
+        file need not have an output head."""
+        sizes = self.sizes
+        if self.has_tokenizer:
+            sizes = replace(sizes, vocab_size=max(sizes.vocab_size, self.tokenizer().vocab_size))
         with torch.device('meta'):
-            model = Model(replace(self.sizes, vocab_size=vocab_size)).to(dtype)
+            model = Model(sizes).to(dtype)
         if not head:
             model.lm_head = None
         shapes = {name: p.shape for name, p in model.named_parameters()}
-        model.load_state_dict({name: tensor.to(device, dtype, copy=True) for name, tensor
-                               in read_weights(self.folder, shapes, self.new_ids)}, assign=True)
+        weights = {}
+        for name, tensor in read_weights(self.folder, shapes, self.new_ids):
+            weights[name] = tensor.to(device, dtype, copy=True)
+        model.load_state_dict(weights, assign=True)
         return model if head else model.model
 
 
 def open_checkpoint(name, weights=True):
-    """The Checkpoint of a folder, a run (its newest) or a hub id; weights=False leaves them to `fetch`."""
+    """Open a folder, a run's newest checkpoint or a hub id. weights=False leaves the weights to `fetch`."""
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))
-    checkpoint = Checkpoint(str(name), folder, *read_config(folder), state)
+    sizes, context = read_config(folder)
+    checkpoint = Checkpoint(str(name), folder, sizes, context, state)
     if weights:
         checkpoint.fetch()
     return checkpoint
@@ -119,13 +148,14 @@ def newest_checkpoint(folder):
 
 
 def run_of(folder):
-    """The folder of a checkpoint's run, or the folder itself, with its name even where `.` is given."""
+    """The run's folder of a checkpoint, or else the folder itself. Its name is right even for `.`."""
     folder = Path(os.path.abspath(folder))
     return folder.parent if folder.name.isdigit() else folder
 
 
 def read_state(folder, but=(), advice='if that was meant, remove state.json: then it is a folder of weights'):
-    """state.json of one of our checkpoints, {} if it has none, when all files `but` some are as it says."""
+    """Read state.json of one of our checkpoints, {} if it has none. ValueError if a file, except those in
+    `but`, is not the one that was written with it."""
     state = saved_state(folder, advice)
     digests = {name: digest for name, digest in state.get('sha256', {}).items() if name not in but}
     for name in changed_files(folder / 'state.json', digests):
@@ -134,19 +164,22 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: the
 
 
 def read_config(folder):
-    """(Sizes, context) from config.json. ValueError for what model.py cannot hold."""
-    config = read_json(path := Path(folder) / 'config.json')
+    """(Sizes, context) from config.json. ValueError for anything that model.py cannot compute."""
+    path = Path(folder, 'config.json')
+    config = read_json(path)
     with blame(path, ValueError):
         family = config.get('model_type')
         if family not in FAMILIES:
             raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
-        config |= read_rotation(config)
+        config |= read_rope(config)
         check_supported(config)
         values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
-                  'attention_bias': False, 'head_dim': 0} | FAMILIES[family]
+                  'attention_bias': False, 'head_dim': 0}
+        values |= FAMILIES[family]
         values |= {name: config[name] for name in NAMES if config.get(name) is not None}
-        if missing := [name for name in NAMES if name not in values]:
-            raise ValueError(f'has no {missing[0]}')
+        for name in NAMES:
+            if name not in values:
+                raise ValueError(f'has no {name}')
         if config['rope_type'] == 'llama3':
             values['rope_scaling'] = tuple(config.get(name) for name in LLAMA3_SCALING)
         check_value(CONTEXT, int, config.get(CONTEXT), 1, 10 ** 9)
@@ -156,111 +189,139 @@ def read_config(folder):
     return sizes, config[CONTEXT]
 
 
-def read_rotation(config):
-    """{name: value} of the rotation. transformers 4 reads it in rope_scaling and beside it, 5 in rope_scaling
-    or else rope_parameters, and what is missing there beside them: ValueError unless all give the same."""
-    names, rotation = ('rope_theta', 'partial_rotary_factor', 'original_max_position_embeddings'), {}
+def read_rope(config):
+    """{name: value} of RoPE. transformers 4 reads it in rope_scaling and next to it; transformers 5 in
+    rope_scaling, or else in rope_parameters, and what is missing there next to them. ValueError unless all of
+    them say the same."""
+    names = ('rope_theta', 'partial_rotary_factor', 'original_max_position_embeddings')
+    rope = {}
     for stated in filter(None, (config.get('rope_scaling'), config.get('rope_parameters'))):
-        if not isinstance(stated, dict) or any(isinstance(value, dict) for value in stated.values()):
-            raise ValueError(f'rope_parameters must be one rotation for all layers, not {stated!r}')
+        if any(isinstance(value, dict) for value in stated.values()):
+            raise ValueError(f'rope_parameters must be the same for all layers, not {stated!r}')
         stated = {name: value for name, value in stated.items() if value is not None}
         beside = {name: config[name] for name in names if config.get(name) is not None}
-        beside |= {'rope_type': stated.get('type') or stated.get('rope_type') or 'default'}
-        if beside | stated != stated | beside or rotation not in ({}, beside | stated):
+        beside['rope_type'] = stated.get('type') or stated.get('rope_type') or 'default'
+        merged = beside | stated
+        if merged != stated | beside or rope not in ({}, merged):   # the last one wins, so order would show
             raise ValueError('rope_scaling, rope_parameters and what is beside them contradict each other: '
-                             f'{rotation or beside} and {stated}; leave the wrong one out')
-        rotation = beside | stated
-    return {'rope_type': 'default'} | rotation
+                             f'{rope or beside} and {stated}; leave the wrong one out')
+        rope = merged
+    return {'rope_type': 'default'} | rope
 
 
 def check_supported(config):
-    """ValueError if the architecture differs from ours, or a layer sees only a window of its text, as all of
-    Mistral's with sliding_window, and some of Qwen's with use_sliding_window and no layer_types."""
+    """ValueError if the architecture differs from ours, or if a layer sees only a window of its text: all of
+    Mistral's do with sliding_window, and some of Qwen's with use_sliding_window and no layer_types."""
     for name, supported in SUPPORTED.items():
-        if config.get(name) is not None and config[name] not in supported:
-            only = ' or '.join(map(repr, supported)) or 'null'
-            raise ValueError(f'{name} = {config[name]!r} is not supported, only {only}')
+        value = config.get(name)
+        if value not in supported:
+            only = ' or '.join(map(repr, supported))
+            raise ValueError(f'{name} = {value!r} is not supported, only {only}')
     if config['model_type'] in ('eurobert', 'sl_model') and config.get('is_causal'):
         raise ValueError('is_causal = True is not supported for an encoder, only false')
-    layers, window = config.get('layer_types') or [], config.get('sliding_window', 4_096)
-    if {*layers} - {'full_attention'}:
+    layers = config.get('layer_types') or []
+    if set(layers) - {'full_attention'}:
         raise ValueError(f'layer_types {layers} are not supported, only full_attention')
-    used = config['model_type'] == 'mistral' or config.get('use_sliding_window') and not layers
-    if used and window is not None:
+    window = config.get('sliding_window', 4_096)
+    is_used = config['model_type'] == 'mistral' or config.get('use_sliding_window') and not layers
+    if is_used and window is not None:
         raise ValueError(f'sliding_window {window!r} is not supported, only null')
 
 
 def weight_files(folder):
-    """model.safetensors, or the shards that an index puts tensors into; they lie beside it."""
-    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+    """model.safetensors, or the shards next to it that an index names."""
+    index = folder / INDEX
+    if (folder / WEIGHTS).is_file() or not index.is_file():
         return [folder / WEIGHTS]
-    names = sorted({*read_json(folder / INDEX)['weight_map'].values()})
-    if others := [name for name in names if not re.fullmatch(r'[\w.-]+\.safetensors', name)]:
-        raise ValueError(f'{folder / INDEX}: {others[0]!a} must be a .safetensors file beside it')
-    return [folder / name for name in names]
+    names = set(read_json(index)['weight_map'].values())
+    return [folder / plain_name(name, index) for name in sorted(names)]
 
 
 def read_weights(folder, shapes, new_ids=()):
-    """(name, tensor) pairs for the parameters {name: shape} of a Model, from a checkpoint folder.
-    A missing o_proj.bias is zeros (Qwen2 has none). Rows of new_ids, and rows that `shapes` has more, are the
-    mean of those before the first of them: a padded vocabulary has untrained ones behind it."""
-    folder, sizes, weights = Path(folder), read_config(folder)[0], {}
+    """Read the parameters {name: shape} of a Model from a checkpoint folder. Returns (name, tensor) pairs.
+
+    New rows of the embedding and the head, of `new_ids` and of tokens for which the file has no rows, are the
+    mean of the rows before the first of them: a padded vocabulary has untrained rows after the mask's."""
+    folder = Path(folder)
+    sizes, _ = read_config(folder)
+    weights = {}
     for path in weight_files(folder):
         with blame(f'{path}: missing, damaged or cut short', FileNotFoundError, SafetensorError):
             tensors = load_file(path)
-        is_base = not any(name.startswith('model.') for name in tensors)
+        is_base = not any(name.startswith('model.') for name in tensors)    # AutoModel's, without a head
         for name, tensor in tensors.items():
-            name = 'model.' * (is_base and not name.startswith('lm_head.')) + name
-            if not name.endswith('rotary_emb.inv_freq'):  # in old Llamas; it follows from the sizes
+            if is_base and name != HEAD:
+                name = f'model.{name}'
+            if not name.endswith('rotary_emb.inv_freq'):    # in old Llamas; it follows from the sizes
                 weights[name] = tensor
-    spare_head = weights.pop(HEAD, None) if HEAD not in shapes else None
-    weights = {name: torch.zeros(shapes[name]) for name in shapes if name.endswith('o_proj.bias')} | weights
-    if shapes.keys() - weights.keys() == {HEAD}:
+    for name in shapes:
+        if name.endswith('o_proj.bias') and name not in weights:    # Qwen2 has none
+            weights[name] = torch.zeros(shapes[name])
+    spare_head = None if HEAD in shapes else weights.pop(HEAD, None)
+
+    differing = shapes.keys() ^ weights.keys()
+    if differing == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): to pretrain it, take --new_head')
-    tables = [name for name in (EMBEDDING, HEAD) if name in shapes]
-    if names := shapes.keys() ^ weights.keys():
-        which = 'missing' if (name := min(names)) in shapes else 'unexpected'
+    if differing:
+        name = min(differing)
+        which = 'missing' if name in shapes else 'unexpected'
         raise ValueError(f'{folder}: {which} weight {name}: of another model, or a classifier')
+    tables = {EMBEDDING, HEAD} & shapes.keys()
+    expected = shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size))
     for name, tensor in weights.items():
-        shape = (sizes.vocab_size, sizes.hidden_size) if name in tables else shapes[name]
-        if tensor.shape != shape:
-            raise ValueError(f'{folder}: {name} has shape {*tensor.shape,}, and should have {*shape,}')
+        if tensor.shape != expected[name]:
+            raise ValueError(f'{folder}: {name} has shape {*tensor.shape,}, '
+                             f'and should have {*expected[name],}')
         if not tensor.isfinite().all():
             raise ValueError(f'{folder}: {name} holds values that are not finite')
-    if spare_head is not None and sizes.tie_word_embeddings and not torch.equal(
-            spare_head.float(), weights[EMBEDDING].float()):
-        raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
-    for name in tables:
-        if new := [*new_ids, *range(sizes.vocab_size, shapes[name][0])]:
-            mean = weights[name][:min(new)].double().mean(0).to(weights[name].dtype)
-            weights[name] = torch.cat([weights[name], mean.expand(shapes[name][0] - sizes.vocab_size, -1)])
-            weights[name][new] = mean
+    if spare_head is not None and sizes.tie_word_embeddings:
+        if not torch.equal(spare_head.float(), weights[EMBEDDING].float()):
+            raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
+
+    vocab_size = shapes[EMBEDDING][0]
+    new_rows = [*new_ids, *range(sizes.vocab_size, vocab_size)]
+    if new_rows:
+        for name in tables:
+            table = weights[name]
+            mean = table[:min(new_rows)].double().mean(0).to(table.dtype)
+            weights[name] = torch.cat([table, mean.expand(vocab_size - sizes.vocab_size, -1)])
+            weights[name][new_rows] = mean
     return weights.items()
 
 
 def save(folder, sizes, context, ids, tensors, **more):
     """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder."""
-    scaling = sizes.rope_scaling and {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
-    config = {name: getattr(sizes, name) for name in NAMES} | {IDS[role]: i for role, i in ids.items()}
-    config |= (QWEN3 if sizes.qk_norm else EUROBERT) | {
+    rope = {'rope_type': 'default'}
+    if sizes.rope_scaling:
+        rope = {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
+    config = {name: getattr(sizes, name) for name in NAMES}
+    config |= {IDS[role]: i for role, i in ids.items()}
+    config |= QWEN3 if sizes.qk_norm else EUROBERT
+    config |= {
         CONTEXT: context, 'head_dim': sizes.head_size, 'hidden_act': HIDDEN_ACT, 'initializer_range': 0.02,
         'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',
-        'rope_scaling': scaling or None,  # transformers 4 reads this and rope_theta, 5 the next line
-        'rope_parameters': (scaling or {'rope_type': 'default'}) | {'rope_theta': sizes.rope_theta}}
+        # transformers 4 reads this and rope_theta, 5 the next line
+        'rope_scaling': rope if sizes.rope_scaling else None,
+        'rope_parameters': rope | {'rope_theta': sizes.rope_theta}}
     write_json(Path(folder, 'config.json'), config | more)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # save_file has a file of its owner alone, and an error of its own for a full disk
+    # not by save_file: only its owner may read what it writes, and its error for a full disk is its own
     Path(folder, WEIGHTS).write_bytes(to_bytes(tensors, {'format': 'pt'}))
 
 
 def write_pooling(folder, width, max_length, prompts):
     """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine."""
-    paths = {'Transformer': '', 'Pooling': '1_Pooling', 'Normalize': '2_Normalize'}
+    modules = []
+    for k, name in enumerate(['Transformer', 'Pooling', 'Normalize']):
+        path = f'{k}_{name}' if k else ''
+        modules.append({'idx': k, 'name': str(k), 'path': path,
+                        'type': f'sentence_transformers.models.{name}'})
     files = {
-        'modules.json': [{'idx': k, 'name': str(k), 'path': paths[name],
-                          'type': f'sentence_transformers.models.{name}'} for k, name in enumerate(paths)],
-        '1_Pooling/config.json': {'word_embedding_dimension': width, 'pooling_mode_mean_tokens': True,
-                                  'pooling_mode_cls_token': False},  # text-embeddings-inference demands it
+        'modules.json': modules,
+        '1_Pooling/config.json': {
+            'word_embedding_dimension': width,
+            'pooling_mode_mean_tokens': True,
+            'pooling_mode_cls_token': False},   # text-embeddings-inference demands it
         'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
         'config_sentence_transformers.json': {'prompts': prompts, 'similarity_fn_name': 'cosine'}}
     for name, content in files.items():

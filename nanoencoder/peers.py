@@ -1,6 +1,6 @@
-"""Other people's encoders, such as ModernBERT, BERT, RoBERTa and DeBERTa, fine-tuned just as ours are.
+"""Fine-tune other people's encoders, such as ModernBERT, BERT, RoBERTa and DeBERTa, just as we do ours.
 
-transformers' AutoModel and AutoTokenizer open them: an optional package, pip install ".[peers]".
+transformers' AutoModel and AutoTokenizer open them; it is an optional package: pip install ".[peers]".
 No code of a repository is run, and no pickle is opened."""
 import itertools
 import math
@@ -15,7 +15,7 @@ from nanoencoder.files import blame, read_json
 from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, newest_checkpoint, open_checkpoint
 from nanoencoder.tokenizer import Tokenizer, download, is_hub_id, one_line
 
-# Encoders known to ignore padding when they are given attention_mask. Others may be causal or attend to it
+# Encoders known to ignore padding when given attention_mask. Others may be causal or attend to padding
 # (BigBird's sparse form, ConvBERT, Nystromformer, XLNet), or read more than ids (RoCBERT: shapes and sounds).
 FAMILIES_OF_PEERS = ('albert', 'bert', 'bert-generation', 'camembert', 'data2vec-text', 'deberta',
                      'deberta-v2', 'distilbert', 'electra', 'ernie', 'esm', 'flaubert', 'gte',
@@ -27,32 +27,39 @@ FAMILIES_OF_PEERS = ('albert', 'bert', 'bert-generation', 'camembert', 'data2vec
 # has them itself. With auto_map in it a folder of any other family is not what its model_type says.
 PORTED = 'gte', 'jina_embeddings_v3', 'nomic_bert'
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
+OFFLINE = {'local_files_only': True, 'trust_remote_code': False}
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # config: all of config.json
 
 
 class Transformer(nn.Module):
-    """transformers' model, called as our Transformer is; it pads, which ours never does."""
+    """transformers' model, called as our Transformer is. It needs padding, which ours never does."""
+
     def __init__(self, inner, sizes, pad):
         super().__init__()
-        self.inner, self.sizes, self.pad = inner.eval(), sizes, pad     # no dropout, as in ours
+        self.inner = inner.eval()   # no dropout, as in ours
+        self.sizes = sizes
+        self.pad = pad
         inner.get_input_embeddings().padding_idx = None    # if pad is also eos, its embedding must learn
 
     def forward(self, tokens, lengths, causal=False):
-        """(N, d) states of flat tokens (N,); texts of about the same length are padded together."""
-        texts, states = tokens.split(lengths), [None] * len(lengths)
-        order = sorted(range(len(lengths)), key=lengths.__getitem__)
-        for _, group in itertools.groupby(order, lambda k: math.ceil(math.log(lengths[k], 1.5))):
-            group = list(group)
-            padded = pad_sequence([texts[k] for k in group], batch_first=True, padding_value=self.pad)
-            mask = pad_sequence([torch.ones_like(texts[k]) for k in group], batch_first=True)
-            for k, state in zip(group, self.inner(input_ids=padded, attention_mask=mask)[0]):
+        """(N, d) states of flat tokens (N,). Texts whose lengths differ by less than half share a batch."""
+        texts = tokens.split(lengths)
+        states = {}     # {number of the text: (its length, d)}
+        by_length = sorted(range(len(texts)), key=lengths.__getitem__)
+        for _, batch in itertools.groupby(by_length, lambda k: math.ceil(math.log(lengths[k], 1.5))):
+            batch = list(batch)
+            padded = pad_sequence([texts[k] for k in batch], True, self.pad)    # (texts, longest)
+            mask = pad_sequence([torch.ones_like(texts[k]) for k in batch], True)
+            outputs = self.inner(input_ids=padded, attention_mask=mask)[0]
+            for k, state in zip(batch, outputs):
                 states[k] = state[:lengths[k]]
-        return torch.cat(states)
+        return torch.cat([states[k] for k in range(len(texts))])
 
 
 @dataclass(frozen=True, eq=False)
-class Peer(Checkpoint):    # of another architecture, read whole
+class Peer(Checkpoint):
+    """A checkpoint of another architecture, which is read as a whole."""
     transformer: Transformer
     text_tokenizer: Tokenizer
 
@@ -66,7 +73,7 @@ class Peer(Checkpoint):    # of another architecture, read whole
 
 
 def open_encoder(cfg):
-    """The Checkpoint of cfg.model: ours if config.json's model_type is one of ours, else a Peer."""
+    """Open cfg.model: as our own Checkpoint if config.json's model_type is one of ours, else as a Peer."""
     name = cfg.model
     folder = download(name) if is_hub_id(name) else newest_checkpoint(name)
     config = read_json(folder / 'config.json')
@@ -77,10 +84,9 @@ def open_encoder(cfg):
         raise ValueError(f'{folder}: model_type {family!r} is neither one of ours, decoders among them '
                          f'({", ".join(FAMILIES)}), nor an encoder that transformers opens for us '
                          f'({", ".join(FAMILIES_OF_PEERS)})')
-    for name_of_causal in ('is_decoder', 'causal'):     # XLM and FlauBERT call it causal
-        if config.get(name_of_causal):
-            raise ValueError(f'{folder}: {name_of_causal} is true, so this {family} is a decoder; '
-                             f'decoders that open are {", ".join(FAMILIES)}')
+    if config.get('is_decoder') or config.get('causal'):     # XLM and FlauBERT call it causal
+        raise ValueError(f'{folder}: is_decoder or causal is true, so this {family} is a decoder; '
+                         f'decoders that open are {", ".join(FAMILIES)}')
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
@@ -90,10 +96,10 @@ def open_encoder(cfg):
 
 
 def open_peer(name, folder, config):
+    """Open a folder as a Peer. ValueError, without the folder's name, if transformers cannot have it."""
     with blame('this encoder needs transformers: pip install ".[peers]"', ImportError):
         import transformers
-    family = config['model_type']
-    if family in PORTED:
+    if config['model_type'] in PORTED:
         check_ported(config)
     elif any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
         raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
@@ -101,15 +107,52 @@ def open_peer(name, folder, config):
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    options = {'local_files_only': True, 'trust_remote_code': False}
-    settings = transformers.AutoConfig.from_pretrained(folder, **options)
-    settings._attn_implementation = settings.transformers_weights = None    # code to download, or a pickle
-    if family == 'modernbert-decoder':
+
+    model = read_model(transformers, folder, config)
+    named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
+    tokenizer = read_tokenizer(named, folder)
+    size = model.get_input_embeddings().num_embeddings
+    if tokenizer.vocab_size > size:
+        raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for {size}')
+    # RoBERTa computes positions from where its config's pad is; -1 means none.
+    pads = model.config.pad_token_id, tokenizer.ids['pad'], 0
+    pad = next(pad for pad in pads if pad is not None and pad >= 0)
+    sizes = Sizes(model.config.hidden_size, config)
+    transformer = Transformer(model, sizes, pad)
+    transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
+    # RoBERTa's kind counts positions from after the pad's id.
+    unused = [table.padding_idx + 1 for module, table in model.named_modules()
+              if module.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None]
+    context = model.config.max_position_embeddings - max(unused, default=0)
+    return Peer(name, folder, sizes, min(context, named.model_max_length), {}, transformer, tokenizer)
+
+
+def read_model(transformers, folder, config):
+    """Open transformers' model. ValueError unless all weights that config.json asks for are there, none too
+    many, and finite."""
+    settings = transformers.AutoConfig.from_pretrained(folder, **OFFLINE)
+    settings._attn_implementation = None    # it could name code to download
+    settings.transformers_weights = None    # it could name a pickle
+    if config['model_type'] == 'modernbert-decoder':
         settings.is_causal = False      # then it computes what ModernBERT does with these weights
-    opening = options | {'config': settings, 'dtype': torch.float32, 'use_safetensors': True}
-    model, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, **opening)
-    check_weights(model, info)
-    named = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    model, info = transformers.AutoModel.from_pretrained(
+        folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+        **OFFLINE)
+
+    # Heads that we never read may be missing (pooler.) or there (those of pretraining, as cls. and lm_head.).
+    read_parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
+    wrong = [f'missing weight {name}' for name in info['missing_keys'] if not name.startswith('pooler.')]
+    wrong += [f'unexpected weight {name}' for name in info['unexpected_keys']
+              if name.split('.')[0] in read_parts]
+    wrong += [f'damaged weight {name}' for name, p in model.named_parameters()
+              if not p.isfinite().all()]
+    if wrong:
+        raise ValueError(f'{min(wrong)}: not finite, of another model, or a classifier')
+    return model
+
+
+def read_tokenizer(named, folder):
+    """Our Tokenizer of a folder that transformers has opened as `named`. ValueError if their ids differ."""
     backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
     specials = dict(zip(named.all_special_tokens, named.all_special_ids))
     specials.pop(named.unk_token, None)
@@ -118,41 +161,18 @@ def open_peer(name, folder, config):
     if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
         raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, make the '
                          'tokenizer_class in tokenizer_config.json PreTrainedTokenizerFast')
-    pads = model.config.pad_token_id, tokenizer.ids['pad'], 0   # RoBERTa finds positions by the first
-    pad = next(pad for pad in pads if pad is not None and pad >= 0)     # -1 is none
-    if tokenizer.vocab_size > (size := model.get_input_embeddings().num_embeddings):
-        raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for {size}')
     if not tokenizer.suffix:
         raise ValueError('its tokenizer appends no special token such as [SEP]: an empty text would be empty')
-    transformer = Transformer(model, Sizes(model.config.hidden_size, config), pad)
-    empty = torch.tensor([*tokenizer.prefix, *tokenizer.suffix])
-    with torch.no_grad():
-        transformer(empty, [len(empty)])    # X-MOD without a default_language fails now, not in training
-    # RoBERTa's kind counts positions from the pad's id on
-    unused = [table.padding_idx + 1 for name, table in model.named_modules()
-              if name.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None]
-    limits = named.model_max_length, model.config.max_position_embeddings - max(unused, default=0)
-    return Peer(name, folder, transformer.sizes, min(limits), {}, transformer, tokenizer)
+    return tokenizer
 
 
 def check_ported(config):
     """ValueError unless config.json is written for transformers' class.
 
-    It takes its own defaults for what the repository's code called otherwise: a model of the right shape with
-    another rotation. Of GTE it does not know logn_attention_scale, either."""
-    has_rotation = config.get('rope_parameters') or config.get('rope_theta')
-    if not (config.get('hidden_size') and has_rotation) or config.get('logn_attention_scale'):
+    That class falls back to its own defaults for what the repository's code called otherwise: a model of the
+    right shape with another RoPE. It does not know GTE's logn_attention_scale, either."""
+    has_rope = config.get('rope_parameters') or config.get('rope_theta')
+    if not (config.get('hidden_size') and has_rope) or config.get('logn_attention_scale'):
         raise ValueError('its config.json is for code in its repository, which is not run: transformers\' '
                          f'{config["model_type"]} reads hidden_size and rope_parameters there, and has no '
                          'logn_attention_scale')
-
-
-def check_weights(model, info):
-    """ValueError unless all weights that config.json asks for are there, none too many, and finite."""
-    # heads that are never read may be there or not: pooler., and pretraining's, as cls. and lm_head.
-    wrong = [f'missing weight {name}' for name in info['missing_keys'] if not name.startswith('pooler.')]
-    parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
-    wrong += [f'unexpected weight {name}' for name in info['unexpected_keys'] if name.split('.')[0] in parts]
-    wrong += [f'damaged weight {name}' for name, p in model.named_parameters() if not p.isfinite().all()]
-    if wrong:
-        raise ValueError(f'{min(wrong)}: not finite, of another model, or a classifier')

@@ -4,7 +4,6 @@
 """
 import os
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -25,31 +24,35 @@ MASKED = 'The function returns <|mask|> of <|mask|>.'
 
 
 @pytest.mark.parametrize('qk_norm', [False, True])
-def test_a_pipeline_fills_masks_and_the_model_heeds_padding(qk_norm, settings):
+def test_a_pipeline_fills_masks_and_the_model_ignores_padding(qk_norm, settings):
     """EuroBERT, and Qwen3: AutoModelForMaskedLM has no class for it, but the pipeline takes config.json's."""
     cfg = settings(qk_norm=qk_norm, phases=(('clm', 2), ('mlm', 20)), warmup_steps=0, lr=1e-2, val_every=0)
     pretrain.train(cfg)
     checkpoint = open_checkpoint(f'{cfg.out}/run')
-    model, tokenizer, folder = checkpoint.model(), checkpoint.tokenizer(), checkpoint.folder
+    model = checkpoint.model()
+    tokenizer = checkpoint.tokenizer()
     expected = fill_mask.fill_mask(model, tokenizer, MASKED)
-    for theirs, ours in zip(transformers.pipeline('fill-mask', str(folder))(MASKED), expected, strict=True):
+    answers = transformers.pipeline('fill-mask', str(checkpoint.folder))(MASKED)
+    for theirs, ours in zip(answers, expected, strict=True):
         assert [best['token_str'] for best in theirs] == [token for token, _ in ours]
         assert [best['score'] for best in theirs] == pytest.approx([p for _, p in ours], abs=1e-5)
+
     short_and_long = ['Sort an array.', 'Return the mean of all its elements.']
-    auto = transformers.AutoTokenizer.from_pretrained(folder)
+    auto = transformers.AutoTokenizer.from_pretrained(checkpoint.folder)
     batch = auto(short_and_long, return_tensors='pt', padding=True)
     with torch.no_grad():
-        theirs = transformers.AutoModel.from_pretrained(folder).eval()(**batch).last_hidden_state
-        for vectors, text in zip(theirs, short_and_long):
-            tokens = torch.from_numpy(tokenizer.encode(text).astype(np.int64))
-            ours, causal = (model.model(tokens, [len(tokens)], causal=flag) for flag in (False, True))
+        states = transformers.AutoModel.from_pretrained(checkpoint.folder).eval()(**batch).last_hidden_state
+        for vectors, text in zip(states, short_and_long):
+            tokens = torch.from_numpy(tokenizer.encode(text))
+            ours = model.model(tokens, [len(tokens)], causal=False)
+            causal = model.model(tokens, [len(tokens)], causal=True)
             torch.testing.assert_close(vectors[:len(tokens)], ours, atol=1e-5, rtol=0)
             assert (ours[0] - causal[0]).abs().max() > 1e-2  # a causal mask would show
 
 
 @pytest.mark.parametrize('version, words', [('4.57.6', "'int' and 'NoneType'"),
                                             ('5.1.0', 'transformers 5.3 or newer')])
-def test_transformers_that_heed_no_is_causal_do_not_open_qwen3(version, words, tmp_path):
+def test_transformers_that_ignore_is_causal_do_not_open_qwen3(version, words, tmp_path):
     """They would take the encoder for a decoder."""
     folder = random_model(tmp_path / 'random', qk_norm=True)
     install = '-m', 'pip', 'install', '--quiet', f'--target={tmp_path}/old', f'transformers=={version}'
@@ -62,22 +65,22 @@ def test_transformers_that_heed_no_is_causal_do_not_open_qwen3(version, words, t
 @pytest.mark.parametrize('qk_norm', [False, True])
 def test_a_token_classifiers_pipeline_gives_whole_words(qk_norm, toy, tmp_path):
     """Each word's label is that of its first token, as `aggregation_strategy='first'` has it."""
-    checkpoint, parts = random_model(tmp_path / 'random', qk_norm=qk_norm), []
+    checkpoint = random_model(tmp_path / 'random', qk_norm=qk_norm)
     _, base, data, encoder = trained(toy, checkpoint, 'TC', tmp_path, lr=3e-3, epochs=9)
     tagger = transformers.pipeline('token-classification', str(tmp_path / 'saved'),
                                    aggregation_strategy='first')
+    num_tokens = []     # of each entity
     for row, example in zip(data.rows['test'], data.examples['test']):
-        p = finetune.encode(encoder.eval(), [example.tokens], base.world).softmax(1)
-        words, expected = example.words.tolist(), []
+        probabilities = finetune.encode(encoder.eval(), [example.tokens], base.world).softmax(1)
+        words = example.words.tolist()
+        expected = []
         for w, word in enumerate(row['words']):
-            best = p[words.index(w)].max(0)
+            best = probabilities[words.index(w)].max(0)
             if data.labels[best.indices] == 'B-LOC':
                 start = len(' '.join([*row['words'][:w], '']))
-                score = pytest.approx(best.values.item(), abs=1e-5)
-                expected.append(('LOC', score, word, start, start + len(word)))
-                parts.append(words.count(w))
-        names = 'entity_group', 'score', 'word', 'start', 'end'
-        found = [{name: group[name] for name in names} for group in tagger(' '.join(row['words']))]
-        assert [group | {'word': group['word'].strip()} for group in found] == [
-            dict(zip(names, group)) for group in expected]
-    assert len(parts) > 20 and max(parts) > 1  # entities, words of several tokens among them
+                expected.append((word, pytest.approx(best.values.item(), abs=1e-5), start, start + len(word)))
+                num_tokens.append(words.count(w))
+        found = [(entity['word'].strip(), entity['score'], entity['start'], entity['end'])
+                 for entity in tagger(' '.join(row['words']))]
+        assert found == expected
+    assert len(num_tokens) > 20 and max(num_tokens) > 1
