@@ -32,6 +32,8 @@ BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'
 # downloaded before the weights, so that a model we cannot open is refused early
 SMALL_FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
                'added_tokens.json', 'model.safetensors.index.json')
+PIECE = 250_000     # characters that `tokenizers` encodes at once: it takes 200 bytes of memory for each
+BETWEEN_WORDS = re.compile(r'[^\W\d_](?= [^\W\d_])')
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 
 # Byte-level BPE writes each byte as a character: printable ones as themselves, the others from U+0100 on.
@@ -126,10 +128,30 @@ class Tokenizer:
             return self.by_library
 
     def by_library(self, text):
+        ids = []
         with one_line('a text'):
-            # A batch of one, because `encode` would keep Python's other threads waiting.
-            encoding, = self.backend.encode_batch_fast([without_surrogates(text)], add_special_tokens=False)
-        return np.array(encoding.ids, np.uint32)
+            for piece in self.pieces(without_surrogates(text)):
+                # A batch of one, because `encode` would keep Python's other threads waiting.
+                encoding, = self.backend.encode_batch_fast([piece], add_special_tokens=False)
+                ids.append(np.array(encoding.ids, np.uint32))
+        return np.concatenate(ids)
+
+    def pieces(self, text):
+        """Cut a long text before the space between two words, as `tokenizers` takes much memory for each
+        character. Where the tokenizer itself splits there, no token spans that place and ids stay the same.
+        If two million characters have no such place, cut after them."""
+        spans = [span for _, span in self.backend.pre_tokenizer.pre_tokenize_str('a b')]
+        if spans != [(0, 1), (1, 3)]:   # it does not split there: a long text stays whole
+            yield text
+            return
+        start = 0
+        while len(text) - start > PIECE:
+            farthest = start + 8 * PIECE
+            word = BETWEEN_WORDS.search(text, start + PIECE, farthest)
+            end = word.end() if word else farthest
+            yield text[start:end]
+            start = end
+        yield text[start:]
 
     def by_tiktoken(self):
         """Return a function from a text to tiktoken's ids. ValueError if tiktoken cannot give them."""

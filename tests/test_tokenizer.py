@@ -9,6 +9,7 @@ from tokenizers import Regex, Tokenizer as Library, models, normalizers, pre_tok
 
 from conftest import LLAMA3, ROOT, jsonl, ran, refused, texts
 from data import Corpus
+from nanoencoder import tokenizer
 from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
 DOCS = ROOT / 'configs/corpora/docs'
@@ -154,6 +155,45 @@ def test_what_has_no_tiktoken_form_is_said(tmp_path, capsys, change, words):
     same_ids(ours.bulk(()), ours.backend, sample_texts(200))
     said = capsys.readouterr().err
     assert words in said and said.endswith(': tokenizers encodes, about three times slower\n')
+
+
+class Listener:
+    """A tokenizer's backend that remembers the longest text that it was given."""
+    def __init__(self, backend):
+        self.backend = backend
+        self.normalizer = backend.normalizer
+        self.pre_tokenizer = backend.pre_tokenizer
+        self.longest = 0
+
+    def encode_batch_fast(self, texts, **options):
+        self.longest = max(self.longest, *map(len, texts))
+        return self.backend.encode_batch_fast(texts, **options)
+
+
+def test_a_long_text_is_encoded_in_pieces_with_the_same_ids(monkeypatch):
+    """The library takes 200 bytes of memory for each character."""
+    ours = load_tokenizer(DOCS_TOKENIZER)
+    text = 'Compute the mean of 3 arrays, element-wise. ' * 400
+    expected = ours.by_library(text).tolist()
+    monkeypatch.setattr(ours, 'backend', Listener(ours.backend))
+    monkeypatch.setattr(tokenizer, 'PIECE', 1_000)
+    assert ours.by_library(text).tolist() == expected and 1_000 <= ours.backend.longest < 3_000
+    ours.by_library('\u6771' * 100_000)    # without a space
+    assert ours.backend.longest == 8_000
+
+
+BYTES = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
+BEHIND_SPACES = {'type': 'Split', 'pattern': {'String': ' '}, 'behavior': 'MergedWithPrevious', 'invert': False}
+
+
+@pytest.mark.parametrize('parts', [[BEHIND_SPACES, BYTES], [BYTES]])
+def test_a_text_whose_tokens_may_span_a_space_is_encoded_whole(parts, tmp_path, monkeypatch):
+    pre_tokenizer = {'type': 'Sequence', 'pretokenizers': parts}
+    ours = changed(tmp_path, lambda spec: spec.update(pre_tokenizer=pre_tokenizer))
+    text = 'a b of the array ' * 200
+    expected = ours.backend.encode(text, add_special_tokens=False).ids
+    monkeypatch.setattr(tokenizer, 'PIECE', 100)
+    assert ours.by_library(text).tolist() == expected
 
 
 def test_masks_are_encoded_where_asked_and_surrogates_replaced():
