@@ -172,7 +172,7 @@ class Listener:
 
 def test_a_long_text_is_encoded_in_pieces_with_the_same_ids(monkeypatch):
     """The library takes 200 bytes of memory for each character."""
-    ours = load_tokenizer(DOCS_TOKENIZER)
+    ours = load_tokenizer(str(DOCS))
     text = 'Compute the mean of 3 arrays, element-wise. ' * 400
     expected = ours.by_library(text).tolist()
     monkeypatch.setattr(ours, 'backend', Listener(ours.backend))
