@@ -1,8 +1,6 @@
-import contextlib
 import functools
 import gc
 import importlib
-import importlib.util
 import io
 import json
 import multiprocessing
@@ -14,6 +12,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
+import numpy
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -36,10 +35,13 @@ def run_process(*arguments, timeout=120, **options):
 
 def run_script(script, *arguments):
     """What `python <script> ...` does, in this process, which has torch imported: seconds less each time."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
-          pytest.MonkeyPatch.context() as patch):
+    out = io.StringIO()
+    err = io.StringIO()
+    code = 0
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, 'argv', [script, *map(str, arguments)])
+        patch.setattr(sys, 'stdout', out)
+        patch.setattr(sys, 'stderr', err)
         try:
             run_main(importlib.import_module(script.removesuffix('.py')).main)
         except SystemExit as exit:
@@ -59,7 +61,8 @@ def ran(script, *arguments):
 
 def torchrun(processes, *arguments, timeout=200):
     launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
-    return run_process(*launcher, *arguments, timeout=timeout, env=os.environ | {'PYTHONPATH': str(ROOT)})
+    environment = os.environ | {'PYTHONPATH': str(ROOT)}
+    return run_process(*launcher, *arguments, timeout=timeout, env=environment)
 
 
 def pytest_collection_finish():
@@ -80,13 +83,16 @@ class Script(FORKS.Process):
     """Almost `python <script> <words>` here: a process forked from one that has torch imported."""
     def __init__(self, script, *words, **environment):
         super().__init__()
-        self.words, self.environment = [script, *map(str, words)], os.environ | environment
-        self.prints = [Path(tempfile.mkdtemp(dir=folder_of_prints().name), name) for name in ('out', 'err')]
+        self.words = [script, *map(str, words)]
+        self.environment = os.environ | environment
+        folder = Path(tempfile.mkdtemp(dir=folder_of_prints().name))
+        self.prints = [folder / 'out', folder / 'err']
         self.start()
 
     def run(self):
         for number, path in enumerate(self.prints, 1):  # stdout, stderr
-            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), number)
+            file = path.open('a')
+            os.dup2(file.fileno(), number)
         os.environ.clear()
         os.environ |= self.environment
         sys.argv = self.words
@@ -97,8 +103,8 @@ class Script(FORKS.Process):
         self.join(timeout)
         self.kill()
         assert self.exitcode is not None, f'{self.words} has not ended in {timeout} s'
-        return subprocess.CompletedProcess(self.words, self.exitcode,
-                                           *(path.read_text() for path in self.prints))
+        out, err = (path.read_text() for path in self.prints)
+        return subprocess.CompletedProcess(self.words, self.exitcode, out, err)
 
 
 def jsonl(path, rows):
@@ -109,7 +115,7 @@ def jsonl(path, rows):
 @functools.cache
 def texts():
     """A few hundred documents of English: the docstrings of some of numpy's files."""
-    root = Path(importlib.util.find_spec('numpy').origin).parent
+    root = Path(numpy.__file__).parent
     files = ['_core/_add_newdocs.py', 'lib/_function_base_impl.py', 'linalg/_linalg.py',
              '_core/fromnumeric.py']
     return [text for file in files for text in embedded_docs.docstrings(root / file)]
@@ -119,18 +125,23 @@ def texts():
 def corpus(tmp_path_factory):
     """A small prepared corpus of 4,096 ids, several shards, train and validation."""
     folder = tmp_path_factory.mktemp('corpus')
-    for k in range(0, len(texts()), 100):
-        jsonl(folder / f'texts/{k:04d}.jsonl', [{'text': text} for text in texts()[k:k + 100]])
+    rows = [{'text': text} for text in texts()]
+    for k in range(0, len(rows), 100):
+        jsonl(folder / f'texts/{k:04d}.jsonl', rows[k:k + 100])
     cfg = prepare.Settings(source='folder', path=str(folder / 'texts'), out=str(folder / 'out'),
                            val_permille=200, shard_bytes=100_000)
     prepare.prepare(cfg)
     return folder / 'out'
 
 
-SMALL = dict(phases=(('clm', 6), ('mlm', 6)), vocab_size=4_096, hidden_size=32, intermediate_size=48,
-             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, context=64, rows_per_step=4,
-             micro_rows=2, lr=3e-3, warmup_steps=3, decay_steps=3, log_every=1, val_every=6, val_rows=5,
-             save_every=4, keep=9, device='cpu')
+SMALL = dict(
+    phases=(('clm', 6), ('mlm', 6)),
+    vocab_size=4_096, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2,
+    context=64, rows_per_step=4, micro_rows=2,
+    lr=3e-3, warmup_steps=3, decay_steps=3,
+    log_every=1, val_every=6, val_rows=5, save_every=4, keep=9,
+    device='cpu')
 
 
 @pytest.fixture
@@ -152,9 +163,12 @@ def arguments(cfg, without=''):
 
 def log_lines(run, *, timed=False):
     """log.jsonl as a list, without what depends on the clock."""
-    hidden = () if timed else ('seconds', 'tokens_per_second')
-    lines = [json.loads(line) for line in (Path(run) / 'log.jsonl').read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in hidden} for line in lines]
+    text = Path(run, 'log.jsonl').read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    if not timed:
+        for line in lines:
+            del line['seconds'], line['tokens_per_second']
+    return lines
 
 
 def refused(words, function, *arguments, **options):
