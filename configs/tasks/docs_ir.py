@@ -1,4 +1,4 @@
-# Embedded: a docstring's first paragraph finds its second among those of all held-out files. `--baseline` is
+# Embedded: a docstring's first paragraph finds its second among those of all held-out files. `examples/baselines.py` is
 # BM25.
 kind = "IR"
 dataset = "docs_ir"

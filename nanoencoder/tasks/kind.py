@@ -30,7 +30,6 @@ class Kind:
     loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # the setting that names the column of labels, if there are any
     has_probe = True     # whether frozen features can answer
-    zero_shot = False    # read by finetune.py
 
     def __init__(self, task):
         self.task = task
