@@ -1,7 +1,7 @@
 # The paper: 38 runs, 12 intermediate checkpoints, 12 datasets x 6 learning rates x 5 seeds. Names are those
 # of the authors' models, which they trained once each. --row takes a name or a number, from 1.
-#   python study.py configs/studies/paper.py --dry_run
-#   python study.py configs/studies/paper.py --row=6 --torchrun=--nproc_per_node=8
+#   python studies/run.py studies/paper --dry_run
+#   python studies/run.py studies/paper --row=6 --torchrun=--nproc_per_node=8
 corpus = {'config': 'configs/corpora/fineweb_edu.py', 'max_tokens': 152_000_000_000}
 every_run = {'config': 'configs/610m.py'}
 runs = {

@@ -1,6 +1,6 @@
 # Rows of the speedrun (docs/speedrun.md): the embedded texts, four seeds, at most 1.5 M parameters. One row:
-#     python study.py configs/studies/speedrun.py --row=mlm
-#     python -m nanoencoder.speedrun studies/speedrun/out/mlm-s*
+#     python studies/run.py studies/speedrun --row=mlm
+#     python studies/speedrun.py studies/speedrun/out/mlm-s*
 corpus = {'config': 'configs/corpora/embedded.py'}
 seeds = (0, 1, 2, 3)
 every_run = {'config': 'configs/tiny.py', 'val_rows': 128, 'save_every': 0, 'device': 'cpu'}
@@ -31,4 +31,3 @@ runs = {
                    'phases': (('clm', 1_440), ('mlm', 2_160))},   # of the other track
     'try-quick-1400': {'config': 'configs/try.py'},
 }
-out = "studies/speedrun/out"
