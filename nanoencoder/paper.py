@@ -1,4 +1,4 @@
-"""What the paper published: claims, numbers, models."""
+"""What the paper published: numbers, models."""
 import csv
 import functools
 import json
@@ -6,14 +6,6 @@ from pathlib import Path
 
 OURS = {'mnli': 'mnli_m'}   # the authors' folder: our name
 FOLDER = Path(__file__).parents[1] / 'configs/paper'
-
-
-def claims():
-    """{name: {'words', 'differences'}} of its sections 3 to 5, for contrasts of the same name.
-
-    differences  [(model, model, tasks)]: of these tasks the mean of the first less the second; early: at
-                 step 5,000. None where the paper has a figure alone"""
-    return json.loads((FOLDER / 'claims.json').read_text(encoding='utf-8'))
 
 
 def models():

@@ -1,40 +1,136 @@
-"""The figures of studies' pages."""
+"""The figures of studies' pages: the ladder of lengths, which report.py draws, and the speedrun's losses.
+
+    python studies/figures.py       # studies/speedrun/losses.png, from its losses.csv"""
 import itertools
+import sys
+from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-from nanoencoder.figures import COLOURS, panels
+import numpy as np  # noqa: E402
+
+from nanoencoder.figures import COLOURS, panels, save  # noqa: E402
+from nanoencoder.settings import run_main  # noqa: E402
+
+# a colour means one thing in all figures; other arms get the other colours
+OBJECTIVES = {'CLM': COLOURS[0], 'MLM': COLOURS[1], 'CLM then MLM': COLOURS[2]}
+DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
+TARGET = 4.7                    # nats, of the speedrun
+# {arm: row of the speedrun}
+RACED = {'MLM, AdamW': 'mlm', 'MLM, Muon': 'muon-mlm', 'CLM then MLM, AdamW': 'clm25-mlm',
+         'CLM then MLM, Muon': 'muon-clm25-mlm', 'the record, Muon': 'quick-1400'}
+
+
+class Panel(NamedTuple):
+    """A quantity of a ladder."""
+    title: str
+    unit: str
+    lines: dict     # {arm: [(tokens, mean, low, high), ...]}
+    floors: dict    # {name: value}, drawn level
+
+
+def split_arm(arm):
+    """Return (objectives, optimizer) of an arm's name, such as 'CLM then MLM, Muon'; '' if it names none."""
+    objectives, _, optimizer = arm.replace(', then', ' then').partition(', ')
+    return objectives, optimizer
+
+
+def colours_of(arms):
+    """{objectives: colour}, in the order of these arms"""
+    others = itertools.cycle(COLOURS[len(OBJECTIVES):])
+    colours = {}
+    for objectives, _ in map(split_arm, arms):
+        if objectives not in colours:
+            colours[objectives] = OBJECTIVES.get(objectives) or next(others)
+    return colours
 
 
 def ladder(shown):
-    """A line and its band over seeds an arm, by length; bands may leave the panel.
-
-    shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]"""
-    drawn, axes = panels([title for title, *_ in shown], rows=1 if len(shown) <= 3 else 2)
-    arms = max((lines for _, lines, _ in shown), key=len)
-    colours, handles = dict(zip(arms, itertools.cycle(COLOURS))), {}
-    for title, lines, floors in shown:
-        ax, means = axes[title], [mean for values in lines.values() for _, mean, *_ in values]
-        least, most, size = min(means), max(means), max(means) - min(means) or 1.0
-        for arm, values in lines.items():
-            x, mean, low, high = np.array(values).T
-            handles[arm], = ax.plot(x / 1e6, mean, 'o-', color=colours[arm], markersize=4, linewidth=1.8)
-            ax.fill_between(x / 1e6, low, high, color=colours[arm], alpha=0.16, linewidth=0)
-        near = {name: y for name, y in floors.items() if least - 0.6 * size < y < most + 0.6 * size}
-        for name, y in near.items():
-            ax.axhline(y, color='0.6', linewidth=1, linestyle='--')
-            start, end = (min(abs(values[k][1] - y) for values in lines.values()) for k in (0, -1))
-            x, side = (0.995, 'right') if end > start else (0.005, 'left')     # where no line is near
-            ax.annotate(f'{name} {y:.1f}', (x, y), xycoords=ax.get_yaxis_transform(), fontsize=8, color='0.2',
-                        ha=side, va='bottom')
-        far = [f'{name} {y:.1f} {"↑" if y > most else "↓"}' for name, y in floors.items() if name not in near]
-        ax.set_title('\n'.join(far), loc='right', fontsize=8, color='0.2')
-        low, high = ax.get_ylim()
-        ax.set_ylim(max(low, least - 0.7 * size), min(high, most + 0.7 * size))
-        ticks = sorted({x / 1e6 for values in lines.values() for x, *_ in values})
-        ax.set_xscale('log', base=2)
-        ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
-        ax.set_xlabel('million tokens of pretraining')
-        ax.minorticks_off()
-    drawn.legend([handles[arm] for arm in arms], arms, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
+    """Draw Panels by length, a row of them for each optimizer: a line and its band over seeds an arm."""
+    arms = max((panel.lines for panel in shown), key=len)
+    colours = colours_of(arms)
+    optimizers = [*dict.fromkeys(optimizer for _, optimizer in map(split_arm, arms))]
+    places = [*itertools.product(optimizers, shown)]
+    titles = [f'{panel.title}, {optimizer}'.removesuffix(', ') for optimizer, panel in places]
+    drawn, axes = panels(titles, rows=len(optimizers))
+    for ax, (optimizer, panel) in zip(axes.values(), places):
+        dash = DASHES[optimizers.index(optimizer)]
+        draw_lines(ax, panel, optimizer, dash, colours)
+        draw_floors(ax, panel, optimizer)
+    handles = {}
+    for ax in reversed(axes.values()):      # the first optimizer's lines last: they are not dashed
+        handles |= {line.get_label(): line for line in ax.get_lines() if line.get_label() in colours}
+    names = [name for name in colours if name in handles]
+    drawn.legend([handles[name] for name in names], names, loc='lower center', bbox_to_anchor=(0.5, 1),
+                 ncol=len(names))
     return drawn
+
+
+def draw_lines(ax, panel, optimizer, dash, colours):
+    for arm, values in panel.lines.items():
+        objectives, of_arm = split_arm(arm)
+        if of_arm == optimizer:
+            x, mean, low, high = np.array(values).T
+            colour = colours[objectives]
+            ax.plot(x / 1e6, mean, f'o{dash}', color=colour, markersize=4, label=objectives)
+            ax.fill_between(x / 1e6, low, high, color=colour, alpha=0.16, linewidth=0)
+    ticks = sorted({x / 1e6 for values in panel.lines.values() for x, *_ in values})
+    ax.set_xscale('log', base=2)
+    ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
+    ax.minorticks_off()
+    ax.set_xlabel('million tokens of pretraining')
+    ax.set_ylabel(panel.unit)
+
+
+def draw_floors(ax, panel, optimizer):
+    """Draw a level line for each floor that is near the lines, and say where the others are. The range is the
+    same for all optimizers; wide bands may leave it."""
+    _, means, lows, highs = np.concatenate([*panel.lines.values()]).T
+    size = np.ptp(means) or 1.0
+    low = means.min() - 0.6 * size
+    high = means.max() + 0.6 * size
+    near = [value for value in panel.floors.values() if low < value < high]
+    ax.set_ylim(max(low, min([*lows, *near])) - 0.05 * size, min(high, max([*highs, *near])) + 0.1 * size)
+    outside = []
+    for name, value in panel.floors.items():
+        name, of_floor = split_arm(name)
+        if of_floor not in ('', optimizer):
+            continue
+        if low < value < high:
+            ax.axhline(value, color='0.6', linewidth=1, linestyle=':')
+            ax.annotate(f'{name} {value:.1f}', (0.995, value), xycoords=ax.get_yaxis_transform(), fontsize=8,
+                        color='0.2', ha='right', va='bottom')
+        else:
+            where = 'above' if value > high else 'below'
+            outside.append(f'{name} {value:.1f}, {where}')
+    ax.set_title('\n'.join(outside), loc='right', fontsize=8, color='0.2')
+
+
+def race(losses):
+    """Draw held-out losses of the speedrun's rows, seed 0, by step, and the target.
+
+    losses  its losses.csv"""
+    drawn, axes = panels(['held-out MLM loss, seed 0'])
+    ax, = axes.values()
+    for arm, row in RACED.items():
+        objectives, optimizer = split_arm(arm)
+        lines = losses[(losses['row'] == row) & (losses['seed'] == 0)]
+        dash = '-' if optimizer == 'AdamW' else '--'
+        ax.plot(lines['step'], lines['val_mlm_loss'], f'o{dash}', color=colours_of(RACED)[objectives],
+                markersize=3, label=f'{arm}: {row}')
+    ax.axhline(TARGET, color='0.4', linewidth=1, label=f'target: {TARGET} nats')
+    ax.set(xlabel='steps', ylabel='nats a masked token')
+    ax.legend(fontsize=8)
+    drawn.set_size_inches(7, 3.5)
+    return drawn
+
+
+def main():
+    import pandas
+    folder = Path('studies/speedrun')
+    print(save(race(pandas.read_csv(folder / 'losses.csv')), folder / 'losses.png'))
+
+
+if __name__ == '__main__':
+    run_main(main)

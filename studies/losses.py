@@ -1,67 +1,123 @@
-"""Logs of pretraining runs: what `evaluate.py losses` prints, and a study's losses.csv."""
+"""A pretraining's held-out losses beside those of earlier seeds, and a study's losses.csv.
+
+    python studies/losses.py out/try-1126-1749                              # beside the speedrun's
+    python studies/losses.py out/mlm-1800-s6 studies/small/losses.csv
+
+The second file needs the row that the run names (`row` in its settings)."""
 import statistics
+import sys
 from pathlib import Path
 
-from data import OBJECTIVES
-from nanoencoder.judging import figures
-from nanoencoder.pretraining.log import read_log
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-LOSSES = [f'val_{objective}_loss' for objective in OBJECTIVES]
-COLUMNS = 'folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES
+from evaluate import LOSSES  # noqa: E402
+from nanoencoder.pretraining.log import read_log  # noqa: E402
+from nanoencoder.settings import run_main  # noqa: E402
+
+COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES)
+SPEEDRUN = 'studies/speedrun/losses.csv'
+WINDOW = 50     # steps
 
 
 def plateau(config, lines):
-    """Where MLM has learnt more than how frequent each token is: the first step with a mean of the last 50
-    losses that is 0.3 nats below what those frequencies give. None if there is none."""
+    """Return the step at which MLM has left its plateau, on which it knows how frequent each token is and no
+    more: the first with a mean of the last 50 losses 0.3 nats below what frequencies give. None if there is
+    none.
+
+    config  of the run; its corpus_meta has the loss of the frequencies, None without held-out text
+    lines   of its log"""
+    frequencies = config['corpus_meta']['unigram_loss'] or 0
     masked = [line for line in lines if line['phase'] == 'mlm']
-    level = (config['corpus_meta']['unigram_loss'] or 0) - 0.3      # None without held-out text
-    total = sum(line['loss'] for line in masked[:49])
-    for k in range(49, len(masked)):
-        total += masked[k]['loss'] - (masked[k - 50]['loss'] if k >= 50 else 0)
-        if total < 50 * level:
+    total = sum(line['loss'] for line in masked[:WINDOW - 1])
+    for k in range(WINDOW - 1, len(masked)):
+        total += masked[k]['loss']
+        if k >= WINDOW:
+            total -= masked[k - WINDOW]['loss']
+        if total < WINDOW * (frequencies - 0.3):
             return masked[k]['step']
+    return None
 
 
 def table(path, folders):
-    """losses.csv with each validation of these runs, or None; train_loss is the mean since the one before."""
+    """Return a losses.csv with a line for each validation of these runs, or None if there are none.
+
+    path     of the file as it was; its lines stay
+    folders  of runs, of which a branch has its parent's lines, too"""
     import pandas
-    rows = pandas.read_csv(path, dtype=str).to_dict('records') if path.exists() else []
-    for folder in folders:
-        (config, lines), since = read_log(folder, with_parent=True), []
-        if lines and lines[0]['step'] > 1 and Path(folder).name in {row['folder'] for row in rows}:
+    rows = []
+    if path.exists():
+        rows = pandas.read_csv(path, dtype=str).to_dict('records')
+    packed = {row['folder'] for row in rows}
+    for folder in map(Path, folders):
+        config, lines = read_log(folder, with_parent=True)
+        if lines and lines[0]['step'] > 1 and folder.name in packed:
             continue    # a branch without its parent's log: what is packed says more
-        end = plateau(config, lines)
-        for line in lines:
-            since.append(line)
-            if measured := {name: f'{line[name]:.6f}' for name in LOSSES if name in line}:
-                loss = statistics.fmean(past['loss'] for past in since if past['phase'] == line['phase'])
-                rows.append(line | measured | {'folder': Path(folder).name, 'row': config.get('row', ''),
-                                               'seed': config['seed'], 'train_loss': f'{loss:.6f}',
-                                               'plateau': f'{end}' if end and end <= line['step'] else ''})
-                since = []
-    if rows:
-        frame = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')
-        return frame.drop_duplicates(['folder', 'step'], keep='last')[[c for c in COLUMNS if c in frame]]
+        rows += validations(folder.name, config, lines)
+    if not rows:
+        return None
+    frame = pandas.DataFrame(rows).astype({'step': int}).sort_values(['folder', 'step'], kind='stable')
+    frame = frame.drop_duplicates(['folder', 'step'], keep='last')
+    return frame[[name for name in COLUMNS if name in frame]]
+
+
+def validations(name, config, lines):
+    """Return a row of losses.csv for each validation in a log; train_loss is the mean since the one before,
+    of steps of the same objective."""
+    end = plateau(config, lines)
+    rows = []
+    since = []      # lines of the log, from the last validation on
+    for line in lines:
+        since.append(line)
+        measured = {key: f'{line[key]:.6f}' for key in LOSSES if key in line}
+        if measured:
+            loss = statistics.fmean(past['loss'] for past in since if past['phase'] == line['phase'])
+            has_left = end and end <= line['step']
+            rows.append(line | measured | {
+                'folder': name, 'row': config.get('row', ''), 'seed': config['seed'],
+                'train_loss': f'{loss:.6f}', 'plateau': str(end) if has_left else ''})
+            since = []
+    return rows
 
 
 def beside(path, folder):
-    """Print a run's held-out MLM losses beside those of its row in losses.csv, in units of their spread."""
+    """Print a run's held-out MLM losses beside those of its row in losses.csv, in units of their spread.
+    ValueError if they are of other steps, or of steps of another size."""
     import pandas
-    (config, lines), past = read_log(folder), pandas.read_csv(path)
-    past = past[past['row'] == config['row']]
-    own = past[past['seed'] == config['seed']].groupby('step')['val_mlm_loss'].mean()
-    tokens = past.groupby('step')['tokens'].first()
-    past = past.groupby('step')['val_mlm_loss'].agg(['mean', 'std', 'count']).assign(own=own)
-    measured = [line for line in lines if 'val_mlm_loss' in line and line['step'] in past.index]
+    config, lines = read_log(folder)
+    row = config['row']
+    past = pandas.read_csv(path)
+    past = past[past['row'] == row]
+    steps = past.groupby('step')
+    with_seed = past[past['seed'] == config['seed']].groupby('step')['val_mlm_loss'].mean()
+    measured = [line for line in lines if 'val_mlm_loss' in line and line['step'] in steps.groups]
     if not measured:
-        raise ValueError(f'{path}: has no row {config["row"]!r} that was measured at steps of {folder}')
+        raise ValueError(f'{path}: has no row {row!r} that was measured at steps of {folder}')
     for line in measured:
-        step, there = line['step'], tokens[line['step']]
+        there = steps['tokens'].first()[line['step']]
         if line['tokens'] != there:
-            raise ValueError(f'{folder}: has seen {line["tokens"]:,} tokens after {step} steps, '
-                             f'{config["row"]} in {path} {there:,}: with another rows_per_step or context a '
-                             'run cannot be compared step by step')
+            raise ValueError(f'{folder}: has seen {line["tokens"]:,} tokens after {line["step"]} steps, '
+                             f'{row} in {path} {there:,}: with another rows_per_step or context a run cannot '
+                             'be compared step by step')
+
     for line in measured:
-        loss, (mean, sd, count, own) = line['val_mlm_loss'], past.loc[line['step']]
-        print(f'step {line["step"]:>5,}: {loss:.3f}; {config["row"]} with this seed {own:.3f}; '
-              f'{count:.0f} seeds {mean:.3f}, sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
+        step = line['step']
+        loss = line['val_mlm_loss']
+        losses = steps['val_mlm_loss'].get_group(step)
+        mean = losses.mean()
+        sd = losses.std()
+        print(f'step {step:>5,}: {loss:.3f}; {row} with this seed {with_seed.get(step, float("nan")):.3f}; '
+              f'{len(losses)} seeds {mean:.3f}, sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
+
+
+def main():
+    match sys.argv[1:]:
+        case [folder]:
+            beside(SPEEDRUN, folder)
+        case [folder, path]:
+            beside(path, folder)
+        case _:
+            raise ValueError('it takes a run, and maybe a losses.csv: studies/losses.py out/mlm-1800-s6')
+
+
+if __name__ == '__main__':
+    run_main(main)

@@ -1,15 +1,18 @@
-"""Run what is missing of a study: prepare its corpus, pretrain, fine-tune, report. Run it again to continue.
+"""Run what is missing of a study: pretrain, fine-tune, pack, report. Run it again to continue.
 
-    python study.py configs/studies/demo.py                # a pretraining seed is a block, packed at its end
-    python study.py configs/studies/demo.py --dry_run      # its rows and their steps
-    python study.py configs/studies/paper.py --row=23 --torchrun=--nproc_per_node=8     # job 23 of an array
+    python studies/run.py studies/small                 # one pretraining seed after the other
+    python studies/run.py studies/small --dry_run       # its rows and their steps, and how much is missing
+    python studies/run.py studies/paper --row=23 --torchrun=--nproc_per_node=8      # job 23 of an array
 
-Each run is a process of pretrain.py or finetune.py. Pretrainings go to the study's `out`, all else to its
-folder: runs/, logs/, scores.csv, losses.csv, rows.json, report.md, machine.jsonl. What stands there is not
-run again; rows.json says with which settings a row was pretrained, when its checkpoints are gone."""
-import csv
+pretrain.py and finetune.py skip what is done, resume what was stopped, and refuse other settings: this starts
+them, in order. What is packed is not run again. Beside the config it makes
+
+    out/ runs/ logs/    pretrainings, predictions, and what each process says
+    rows.json           what each row was pretrained with: one that has changed is refused
+    machine.jsonl       the time, commit and number of GPUs of each start
+
+and what packs.py and report.py write."""
 import ctypes
-import datetime
 import itertools
 import json
 import os
@@ -19,325 +22,341 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.files import locked, read_json, saved_state, saved_steps, write_json
-from nanoencoder.judging import studies
-from nanoencoder.judging.predictions import check_packed, find_runs
-from nanoencoder.pretraining.log import commit
-from nanoencoder.settings import interrupt_on_signals, nearest, run_main
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
+
+from evaluate import model_of  # noqa: E402
+from nanoencoder.files import locked, read_json, saved_state, write_json  # noqa: E402
+from nanoencoder.predictions import rate_and_seed  # noqa: E402
+from nanoencoder.pretraining.log import commit  # noqa: E402
+from nanoencoder.settings import interrupt_on_signals, nearest, run_main  # noqa: E402
+from studies import packs, report  # noqa: E402
+from studies.study import load, with_config  # noqa: E402
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
-           'row': ('', 'only this row, by name or number; what it branches from, too, if that is missing'),
+           'row': ('', 'only this row, by name or number; and what it branches from, if that is missing'),
            'seed': (-1, 'only this pretraining seed', 0, 10 ** 9),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
-LEFT_TO_RUNS = ('dtype', 'auto'), ('max_length', 0), ('row', '')   # what a study cannot know yet
+BASELINES = 'examples/baselines.py'
 GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
 
 
 class Job(NamedTuple):
     name: str
     command: list           # a script and its arguments
-    needs: list = []        # paths that must be there before it starts
-    makes: list = []        # and those that it leaves
-    wanted: bool = True     # or only where another job needs what it makes
+    needs: Path = Path()    # what must be there before it starts
+    makes: Path = Path()    # and what it leaves
 
 
-def ask(script, table, entries):
-    """The settings, defaults included, that a script reads of each entry; ValueError where it refuses one."""
-    process = subprocess.run([sys.executable, Path(__file__).with_name(script), '--each'], text=True,
-                             input=json.dumps([*map(studies.arguments, entries)]), capture_output=True)
-    settings = [*map(json.loads, process.stdout.splitlines())]
-    if process.returncode:
-        error = process.stderr.strip().removeprefix('error: ') or f'{script} was killed'
-        raise ValueError(f'{table} {len(settings) + 1}: {error}')
-    return settings
+def arguments(settings, **more):
+    """Return settings as words of a command line."""
+    return [f'--{name}={value}' for name, value in (settings | more).items()]
 
 
-def check_same_settings(path, made, settings):
-    for name, value in settings.items():
-        if (name, value) not in LEFT_TO_RUNS and made.get(name, value) != value:
-            raise ValueError(f'{path}: was made with {name} = {made[name]}, not {value}: rename it, or take '
-                             'another --folder')
+# ---------------------------------------------------------------------------
+# What is done already
 
 
-def check_can_be_made(number, settings):
-    """ValueError if an entry of `tasks` is an embedded task that was removed: its runs would all fail."""
-    from nanoencoder.tasks.files import EMBEDDED_TASKS      # imported late: it takes a second
-    source, dataset = settings.get('source'), settings.get('dataset')
-    if source in EMBEDDED_TASKS and not settings['data'] and dataset not in EMBEDDED_TASKS[source]:
-        raise ValueError(f'tasks {number}: {source} has no task {dataset} any more, only '
-                         f'{", ".join(EMBEDDED_TASKS[source])}; leave it out, or check out a commit that '
-                         'has it')
-
-
-class Done:
-    """Reads what a study has finished, and makes the jobs that are missing. What was made with other settings
-    is an error."""
-    def __init__(self, study):
-        self.study = study
-        self.runs = Path(study.folder, 'runs')
-        self.corpus = self.corpus_jobs()
-        self.rows = self.settings_of_rows()     # {row: its settings}
-        entries = [line.options | {'lrs': line.lrs} for line in study.finetunings]
-        self.lines = [*zip(study.finetunings, ask('finetune.py', 'tasks', entries))]
-        if Path(study.folder, 'sha256.json').exists():  # none before the first pack, or killed in one
-            with locked(study.folder, wait=True):   # while another job packs
-                check_packed(self.runs)
-        self.tuned = self.read_tuned()
-        self.logged = read_last_steps(study)
-        self.recorded = read_rows(study)
-
-    def corpus_jobs(self):
-        """[the job that prepares the corpus], or [] where a study names none."""
-        if not self.study.corpus:
-            return []
-        settings, = ask('data.py', 'corpus', [self.study.corpus])
-        meta = Path(settings['out'], 'meta.json')
-        if meta.exists():   # else runs would read another corpus
-            check_same_settings(meta, read_json(meta)['settings'], settings)
-        command = ['data.py', *studies.arguments(self.study.corpus)]
-        return [Job('corpus', command, makes=[meta], wanted=False)]
-
-    def settings_of_rows(self):
-        rows = self.study.rows
-        asked = ask('pretrain.py', 'row', [row.options | {'name': name} for name, row in rows.items()])
-        for row, settings in zip(rows.values(), asked):
-            sizes = settings.pop('model', {})   # of what it begins with, where it does not say them
-            settings |= {name: sizes[name] for name in sizes if not row.begins or name in row.settings}
-        return dict(zip(rows, asked))
-
-    def read_tuned(self):
-        """{(model, dataset): {(learning rate, seed): (folder, its settings, its pretraining's)}}"""
-        tuned = {}
-        for folder, about, _ in find_runs(self.runs, False):
-            model, _, dataset, run = folder.parts[-4:]
-            lr, seed = run.removeprefix('lr').split('_sd')
-            made = about.get('settings', {}) | about.get('rows', {})
-            past = about.get('pretraining') or {}
-            runs = tuned.setdefault((model, dataset), {})
-            runs[float(lr), int(seed)] = folder, made, past | past.get('fixed', {})
-        return tuned
-
-    def pretraining(self, row, seed, wanted):
-        """The job of a row, which needs the checkpoint that it begins with. Its run may be elsewhere now."""
-        study, needs = self.study, [path for job in self.corpus for path in job.makes]
-        run = study.run(row.name, seed)
-        options = dict(name=run.name, row=row.name, seed=seed, out=study.out,
-                       save_at=tuple(sorted(row.save_at - {row.steps})))
-        options |= {'corpus': path.parent for path in needs}
-        begins = {row.begins: str(study.run(row.parent, seed, row.parent_step))} if row.parent else {}
-        step = max(saved_steps(run), default=0)
-        if step:
-            state = saved_state(run / str(step))
-            made = state['fixed'] | {'weights_from': state['settings']['weights_from']}
-            path = run / str(step) / 'state.json'
-            check_same_settings(path, made, self.rows[row.name] | begins | {'seed': seed})
-        else:
-            path = rows_file(study)
-            check_same_settings(f'{path}: {row.name}', self.recorded.get(row.name, {}), self.rows[row.name])
-            needs += map(Path, begins.values())
-        command = ['pretrain.py', *studies.arguments(row.options, **options, **begins)]
-        return Job(run.name, command, needs, [run / str(row.steps)],
-                   wanted and max(step, self.logged.get(run.name, 0)) < row.steps)
-
-    def finetunings(self, row, seed):
-        """A job for each of a row's models and tasks: the grid of what is missing; it skips what is done."""
-        study, jobs, seeds = self.study, [], [10 * seed + k for k in range(self.study.finetuning_seeds)]
-        new = {'untrained': True} if row == 'untrained' else {}
-        of = study.rows[next(iter(study.rows)) if new else row]     # `untrained` has the first row's sizes
-        for entry, (line, settings) in enumerate(self.lines, 1):
-            for step in (step for name, step in line.models.values() if name == row):
-                model = (row if new else f'{row}-s{seed}' + f'-{step}' * (step != of.steps)) + line.variant
-                tuned = [self.tuned.get((model, dataset), {}) for dataset in line.datasets]
-                for (lr, number), (folder, made, past) in itertools.chain(*map(dict.items, tuned)):
-                    check_same_settings(folder, made, settings | {'lr': lr, 'seed': number})
-                    check_same_settings(folder, past, self.rows.get(row, {}) | {'seed': seed})
-                if missing := [run for run in itertools.product(line.lrs, seeds)
-                               if not all(run in of_dataset for of_dataset in tuned)]:
-                    check_can_be_made(entry, settings)
-                    lrs, numbers = (tuple(dict.fromkeys(values)) for values in zip(*missing))
-                    checkpoint = study.run(of.name, seed, of.steps if new else step)
-                    command = studies.arguments(line.options, model=checkpoint, grid=True, lrs=lrs,
-                                                seeds=numbers, predictions=self.runs, **new)
-                    jobs.append(Job(f'{model} {line.datasets[0]}', ['finetune.py', *command], [checkpoint]))
-        return jobs
-
-    def baselines(self):
-        """A job for each task whose simple method has not been scored yet."""
-        scored = {dataset for (_, dataset), runs in self.tuned.items() for lr, _ in runs if not lr}
-        lines = {line.datasets[0]: line for line in reversed(self.study.finetunings) if not line.variant}
-        return [Job(f'baseline {dataset}', ['finetune.py', *studies.arguments(
-                    line.options, baseline=True, predictions=self.runs)])
-                for dataset, line in lines.items() if dataset not in scored]
-
-
-def rows_file(study):
-    return Path(study.folder, 'rows.json')
-
-
-def read_rows(study):
-    """{row: settings that it was pretrained with}, also of those whose folders are gone."""
-    path = rows_file(study)
-    return read_json(path) if path.exists() else {}
-
-
-def record_rows(study, rows):
-    """Add each row that has come to its end to rows.json: what fixes its numbers, the same for all seeds."""
-    with locked(study.folder, wait=True):
-        recorded = before = read_rows(study)
-        for row, seed in itertools.product(study.rows.values(), study.seeds):
-            last = study.run(row.name, seed, row.steps)
-            if row.name not in recorded and last.exists():
-                made = saved_state(last)['fixed']
-                made['weights_from'] = rows[row.name]['weights_from']   # as the study names it: of no seed
-                recorded = recorded | {row.name: {name: made[name] for name in made if name != 'seed'}}
-        if recorded != before:
-            write_json(rows_file(study), recorded, indent=None)
-
-
-def read_last_steps(study):
+def last_steps(study):
     """{run: the last step that losses.csv has of it}"""
-    path = Path(study.folder, 'losses.csv')
+    import pandas
+    path = study.folder / 'losses.csv'
     if not path.exists():
         return {}
-    with open(path) as file:
-        return {line['folder']: int(line['step']) for line in csv.DictReader(file)}
+    return pandas.read_csv(path).groupby('folder')['step'].max().to_dict()
 
 
-def plan(study, done, actions):
-    """{seed: jobs that are missing}, of those asked for; a row is fine-tuned before the next begins."""
-    names = [*study.rows]
-    only = dict(zip(map(str, itertools.count(1)), names)).get(actions.row, actions.row)
-    if only not in ('', *names):
-        raise ValueError(f'--row: no row {only!r}, nor number of 1 to {len(names)}{nearest(only, names)}')
-    if actions.seed not in (-1, *study.seeds):
-        raise ValueError(f'--seed is one of {study.seeds}')
-    blocks = {}
-    corpus = done.corpus
-    for seed in study.seeds if actions.seed == -1 else [actions.seed]:
-        is_first = not only and seed == min(study.seeds)
-        jobs = corpus + done.baselines() * is_first
-        for name in names:
-            wanted = only in ('', name)
-            jobs.append(done.pretraining(study.rows[name], seed, wanted))
-            if is_first and name == names[0]:   # whose sizes `untrained` has
-                jobs += done.finetunings('untrained', seed)
-            if wanted:
-                jobs += done.finetunings(name, seed)
-        lacking, blocks[seed] = set(), []
-        for job in reversed(jobs):      # what another job needs stands before it
-            if job.wanted or {path.parent for path in lacking} & {path.parent for path in job.makes}:
-                blocks[seed].insert(0, job)
-                lacking |= {path for path in job.needs if not path.exists()}
-        corpus = [job for job in corpus if job not in blocks[seed]]     # it is prepared once
-    return blocks
+def finetuned(study):
+    """{(folder of a model, dataset, learning rate, seed)} of the runs that are in runs/ or packed. ValueError
+    if one was made with another setting than the study says now."""
+    if (study.folder / 'sha256.json').exists():     # none before the first pack, and none if one was killed
+        packs.check_packed(study.folder)
+    done = set()
+    for folder, about, _ in packs.find_runs(study.folder):
+        model, _, dataset, _ = folder.parts[-4:]
+        task = study.tried.get((model_of(folder, about), dataset))
+        if task:
+            check_same(folder, about.get('settings', {}), task.settings, 'give its task a variant')
+        done.add((model, dataset, *rate_and_seed(folder)))
+    return done
 
 
-def start(name, *arguments, torchrun='', **options):
-    """A process of a script of ours. Linux ends it with this one; torchrun's has time to save."""
+def recorded_rows(study):
+    """{row: settings that it was pretrained with}. ValueError if one is another than the study says now."""
+    path = study.folder / 'rows.json'
+    rows = read_json(path) if path.exists() else {}
+    for row in study.rows.values():
+        check_same(f'{path}: {row.name}', rows.get(row.name, {}), row.stated, 'give the row another name')
+    return rows
+
+
+def check_same(what, made, stated, advice):
+    for name in made.keys() & stated.keys():
+        if made[name] != stated[name]:
+            raise ValueError(f'{what} was made with {name} = {made[name]}, not {stated[name]}: {advice}')
+
+
+def record_rows(study, seed):
+    """Add each row that has come to its end to rows.json: what fixes its numbers, whatever the seed."""
+    with locked(study.folder, wait=True):
+        rows = recorded_rows(study)
+        for row in study.rows.values():
+            state = saved_state(study.run(row.name, seed, row.steps))
+            if state and row.name not in rows:
+                rows[row.name] = state['fixed'] | {'weights_from': row.settings.get('weights_from', '')}
+                del rows[row.name]['seed']
+        write_json(study.folder / 'rows.json', rows, indent=None)
+
+
+# ---------------------------------------------------------------------------
+# What is missing
+
+
+def missing_jobs(study, rows, seed, steps, done):
+    """Return the Jobs that these rows lack with a pretraining seed, parents before children, and a row's
+    fine-tunings after it. A row is pretrained again if a job needs its checkpoint and that is gone."""
+    jobs = []
+    needed = set()      # runs whose checkpoints jobs need, and which are not there
+    for row in reversed(study.rows.values()):
+        run = study.run(row.name, seed)
+        of_row = []
+        if row.name in rows:
+            of_row = finetunings(study, row, seed, done)
+        needed |= {job.needs.parent for job in of_row if not job.needs.exists()}
+        is_wanted = row.name in rows and steps.get(run.name, 0) < row.steps
+        if is_wanted or run in needed:
+            job = pretraining(study, row, seed)
+            of_row.insert(0, job)
+            if not job.needs.exists():
+                needed.add(job.needs.parent)
+        jobs = of_row + jobs
+    return jobs
+
+
+def pretraining(study, row, seed):
+    """Return the Job of a row."""
+    run = study.run(row.name, seed)
+    more = {'name': run.name, 'row': row.name, 'seed': seed, 'out': run.parent,
+            'save_at': tuple(sorted(row.save_at - {row.steps}))}
+    if study.corpus:
+        more['corpus'] = with_config(study.corpus)['out']
+    parent = Path()
+    if row.parent:
+        parent = study.run(row.parent, seed, row.parent_step)
+        more[row.begins] = parent
+    return Job(run.name, ['pretrain.py', *arguments(row.settings, **more)], parent, run / str(row.steps))
+
+
+def finetunings(study, row, seed, done):
+    """Return a Job for each model and task of a row: the part of its grid that is missing."""
+    seeds = [10 * seed + k for k in range(study.finetuning_seeds)]
+    jobs = []
+    for task in study.finetunings:
+        models = [(name, step) for name, (of_row, step) in task.models.items() if of_row == row.name]
+        for name, step in models:
+            if name == 'untrained' and seed > min(study.seeds):
+                continue
+            model = folder_name(row, name, step, seed) + task.variant
+            missing = [pair for pair in itertools.product(task.lrs, seeds)
+                       if any((model, dataset, *pair) not in done for dataset in task.datasets)]
+            if missing:
+                lrs, numbers = [tuple(dict.fromkeys(values)) for values in zip(*missing)]
+                checkpoint = study.run(row.name, seed, step)
+                command = arguments(task.settings, model=checkpoint, untrained=name == 'untrained', grid=True,
+                                    lrs=lrs, seeds=numbers, predictions=study.folder / 'runs')
+                jobs.append(Job(f'{model} {task.datasets[0]}', ['finetune.py', *command], checkpoint))
+    return jobs
+
+
+def folder_name(row, name, step, seed):
+    """Return the name that finetune.py gives a model's folder."""
+    if name == 'untrained':
+        return name
+    if step < row.steps:
+        return f'{row.name}-s{seed}-{step}'
+    return f'{row.name}-s{seed}'
+
+
+def baselines(study, done):
+    """Return a Job for each task whose simple method has not been scored yet."""
+    scored = {dataset for _, dataset, lr, _ in done if lr == 0}
+    jobs = {}       # {dataset: its Job}, of the first entry that has it
+    for task in study.finetunings:
+        dataset = task.datasets[0]
+        if dataset not in scored and not task.variant:
+            command = [BASELINES, *arguments(task.settings, predictions=study.folder / 'runs')]
+            jobs.setdefault(dataset, Job(f'baseline {dataset}', command))
+    return [*jobs.values()]
+
+
+# ---------------------------------------------------------------------------
+# Processes
+
+
+def start(script, *words, torchrun='', **options):
+    """Start a script of ours. On Linux it ends with this process, whatever ends that; torchrun may save."""
     def die_with_parent():
         if sys.platform == 'linux':     # PR_SET_PDEATHSIG
             ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
-    command = [sys.executable, *launcher, Path(__file__).with_name(name), *arguments]
+    command = [sys.executable, *launcher, script, *map(str, words)]
     return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
 
 
+def start_job(job, log, slot, actions):
+    """Start a job as the slot-th of those that run at once."""
+    environment = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}   # who waits sleeps
+    if actions.processes > 1 and not GPUS:
+        environment['OMP_NUM_THREADS'] = '1'
+    environment |= os.environ | {'LOCAL_RANK': str(slot)}
+    torchrun = actions.torchrun
+    if job.command[0] == BASELINES:
+        torchrun = ''
+    with open(log, 'w') as file:
+        print(f'$ {shlex.join(map(str, job.command))}', file=file, flush=True)
+        return start(*job.command, torchrun=torchrun, env=environment, stdin=subprocess.DEVNULL, stdout=file,
+                     stderr=subprocess.STDOUT)
+
+
 def last_words(log):
-    _, *lines = log.read_text(errors='replace').rpartition('\n$ ')[2].strip().splitlines()
+    """Return the last line of a log, or the last error in it."""
+    lines = log.read_text(errors='replace').strip().splitlines()
     errors = [line for line in lines if line.startswith('error: ')]
-    return (errors or lines or ['nothing said yet'])[-1].split('\r')[-1]
+    line = (errors or lines)[-1]
+    return line.split('\r')[-1].strip()
 
 
-def run_jobs(jobs, study, processes, torchrun, tell):
-    """Run what can be run, some at once, in order. The number of jobs that failed or could not start."""
-    waiting, running, failed, logs, told = list(jobs), {}, 0, Path(study.folder, 'logs'), time.monotonic()
-    usual = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}   # who waits sleeps
-    usual |= ({'OMP_NUM_THREADS': '1'} if processes > 1 and not GPUS else {}) | os.environ
+def run_jobs(jobs, folder, actions, tell):
+    """Run each job once what it needs is there, several at once. tell(job, words) is called when one ends.
+    Returns how many failed or could not start."""
+    waiting = list(jobs)
+    running = {}        # {slot: (job, its log, its process)}
+    failed = 0
+    told = time.monotonic()
     try:
         while True:
-            ready = [job for job in waiting if all(path.exists() for path in job.needs)]
-            free = [slot for slot in range(processes) if slot not in running]
+            ready = [job for job in waiting if job.needs.exists()]
+            free = [slot for slot in range(actions.processes) if slot not in running]
             for slot, job in zip(free, ready):
                 waiting.remove(job)
-                log = logs / f'{job.name.replace(" ", "-")}.log'
-                several = job.command[0] == 'pretrain.py' or '--grid=True' in job.command
-                with open(log, 'a') as file:
-                    print(f'\n$ {shlex.join(map(str, job.command))}', file=file, flush=True)
-                    running[slot] = job, log, start(
-                        *job.command, torchrun=torchrun * several, env=usual | {'LOCAL_RANK': str(slot)},
-                        stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+                log = folder / f'{job.name.replace(" ", "-")}.log'
+                running[slot] = job, log, start_job(job, log, slot, actions)
             if not running:
                 break
             time.sleep(0.1)
             for slot, (job, log, process) in list(running.items()):
-                if process.poll() is not None:
-                    del running[slot]
-                    good = process.returncode == 0 and all(path.exists() for path in job.makes)
-                    failed += not good
-                    tell(job, re.sub(r'; \S+ left$', '', last_words(log)) if good else
-                         f'FAILED: {last_words(log)} ({log})')
+                if process.poll() is None:
+                    continue
+                del running[slot]
+                if process.returncode == 0 and job.makes.exists():
+                    tell(job, re.sub(r'; \S+ left$', '', last_words(log)))
+                else:
+                    failed += 1
+                    tell(job, f'FAILED: {last_words(log)} ({log})')
             if time.monotonic() > told + 60:    # seconds: what runs are doing, and the time they have left
                 told = time.monotonic()
                 for job, log, _ in running.values():
-                    print(f'    {job.name}: {last_words(log).strip()}')
+                    print(f'    {job.name}: {last_words(log)}', flush=True)
     finally:
-        for *_, process in running.values():
-            process.terminate()  # a pretraining saves
-        for *_, process in running.values():
+        for _, _, process in running.values():
+            process.terminate()     # a pretraining saves
+        for _, _, process in running.values():
             process.wait()
     for job in waiting:
-        tell(job, f'NOT STARTED: lacks one of {", ".join(map(str, job.needs))}')
+        tell(job, f'NOT STARTED: lacks {job.needs}')
     return failed + len(waiting)
 
 
-def dry_run(study, left):
-    """Print the rows: those that branch compute what their parents have not."""
-    width, seeds, total = max(map(len, study.rows)), len(study.seeds), 0
-    print(f'    {"row":<{width}}  {"steps":>7}  {"computed":>8}  begins with')
-    for k, row in enumerate(study.rows.values(), 1):
-        steps = row.steps - (row.parent_step if row.begins == 'branch_from' else 0)
-        total += steps
-        print(f'{k:>2}  {row.name:<{width}}  {row.steps:>7,}  {steps:>8,} ', row.settings.get(row.begins, ''))
-    print(f'\n{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
-          f'{total * seeds:,} steps; {left:,} processes are left')
+# ---------------------------------------------------------------------------
+# A start
+
+
+def chosen_rows(study, wanted):
+    """Return the names of the rows that --row asks for, by name or number. ValueError if there is none."""
+    names = [*study.rows]
+    numbered = {str(number): name for number, name in enumerate(names, 1)}
+    name = numbered.get(wanted, wanted)
+    if name not in ('', *names):
+        raise ValueError(f'--row: no row {name!r}, nor number of 1 to {len(names)}{nearest(name, names)}')
+    return [name] if name else names
+
+
+def dry_run(study, count):
+    """Print the rows. Those that branch compute what their parents have not."""
+    computed = 0
+    for number, row in enumerate(study.rows.values(), 1):
+        computed += row.steps
+        if row.begins == 'branch_from':
+            computed -= row.parent_step
+        print(f'{number:>2}  {row.name:<28}  {row.steps:>7,} steps  {row.settings.get(row.begins, "")}')
+    seeds = len(study.seeds)
+    print(f'{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
+          f'{computed * seeds:,} steps; {count:,} processes are left')
+
+
+def run_blocks(study, blocks, actions):
+    """Run {seed: jobs}, and pack what each seed leaves. Returns how many jobs failed."""
+    logs = study.folder / 'logs'
+    logs.mkdir(exist_ok=True)
+    about = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(), 'gpus': GPUS}
+    with open(study.folder / 'machine.jsonl', 'a') as file:
+        file.write(json.dumps(about) + '\n')
+    total = sum(map(len, blocks.values()))
+    numbers = itertools.count(1)
+    began = time.monotonic()
+
+    def tell(job, words):
+        number = next(numbers)
+        left = (time.monotonic() - began) / number * (total - number)
+        print(f'[{number}/{total}] {job.name}: {words}; {timedelta(seconds=round(left))} left', flush=True)
+
+    failed = 0
+    for seed, jobs in blocks.items():
+        print(f'seed {seed}: {len(jobs)} of {total} processes, {actions.processes} at once; see {logs}',
+              flush=True)
+        failed += run_jobs(jobs, logs, actions, tell)
+        record_rows(study, seed)
+        packs.pack(study.folder)
+    return failed
 
 
 def main():
-    study, actions = studies.load(sys.argv[1:], ACTIONS)
-    done = Done(study)
-    blocks = {seed: jobs for seed, jobs in plan(study, done, actions).items() if jobs}
-    total, count, began = sum(map(len, blocks.values())), itertools.count(1), time.monotonic()
+    study, actions = load(sys.argv[1:], ACTIONS)
+    rows = chosen_rows(study, actions.row)
+    if actions.seed not in (-1, *study.seeds):
+        raise ValueError(f'--seed is one of {study.seeds}')
+    seeds = study.seeds if actions.seed == -1 else [actions.seed]
+    actions.processes = actions.processes or (1 if actions.torchrun else GPUS or 2)
+    recorded_rows(study)
+    steps = last_steps(study)
+    done = finetuned(study)
+    blocks = {seed: missing_jobs(study, rows, seed, steps, done) for seed in seeds}
+    if len(rows) == len(study.rows) and min(study.seeds) in seeds:
+        blocks[min(study.seeds)][:0] = baselines(study, done)
+    blocks = {seed: jobs for seed, jobs in blocks.items() if jobs}
     if actions.dry_run:
-        return dry_run(study, total)
+        dry_run(study, sum(map(len, blocks.values())))
+        return
 
-    def tell(job, words):
-        left = (time.monotonic() - began) * (total / (number := next(count)) - 1)
-        print(f'[{number}/{total}] {job.name}: {words}; {datetime.timedelta(seconds=round(left))} left')
-    sys.stdout.reconfigure(line_buffering=True)
-    interrupt_on_signals()  # runs are told to save
-    processes, failed = actions.processes or (1 if actions.torchrun else GPUS or 2), 0
-    Path(study.folder, 'logs').mkdir(parents=True, exist_ok=True)
+    interrupt_on_signals()      # then run_jobs tells its processes to save
+    failed = 0
+    scripts = {job.command[0] for jobs in blocks.values() for job in jobs}
+    if 'pretrain.py' in scripts and study.corpus:
+        if start('data.py', *arguments(with_config(study.corpus))).wait():
+            raise ValueError('the corpus was not prepared, as is said above')
     if blocks:
-        about = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(), 'gpus': GPUS}
-        with open(Path(study.folder, 'machine.jsonl'), 'a') as file:
-            file.write(json.dumps(about) + '\n')
-    for seed, jobs in (blocks or {0: []}).items():  # a kill may have come before all was packed
-        print(f'seed {seed}: {len(jobs)} of {total} processes, {processes} at once; see {study.folder}/logs'
-              if jobs else f'{study.folder}: nothing to do but its report')
-        failed += run_jobs(jobs, study, processes, actions.torchrun, tell)
-        record_rows(study, done.rows)
-        runs = itertools.starmap(study.run, itertools.product(study.rows, study.seeds))
-        logs = [run for run in runs if (run / 'log.jsonl').exists()]
-        failed += start('evaluate.py', 'pack', study.folder, *logs).wait() != 0
+        failed = run_blocks(study, blocks, actions)
+    else:
+        print(f'{study.folder}: nothing to run')
+        packs.pack(study.folder)    # a kill may have come before all was packed
     if failed:
         print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
     if study.tasks and not actions.row and actions.seed == -1:
-        words = [word for word in sys.argv[1:] if word.split('=')[0].removeprefix('--') not in ACTIONS]
-        failed += start('evaluate.py', 'report', *words).wait() != 0
+        failed += report.write(study)
     sys.exit(1 if failed else 0)
 
 

@@ -1,75 +1,97 @@
-"""A study: rows of pretraining runs, their seeds, tasks, and the comparisons that it is made for.
+"""A study: a table of pretraining runs, their seeds, their tasks, and the comparisons that it is made for.
 
-    runs       {row: settings of pretrain.py}, of which every_run has those that all rows share; 'config' is a
-               file of them. 'branch_from' and 'weights_from' may name a row above and its step: 'clm/450'
-    tasks      ({'models': ('clm', 'mlm*'), settings of finetune.py}, ...), and every_task. Models are rows,
-               'untrained', and checkpoints before a row's end, as 'clm-450'; * takes those of save_at, too
-    contrasts  {name: {'rule': 'better', 'weights': {'clm': 1, 'mlm@1e-3': -1}, 'datasets': ('docs_tc',)}}, of
-               which mlm@1e-3 is one learning rate
-    ladder     {arm: (its rows, by length)}"""
+studies/<name>/config.py holds the settings of Study, below. The tables are:
+
+    runs       {row: settings of pretrain.py}; every_run holds those that all rows share, and 'config' names a
+               file of more. 'branch_from' and 'weights_from' may name a row above and a step: 'clm/450'
+    tasks      ({'models': ('clm', 'mlm*'), 'lrs': (1e-3,), settings of finetune.py}, ...), and every_task. A
+               model is a row, 'untrained', or a checkpoint before a row's end, 'clm-450'. * matches rows and
+               the checkpoints in their save_at
+    contrasts  {name: {'rule': 'better', 'weights': {'clm': 1, 'mlm@1e-3': -1}, 'datasets': ('docs_tc',)}};
+               mlm@1e-3 is mlm at one learning rate of fine-tuning
+    ladder     {arm: (its rows, by length)}, a line each in the figure
+
+run.py trains what is missing, packs.py keeps it small enough for git, report.py judges the contrasts."""
 import fnmatch
 import itertools
+import json
 import re
-from collections import namedtuple
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from nanoencoder.settings import check, check_value, nearest, parse, read, setting
 
-GIVEN = {'name', 'row', 'seed', 'seeds', 'corpus', 'out', 'model', 'untrained', 'grid', 'predictions'}
+# what a study itself gives each of its runs
+GIVEN = {'name', 'row', 'seed', 'seeds', 'corpus', 'model', 'untrained', 'grid', 'predictions'}
+RULES = ('better', 'at_least', 'no_difference')
 
 
-class Row(NamedTuple):      # runs of pretrain.py that differ in their seed alone
+class Row(NamedTuple):
+    """Pretraining runs that differ in nothing but their seed."""
     name: str
-    options: dict    # of pretrain.py, as the study has them
-    settings: dict   # and with those of its config
-    phases: list     # the objective of each step
-    begins: str      # branch_from, weights_from or ''
-    parent: str      # the row that it begins with, or ''
+    settings: dict      # of pretrain.py, with those of its config file
+    phases: list        # the objective of each step
+    begins: str         # branch_from, weights_from, or ''
+    parent: str         # the row that it begins with, or ''
     parent_step: int
-    save_at: set     # steps whose checkpoints something asks for: itself, branches, fine-tunings
+    save_at: set        # steps whose checkpoints are needed: by branches, by fine-tunings, by itself
 
     @property
     def steps(self):
         return len(self.phases)
 
+    @property
+    def stated(self):
+        """What the study says of it, in the form that state.json has: shares as steps, tuples as lists."""
+        settings = dict(self.settings)
+        for name in ('warmup_steps', 'decay_steps'):
+            if 0 < settings.get(name, 0) < 1:
+                settings[name] = round(settings[name] * self.steps)
+        return json.loads(json.dumps(settings))
 
-class Finetuning(NamedTuple):   # an entry of the table of tasks
-    models: dict     # {name: (row, step)}: rows, row-<step>, untrained
-    options: dict    # of finetune.py, as the study has them, without models and lrs
+
+class Finetuning(NamedTuple):
+    """An entry of the table of tasks."""
+    models: dict        # {name: (row, step)}: rows, row-<step>, untrained
+    settings: dict      # of finetune.py, with those of its config file, without models and lrs
     lrs: tuple
-    datasets: list   # that it is scored on, the one that it is trained on first
-    variant: str     # '+name' after the names of its models
+    datasets: list      # that it is scored on; it is trained on the first
+    variant: str        # '+name' follows the names of its models
 
 
-Contrast = namedtuple('Contrast', 'name rule weights datasets')     # {(model, rate or None): weight}
+class Contrast(NamedTuple):
+    """A difference of models that was written down before the runs."""
+    name: str           # a claim of the paper, maybe with more words: 'end under AdamW'
+    rule: str           # which differences agree with the claim: an entry of RULES
+    weights: dict       # {(model, learning rate or None): weight}; the weighted scores are summed
+    datasets: tuple     # whose mean counts
 
 
 @dataclass
 class Study:
+    title: str = ''                     # of its page, after its name
     corpus: dict = setting({})          # settings of data.py
     every_run: dict = setting({})
     runs: dict = setting({})
-    seeds: tuple = (0,)                 # of pretraining, a block each
+    seeds: tuple = (0,)                 # of pretraining, one after the other
     every_task: dict = setting({})
     tasks: tuple = ()
     finetuning_seeds: int = setting(3, 1, 10)   # 10 s + 0, 1, 2 of pretraining seed s, the same for all rows
     contrasts: dict = setting({})
     ladder: dict = setting({})
-    rules: int = setting(2, 1, 2)       # of its report; 1: as the first studies were frozen
-    beside: str = ''    # another study, whose seeds say where these contrasts would lie; no verdicts then
-    out: str = 'out'                    # folder of the runs <row>-s<seed>
-    folder: str = ''                    # of all else; studies/<the config's name> if empty
+    shown: tuple = ()                   # datasets in the figure of the ladder; all if empty
+    rules: int = setting(2, 1, 2)       # of its page; 1: as the first studies were frozen
 
     def __post_init__(self):
-        """Read the tables. Messages begin with a table's name, so that the parser can say where it stands."""
+        """Read the tables. A message begins with the name of one, so that the parser can say where it is."""
         check(self)
-        self.rows, self.finetunings, self.comparisons = {}, [], []
-        self.models = {'untrained': ('untrained', 0)}   # {name: (row, step)} of what * can match
-        self.tried = {}     # {(model, dataset): learning rates} of the table of tasks
-        for seed in self.seeds:
-            check_value('seeds', int, seed, 0)
+        self.folder = Path()
+        self.rows = {}
+        self.finetunings = []
+        self.comparisons = []
+        self.models = {}    # {name: (row, step)} of what * can match; `untrained` has the first row's sizes
+        self.tried = {}     # {(model, dataset): its Finetuning}
         if not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise ValueError(f'seeds are different numbers, one or more, not {self.seeds}')
         self.read_table('runs', self.runs, dict, self.add_row)
@@ -91,58 +113,70 @@ class Study:
     def add_row(self, name, entry):
         if name == 'untrained':
             raise ValueError('is the name of a model with new weights; give the row another')
-        settings, parent, step = with_config(self.every_run | entry), '', 0
-        if not all(type(pair) is tuple for pair in settings['phases']):
-            raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
-        phases = [objective for objective, steps in settings['phases'] for _ in range(steps)]
-        phases *= settings.get('repeat', 1)
-        begins = next((key for key in ('branch_from', 'weights_from') if settings.get(key)), '')
-        match = re.fullmatch(r'([^/]+)/?(\d*)', settings.get(begins, ''))
-        if match or begins == 'branch_from':    # other weights are a path
-            parent = match[1] if match else settings[begins]
-            if parent not in self.rows:
-                raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, [*self.rows])}')
-            above = self.rows[parent].phases
-            step = int(match[2] or len(above))
-            shared = step < len(phases) and above[:step] == phases[:step]
-            if step > len(above) or begins == 'branch_from' and not shared:
-                raise ValueError(f'{begins} {parent}/{step}: one ends there, or they differ before that step')
-            self.rows[parent].save_at.add(step)
+        settings = with_config(self.every_run | entry)
+        phases = objectives(settings)
+        begins = ''
+        for key in ('weights_from', 'branch_from'):
+            if settings.get(key):
+                begins = key
+        parent, step = self.parent_of(begins, settings.get(begins, ''), phases)
         saved = {*settings.get('save_at', ())}
-        self.rows[name] = Row(name, self.every_run | entry, settings, phases, begins, parent, step, saved)
-        self.models |= {f'{name}-{step}': (name, step) for step in sorted(saved) if step < len(phases)}
+        self.rows[name] = Row(name, settings, phases, begins, parent, step, saved)
+        self.models.setdefault('untrained', (name, len(phases)))
+        for step in sorted(saved):
+            if step < len(phases):
+                self.models[f'{name}-{step}'] = name, step
         self.models[name] = name, len(phases)
 
+    def parent_of(self, begins, start, phases):
+        """Return (row, step) of what a row begins with, such as 'clm/450'; ('', 0) if that is no row: new
+        weights, or weights of a path or of the hub."""
+        match = re.fullmatch(r'([^/]+)/?(\d*)', start)
+        if not match and begins != 'branch_from':
+            return '', 0
+        parent = match[1] if match else start
+        if parent not in self.rows:
+            raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, [*self.rows])}')
+        above = self.rows[parent].phases
+        step = int(match[2] or len(above))
+        is_shared = step < len(phases) and above[:step] == phases[:step]
+        if step > len(above) or begins == 'branch_from' and not is_shared:
+            raise ValueError(f'{begins} {parent}/{step}: one ends there, or they differ before that step')
+        self.rows[parent].save_at.add(step)
+        return parent, step
+
     def add_task(self, number, entry):
-        settings = with_config(options := self.every_task | entry)
-        models = {name: self.check_model(name) for pattern in settings['models']
-                  for name in fnmatch.filter(self.models, pattern) or [pattern]}
+        settings = with_config(self.every_task | entry)
+        lrs = settings.pop('lrs')
+        models = {}
+        for pattern in settings.pop('models'):
+            for name in fnmatch.filter(self.models, pattern) or [pattern]:
+                models[name] = self.check_model(name)
         for row, step in models.values():
-            if row in self.rows:
-                self.rows[row].save_at.add(step)
-        for lr in settings['lrs']:
-            check_value('lrs', float, lr, 0)
-        datasets = [settings['dataset'], *(read(path)['dataset'][0] for path in settings.get('score_on', ()))]
+            self.rows[row].save_at.add(step)
+        datasets = [settings['dataset']]
+        for path in settings.get('score_on', ()):
+            datasets.append(read(path)['dataset'][0])
         variant = f'+{settings["variant"]}' if settings.get('variant') else ''
+        task = Finetuning(models, settings, lrs, datasets, variant)
         for model, dataset in itertools.product(models, datasets):
             if (model + variant, dataset) in self.tried:
                 raise ValueError(f'{model}{variant} on {dataset} is there twice; one of them needs a variant')
-            self.tried[model + variant, dataset] = settings['lrs']
-        options = {name: options[name] for name in options if name not in ('models', 'lrs')}
-        self.finetunings.append(Finetuning(models, options, settings['lrs'], datasets, variant))
+            self.tried[model + variant, dataset] = task
+        self.finetunings.append(task)
 
     def add_contrast(self, name, entry):
-        check_value('rule', str, entry['rule'], choices=('better', 'at_least', 'no_difference'))
+        check_value('rule', str, entry['rule'], choices=RULES)
         check_value('weights', dict, entry['weights'])
         weights = {}
         for text, weight in entry['weights'].items():
             check_value('weight', float, weight)
-            if weight == 0:
-                raise ValueError(f'{text} has weight 0; leave it out')
             model, _, lr = text.partition('@')
-            weights[model, float(lr) if lr else None] = float(weight)
+            lr = float(lr) if lr else None
+            weights[model, lr] = float(weight)
             for dataset in entry['datasets']:
-                if not self.tried.get((model, dataset)) or lr and float(lr) not in self.tried[model, dataset]:
+                task = self.tried.get((model, dataset))
+                if not task or lr not in (None, *task.lrs):
                     raise ValueError(f'no entry of tasks has {text} on {dataset}')
         self.comparisons.append(Contrast(name, entry['rule'], weights, entry['datasets']))
 
@@ -151,40 +185,50 @@ class Study:
             self.check_model(model)
 
     def check_model(self, name):
-        """(row, step) of a model's name. ValueError if there is none."""
-        row, _, step = name.rpartition('-')
+        """Return (row, step) of a model's name. ValueError if there is none."""
         if name in self.models:
             return self.models[name]
+        row, _, step = name.rpartition('-')
         if row in self.rows and step.isdecimal() and 0 < int(step) < self.rows[row].steps:
             return row, int(step)
         raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
 
     def run(self, row, seed, *step):
-        """Folder of a run, or of its checkpoint of a step."""
-        return Path(self.out, f'{row}-s{seed}', *map(str, step))
+        """Return the folder of a run, or of its checkpoint of a step."""
+        return Path(self.folder, 'out', f'{row}-s{seed}', *map(str, step))
 
 
 def with_config(options):
-    """All that settings of a table and their config say."""
-    if own := options.keys() & GIVEN:
-        raise ValueError(f'{min(own)} is what a study gives each run; leave it out')
-    config = read(str(options['config'])) if 'config' in options else {}
-    settings = {name: value for name, (value, _) in config.items()} | options
+    """Return a table entry's settings together with those of its config file."""
+    given = options.keys() & GIVEN
+    if given:
+        raise ValueError(f'{min(given)} is what a study gives each run; leave it out')
+    settings = dict(options)
+    if 'config' in options:
+        config = read(str(settings.pop('config')))
+        settings = {name: value for name, (value, _) in config.items()} | settings
     for name in settings.keys() & {'phases', 'save_at', 'models', 'lrs', 'score_on'}:
         check_value(name, tuple, settings[name])
     return settings
 
 
-def arguments(options, **others):
-    """A script's arguments: a config, and settings of a table, or others in their place."""
-    options = options | others
-    config = [options.pop('config')] if 'config' in options else []
-    return config + [f'--{name}={value}' for name, value in options.items()]
+def objectives(settings):
+    """Return the objective of each step, from phases such as (('clm', 450), ('mlm', 1_350))."""
+    if not all(type(pair) is tuple for pair in settings['phases']):
+        raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
+    once = [objective for objective, steps in settings['phases'] for _ in range(steps)]
+    return once * settings.get('repeat', 1)
 
 
-def load(arguments, actions=()):
-    study, actions = parse(Study, arguments, actions)
+def load(words, actions=()):
+    """Return the Study in a folder's config.py, and the actions.
+
+    words  of the command line: studies/<name>, then --setting=value"""
+    words = list(words)
+    if words and not words[0].startswith('-'):
+        words[0] = str(Path(words[0], 'config.py'))
+    study, actions = parse(Study, words, actions)
     if not study.rows:
-        raise ValueError('a study is a config whose `runs` have a row or more, as configs/studies/demo.py')
-    study.folder = study.folder or f'studies/{Path(arguments[0]).stem}'
+        raise ValueError('a study is a folder whose config.py has `runs` of a row or more: studies/small')
+    study.folder = Path(words[0]).parent
     return study, actions

@@ -96,7 +96,7 @@ def judge(contrast, runs, counts, random, cfg):
 
 def main(study):
     """Print each contrast above the report's line for it, and how many numbers agree."""
-    cfg = read_settings(Path(__file__).parent.parent / 'configs' / 'studies' / f'{study.name}.py')
+    cfg = read_settings(study / 'config.py')
     runs, counts, random = read_runs(study, cfg), {}, np.random.default_rng(20_261_125)
     judged = [judge(contrast, runs, counts, random, cfg) for contrast in cfg['contrasts'].values()]
     p_values = np.array([p for *_, p, _, _ in judged])

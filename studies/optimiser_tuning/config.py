@@ -1,4 +1,4 @@
-# Which learning rates studies/optimiser/config.py takes: of pretraining by an arm's own held-out loss after
+# Which learning rates studies/optimiser takes: of pretraining by an arm's own held-out loss after
 # 1,800 steps, of fine-tuning by validation. Two pretraining seeds that the study does not have. Where the
 # best was at an edge, the grid went on. `quick` is AdamW with what shortens MLM's plateau most.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',

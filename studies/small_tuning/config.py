@@ -1,4 +1,4 @@
-# Which learning rates studies/small/config.py takes: of pretraining by an arm's own held-out loss after
+# Which learning rates studies/small takes: of pretraining by an arm's own held-out loss after
 # 1,800 steps, of fine-tuning by validation after 3,600. Two pretraining seeds that the study does not have.
 # The packs have docs_pairs, which is gone; commit dfc47ad is the last that makes it.
 corpus = {'config': 'configs/corpora/docs.py'}
@@ -31,4 +31,3 @@ tasks = (
      'template': 'Summary: {summary}\nDetail: {detail}', 'labels': ('other', 'same'),
      'epochs': 2, 'lrs': (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)},
 )
-out = "studies/small/out"

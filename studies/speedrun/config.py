@@ -31,4 +31,3 @@ runs = {
                    'phases': (('clm', 1_440), ('mlm', 2_160))},   # of the other track
     'try-quick-1400': {'config': 'configs/try.py'},
 }
-out = "studies/speedrun/out"

@@ -1,0 +1,117 @@
+"""How two models of yours differ, beside the same two rows of a study with several pretraining seeds.
+
+    python studies/beside.py studies/small mlm-1800 clm25-mlm-1800
+
+It takes your fine-tunings from predictions/ and your pretrainings from out/, such as out/mlm-1800-s6. For one
+new seed 19 of 20 should fall in the range that it prints: the 95 % prediction interval of S earlier seeds,
+mean +- t s sqrt(1 + 1 / S)."""
+import itertools
+import math
+import re
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
+
+import evaluate  # noqa: E402
+from evaluate import seeds_half  # noqa: E402
+from nanoencoder.pretraining.log import read_log  # noqa: E402
+from nanoencoder.settings import parse, run_main  # noqa: E402
+from studies.packs import warn  # noqa: E402
+from studies.report import Evidence, Missing  # noqa: E402
+from studies.study import load  # noqa: E402
+
+NUMBERS = {2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six'}
+
+
+@dataclass(frozen=True)
+class Settings:
+    predictions: str = 'predictions'    # folder of your fine-tunings
+    out: str = 'out'                    # folder of your pretrainings
+
+
+def runs_of(model, runs):
+    """Return those runs that are of a row, or of one of its pretrainings: mlm-1800-s6 is of mlm-1800."""
+    pattern = re.escape(model) + r'(-s\d+)?'
+    return [run for run in runs if re.fullmatch(pattern, run.model)]
+
+
+def cells_of(runs, cfg):
+    """{dataset: evaluate.Cell}, in which these runs count as one model"""
+    groups = evaluate.grouped(runs, 'dataset')
+    return {name: evaluate.make_cell(group, cfg) for name, group in groups.items()}
+
+
+def earlier_in_words(values, number):
+    """Write what S earlier seeds say of a new one, or '' if they are too few.
+
+    number  a format, as '{:+.1f}'"""
+    if len(values) < 2:
+        return ''
+    mean = statistics.fmean(values)
+    half = seeds_half([values]) * math.sqrt(len(values) + 1)
+    mean, low, high = [number.format(value) for value in (mean, mean - half, mean + half)]
+    count = NUMBERS.get(len(values), len(values))
+    return f' ({count} earlier seeds: {mean}; a new seed should fall between {low} and {high})'
+
+
+def print_points(models, cells, earlier, datasets):
+    """Print the difference of two models, the second less the first, in the mean of datasets."""
+    first, second = models
+    arms = [[(1, cells[second][name]), (-1, cells[first][name])] for name in datasets]
+    difference = 100 * evaluate.estimate(arms, earlier.cfg).mean
+    try:
+        past = earlier.percents({(second, None): 1, (first, None): -1}, datasets)
+    except Missing:     # the study has no such row, or no such task
+        past = []
+    words = earlier_in_words(past, '{:+.1f}')
+    print(f'{" and ".join(datasets)}: {second} less {first} {difference:+.1f} points{words}')
+
+
+def print_loss(model, folder, earlier):
+    """Print a pretraining's last held-out loss, of the objective with which it ended."""
+    config, lines = read_log(folder)
+    objective = config['phases'][-1][0]
+    key = f'val_{objective}_loss'
+    losses = [line[key] for line in lines if key in line]
+    if losses:
+        words = earlier_in_words(earlier.last(model, key), '{:.2f}')
+        print(f'{model}: held-out {objective.upper()} loss {losses[-1]:.2f}{words}')
+
+
+def main():
+    words = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
+    cfg, _ = parse(Settings, sys.argv[1 + len(words):])
+    if len(words) != 3:
+        raise ValueError('it takes a study and two models: studies/small mlm-1800 clm25-mlm-1800')
+    folder, *models = words
+    problems = []
+    scoring = evaluate.Settings(predictions=cfg.predictions, split='both')
+    runs = evaluate.read_runs(scoring, problems)
+    own = {model: runs_of(model, runs) for model in models}
+    cells = {model: cells_of(own[model], scoring) for model in models}
+    shared = cells[models[0]].keys() & cells[models[1]].keys()
+    if not shared:
+        raise ValueError(f'{cfg.predictions}: {" and ".join(models)} have no dataset in common there')
+
+    # of each earlier seed so many fine-tunings count as you have
+    count = len({run.seed % 10 for run in own[models[0]]})
+    study, _ = load([folder, f'--finetuning_seeds={count}'])
+    earlier = Evidence(study, scoring, problems)
+    datasets = [name for name in earlier.datasets if name in shared] + sorted(shared - {*earlier.datasets})
+    for name in datasets:
+        if name in earlier.about and earlier.about[name].about['data'] != cells[models[0]][name].data[0]:
+            problems.append(f'{name}: its rows are not those of {folder}; other packages?')
+        print_points(models, cells, earlier, [name])
+    if len(datasets) > 1:
+        print_points(models, cells, earlier, datasets)
+    for model in models:
+        for name in evaluate.grouped(own[model], 'folder'):
+            print_loss(model, Path(cfg.out, name), earlier)
+    sys.exit(warn(problems))
+
+
+if __name__ == '__main__':
+    run_main(main)

@@ -1,0 +1,154 @@
+"""Keep a study's runs small enough for git, and use evaluate.py's commands on what is kept.
+
+    python studies/packs.py studies/small                                   # pack runs/ and out/
+    python studies/packs.py studies/small table --split=both
+    python studies/packs.py studies/small compare mlm-1800 clm25-mlm-1800 --split=both
+
+A pack holds no predictions. It holds what each instance adds to the sums of its score: intervals and tests
+can be computed again, metrics cannot. packs.py writes:
+
+    runs/s0.jsonl.gz, ...   a line a fine-tuning, those of pretraining seed 0; other.jsonl.gz has the rest
+    scores.csv              the same runs, a score each
+    losses.csv              a line for each validation of each pretraining
+    sha256.json             of these files
+
+Each pack adds to what is there. Folders in runs/ and out/ may be removed once they are packed."""
+import functools
+import gzip
+import itertools
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
+
+import evaluate  # noqa: E402
+from nanoencoder.files import (changed_files, locked, plain_name, read_json, sha256, whole,  # noqa: E402
+                               write_json)
+from nanoencoder.predictions import SCORED, lr_text  # noqa: E402
+from nanoencoder.settings import parse, run_main  # noqa: E402
+from studies import losses  # noqa: E402
+
+# of run.json
+PACKED = ('method', 'weights', 'data', 'settings', 'grid', 'pretraining', 'checkpoint', 'tokenizer',
+          'training_data', 'sizes', 'rows', 'scheme')
+COLUMNS = ('model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder')
+
+
+def check_packed(folder):
+    """ValueError unless a study's packs are as sha256.json says."""
+    listing = Path(folder, 'sha256.json')
+    digests = {}
+    if listing.exists():
+        digests = read_json(listing)
+    for path in sorted(Path(folder, 'runs').glob('*.jsonl.gz')):
+        if str(path.relative_to(folder)) not in digests:
+            raise ValueError(f'{listing}: lacks {path.name}; remove either, then studies/packs.py {folder}')
+    for name in changed_files(listing, digests):
+        path = Path(folder, name)
+        why = 'changed since it was written' if path.exists() else 'No such file'
+        raise ValueError(f'{path}: {why}; restore it, as from git')
+
+
+def find_runs(folder):
+    """Yield (folder, run.json, a function that returns its scores) of each run in a study's runs/, then of
+    those packed runs that have no folder."""
+    root = Path(folder, 'runs')
+    there = set()
+    for place, about, load in evaluate.find_runs(root):
+        there.add(place)
+        yield place, about, load
+    for path in sorted(root.glob('*.jsonl.gz')):
+        with gzip.open(path) as file:
+            for line in file:
+                content = json.loads(line)
+                place = root / content['run']
+                if place not in there:
+                    yield place, content['about'], functools.partial(packed_scores, line)
+
+
+def packed_scores(line):
+    return json.loads(line)['scores']
+
+
+def packed_line(root, place, about, scores):
+    """Return the line that a pack has of a run."""
+    kept = {'name': scores['name']}
+    for split in SCORED:
+        standard = scores[split]['standard']
+        kept[split] = {'paper': {'score': scores[split]['paper']['score']},
+                       'standard': standard | {'ids': evaluate.key_of(standard['ids'])}}
+    about = {name: about[name] for name in PACKED if about.get(name)}
+    line = {'run': str(place.relative_to(root)), 'scores': kept, 'about': about}
+    return json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n'
+
+
+def pack(folder):
+    """Write a study's packs, tables and sha256.json, and print how many runs they hold."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f'{folder}: no such folder')
+    with locked(folder, wait=True):
+        write_packs(folder)
+
+
+def write_packs(folder):
+    import pandas
+    root = folder / 'runs'
+    listing = folder / 'sha256.json'
+    if listing.exists():    # none before the first pack, and none if one was killed
+        check_packed(folder)
+    packs = {}      # {file's name: lines}
+    rows = []
+    for place, about, load in find_runs(folder):
+        run = evaluate.make_run(place, about, load, evaluate.Settings())
+        origin = '' if run.origin is None else run.origin
+        name = 'other' if run.origin is None else plain_name(f's{origin}', place)
+        packs.setdefault(name, []).append(packed_line(root, place, about, load()))
+        rows.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
+                     f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
+    rows.sort(key=lambda row: [str(value) for value in row])
+    logs = [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
+    tables = {'scores.csv': pandas.DataFrame(rows, columns=COLUMNS),
+              'losses.csv': losses.table(folder / 'losses.csv', logs)}
+
+    listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
+    for name, lines in packs.items():
+        with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw:
+            with gzip.GzipFile('', 'wb', fileobj=raw, mtime=0) as file:     # the same bytes each time
+                file.writelines(sorted(lines))
+    for name, frame in tables.items():
+        if frame is not None:
+            with whole(folder / name) as temporary:
+                frame.to_csv(temporary, index=False)
+    paths = [*sorted(root.glob('*.jsonl.gz')), *sorted(folder.glob('*.csv'))]
+    write_json(listing, {str(path.relative_to(folder)): sha256(path) for path in paths})
+    print(f'{folder}: {len(rows):,} runs')
+
+
+def warn(problems):
+    """Print each problem once. Returns the exit code: 1 if there is one, else 0."""
+    for problem in dict.fromkeys(problems):
+        print(f'warning: {problem}', file=sys.stderr)
+    return 1 if problems else 0
+
+
+def main():
+    words = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
+    cfg, _ = parse(evaluate.Settings, sys.argv[1 + len(words):])
+    if not words:
+        raise ValueError('name a study, and maybe a command of evaluate.py: studies/small table')
+    folder, *command = words
+    if not command:
+        pack(folder)
+        return
+    check_packed(folder)
+    problems = []
+    cfg = replace(cfg, predictions=f'{folder}/runs')
+    evaluate.run_command(command, cfg, problems, find_runs(folder))
+    sys.exit(warn(problems))
+
+
+if __name__ == '__main__':
+    run_main(main)

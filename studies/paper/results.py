@@ -1,0 +1,53 @@
+"""Show results in the format of the paper's authors by the paper's protocol, beside its tables.
+
+    python studies/paper/results.py RESULTS table --published
+    python studies/paper/results.py RESULTS figure share
+
+RESULTS/<model>/<TASK>/<dataset>/lr1e-04_sd0/results.json holds {"validation": {"score": 0.9, "scores_i":
+[..]}, "test": ...}; retrieval has its training set before the learning rate. It is only read."""
+import functools
+import itertools
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the root, where evaluate.py is
+
+import evaluate  # noqa: E402
+from nanoencoder.files import read_json  # noqa: E402
+from nanoencoder.predictions import SCORED, find_folders  # noqa: E402
+from nanoencoder.settings import parse, run_main  # noqa: E402
+from studies import packs  # noqa: E402
+
+
+def find_results(root):
+    """Yield (folder, {}, a function that returns its scores) of each run, as evaluate.find_runs does. There is
+    no run.json."""
+    for folder in find_folders(root):
+        yield folder, {}, functools.partial(read_results, folder / 'results.json')
+
+
+def read_results(path):
+    content = read_json(path)
+    scores = {}
+    for split in SCORED:
+        if not {'score', 'scores_i'} <= {*content.get(split, ())}:
+            raise ValueError(f'{path}: lacks "score" or "scores_i" of {split}')
+        scores[split] = {'paper': content[split], 'standard': {'columns': [content[split]['scores_i']]}}
+    return scores
+
+
+def main():
+    words = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
+    cfg, _ = parse(evaluate.Settings, sys.argv[1 + len(words):])
+    if not words:
+        raise ValueError('name a folder of results and a command: RESULTS table --published')
+    folder, *command = words
+    problems = []
+    cfg = replace(cfg, predictions=folder, protocol='paper')     # there are no instances to resample
+    evaluate.run_command(command, cfg, problems, find_results(folder))
+    sys.exit(packs.warn(problems))
+
+
+if __name__ == '__main__':
+    run_main(main)

@@ -1,0 +1,129 @@
+"""What is packed of a study is the same study; losses.csv; a run's losses beside those of earlier seeds."""
+import csv
+import json
+import random
+import shutil
+
+import pytest
+
+from conftest import ROOT, one_line_error, ran, run_script
+from nanoencoder.files import read_json, write_json
+from nanoencoder.predictions import write_run
+from studies import losses, packs
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Two rows x two pretraining seeds x two fine-tunings, and an untrained model."""
+    draw = random.Random(12)
+
+    def add(name, number, right, **about):
+        rows = [{'id': k, 'gold': 'a', 'pred': 'a' if draw.random() < right else 'b'} for k in range(100)]
+        about |= {'method': 'fine-tuned', 'data': 'd' * 64, 'settings': {'steps': 5}}
+        write_run(tmp_path / f'study/runs/{name}/SC/toy/lr1e-04_sd{number}', about,
+                  {'validation': rows, 'test': rows})
+    for row, right in {'mlm': 0.6, 'clm': 0.8}.items():
+        for seed in range(2):
+            for k in range(2):
+                add(f'{row}-s{seed}', 10 * seed + k, right, pretraining={'row': row, 'seed': seed})
+    add('untrained', 0, 0.5)
+    return tmp_path / 'study'
+
+
+@pytest.mark.parametrize('words', [
+    ['table', '--split=both'], ['table', '--protocol=paper'], ['compare', 'mlm', 'clm']])
+def test_a_packed_study_is_the_same_study(study, words):
+    """Each pack adds what is new; what was packed need not be there."""
+    before = ran('evaluate.py', *words, f'--predictions={study}/runs', '--resamples=500').stdout
+    assert ran('studies.packs', study).stdout == f'{study}: 9 runs\n'
+    files = {path: path.read_bytes() for path in (*study.glob('runs/*.gz'), *study.glob('*.*'))}
+    assert sorted(path.name for path in files) == ['other.jsonl.gz', 's0.jsonl.gz', 's1.jsonl.gz', 'scores.csv',
+                                                   'sha256.json']
+    head, *lines = files[study / 'scores.csv'].decode().splitlines()
+    assert head.split(',') == [*packs.COLUMNS] and len(lines) == 9
+    assert lines[3].startswith('clm,1,SC,toy,accuracy,1e-04,11,100,') and lines[3].endswith(',clm-s1')
+    for name in ('mlm-s0', 'clm-s0', 'untrained', 'clm-s1/SC/toy/lr1e-04_sd11'):
+        shutil.rmtree(study / 'runs' / name)
+    (study / 'sha256.json').unlink()    # as a pack that was killed leaves it
+    packs.pack(study)
+    assert all(path.read_bytes() == content for path, content in files.items())
+    assert ran('studies.packs', study, *words, '--resamples=500').stdout == before
+
+
+def test_no_file_is_named_by_a_seed_that_leads_elsewhere(study):
+    folder = next(study.glob('runs/clm-s1/*/*/*'))
+    about = read_json(folder / 'run.json')
+    about['pretraining']['seed'] = '/../../../evil'
+    del about['digest']
+    write_json(folder / 'run.json', about)
+    one_line_error(run_script('studies.packs', study), f"{folder}: 's/../../../evil' must be the plain name")
+
+
+@pytest.mark.parametrize('name', ['novels', 'small_tuning'])
+def test_the_studies_in_git_are_packed_again_to_the_byte(name, tmp_path):
+    folder = ROOT / 'studies' / name
+    again = shutil.copytree(folder, tmp_path / name)
+    packs.pack(again)
+    for file in (*read_json(folder / 'sha256.json'), 'sha256.json'):
+        assert (again / file).read_bytes() == (folder / file).read_bytes(), file
+
+
+# ------------------------------------------------------------------------------------------------------- losses
+def write_log(folder, steps, loss, **config):
+    """A log with a validation each fourth step."""
+    about = {'name': folder.name, 'phases': [['mlm', 12]], 'corpus_meta': {'unigram_loss': 6.5}, 'seed': 1,
+             'row': 'r', 'branch_from': '', 'starts': [{'step': 0}]}
+    write_json(folder / 'config.json', about | config)
+    lines = []
+    for step in steps:
+        line = {'step': step, 'phase': 'mlm', 'loss': 5.0, 'tokens': 8 * step, 'seconds': 1.0}
+        if step % 4 == 0:
+            line['val_mlm_loss'] = loss - step / 100
+        lines.append(json.dumps(line) + '\n')
+    (folder / 'log.jsonl').write_text(''.join(lines))
+
+
+def test_plateau_by_hand():
+    """After 100 losses of 6.4 nats, as frequencies give, 11 of 5 are enough: 39 * 6.4 + 55 < 305."""
+    config = {'corpus_meta': {'unigram_loss': 6.4}}
+    lines = [{'step': step, 'phase': 'clm' if step <= 20 else 'mlm', 'loss': 6.4 if 20 < step <= 120 else 5.0}
+             for step in range(1, 200)]
+    assert losses.plateau(config, lines) == 131 and losses.plateau(config, lines[:130]) is None
+    assert losses.plateau({'corpus_meta': {'unigram_loss': None}}, lines) is None
+
+
+def test_losses_of_a_study(study):
+    """A line a validation: of a branch with its parent's. What was there stays, as an older file's flops."""
+    out = study / 'out'
+    write_log(out / 'clm', range(1, 13), 8.0)
+    write_log(out / 'both', range(7, 13), 4.0, branch_from=f'{out}/clm/6', starts=[{'step': 6}])
+    (out / 'clm/6').mkdir()
+    path = study / 'losses.csv'
+    path.write_text('folder,row,seed,step,tokens,flops,seconds,train_loss,val_mlm_loss\n'
+                    'a-s0,a,0,4,32,1e9,1.5,5.000000,6.000000\n')
+    packs.pack(study)
+    with open(path) as file:
+        old, *rows = csv.DictReader(file)
+    assert (old['folder'], old['flops'], rows[0]['flops']) == ('a-s0', '1e9', '')
+    assert [(row['folder'], row['step']) for row in rows] == [
+        (name, step) for name in ('both', 'clm') for step in ('4', '8', '12')]
+    assert [row['val_mlm_loss'] for row in rows[:3]] == ['7.960000', '3.920000', '3.880000']
+    assert [rows[2][name] for name in ('row', 'seed', 'train_loss', 'tokens')] == ['r', '1', '5.000000', '96']
+    before = path.read_bytes()
+    shutil.rmtree(out / 'clm')     # a branch without its parent has its own lines, and is not packed again
+    packs.pack(study)
+    assert path.read_bytes() == before
+
+
+def test_losses_beside_those_of_earlier_seeds(tmp_path):
+    write_log(tmp_path / 'mlm', range(1, 13), 5.0)
+    past = tmp_path / 'past.csv'
+    text = 'row,seed,step,tokens,val_mlm_loss\nr,1,4,32,5.0\nr,0,4,32,5.2\nr,0,6,48,1.0\nother,0,8,64,1.0\n'
+    past.write_text(text)
+    line, = ran('studies.losses', tmp_path / 'mlm', past).stdout.splitlines()
+    assert line.split(': ')[1:] == ['4.960; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-1.0 sd']
+    past.write_text(text.replace(',32,', ',16,'))   # of half the rows a step
+    one_line_error(run_script('studies.losses', tmp_path / 'mlm', past),
+                   'mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per')
+    past.write_text(text.replace('r,', 'x,'))
+    one_line_error(run_script('studies.losses', tmp_path / 'mlm', past), "has no row 'r' that was measured at steps")

@@ -1,0 +1,59 @@
+"""The paper's published cells, from its authors' own runs; their results, shown beside its tables."""
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from conftest import ROOT, one_line_error, ran, run_script
+from nanoencoder import paper
+from nanoencoder.files import read_json
+from studies import report
+
+
+def test_the_papers_cells_from_its_own_runs(tmp_path):
+    """A seed's only run has no validation score there, and a run that is not chosen no test score."""
+    with open(ROOT / 'studies/paper/authors_runs.csv') as file:
+        for row in csv.DictReader(file):
+            name = f'{row["model"]}/{row["task"]}/{row["dataset"]}/lr{row["lr"]}_sd{row["seed"]}'
+            scores = {split: {'score': float(row[split] or 'nan'), 'scores_i': [0.5]}
+                      for split in ('validation', 'test')}
+            write_results(tmp_path / name, scores)
+    shown = run_script('studies.paper.results', tmp_path, 'table', '--published', '--format=csv').stdout
+    cells = {(row['model'], row['task'], row['dataset']): row for row in csv.DictReader(shown.splitlines())}
+    assert len(cells) == 5 and ('210m-clm-42k', 'SC', 'Average') in cells
+    for key, row in cells.items():
+        mean, half = paper.published(*key, cells)
+        assert f'{float(row["mean"]):.2f}' == f'{mean:.2f}', key
+        assert f'{float(row["high"]) - float(row["mean"]):.2f}' == f'{half:.2f}', key
+
+
+def write_results(folder, scores):
+    folder.mkdir(parents=True)
+    (folder / 'results.json').write_text(json.dumps(scores))
+
+
+def test_results_of_the_authors_are_read_and_never_written(tmp_path):
+    """Retrieval's folders name what was trained on."""
+    for name, score in {'SC/toy/lr1e-04_sd0': 0.75, 'IR/nq/msmarco_pairs_lr1e-04_sd0': 0.5}.items():
+        scores = {'score': score, 'scores_i': [score] * 40}
+        write_results(tmp_path / 'theirs' / name, {'validation': scores, 'test': scores})
+    before = {path: path.read_bytes() for path in tmp_path.rglob('*.*')}
+    shown = ran('studies.paper.results', tmp_path, 'table').stdout
+    assert 'toy (accuracy, n=40)' in shown and 'nq (NDCG@10, n=40)' in shown
+    assert '75.00 (one seed)' in shown and '50.00 (one seed)' in shown
+    assert {path: path.read_bytes() for path in tmp_path.rglob('*.*')} == before
+    write_results(tmp_path / 'theirs/SC/toy/lr1e-04_sd1', {'validation': scores})
+    one_line_error(run_script('studies.paper.results', tmp_path, 'table'), 'lacks "score" or "scores_i" of test')
+
+
+def test_averages_and_the_numbers_beside_a_claim_are_the_papers():
+    numbers = paper.numbers()
+    for (model, task, dataset), (mean, _) in numbers.items():
+        others = [value for key, (value, _) in numbers.items()
+                  if key[:2] == (model, task) and key[2] != 'Average']
+        assert dataset != 'Average' or len(others) == 3 and np.mean(others) == pytest.approx(mean, abs=0.011)
+    published = {(model, task) for model, task, _ in numbers}
+    for claim in read_json(report.CLAIMS).values():
+        for first, second, tasks in claim['differences']:
+            assert {(first, task) for task in tasks} | {(second, task) for task in tasks} <= published
