@@ -887,7 +887,7 @@ def figure(cfg, name, problems, found=None):
 
 
 def points_of(cells, pretraining, lr, problems):
-    """The points of nanoencoder/figures.py. Of a task with several datasets, their average is shown."""
+    """Return points for figures.against. Of a task with several datasets, their average is shown."""
     datasets = Counter(task for task, _ in {key[1:] for key in cells})
     several = {task for task, count in datasets.items() if count > 1}
     for model, task in dict.fromkeys(key[:2] for key in cells):
@@ -898,12 +898,15 @@ def points_of(cells, pretraining, lr, problems):
         if (dataset == 'Average') != (task in several):
             continue
         about = pretraining[model] | {'finetuning_rate': lr}
+        panel = f'{task} {dataset}'
+        if cell.runs:
+            panel += f', {cell.runs[0].metric}'
         low = cell.low
         high = cell.high
         if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
             low = min(cell.scores.values())
             high = max(cell.scores.values())
-        points.append((model, about, task, 100 * cell.mean, 100 * low, 100 * high))
+        points.append((model, about, panel, 100 * cell.mean, 100 * low, 100 * high))
     return points
 
 
@@ -924,11 +927,11 @@ def losses(folders, out):
             corpora[corpus['fingerprint']] = corpus['unigram_loss']
         log = pandas.DataFrame(lines).set_index('step')
         shown = {
-            'training loss': log['loss'].rolling(math.ceil(len(log) / 200)).mean(),
+            'training loss, nats': log['loss'].rolling(math.ceil(len(log) / 200)).mean(),
             'learning rate': log['lr'],
         }
         for key in log.columns.intersection(LOSSES):
-            shown[f'held-out {LOSSES[key].upper()} loss'] = log[key]
+            shown[f'held-out {LOSSES[key].upper()} loss, nats'] = log[key]
         for panel, values in shown.items():
             for step, value in values.dropna().items():
                 points.append((panel, name, step, value, value, value))
