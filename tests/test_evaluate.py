@@ -388,3 +388,306 @@ def test_coverage(metric, seeds, spread, n, each):
         assert results['sum'][2] < 3.5 and results['sum'][2] < results['now'][2]
     else:           # pretraining seeds, of three fine-tunings each, beside the closed form
         assert np.abs(results['now'] - results['closed form']).max() < 3, results
+
+
+# ------------------------------------------------------------------------------------------------- run folders
+def answers(right, count=100):
+    """So many right answers, the first ones."""
+    return [{'id': k, 'gold': 'yes', 'pred': 'yes' if k < right else 'no'} for k in range(count)]
+
+
+def write(folder, rows, name='lr1e-04_sd0', **about):
+    about = {'method': 'fine-tuned', 'weights': 'fp32', 'data': 'd' * 64, 'settings': {}} | about
+    write_run(folder / name, about, rows if isinstance(rows, dict) else dict.fromkeys(SCORED, rows))
+
+
+def change(folder, **about):
+    for path in folder.rglob('run.json'):
+        content = read_json(path) | about
+        content.pop('digest')
+        write_sealed(path, content)
+
+
+@pytest.fixture
+def predictions(tmp_path):
+    """Two models x two learning rates x three seeds on one task."""
+    folder = tmp_path / 'predictions'
+    for model, right in {'good': 80, 'poor': 50}.items():
+        for seed in range(3):
+            write(folder / f'{model}/SC/toy', answers(right + seed), f'lr1e-04_sd{seed}')
+            write(folder / f'{model}/SC/toy', answers(right - 20 * seed), f'lr1e-03_sd{seed}')
+    return folder
+
+
+PAST = {'phases': [['mlm', 6]], 'mask_ratio': 0.4, 'step': 6, 'flops': 1.0, 'continues': '', 'fixed': {'lr': 1}}
+CLM = PAST | {'phases': [['clm', 6]], 'row': 'clm'}
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Two rows x three pretraining seeds x two fine-tuning seeds; and an untrained model."""
+    folder = tmp_path / 'predictions'
+    for past, right in [(PAST | {'row': 'mlm'}, 60), (CLM, 80)]:
+        for seed, k in itertools.product(range(3), range(2)):
+            number = 10 * seed + k
+            write(folder / f'{past["row"]}-s{seed}/SC/toy', answers(right + seed - k), f'lr1e-04_sd{number}',
+                  settings={'steps': 5}, pretraining=past | {'seed': seed}, checkpoint=f'{past["row"]} {seed}',
+                  tokenizer='k' * 64, sizes={'layers': 2}, training_data='t' * 64,
+                  grid=[[1e-4], [10 * seed, 10 * seed + 1]])
+    write(folder / 'untrained/SC/toy', answers(50))
+    return folder
+
+
+def asked(folder, *words):
+    return run_script('evaluate.py', *words, f'--predictions={folder}', '--resamples=500', f'--out={folder}')
+
+
+def told(folder, *words):
+    """What a command, which ends well, prints."""
+    result = asked(folder, *words)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def means(printed):
+    """{model: its mean} of a table in csv."""
+    return {row['model']: float(row['mean']) for row in csv.DictReader(printed.splitlines())}
+
+
+def test_the_metric_halved_halves_the_table(predictions, tmp_path):
+    """Of the same predictions: scores are computed again when metrics.py is another one."""
+    for name in ('evaluate.py', 'data.py', 'nanoencoder', 'configs'):
+        path = ROOT / name
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, tmp_path / name)
+    words = tmp_path / 'evaluate.py', 'table', '--format=csv', f'--predictions={predictions}'
+    before = run_process(*words).stdout
+    assert means(before) == {'good': 81, 'poor': 51}
+    path = tmp_path / 'nanoencoder/metrics.py'
+    code = path.read_text()
+    assert code.count('[float(pred == gold) for') == 1
+    path.write_text(code.replace('[float(pred == gold) for', '[0.5 * (pred == gold) for'))
+    assert means(run_process(*words).stdout) == {'good': 40.5, 'poor': 25.5}
+    path.write_text(code)
+    assert run_process(*words).stdout == before
+
+
+def test_scores_of_an_older_form_are_computed_anew(predictions):
+    before = told(predictions, 'table')
+    for path in predictions.rglob('scores.json'):
+        scores = read_json(path)
+        assert scores.pop('of')
+        scores['test']['standard']['columns'] = [[1.0] * 100]
+        write_json(path, scores)
+    assert told(predictions, 'table') == before
+
+
+@pytest.mark.parametrize('name', ['test.jsonl.gz', 'run.json'])
+@pytest.mark.parametrize('command', [['table'], ['compare', 'poor', 'good']])
+def test_edited_predictions_have_no_score(predictions, command, name):
+    told(predictions, 'table')      # after which scores.json is there
+    path = predictions / f'good/SC/toy/lr1e-04_sd1/{name}'
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'fp32', b'fp16') if name == 'run.json' else content[:-1] + b'!')
+    one_line_error(asked(predictions, *command),
+                   f'{path}: changed since it was written; remove its folder, and fine-tune again')
+
+
+def test_deleted_predictions_have_no_score(predictions):
+    told(predictions, 'table')
+    folder = predictions / 'good/SC/toy/lr1e-04_sd1'
+    (folder / 'test.jsonl.gz').unlink()
+    one_line_error(asked(predictions, 'table'), f'{folder}: its predictions test.jsonl.gz are gone')
+
+
+def test_rows_are_models_and_probes_are_others(rows):
+    write(rows / 'clm-s0-probe/SC/toy', answers(90), 'lr0e+00_sd0', method='probe', pretraining=CLM | {'seed': 0})
+    write(rows / 'mine/SC/toy', answers(90), 'lr0e+00_sd0', method='probe')
+    write(rows / 'mine/SC/toy', answers(90))
+    shown = told(rows, 'table', '--format=csv')
+    models = {row['model']: (row['method'], row['seeds']) for row in csv.DictReader(shown.splitlines())}
+    assert models == {
+        'untrained': ('fine-tuned', '1'), 'mlm': ('fine-tuned', '3 x 2'), 'clm': ('fine-tuned', '3 x 2'),
+        'mine': ('fine-tuned', '1'), 'clm-probe': ('probe', '1'), 'mine-probe': ('probe', '1')}
+    compared = told(rows, 'compare', 'mlm', 'clm')
+    assert '3 x 2 and 3 x 2 seeds' in compared and 'the difference is of' not in compared
+    shutil.rmtree(rows / 'mlm-s1')
+    assert 'note: the difference is of seeds 0, 2, which both have' in told(rows, 'compare', 'mlm', 'clm')
+    one_line_error(asked(rows, 'compare', 'mlm-s0', 'clm'), 'there is no mlm-s0; the models are clm, clm-probe')
+
+
+def test_what_a_grid_lacks_is_named(rows):
+    shutil.rmtree(rows / 'clm-s1/SC/toy/lr1e-04_sd11')
+    missed = asked(rows, 'table', '--models=("clm",)')
+    assert missed.returncode == 1 and missed.stderr == 'warning: clm-s1/SC/toy: missing lr1e-04_sd11\n'
+    assert '\nclm ' in missed.stdout and 'mlm' not in missed.stdout
+
+
+@pytest.mark.parametrize('about, words', [
+    ({'pretraining': CLM | {'seed': 1, 'phases': [['clm', 9]]}}, 'differ in phases'),
+    ({'pretraining': CLM | {'seed': 1, 'fixed': {'lr': 2, 'seed': 1}}}, 'differ in lr of pretraining'),
+    ({'settings': {'steps': 7}}, 'differ in steps'), ({'data': 'other'}, 'differ in data'),
+    ({'training_data': 'other'}, 'differ in training_data'), ({'tokenizer': 'other'}, 'differ in tokenizer'),
+    ({'sizes': {'layers': 3}}, 'differ in sizes'), ({'checkpoint': 'other'}, None),
+    ({'training_data': None, 'tokenizer': None, 'sizes': None, 'checkpoint': None}, None),     # as older ones
+    ({'pretraining': CLM | {'seed': 0}}, 'differ in checkpoint'),
+    ({'pretraining': CLM | {'seed': 0}, 'checkpoint': 'clm 0'}, None)])
+def test_runs_of_a_row_differ_only_in_seeds(rows, about, words):
+    change(rows / 'clm-s1', **about)
+    shown = asked(rows, 'table')
+    assert (shown.returncode == 1) == bool(words), shown.stderr
+    assert '\nmlm' in shown.stdout
+    assert not words or f'clm/SC/toy is left out: its runs {words}' in shown.stderr
+
+
+def test_fine_tunings_of_different_weights_are_not_seeds_of_one_model(rows):
+    """Also where nothing is said of their pretraining."""
+    for seed in range(2):
+        write(rows / 'hub/SC/toy', answers(90), f'lr1e-04_sd{seed}', checkpoint=f'of seed {seed}')
+    shown = asked(rows, 'table')
+    assert 'hub/SC/toy is left out: its runs differ in checkpoint; give them other names' in shown.stderr
+
+
+def test_the_held_out_splits(tmp_path):
+    """Each is scored at the rate that the other one chose; both together are their instances joined."""
+    for seed in range(2):
+        low = {'validation': answers(60), 'test': answers(10 + 2 * seed, 60)}
+        high = {'validation': answers(50), 'test': answers(20 + 2 * seed, 60)}
+        write(tmp_path / 'm/SC/toy', low, f'lr1e-04_sd{seed}')
+        write(tmp_path / 'm/SC/toy', high, f'lr1e-03_sd{seed}')
+
+    def cell_of(split):
+        cfg = evaluate.Settings(predictions=str(tmp_path), resamples=200, split=split)
+        own, = evaluate.make_cells(evaluate.read_runs(cfg, []), cfg, []).values()
+        return own
+    test = cell_of('test')
+    validation = cell_of('validation')
+    both = cell_of('both')
+    assert test.mean == pytest.approx(11 / 60) and {run.lr for run in test.runs} == {1e-4}
+    assert validation.mean == pytest.approx(0.5) and {run.lr for run in validation.runs} == {1e-3}
+    assert both.scores == pytest.approx({0: (10 + 50) / 160, 1: (12 + 50) / 160})
+    assert [own.runs[0].n for own in (test, validation, both)] == [60, 100, 160]
+    refused('different data', difference, validation, test, FEW)
+    refused('different metrics', difference, cell(np.ones((2, 9)), FEW), cell(np.ones((2, 9)), FEW, metric='F1'), FEW)
+
+
+# ----------------------------------------------------------------------------------------------------- commands
+def test_tables_and_comparisons(predictions):
+    shown = told(predictions, 'table')
+    assert 'toy (accuracy, n=100, data dddddddd)' in shown
+    good, = re.findall(r'\ngood +(\d) +(\S+) +(\S+) \[', shown)
+    assert good == ('3', '1e-04', '81.0')       # the rate that validation chose
+    assert '81.00 (1.13)' in told(predictions, 'table', '--protocol=paper')       # 1.96 / sqrt(3)
+    for model, steps in {'poor': 20, 'good': 500}.items():
+        change(predictions / model, settings={'steps': steps, 'max_length': 507, 'seed': steps})
+        write(predictions / f'{model}-b/SC/toy', answers(steps / 10), 'lr0e+00_sd0', method='baseline')
+    compared = told(predictions, 'compare', 'poor', 'good')
+    assert 'SC toy' in compared and '+30.0 [' in compared
+    assert 'note: steps 20 -> 500\n' in compared and 'max_length' not in compared and 'seed 20' not in compared
+    compared = told(predictions, 'compare', 'poor-b', 'good-b')
+    assert '+48.0 [' in compared and 'p <= ' in compared and 'nan' not in compared
+
+
+def test_the_papers_numbers_beside_and_by_themselves(predictions):
+    assert '90.00 (0.30)' in told(predictions / 'none', 'table', '--published')
+    mixed = asked(predictions, 'table', '--published')
+    assert '90.00 (0.30)' in mixed.stdout and 'good' not in mixed.stdout and 'stand alone' in mixed.stderr
+    write(predictions / '210m-clm-42k/SC/sst2', answers(90))
+    assert '90.00 (one seed) / ' in told(predictions, 'table', '--published', '--protocol=paper')
+
+
+def test_one_answer_to_everything_is_said_to_be_that(predictions):
+    """"O" for each word has an entity F1 of 0 and an interval without width."""
+    tagged = [{'id': k, 'gold': ['O', 'B-X'], 'pred': ['O', 'O']} for k in range(9)]
+    for seed in range(2):
+        write(predictions / 'empty/TC/tags', tagged, f'lr1e-04_sd{seed}')
+    assert told(predictions, 'table').count('\nempty on tags: 0 whatever is drawn') == 1
+
+
+@pytest.mark.parametrize('words, part', [
+    ([], 'the command is'), (['tabel'], 'the command is'), (['losses'], 'losses FOLDERS'),
+    (['table', '--protocol=papr'], 'protocol is one of'),
+    (['table', '--protocol=paper', '--split=both'], 'scores test alone'),
+    (['table', '--predictions=nowhere'], 'nowhere: no runs there'),
+    (['figure', 'pie'], 'figure is one of'),
+    (['losses', 'nowhere'], 'nowhere/config.json: No such file'),
+    (['table', '--resamples=1000000000000'], 'resamples must be from 100 to 1000000')])
+def test_bad_commands_get_one_line(words, part):
+    one_line_error(run_script('evaluate.py', *words), part)
+
+
+# ------------------------------------------------------------------------------------------------------ figures
+def test_a_colour_is_an_objective_and_a_dash_an_optimizer():
+    blue, orange, green = figures.COLOURS.values()
+    assert figures.style_of('CLM') == figures.style_of('clm-3600') == (blue, '-')
+    assert figures.style_of('210m MLM 40%, of 42,000 steps') == (orange, '-')
+    assert figures.style_of('muon-mlm-s1') == figures.style_of('MLM, Muon') == (orange, '--')
+    assert figures.style_of('CLM then MLM, AdamW') == figures.style_of('clm25-mlm-1800') == (green, '-')
+
+
+@pytest.mark.parametrize('name', figures.AGAINST.keys() - {'tokens', 'rate'})
+def test_figures_of_the_papers_numbers(name, tmp_path):
+    ran('evaluate.py', 'figure', name, '--published', f'--out={tmp_path}')
+    assert (tmp_path / f'{name}.png').stat().st_size > 5_000
+
+
+def test_a_figure_of_rates_has_a_score_at_each_rate(predictions, monkeypatch):
+    """Of two seeds their range, and not an interval."""
+    drawn = []
+    monkeypatch.setattr(figures, 'save', lambda figure, path: drawn.append(figure))
+    shutil.rmtree(predictions / 'poor')
+    for path in predictions.rglob('*_sd2'):
+        shutil.rmtree(path)
+    change(predictions, pretraining=PAST)
+    evaluate.figure(evaluate.Settings(predictions=str(predictions), resamples=100), 'rate', [])
+    ax, = drawn[0].axes
+    bars, = ax.containers
+    assert ax.get_title(loc='left') == 'SC toy, accuracy' and ax.get_ylabel() == 'score, %'
+    assert bars.lines[0].get_xydata() == pytest.approx(np.array([[1e-4, 80.5], [1e-3, 70]]))
+    ranges = [ends[:, 1] for ends in bars.lines[2][0].get_segments()]
+    assert np.array(ranges) == pytest.approx(np.array([[80, 81], [60, 80]]))
+
+
+def test_a_figure_is_drawn_of_intervals_without_width():
+    """Whose mean may lie outside by rounding; and of one seed, which has none."""
+    ends = [(50 + 1e-14, 50 + 1e-14), (50 - 1e-14, 50 - 1e-14), (40, 60), (np.nan, np.nan)]
+    points = [('SC', 'CLM', x, 50.0, *interval) for x, interval in enumerate(ends)]
+    bars, = figures.curves(points, 'steps', 'linear').axes[0].collections
+    lengths = sorted(np.ptp(bar[:, 1]) for bar in bars.get_segments() if len(bar))
+    assert lengths[-1] == 20 and lengths[-2] < 1e-13
+
+
+def test_figures_know_phases_that_are_run_through_again():
+    about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
+    assert [figures.place(name, about)[1] for name in ('share', 'ratio', 'steps')] == [25, 40, 400]
+    assert figures.place('tokens', about | {'tokens': 800}) == ('CLM and MLM 40% in turn', 800)
+    assert figures.place('ratio', about | {'phases': [('clm', 100), ('mdlm', 300)], 'repeat': 1}) is None
+    assert figures.place('share', about | {'step': 4}) is None  # not at its end
+    points = [(model, about, 'SC', 50, 40, 60) for model in ('m', 'm+causal', 'm-probe')]
+    names = [text.get_text() for text in figures.against('ratio', points).legends[0].texts]
+    assert names == ['CLM and MLM in turn, 400 steps' + more for more in ('', ', causal', ', probe')]
+
+
+# ------------------------------------------------------------------------------------------ pretraining's logs
+def write_log(folder, objective, steps, held_out):
+    """A log with a validation each fourth step, and a line that is being written."""
+    corpus = {'fingerprint': 'f' * 64, 'unigram_loss': 6.5 if held_out else None}
+    write_json(folder / 'config.json', {'name': folder.name, 'phases': [[objective, steps]], 'corpus_meta': corpus})
+    lines = []
+    for step in range(1, steps + 1):
+        line = {'step': step, 'loss': 5.0, 'tokens': 8 * step, 'tokens_per_second': 100.0, 'lr': 0.1}
+        if held_out and step % 4 == 0:
+            line['val_mlm_loss'] = 5.0 - step / 100
+        lines.append(json.dumps(line) + '\n')
+    (folder / 'log.jsonl').write_text(''.join(lines) + '{"step": ')
+
+
+def test_losses(tmp_path):
+    write_log(tmp_path / 'long', 'mlm', 12, held_out=True)
+    write_log(tmp_path / 'unseen', 'clm', 2, held_out=False)
+    shown = ran('evaluate.py', 'losses', tmp_path / 'long', tmp_path / 'unseen', f'--out={tmp_path}').stdout
+    head, long, unseen, frequencies, path = shown.splitlines()
+    assert head.split() == 'run phases step tokens tokens/s val_mlm_loss'.split()
+    assert long.split() == 'long 12 mlm 12 96 100 4.880'.split()
+    assert unseen.split() == 'unseen 2 clm 2 16 100'.split() and frequencies.split()[-1] == '6.500'
+    assert path == f'{tmp_path}/losses.png' and (tmp_path / 'losses.png').stat().st_size > 5_000
