@@ -15,6 +15,7 @@ import os
 import statistics
 import sys
 import zlib
+from collections import Counter
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -102,29 +103,26 @@ class Run:
         return self.about.get('settings') or {}
 
 
-@functools.cache
-def metrics_digest():
-    return sha256(metrics.__file__)
-
-
 def scores_of(folder, about):
     """Return a run's scores of both splits, by both protocols, as nanoencoder/metrics.py computes them.
 
-    They are kept in scores.json, with the sha256 of the predictions and of metrics.py. Where either is
-    another one now, they are computed again."""
+    They are kept in scores.json, with the sha256 of the predictions and of metrics.py. If either has changed
+    since, or an older version wrote the file, they are computed again."""
     path = folder / 'scores.json'
-    made_of = check_predictions(folder, about) | {'metrics.py': metrics_digest()}
+    made_of = check_predictions(folder, about)
+    made_of['metrics.py'] = sha256(metrics.__file__)
     if path.exists():
         scores = read_json(path)
         if scores.get('of') == made_of:
             return scores
 
+    scores = {'of': made_of}
+    task = folder.parts[-3]
     scheme = about.get('scheme', 'IOB2')
     metric = about.get('settings', {}).get('metric', 'accuracy')
-    scores = {'of': made_of}
     for split in SCORED:
         rows = read_predictions(folder, split)
-        scores['name'], scores[split] = both_scores(folder.parts[-3], rows, scheme, metric)
+        scores['name'], scores[split] = both_scores(task, rows, scheme, metric)
     if os.access(folder, os.W_OK):
         with locked(folder, wait=True):
             write_json(path, scores, indent=None)
@@ -174,11 +172,11 @@ def read_runs(cfg, problems, found=None):
 
     found  what find_runs yields, of runs that are kept in another way"""
     runs = []
-    models = {}     # {folder: the model that its runs count for}
+    there = set()   # models
     for folder, about, load in found or find_runs(cfg.predictions):
         model = model_of(folder, about)
         dataset = folder.parts[-2]
-        models[folder.parts[-4]] = model
+        there.add(model)
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             runs.append(make_run(folder, about, load, cfg))
 
@@ -187,11 +185,9 @@ def read_runs(cfg, problems, found=None):
         if missing:
             problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
     absent = {*cfg.models} - {run.model for run in runs} | {*cfg.datasets} - {run.dataset for run in runs}
-    for name in sorted(map(str, absent)):
-        if name in models and models[name] != name:
-            problems.append(f'{name} is a run of the row {models[name]}, which has all its seeds; name the row')
-        else:
-            problems.append(f'there is no {name}')
+    if absent:      # maybe the folder of one seed of a row
+        names = ', '.join(sorted(map(str, absent)))
+        problems.append(f'there is no {names}; the models are {", ".join(sorted(there))}')
     if not runs:
         raise ValueError('; '.join([f'{cfg.predictions}: no runs there', *problems]))
     return runs
@@ -206,11 +202,8 @@ def missing_pairs(runs):
         if run.about.get('grid'):
             lrs.update(run.about['grid'][0])
             seeds.update(run.about['grid'][1])
-    missing = []
-    for lr, seed in itertools.product(sorted(lrs), sorted(seeds)):
-        if (lr, seed) not in done:
-            missing.append(f'lr{lr_text(lr)}_sd{seed}')
-    return missing
+    grid = itertools.product(sorted(lrs), sorted(seeds))
+    return [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in grid if (lr, seed) not in done]
 
 
 def grouped(items, *names):
@@ -233,11 +226,10 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
     terms      (terms, S, N) what each of N instances adds to the sums that the score of S runs is made of"""
     _, S, N = terms.shape
     random = np.random.default_rng(seed)
-    scores = np.empty((resamples, S))
+    scores = []
     size = max(1, 100_000 // N)     # resamples at once: their counts stay in the cache, which is twice as fast
     for start in range(0, resamples, size):
-        part = scores[start:start + size]
-        count = len(part)
+        count = min(size, resamples - start)
         drawn = random.integers(0, N, (count, N), dtype=np.int32)
 
         # how often each instance is drawn: one bincount of all these resamples, each with N numbers of its own
@@ -247,8 +239,8 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
 
         sums = times @ terms.reshape(-1, N).T               # (count, terms * S)
         sums = sums.reshape(count, -1, S).swapaxes(0, 1)    # (terms, count, S)
-        part[:] = STATISTICS[statistic].score(sums, N)
-    return scores
+        scores.append(STATISTICS[statistic].score(sums, N))
+    return np.concatenate(scores)
 
 
 def instance_values(statistic, terms):
@@ -364,9 +356,10 @@ class Cell:
         return self.unit == 'fine-tuning' and method in ('baseline', 'probe', 'zero-shot')
 
     @property
-    def is_untrained(self):
+    def is_trained(self):
+        """Whether another seed gives another score, of a model that was pretrained."""
         model = self.runs[0].model      # or untrained+<variant>
-        return model.split('+')[0] == 'untrained'
+        return not self.is_seedless and model.split('+')[0] != 'untrained'
 
     @property
     def seeds(self):
@@ -397,10 +390,6 @@ class Arm(NamedTuple):
     dataset: int            # its number
     weight: float
     cell: Cell
-
-    @property
-    def is_trained(self):
-        return not (self.cell.is_seedless or self.cell.is_untrained)
 
 
 def estimate(parts, cfg, without=()):
@@ -442,7 +431,7 @@ def estimate(parts, cfg, without=()):
         p = p_value(draws)
 
     # the groups with a trained arm say what the units are; if there is one such group, each unit has a value
-    trained = [key for key, group in groups.items() if any(arm.is_trained for arm in group)]
+    trained = [key for key, group in groups.items() if any(arm.cell.is_trained for arm in group)]
     units = {key[0] for key in trained}
     unit = 'pretraining' if units == {'pretraining'} else 'fine-tuning'
     counting = trained or [*groups]
@@ -450,8 +439,9 @@ def estimate(parts, cfg, without=()):
     if len(counting) == 1:
         key, = counting
         own, _ = summed[key]
-        others = mean - statistics.fmean(own)   # what arms of other units add, the same to each
-        by_unit = {seed: score + others for seed, score in zip(key[1:], own)}
+        middle = statistics.fmean(own)
+        for seed, score in zip(key[1:], own):
+            by_unit[seed] = score + mean - middle   # arms of other units add the same to each
     return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_unit, unit, n)
 
 
@@ -469,24 +459,26 @@ def paired(arms):
 
 def with_shared_units(arms, without):
     """Return the arms with the units that count: arms of the same unit keep those that all of them have, if
-    these are several."""
+    these are several. An arm with one unit takes none from the others."""
     kept = []
+    common = {}     # {unit: those that all arms with several have}
     for arm in arms:
-        units = set(arm.cell.scores)
-        if arm.cell.unit == 'pretraining':
-            units -= {*without}
-        kept.append(units)
+        unit = arm.cell.unit
+        seeds = set(arm.cell.scores)
+        if unit == 'pretraining':
+            seeds -= {*without}
+        kept.append(seeds)
+        if len(seeds) > 1:
+            common[unit] = common.get(unit, seeds) & seeds
+
     shared = []
-    for arm, units in zip(arms, kept):
+    for arm, seeds in zip(arms, kept):
         cell = arm.cell
-        common = units
-        for other, own in zip(arms, kept):
-            if other.cell.unit == cell.unit and len(own) > 1:
-                common = common & own
-        if len(common) > 1:
-            units = common
-        at = [unit in units for unit in cell.scores]
-        scores = {unit: score for unit, score in cell.scores.items() if unit in units}
+        both = seeds & common.get(cell.unit, seeds)
+        if len(both) > 1:
+            seeds = both
+        at = [seed in seeds for seed in cell.scores]
+        scores = {seed: score for seed, score in cell.scores.items() if seed in seeds}
         cell = replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores)
         shared.append(arm._replace(cell=cell))
     return shared
@@ -660,43 +652,36 @@ def check_one_experiment(runs):
         if len(group) > 1:
             raise ValueError(f'two runs are lr{lr_text(lr)}_sd{seed}')
 
-    first = facts_of(runs[0])
+    names = set()
+    for run in runs:
+        names |= run.pretraining.keys() | run.settings.keys()
+    first = {}      # {name: what the first run that says it has}
     differing = set()
     for run in runs:
-        facts = facts_of(run)
-        for name in facts.keys() | first.keys():
-            if (facts.get(name) or None) != (first.get(name) or None):
+        for name, value in facts_of(run, names).items():
+            if first.setdefault(name, value) != value:
                 differing.add(name)
-
-    # what older runs do not say cannot differ
-    for name in ('training_data', 'tokenizer', 'sizes'):
-        said = [run.about[name] for run in runs if run.about.get(name)]
-        if any(value != said[0] for value in said):
-            differing.add(name)
-    fixed = [run.pretraining['fixed'] for run in runs if 'fixed' in run.pretraining]
-    for other in fixed:
-        for name in other.keys() & fixed[0].keys():
-            if other[name] != fixed[0][name]:
-                differing.add(f'{name} of pretraining')
     for group in grouped(runs, 'origin').values():      # another pretraining seed makes other weights
         checkpoints = {run.about.get('checkpoint') for run in group}
         if len(checkpoints - {None}) > 1:
             differing.add('checkpoint')
-
     differing -= {'lr', 'seed', 'fixed', 'tokens', 'seed of pretraining'}
     if differing:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
 
 
-def facts_of(run):
-    """What must be the same in all runs of a model on a dataset, but for the learning rate and seeds."""
-    return {
-        **run.pretraining,
-        **run.settings,
-        'data': run.about.get('data'),
-        'method': run.method,
-        'metric': run.metric,
-    }
+def facts_of(run, names):
+    """Return {name: value} of what makes a run's experiment. Of `names`, which are those of all its model's
+    settings, one that is not said is None. Of other facts, what an older run does not say is left out."""
+    said = run.pretraining | run.settings
+    facts = {name: said.get(name) or None for name in names}
+    facts |= {'data': run.about.get('data'), 'method': run.method, 'metric': run.metric}
+    for name in ('training_data', 'tokenizer', 'sizes'):
+        if run.about.get(name):
+            facts[name] = run.about[name]
+    for name, value in run.pretraining.get('fixed', {}).items():
+        facts[f'{name} of pretraining'] = value
+    return facts
 
 
 # ---------------------------------------------------------------------------
@@ -727,7 +712,7 @@ def table(cfg, problems, found=None):
     for task, rows in sorted(frame.groupby('task'), key=lambda group: [*METRICS].index(group[0])):
         print(table_of_task(task, rows, cfg.format), end='\n\n')
     for (model, _, dataset), cell in cells.items():
-        if is_constant(cell):
+        if cell.mean == cell.low == cell.high == 0:     # in all draws of instances and seeds
             print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
     print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.')
@@ -816,11 +801,6 @@ def markdown(heads, rows):
     return '\n'.join(f'| {line} |' for line in lines)
 
 
-def is_constant(cell):
-    """Whether a score is 0 in all draws of instances and seeds, as with one answer to everything."""
-    return cell.mean == cell.low == cell.high == 0
-
-
 def published_cells(cfg):
     """The paper's appendix C as Cells."""
     cells = {}
@@ -860,10 +840,6 @@ def compare(cfg, first, second, problems, found=None):
         results.append(result)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {in_words(result, cfg)}   '
               f'n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
-        if is_constant(a):
-            print(f'    note: {first}: {CONSTANT}')
-        if is_constant(b):
-            print(f'    note: {second}: {CONSTANT}')
         if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
             print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
         before = a.runs[0].settings
@@ -911,11 +887,9 @@ def figure(cfg, name, problems, found=None):
 
 
 def points_of(cells, pretraining, lr, problems):
-    """The points of nanoencoder/figures.py. Of a task with several datasets, their average is shown."""
-    datasets = {}       # {task: its datasets}
-    for _, task, dataset in cells:
-        datasets.setdefault(task, set()).add(dataset)
-    several = {task for task, names in datasets.items() if len(names) > 1}
+    """Return points for figures.against. Of a task with several datasets, their average is shown."""
+    datasets = Counter(task for task, _ in {key[1:] for key in cells})
+    several = {task for task, count in datasets.items() if count > 1}
     for model, task in dict.fromkeys(key[:2] for key in cells):
         if task in several and (model, task, 'Average') not in cells:
             problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
@@ -924,12 +898,15 @@ def points_of(cells, pretraining, lr, problems):
         if (dataset == 'Average') != (task in several):
             continue
         about = pretraining[model] | {'finetuning_rate': lr}
+        panel = f'{task} {dataset}'
+        if cell.runs:
+            panel += f', {cell.runs[0].metric}'
         low = cell.low
         high = cell.high
         if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
             low = min(cell.scores.values())
             high = max(cell.scores.values())
-        points.append((model, about, task, 100 * cell.mean, 100 * low, 100 * high))
+        points.append((model, about, panel, 100 * cell.mean, 100 * low, 100 * high))
     return points
 
 
@@ -948,22 +925,20 @@ def losses(folders, out):
         corpus = config['corpus_meta']
         if corpus['unigram_loss']:      # None without held-out text
             corpora[corpus['fingerprint']] = corpus['unigram_loss']
-        size = math.ceil(len(lines) / 200)      # lines of the log to a point of the figure
-        for start in range(0, len(lines), size):
-            part = lines[start:start + size]
-            loss = statistics.fmean(line['loss'] for line in part)
-            points.append(('training loss', name, part[-1]['step'], loss, loss, loss))
-            lr = part[-1]['lr']
-            points.append(('learning rate', name, part[-1]['step'], lr, lr, lr))
-        for line in lines:
-            for key, objective in LOSSES.items():
-                if key in line:
-                    panel = f'held-out {objective.upper()} loss'
-                    points.append((panel, name, line['step'], line[key], line[key], line[key]))
-    shown = LOSSES.keys() & set().union(*rows)
+        log = pandas.DataFrame(lines).set_index('step')
+        shown = {
+            'training loss, nats': log['loss'].rolling(math.ceil(len(log) / 200)).mean(),
+            'learning rate': log['lr'],
+        }
+        for key in log.columns.intersection(LOSSES):
+            shown[f'held-out {LOSSES[key].upper()} loss, nats'] = log[key]
+        for panel, values in shown.items():
+            for step, value in values.dropna().items():
+                points.append((panel, name, step, value, value, value))
+    measured = LOSSES.keys() & set().union(*rows)
     for fingerprint, loss in corpora.items():
         row = {'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'}
-        rows.append(row | dict.fromkeys(shown, f'{loss:.3f}'))
+        rows.append(row | dict.fromkeys(measured, f'{loss:.3f}'))
     print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
     print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
 

@@ -4,27 +4,44 @@ import functools
 import json
 from pathlib import Path
 
-OURS = {'mnli': 'mnli_m'}   # the authors' folder: our name
+OURS = {'mnli': 'mnli_m'}   # {the authors' folder: our name}
 FOLDER = Path(__file__).parents[1] / 'configs/paper'
 
 
+def rows_of(name):
+    with open(FOLDER / name, encoding='utf-8') as file:
+        return [*csv.DictReader(file)]
+
+
 def models():
-    """{name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
-    return {row['model']: row | {'phases': json.loads(row['phases']), 'step': int(row['step']),
-                                 'mask_ratio': float(row['mask_ratio']), 'flops': float(row['flops'])}
-            for row in csv.DictReader((FOLDER / 'models.csv').read_text(encoding='utf-8').splitlines())}
+    """Return {name: its pretraining} of the paper's 50 models, as finetune.py writes it for ours."""
+    models = {}
+    for row in rows_of('models.csv'):
+        models[row['model']] = row | {
+            'phases': json.loads(row['phases']),
+            'step': int(row['step']),
+            'mask_ratio': float(row['mask_ratio']),
+            'flops': float(row['flops']),
+        }
+    return models
 
 
 @functools.cache
 def numbers():
-    """{(model, task, dataset): (mean, half of the interval)} in percent; its appendix C."""
-    return {(row['run'], row['task'], row['dataset']): (float(row['mean']), float(row['ci95']))
-            for row in csv.DictReader((FOLDER / 'tables.csv').read_text(encoding='utf-8').splitlines())}
+    """Return {(model, task, dataset): (mean, half of the interval)} in percent; its appendix C."""
+    numbers = {}
+    for row in rows_of('tables.csv'):
+        key = row['run'], row['task'], row['dataset']
+        numbers[key] = float(row['mean']), float(row['ci95'])
+    return numbers
 
 
 def published(model, task, dataset, keys):
-    """(mean, half of the interval) in percent, or None; of an average if `keys` have its datasets."""
-    ours, papers = ({OURS.get(name, name) for *about, name in names if about == [model, task]}
-                    for names in (keys, numbers()))
-    if dataset != 'Average' or ours == papers:
-        return numbers().get((model, task, OURS.get(dataset, dataset)))
+    """Return (mean, half of the interval) in percent, or None. An average has one if `keys`, which are
+    (model, task, dataset), have the same datasets as the paper."""
+    if dataset == 'Average':
+        ours = {OURS.get(name, name) for *about, name in keys if about == [model, task]}
+        papers = {name for *about, name in numbers() if about == [model, task]}
+        if ours != papers:
+            return None
+    return numbers().get((model, task, OURS.get(dataset, dataset)))

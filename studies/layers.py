@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where finetune.p
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from finetune import ridge  # noqa: E402
+from finetune import PROBED, ridge  # noqa: E402
 from nanoencoder import tasks  # noqa: E402
 from nanoencoder.figures import curves, save  # noqa: E402
 from nanoencoder.huggingface import open_checkpoint, run_of  # noqa: E402
 from nanoencoder.settings import parse, run_main  # noqa: E402
-from nanoencoder.tasks.kind import PROBED, pack  # noqa: E402
+from nanoencoder.tasks.kind import pack  # noqa: E402
 
 
 def linear_cka(x, y):
