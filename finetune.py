@@ -53,14 +53,14 @@ class Settings(tasks.Task):
     layers: int = setting(-1, -1)                    # only the first of the model's, then its norm; -1: all
     # the paper, section 2; the rest of the optimizer from the authors' run files
     lr: float = setting(1e-4, 0)
-    seed: int = setting(0, 0, 2 ** 63 - 1)               # of the head's weights and the order of the data
+    seed: int = setting(0, 0)                         # of the head's weights and the order of the data
     lrs: tuple = setting((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4), fixes='nothing')  # of --grid
     seeds: tuple = setting((0, 1, 2, 3, 4), fixes='nothing')                     # of --grid
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     weight_decay: float = setting(0.1, 0)            # on matrices only
-    beta1: float = setting(0.9, 0, 1 - 1e-9)
-    beta2: float = setting(0.95, 0, 1 - 1e-9)
+    beta1: float = setting(0.9, 0, 1)
+    beta2: float = setting(0.95, 0, 1)
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)
     weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16: as the authors, loses small updates
@@ -370,12 +370,11 @@ def fit(cfg, base, data, tell=False):
 
 
 def print_progress(log, total, seconds):
-    """Print a line every 20 steps, and at the end: the mean loss since the one before, and the time left."""
+    """Print a line every 20 steps, and at the end: the mean loss of the last 20, and the time left."""
     done = len(log)
-    since = done % 20 or 20
-    if since < 20 and done < total:
+    if done % 20 and done < total:
         return
-    loss = statistics.fmean(line['loss'] for line in log[-since:])
+    loss = statistics.fmean(line['loss'] for line in log[-20:])
     left = timedelta(seconds=round(seconds / done * (total - done)))
     print(f'step {done:,}/{total:,}  loss {loss:.4f}  {left} left')
 
@@ -402,10 +401,8 @@ def outputs(cfg, world, encoder, examples, per_token):
 def predict(cfg, world, encoder, data):
     """{split: rows} of validation and test: what evaluate.py reads."""
     per_token = data.kind.head == 'tokens'
-    read = {}
-    for part, examples in data.examples.items():
-        if part != 'train':
-            read[part] = outputs(cfg, world, encoder, examples, per_token)
+    read = {part: outputs(cfg, world, encoder, examples, per_token)
+            for part, examples in data.examples.items() if part != 'train'}
     return data.kind.predict(data, read)
 
 
@@ -415,8 +412,7 @@ def write(cfg, base, sets, data, predictions, log=(), grid=()):
     folder = run_folder(cfg, task.dataset)
     about = about_run(cfg, base.about, data, sets[0], grid)
     write_run(folder, about, predictions, log)
-    rows = predictions['validation']
-    metric, scores = both_scores(task.kind, rows, task.scheme, task.metric)
+    metric, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
     score = scores['standard']['score']
     return f'{task.dataset} validation {metric} {100 * score:.1f}'
 
@@ -432,8 +428,6 @@ def do_run(cfg, base, sets, grid=()):
         folder = saved_folder(cfg)
         save_encoder(cfg, base, sets[0], encoder, folder)
         words.append(str(folder))
-    loss = statistics.fmean(line['loss'] for line in log[-20:])
-    words.append(f'loss {loss:.4f}')
     return '; '.join(words)
 
 
@@ -448,27 +442,21 @@ def probe(cfg, base, sets):
     words = []
     for data in sets:
         if data.labels and not per_token:
-            check_labels(cfg, data)
+            labels = [row[data.kind.labelled_by] for row in data.rows['train']]
+            if set(labels) != set(labels[:PROBED]):     # as in a file that is sorted by label
+                raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+
         parts = dict(data.examples)
         parts['train'] = parts['train'][:PROBED] if data.labels else []
-        read = {}
-        for part, examples in parts.items():
-            read[part] = outputs(cfg, base.world, encoder, examples, per_token)
+        read = {part: outputs(cfg, base.world, encoder, examples, per_token)
+                for part, examples in parts.items()}
         if data.labels:
-            targets = {}
-            for part, examples in parts.items():
-                targets[part] = [example.targets for example in examples]
+            targets = {part: [example.targets for example in examples]
+                       for part, examples in parts.items()}
             read = ridge(read, targets, len(data.labels))
         predictions = data.kind.predict(data, read)
         words.append(write(cfg, base, sets, data, predictions))
     return '; '.join(words)
-
-
-def check_labels(cfg, data):
-    """ValueError if a label occurs only behind the rows that a probe reads, as in a file that is sorted."""
-    labels = [row[data.kind.labelled_by] for row in data.rows['train']]
-    if set(labels) != set(labels[:PROBED]):
-        raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
 
 
 def ridge(features, targets, num_labels):
