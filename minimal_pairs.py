@@ -82,14 +82,17 @@ def read_pairs(cfg):
         if name in seen:
             name = f'{name}#{number}'
         seen.add(name)
-        of_set = get(row, cfg.group, where) if cfg.group else ''
-        rows.append({'good': good, 'bad': bad, 'set': of_set, 'id': name})
+        rows.append({
+            'good': good,
+            'bad': bad,
+            'set': get(row, cfg.group, where) if cfg.group else '',
+            'id': name
+        })
     return rows
 
 
-def own_likelihood(checkpoint):
+def own_likelihood(config):
     """Return how a model gives likelihoods: a decoder's are causal, an encoder's are pseudo-likelihoods."""
-    config = read_json(checkpoint.folder / 'config.json')
     objective = config.get('objective')     # the last one of its training, if the model is ours
     if objective:
         causal = OBJECTIVES[objective].causal
@@ -98,11 +101,10 @@ def own_likelihood(checkpoint):
     return 'causal' if causal else 'pseudo'
 
 
-def put_token_in_front(checkpoint, likelihood):
+def put_token_in_front(tokenizer, config, likelihood):
     """Where a token is predicted at the position before it, put one more in front of a sentence: eos in our
     models, as between documents; bos in others, if they have one, as lm-evaluation-harness does."""
-    objective = read_json(checkpoint.folder / 'config.json').get('objective')
-    tokenizer = checkpoint.tokenizer()
+    objective = config.get('objective')
     if likelihood == 'causal' or objective == 'mntp':
         tokenizer.prefix = (tokenizer.ids['eos' if objective else 'bos'],)
 
@@ -164,8 +166,7 @@ def readings(sentences, likelihood, mask):
         for at in scored:
             masked = places == at
             if likelihood == 'pseudo':
-                same_word = sentence.words == sentence.words[at]
-                masked = same_word & (places >= at)
+                masked = (places >= at) & (sentence.words == sentence.words[at])
             tokens = np.where(masked, mask, sentence.tokens)
             made.append(Reading(k, tokens, np.array([at]), sentence.tokens[[at]]))
     return made
@@ -179,7 +180,6 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
 
     tokenizer = checkpoint.tokenizer()
     size = checkpoint.sizes.vocab_size      # without a row that its tokenizer was given for the mask
-    causal = cfg.likelihood == 'causal'
     shift = len(tokenizer.prefix)           # with a token in front, predictions stand one position earlier
     sums = np.zeros(len(sentences))
     todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
@@ -195,7 +195,7 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
         owners = [np.full(len(reading.at), reading.number) for reading in part]     # the sentence of each
 
         with world.autocast():
-            states = model.model(tokens, lengths, causal)
+            states = model.model(tokens, lengths, cfg.likelihood == 'causal')
         states = states.float()[at].type_as(model.head)
         losses = []
         for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
@@ -231,8 +231,9 @@ def main():
         raise ValueError('model or dataset is empty: --model=out/<run> or a checkpoint folder, and a config')
     world = World(0, 1, *pick_device(cfg.device, cfg.dtype))
     checkpoint = huggingface.open_checkpoint(cfg.model)
-    cfg = replace(cfg, dtype=world.dtype, likelihood=cfg.likelihood or own_likelihood(checkpoint))
-    put_token_in_front(checkpoint, cfg.likelihood)
+    config = read_json(checkpoint.folder / 'config.json')
+    cfg = replace(cfg, dtype=world.dtype, likelihood=cfg.likelihood or own_likelihood(config))
+    put_token_in_front(checkpoint.tokenizer(), config, cfg.likelihood)
     name, about = describe(checkpoint, checkpoint.sizes, cfg)
     cfg = replace(cfg, name=name, max_length=reading_length(cfg, checkpoint))
     rows = read_pairs(cfg)

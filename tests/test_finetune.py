@@ -226,7 +226,8 @@ def test_contrastive_loss_by_hand(order, checkpoint, toy, tmp_path):
     assert loss.item() == pytest.approx(-logits.log_softmax(1).diagonal().sum().item(), abs=1e-4)
 
 
-@pytest.mark.parametrize('change, same', [({}, 0), ({'causal': True}, 9), ({'layers': 1}, 0), ({'layers': 0}, 9)])
+@pytest.mark.parametrize('change, same', [
+    ({}, 0), ({'causal': True}, 9), ({'layers': 1}, 0), ({'layers': 0}, 9)])
 def test_a_control_is_another_encoder_of_the_same_weights(change, same, toy, checkpoint, tmp_path):
     """With the causal mask no token sees what comes; without layers its vector is its normed embedding."""
     cfg, base, _ = finetune.prepare(settings(toy, checkpoint, 'TC', tmp_path, **change))
