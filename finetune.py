@@ -53,14 +53,14 @@ class Settings(tasks.Task):
     layers: int = setting(-1, -1)                    # only the first of the model's, then its norm; -1: all
     # the paper, section 2; the rest of the optimizer from the authors' run files
     lr: float = setting(1e-4, 0)
-    seed: int = setting(0, 0, 2 ** 63 - 1)               # of the head's weights and the order of the data
+    seed: int = setting(0, 0)                         # of the head's weights and the order of the data
     lrs: tuple = setting((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4), fixes='nothing')  # of --grid
     seeds: tuple = setting((0, 1, 2, 3, 4), fixes='nothing')                     # of --grid
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     weight_decay: float = setting(0.1, 0)            # on matrices only
-    beta1: float = setting(0.9, 0, 1 - 1e-9)
-    beta2: float = setting(0.95, 0, 1 - 1e-9)
+    beta1: float = setting(0.9, 0, 1)
+    beta2: float = setting(0.95, 0, 1)
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)
     weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16: as the authors, loses small updates
@@ -86,8 +86,10 @@ class Settings(tasks.Task):
 
     def num_steps(self, num_examples):
         """At most `steps`, and at most so many epochs, whose last batch may be smaller."""
-        of_epochs = math.ceil(num_examples * self.epochs / self.batch_size)
-        return min(self.steps, of_epochs) if self.steps else of_epochs
+        num_steps = math.ceil(num_examples * self.epochs / self.batch_size)
+        if self.steps:
+            num_steps = min(self.steps, num_steps)
+        return num_steps
 
 
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
@@ -95,7 +97,7 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared
            'look': (False, 'print what the task holds; needs no --model')}
 # which --probe would ignore
 OF_TRAINING = ('lr', 'seed', 'steps', 'epochs', 'batch_size', 'warmup', 'weight_decay', 'beta1', 'beta2',
-               'eps', 'grad_clip', 'scale')
+               'eps', 'grad_clip', 'scale', 'save_model')
 PROBED = 5_000    # texts that a probe is trained on, at most
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)    # of a probe, times its training rows; chosen on validation
 
@@ -166,15 +168,17 @@ class Encoder(nn.Module):
 
 
 def label_loss(cfg, logits, batch):
-    targets = np.concatenate([example.targets for example in batch])
-    targets = torch.from_numpy(targets).to(logits.device)
+    targets = [example.targets for example in batch]
+    targets = torch.from_numpy(np.concatenate(targets))
+    targets = targets.to(logits.device)
     return F.cross_entropy(logits, targets, ignore_index=NO_LABEL, reduction='sum')
 
 
 def square_loss(cfg, outputs, batch):
-    numbers = [example.targets[0] for example in batch]
-    targets = torch.tensor(numbers, dtype=torch.float32, device=outputs.device)
-    return F.mse_loss(outputs.squeeze(1), targets, reduction='sum')
+    targets = [example.targets[0] for example in batch]
+    targets = torch.tensor(targets, dtype=torch.float32, device=outputs.device)
+    predicted = outputs.squeeze(1)
+    return F.mse_loss(predicted, targets, reduction='sum')
 
 
 def pair_loss(cfg, vectors, batch):
@@ -210,22 +214,9 @@ def prepare(cfg, method='fine-tuned', seeds=None):
 
     Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on. Of
     its training rows those are tokenised that runs of these seeds read; without seeds, all."""
-    cfg, base = open_pretrained(cfg, method)
-    kind = tasks.kind_of(cfg)
-    if cfg.save_model:
-        check_export(kind, base.transformer.sizes)   # save_encoder's own check, before hours of training
-    reads = range
-    if seeds is not None:
-        reads = functools.partial(rows_read, cfg, kind, method, seeds)
-    sets = tasks.load_sets(cfg, base.checkpoint.tokenizer(), cfg.max_length, reads)
-    if method == 'fine-tuned':
-        check_training(cfg, len(sets[0].examples['train']))
-    return cfg, base, sets
-
-
-def open_pretrained(cfg, method):
     dtype = 'fp32' if cfg.weights == 'bf16' else cfg.dtype
     device, dtype = pick_device(cfg.device, dtype)
+    kind = tasks.kind_of(cfg)
     checkpoint = open_encoder(cfg)
     transformer = checkpoint.model(head=False)
     if cfg.untrained:
@@ -237,7 +228,18 @@ def open_pretrained(cfg, method):
             raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
         del transformer.layers[cfg.layers:]
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
-    return cfg, Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about | {'method': method})
+    world = World(0, 1, device, dtype)
+    base = Pretrained(transformer, checkpoint, world, about | {'method': method})
+
+    if cfg.save_model:
+        check_export(kind, transformer.sizes)   # save_encoder's own check, before hours of training
+    reads = range
+    if seeds is not None:
+        reads = functools.partial(rows_read, cfg, kind, method, seeds)
+    sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length, reads)
+    if method == 'fine-tuned':
+        check_training(cfg, len(sets[0].examples['train']))
+    return cfg, base, sets
 
 
 def check_training(cfg, num_examples):
@@ -282,10 +284,9 @@ def initialise(module, prefix, seed):
 def lr_at(step, cfg, total):
     """Linear warm-up, then linear decay to 0."""
     warmup = math.ceil(cfg.warmup * total)
-    share = 1.0
     if step < warmup:
         share = (step + 1) / warmup
-    elif warmup < total:
+    else:
         share = (total - step) / (total - warmup)
     return cfg.lr * share
 
@@ -297,9 +298,9 @@ def new_encoder(cfg, base, head):
         initialise(head, '', cfg.seed)
     encoder.model.recompute = cfg.recompute
     encoder.to(base.world.device)
-    dtype = torch.bfloat16 if cfg.weights == 'bf16' else torch.float32
-    for p in encoder.parameters():  # not the buffers: a peer's RoPE needs its frequencies in fp32
-        p.data = p.data.to(dtype)
+    if cfg.weights == 'bf16':
+        for p in encoder.parameters():  # not the buffers: a peer's RoPE needs its frequencies in fp32
+            p.data = p.data.bfloat16()
     return encoder
 
 
@@ -369,12 +370,11 @@ def fit(cfg, base, data, tell=False):
 
 
 def print_progress(log, total, seconds):
-    """Print a line every 20 steps, and at the end: the mean loss since the one before, and the time left."""
+    """Print a line every 20 steps, and at the end: the mean loss of the last 20, and the time left."""
     done = len(log)
-    since = done % 20 or 20
-    if since < 20 and done < total:
+    if done % 20 and done < total:
         return
-    loss = statistics.fmean(line['loss'] for line in log[-since:])
+    loss = statistics.fmean(line['loss'] for line in log[-20:])
     left = timedelta(seconds=round(seconds / done * (total - done)))
     print(f'step {done:,}/{total:,}  loss {loss:.4f}  {left} left')
 
@@ -401,10 +401,8 @@ def outputs(cfg, world, encoder, examples, per_token):
 def predict(cfg, world, encoder, data):
     """{split: rows} of validation and test: what evaluate.py reads."""
     per_token = data.kind.head == 'tokens'
-    read = {}
-    for part, examples in data.examples.items():
-        if part != 'train':
-            read[part] = outputs(cfg, world, encoder, examples, per_token)
+    read = {part: outputs(cfg, world, encoder, examples, per_token)
+            for part, examples in data.examples.items() if part != 'train'}
     return data.kind.predict(data, read)
 
 
@@ -414,15 +412,13 @@ def write(cfg, base, sets, data, predictions, log=(), grid=()):
     folder = run_folder(cfg, task.dataset)
     about = about_run(cfg, base.about, data, sets[0], grid)
     write_run(folder, about, predictions, log)
-    rows = predictions['validation']
-    metric, scores = both_scores(task.kind, rows, task.scheme, task.metric)
+    metric, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
     score = scores['standard']['score']
     return f'{task.dataset} validation {metric} {100 * score:.1f}'
 
 
 def do_run(cfg, base, sets, grid=()):
     """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it."""
-    began = time.monotonic()
     encoder, log = fit(cfg, base, sets[0], tell=not grid)
     words = []
     for data in sets:
@@ -432,9 +428,6 @@ def do_run(cfg, base, sets, grid=()):
         folder = saved_folder(cfg)
         save_encoder(cfg, base, sets[0], encoder, folder)
         words.append(str(folder))
-    loss = statistics.fmean(line['loss'] for line in log[-20:])
-    words.append(f'loss {loss:.4f}')
-    words.append(f'{time.monotonic() - began:.0f} s')
     return '; '.join(words)
 
 
@@ -444,72 +437,58 @@ def do_run(cfg, base, sets, grid=()):
 
 def probe(cfg, base, sets):
     """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell of it."""
-    began = time.monotonic()
     per_token = sets[0].kind.head == 'tokens'
     encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
     words = []
     for data in sets:
-        read = {}
-        targets = {}
-        for part, examples in data.examples.items():
-            if part == 'train':
-                examples = examples[:PROBED] if data.labels else []
-            read[part] = outputs(cfg, base.world, encoder, examples, per_token)
-            if data.labels:
-                targets[part] = [example.targets for example in examples]
+        if data.labels and not per_token:
+            labels = [row[data.kind.labelled_by] for row in data.rows['train']]
+            if set(labels) != set(labels[:PROBED]):     # as in a file that is sorted by label
+                raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+
+        parts = dict(data.examples)
+        parts['train'] = parts['train'][:PROBED] if data.labels else []
+        read = {part: outputs(cfg, base.world, encoder, examples, per_token)
+                for part, examples in parts.items()}
         if data.labels:
-            if not per_token:
-                check_labels(cfg, data)
+            targets = {part: [example.targets for example in examples]
+                       for part, examples in parts.items()}
             read = ridge(read, targets, len(data.labels))
         predictions = data.kind.predict(data, read)
         words.append(write(cfg, base, sets, data, predictions))
-    return f'{"; ".join(words)} ({time.monotonic() - began:.0f} s)'
-
-
-def check_labels(cfg, data):
-    """ValueError if a label occurs only behind the rows that a probe reads, as in a file that is sorted."""
-    column = data.kind.labelled_by
-    labels = [row[column] for row in data.rows['train']]
-    read = labels[:PROBED]
-    if set(labels) != set(read):
-        raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+    return '; '.join(words)
 
 
 def ridge(features, targets, num_labels):
     """Ridge regression on one-hot labels; the penalty is chosen on validation.
 
-    features  {split: [(n, width) or (width,) arrays]}
+    features  {split: [(n, width) arrays, or (width,) if n is 1]}
     targets   {split: [(n,) labels]}; below 0 there is no label
     Returns {split: [(n, num_labels) scores of each array]} of validation and test."""
     from sklearn.linear_model import Ridge
     from sklearn.preprocessing import StandardScaler
+    x = {split: np.vstack(arrays).astype(np.float64) for split, arrays in features.items()}
+    y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
+    known = y['train'] >= 0
+    labels = y['train'][known]
+    one_hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
+    scaler = StandardScaler().fit(x['train'][known])
+    x = {split: scaler.transform(rows) for split, rows in x.items()}
+    trained_on = x['train'][known]
 
-    def stacked(arrays):
-        rows = [np.atleast_2d(array) for array in arrays]
-        return np.concatenate(rows).astype(np.float64)
-
-    y = np.concatenate(targets['train'])
-    known = y >= 0
-    x = stacked(features['train'])[known]
-    scaler = StandardScaler().fit(x)
-    x = scaler.transform(x)
-    one_hot = np.eye(max(2, num_labels))[y[known]]     # of one label Ridge would predict no columns
-    scored = {split: scaler.transform(stacked(features[split])) for split in SCORED}
-
-    y = np.concatenate(targets['validation'])
     models = []
     right = []      # how often each is, on validation
     for penalty in PENALTIES:
-        model = Ridge(penalty * len(x)).fit(x, one_hot)
+        model = Ridge(penalty * len(labels)).fit(trained_on, one_hot)
+        predicted = model.predict(x['validation']).argmax(1)
         models.append(model)
-        right.append(np.sum(model.predict(scored['validation']).argmax(1) == y))
+        right.append(np.sum(predicted == y['validation']))
     best = models[np.argmax(right)]
 
     scores = {}
     for split in SCORED:
-        lengths = [len(np.atleast_2d(array)) for array in features[split]]
-        ends = np.cumsum(lengths)
-        scores[split] = np.split(best.predict(scored[split]), ends[:-1])
+        ends = np.cumsum([len(array) for array in targets[split]])
+        scores[split] = np.split(best.predict(x[split]), ends[:-1])
     return scores
 
 
@@ -574,9 +553,7 @@ def check_actions(cfg, kind, actions, typed):
     typed  names of the settings on the command line: those of a config may be for its other actions"""
     if actions.grid + actions.probe + actions.look > 1:
         raise ValueError('--grid, --probe, --look stand alone')
-    if not (cfg.lrs and cfg.seeds):
-        raise ValueError('lrs and seeds must have one or more')
-    if not actions.grid and (cfg.lrs, cfg.seeds) != (Settings.lrs, Settings.seeds):
+    if not actions.grid and typed & {'lrs', 'seeds'}:
         raise ValueError('lrs and seeds are of --grid: add it, or give one --lr and one --seed')
     if actions.grid and typed & {'lr', 'seed'}:
         raise ValueError('lr and seed are of one run: with --grid give --lrs and --seeds')
@@ -586,14 +563,12 @@ def check_actions(cfg, kind, actions, typed):
     if not cfg.model:
         raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
     if (cfg.causal or cfg.layers >= 0) and not cfg.variant:     # a table would show it as the model itself
-        example = 'causal' if cfg.causal else f'layers{cfg.layers}'
-        raise ValueError(f'causal and layers make another encoder, which needs a name: --variant={example}')
+        raise ValueError('causal and layers make another encoder, which needs a name: add --variant=causal, '
+                         'or --variant=layers4')
     if actions.probe:
-        if cfg.save_model:
-            raise ValueError('save_model: a probe trains no model; leave it out')
         if not kind.has_probe:
-            regression = f' with metric {cfg.metric}' if kind.loss == 'squares' else ''
-            raise ValueError(f'kind {cfg.kind}{regression} has no probe: fine-tune the model')
+            raise ValueError('a probe reads labels or retrieves, and does neither QA nor regression: '
+                             'fine-tune the model')
         ignored = [f'--{name}' for name in OF_TRAINING if name in typed]
         if ignored:
             raise ValueError(f'--probe trains no encoder: leave out {", ".join(ignored)}')
@@ -614,7 +589,7 @@ def main():
     work = do_run
     if actions.probe:
         work = probe
-        cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0)
+        cfg = replace(cfg, name=f'{cfg.name}-probe', lr=0.0, seed=0, save_model=False)
     with locked(*run_folders(cfg, sets)):
         words = 'already done' if is_done(cfg, base, sets) else work(cfg, base, sets)
         print(f'{run_folder(cfg, cfg.dataset)}: {words}')

@@ -9,7 +9,6 @@ which evaluate.py makes tables, intervals and paired tests."""
 import os
 import re
 import sys
-import time
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from nanoencoder.files import locked, read_json
 from nanoencoder.metrics import both_scores
 from nanoencoder.predictions import check_same_run, run_folder, write_run
 from nanoencoder.processes import World, pick_device
-from nanoencoder.settings import flat, parse, run_main, setting
+from nanoencoder.settings import check, flat, parse, run_main, setting
 from nanoencoder.tasks.files import Source, read_table
 from nanoencoder.tasks.kind import framed, pack, room
 from nanoencoder.tasks.models import describe, reading_length
@@ -59,9 +58,11 @@ class Settings(Source):
     lr = 0.0
     seed = 0
 
+    def __post_init__(self):
+        check(self)
+
 
 class Sentence(NamedTuple):
-    row: int                # index of its pair
     tokens: np.ndarray      # (n,) int64, special ones around the text's
     words: np.ndarray       # (n,) the word of each token; -1: a special one, which is not scored
 
@@ -81,14 +82,17 @@ def read_pairs(cfg):
         if name in seen:
             name = f'{name}#{number}'
         seen.add(name)
-        of_set = get(row, cfg.group, where) if cfg.group else ''
-        rows.append({'good': good, 'bad': bad, 'set': of_set, 'id': name})
+        rows.append({
+            'good': good,
+            'bad': bad,
+            'set': get(row, cfg.group, where) if cfg.group else '',
+            'id': name
+        })
     return rows
 
 
-def own_likelihood(checkpoint):
+def own_likelihood(config):
     """Return how a model gives likelihoods: a decoder's are causal, an encoder's are pseudo-likelihoods."""
-    config = read_json(checkpoint.folder / 'config.json')
     objective = config.get('objective')     # the last one of its training, if the model is ours
     if objective:
         causal = OBJECTIVES[objective].causal
@@ -97,11 +101,10 @@ def own_likelihood(checkpoint):
     return 'causal' if causal else 'pseudo'
 
 
-def put_token_in_front(checkpoint, likelihood):
+def put_token_in_front(tokenizer, config, likelihood):
     """Where a token is predicted at the position before it, put one more in front of a sentence: eos in our
     models, as between documents; bos in others, if they have one, as lm-evaluation-harness does."""
-    objective = read_json(checkpoint.folder / 'config.json').get('objective')
-    tokenizer = checkpoint.tokenizer()
+    objective = config.get('objective')
     if likelihood == 'causal' or objective == 'mntp':
         tokenizer.prefix = (tokenizer.ids['eos' if objective else 'bos'],)
 
@@ -110,13 +113,14 @@ def encode(rows, tokenizer, max_length):
     """Return two Sentences for each pair, the good one first."""
     sentences = []
     too_long = 0
-    for k, row in enumerate(rows):
+    for row in rows:
         for text in (row['good'], row['bad']):
             tokens, places, words = tokenizer.encoded(text)
             words = words_or_characters(text, places, words)
             too_long += len(tokens) > room(tokenizer, max_length)
-            sentences.append(Sentence(k, framed(tokens, tokenizer, max_length),
-                                      framed(words, tokenizer, max_length, -1)))
+            tokens = framed(tokens, tokenizer, max_length)
+            words = framed(words, tokenizer, max_length, -1)
+            sentences.append(Sentence(tokens, words))
     if too_long:
         print(f'{too_long:,} sentences are cut at {max_length} tokens', file=sys.stderr)
     return sentences
@@ -162,43 +166,36 @@ def readings(sentences, likelihood, mask):
         for at in scored:
             masked = places == at
             if likelihood == 'pseudo':
-                same_word = sentence.words == sentence.words[at]
-                masked = same_word & (places >= at)
+                masked = (places >= at) & (sentence.words == sentence.words[at])
             tokens = np.where(masked, mask, sentence.tokens)
-            target = sentence.tokens[at]
-            made.append(Reading(k, tokens, np.array([at]), np.array([target])))
+            made.append(Reading(k, tokens, np.array([at]), sentence.tokens[[at]]))
     return made
 
 
 @torch.no_grad()
 def likelihoods(model, checkpoint, sentences, cfg, world):
     """Return the log-likelihood of each sentence: the sum of its tokens'."""
+    def flat(arrays):
+        return torch.from_numpy(np.concatenate(arrays)).to(world.device)
+
     tokenizer = checkpoint.tokenizer()
     size = checkpoint.sizes.vocab_size      # without a row that its tokenizer was given for the mask
-    causal = cfg.likelihood == 'causal'
     shift = len(tokenizer.prefix)           # with a token in front, predictions stand one position earlier
     sums = np.zeros(len(sentences))
     todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
     packs = pack([len(reading.tokens) for reading in todo], cfg.tokens_at_once)
-    for part in tqdm(packs, 'likelihoods', leave=False, disable=None):
+    for chosen in tqdm(packs, 'likelihoods', leave=False, disable=None):
+        part = [todo[i] for i in chosen]
+        lengths = [len(reading.tokens) for reading in part]
         # the readings of a pack stand one after the other, in one flat row of tokens
-        rows = []
-        at = []         # places in that row where a token is predicted
-        targets = []
-        owners = []     # the sentence of each
-        start = 0
-        for reading in (todo[i] for i in part):
-            rows.append(reading.tokens)
-            at.append(start + reading.at - shift)
-            targets.append(reading.targets)
-            owners.append(np.full(len(reading.at), reading.number))
-            start += len(reading.tokens)
-        tokens = torch.from_numpy(np.concatenate(rows)).to(world.device)
-        at = torch.from_numpy(np.concatenate(at)).to(world.device)
-        targets = torch.from_numpy(np.concatenate(targets)).to(world.device)
+        starts = np.cumsum(lengths) - lengths
+        tokens = flat([reading.tokens for reading in part])
+        targets = flat([reading.targets for reading in part])
+        at = flat([start + reading.at - shift for start, reading in zip(starts, part)])
+        owners = [np.full(len(reading.at), reading.number) for reading in part]     # the sentence of each
 
         with world.autocast():
-            states = model.model(tokens, [len(row) for row in rows], causal)
+            states = model.model(tokens, lengths, cfg.likelihood == 'causal')
         states = states.float()[at].type_as(model.head)
         losses = []
         for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
@@ -209,53 +206,43 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
     return sums
 
 
-def about_run(cfg, about, rows):
-    """Return what run.json says: all that fixes the numbers."""
-    return about | {
+def do_pairs(cfg, checkpoint, about, rows, world):
+    """Score all pairs, write the predictions, print each set's accuracy. Returns what to tell of the run."""
+    model = checkpoint.model(world.device)
+    sentences = encode(rows, checkpoint.tokenizer(), cfg.max_length)
+    sums = likelihoods(model, checkpoint, sentences, cfg, world)
+    predictions = [
+        {'id': row['id'], 'set': row['set'], 'good': round(good, 6), 'bad': round(bad, 6)}
+        for row, (good, bad) in zip(rows, sums.reshape(-1, 2).tolist())
+    ]
+    write_run(run_folder(cfg, cfg.dataset), about, {'validation': [], 'test': predictions})
+
+    metric, scores = both_scores('MP', predictions)
+    standard = scores['standard']
+    of_sets = standard['others']
+    for name in sorted(of_sets, key=of_sets.get):
+        print(f'{100 * of_sets[name]:7.1f}  {name}')
+    return f'{cfg.likelihood} test {metric} {100 * standard["score"]:.1f}'
+
+
+def main():
+    cfg, _ = parse(Settings, sys.argv[1:])
+    if not cfg.model or not cfg.dataset:
+        raise ValueError('model or dataset is empty: --model=out/<run> or a checkpoint folder, and a config')
+    world = World(0, 1, *pick_device(cfg.device, cfg.dtype))
+    checkpoint = huggingface.open_checkpoint(cfg.model)
+    config = read_json(checkpoint.folder / 'config.json')
+    cfg = replace(cfg, dtype=world.dtype, likelihood=cfg.likelihood or own_likelihood(config))
+    put_token_in_front(checkpoint.tokenizer(), config, cfg.likelihood)
+    name, about = describe(checkpoint, checkpoint.sizes, cfg)
+    cfg = replace(cfg, name=name, max_length=reading_length(cfg, checkpoint))
+    rows = read_pairs(cfg)
+    about |= {      # with what describe says, all that fixes the numbers
         'settings': flat(cfg, ('numbers',)),
         'rows': flat(cfg, ('rows',)),
         'method': 'zero-shot',
         'data': fingerprint({'test': rows}),
     }
-
-
-def do_pairs(cfg, checkpoint, about, rows, world):
-    """Score all pairs, write the predictions, print each set's accuracy. Returns what to tell of the run."""
-    began = time.monotonic()
-    model = checkpoint.model(world.device)
-    sentences = encode(rows, checkpoint.tokenizer(), cfg.max_length)
-    sums = likelihoods(model, checkpoint, sentences, cfg, world)
-    predictions = []
-    for row, (good, bad) in zip(rows, sums.reshape(-1, 2).tolist()):
-        predictions.append({
-            'id': row['id'],
-            'set': row['set'],
-            'good': round(good, 6),
-            'bad': round(bad, 6),
-        })
-    write_run(run_folder(cfg, cfg.dataset), about, {'validation': [], 'test': predictions})
-
-    metric, scores = both_scores('MP', predictions)
-    of_sets = scores['standard']['others']
-    for name in sorted(of_sets, key=of_sets.get):
-        print(f'{100 * of_sets[name]:7.1f}  {name}')
-    score = scores['standard']['score']
-    seconds = time.monotonic() - began
-    return f'{cfg.likelihood} test {metric} {100 * score:.1f}; {seconds:.0f} s'
-
-
-def main():
-    cfg, _ = parse(Settings, sys.argv[1:])
-    if not cfg.model:
-        raise ValueError('model is empty: --model=out/<run> or a checkpoint folder')
-    world = World(0, 1, *pick_device(cfg.device, cfg.dtype))
-    checkpoint = huggingface.open_checkpoint(cfg.model)
-    cfg = replace(cfg, dtype=world.dtype, likelihood=cfg.likelihood or own_likelihood(checkpoint))
-    put_token_in_front(checkpoint, cfg.likelihood)
-    name, about = describe(checkpoint, checkpoint.sizes, cfg)
-    cfg = replace(cfg, name=name, max_length=reading_length(cfg, checkpoint))
-    rows = read_pairs(cfg)
-    about = about_run(cfg, about, rows)
     folder = run_folder(cfg, cfg.dataset)
     with locked(folder):
         words = 'already done'

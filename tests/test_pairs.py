@@ -13,6 +13,7 @@ import transformers
 import minimal_pairs
 from conftest import jsonl, one_line_error, ran, run_script
 from minimal_pairs import words_or_characters
+from nanoencoder.files import read_json
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.metrics import both_scores
 from nanoencoder.processes import World
@@ -89,8 +90,9 @@ def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
     words = ['--dataset=toy', f'--data={tmp_path}', f'--likelihood={likelihood}', '--tokens_at_once=500']
     cfg, _ = parse(minimal_pairs.Settings, words)
     checkpoint = open_checkpoint(str(tmp_path / 'model'))
-    assert minimal_pairs.own_likelihood(checkpoint) == usual
-    minimal_pairs.put_token_in_front(checkpoint, likelihood)
+    config = read_json(checkpoint.folder / 'config.json')
+    assert minimal_pairs.own_likelihood(config) == usual
+    minimal_pairs.put_token_in_front(checkpoint.tokenizer(), config, likelihood)
     sentences = minimal_pairs.encode(minimal_pairs.read_pairs(cfg), checkpoint.tokenizer(), 128)
     world = World(0, 1, torch.device('cpu'), 'fp32')
     ours = minimal_pairs.likelihoods(checkpoint.model(), checkpoint, sentences, cfg, world)
@@ -165,6 +167,7 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     ('--group=field', "has no column 'field', but sentence_good"),
     ('--likelihood=plain', 'likelihood is one of causal, pseudo'),
     ('--causal', 'unknown setting'),
+    ('--dataset=', 'dataset is empty'),
 ])
 def test_refusals_are_one_line(more, words, tmp_path):
     model_of('BERT' if 'bert' in words else 'mlm', tmp_path / 'model')

@@ -26,7 +26,7 @@ class Kind:
     make_row(row, labels, where)   what it needs of a file's row; ValueError that says where
     examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it"""
-    head = 'tokens'      # of finetune.HEADS: outputs for each token, for a text, or its vector
+    head = 'tokens'      # see finetune.new_head: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # the setting that names the column of labels, if there are any
     has_probe = True     # whether frozen features can answer
