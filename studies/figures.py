@@ -13,8 +13,9 @@ import numpy as np  # noqa: E402
 from nanoencoder.figures import COLOURS, panels, save  # noqa: E402
 from nanoencoder.settings import run_main  # noqa: E402
 
-# a colour means one thing in all figures; other arms get the other colours
-OBJECTIVES = {'CLM': COLOURS[0], 'MLM': COLOURS[1], 'CLM then MLM': COLOURS[2]}
+# a colour means one thing in all figures; arms of other objectives get the other colours
+OBJECTIVES = {'CLM': COLOURS['clm',], 'MLM': COLOURS['mlm',], 'CLM then MLM': COLOURS['clm', 'mlm']}
+OTHERS = ('#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f')
 DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
 TARGET = 4.7                    # nats, of the speedrun
 # {arm: row of the speedrun}
@@ -38,7 +39,7 @@ def split_arm(arm):
 
 def colours_of(arms):
     """{objectives: colour}, in the order of these arms"""
-    others = itertools.cycle(COLOURS[len(OBJECTIVES):])
+    others = itertools.cycle(OTHERS)
     colours = {}
     for objectives, _ in map(split_arm, arms):
         if objectives not in colours:
