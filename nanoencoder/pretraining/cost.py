@@ -1,9 +1,10 @@
 """What a run costs, counted before it starts. `pretrain.py --dry_run` prints it."""
+from collections import Counter
 from pathlib import Path
 
 import torch
 
-from data import OBJECTIVES, SHORTEST, check_rows, rows_at_once
+from data import OBJECTIVES, SHORTEST, check_rows, objective_at, rows_at_once
 from model import Model
 from nanoencoder.files import read_json, saved_state
 from nanoencoder.huggingface import newest_checkpoint, run_of
@@ -44,13 +45,10 @@ def flops_per_token(cfg, objective):
 
 def flops_until(cfg, step):
     """Operations of a run's first steps."""
-    steps_a_pass = sum(steps for _, steps in cfg.phases)
-    passes, rest = divmod(step, steps_a_pass)
     flops = 0.0
-    for objective, steps in cfg.phases:
-        last = min(steps, rest)     # in the pass that is not complete
-        rest -= last
-        tokens = (passes * steps + last) * cfg.rows_per_step * cfg.context
+    counted = Counter(objective_at(s, cfg) for s in range(step))
+    for objective, steps in counted.items():
+        tokens = steps * cfg.rows_per_step * cfg.context
         flops += tokens * flops_per_token(cfg, objective)
     return flops
 

@@ -20,10 +20,10 @@ from nanoencoder.settings import flat
 @contextlib.contextmanager
 def locked_run(cfg, world):
     """Have rank 0 lock the run's folder before anything in it is read. What killed writes left is deleted."""
-    run = Path(cfg.out) / cfg.name
-    lock = locked(run) if world.rank == 0 else contextlib.nullcontext()
-    with lock:
+    run = Path(cfg.out, cfg.name)
+    with contextlib.ExitStack() as stack:
         if world.rank == 0:
+            stack.enter_context(locked(run))
             for path in run.glob('.*.tmp'):
                 remove(path)
         world.sum([0])  # the others wait
@@ -126,10 +126,6 @@ class Log:
 
 def write_config(run, cfg, corpus, world, state, how):
     """Write config.json: the settings, what the corpus was, and how, where and with what each start began."""
-    path = run / 'config.json'
-    starts = state.get('starts')    # a start that saved nothing is forgotten
-    if starts is None:              # of an older checkpoint
-        starts = read_json(path)['starts']
     packages = 'torch', 'numpy', 'safetensors'
     facts = 'fingerprint', 'tokenizer', 'tokens', 'unigram_loss'
     start = {
@@ -146,11 +142,13 @@ def write_config(run, cfg, corpus, world, state, how):
         'versions': {name: importlib.metadata.version(name) for name in packages},
     }
     about = {name: corpus.meta[name] for name in facts}
-    write_json(path, flat(cfg) | {'corpus_meta': about, 'starts': [*starts, start]})
+    starts = [*state['starts'], start]  # a start that saved nothing is forgotten
+    write_json(run / 'config.json', flat(cfg) | {'corpus_meta': about, 'starts': starts})
 
 
 def commit(folder=Path(__file__).parent):
-    """The commit checked out in a folder, with -dirty if code differs from it; '' without git."""
+    """Return the commit checked out in a folder, with -dirty if code differs from it; '' without git.
+    Configs are no code: their settings are recorded."""
     def git(*words):
         command = ['git', *words]
         result = subprocess.run(command, cwd=folder, text=True, capture_output=True)
@@ -159,10 +157,8 @@ def commit(folder=Path(__file__).parent):
     if not shutil.which('git'):
         return ''
     head = git('rev-parse', '--verify', 'HEAD')
-    changed = git('diff', 'HEAD', '--', ':/*.py')
-    # new configs are a user's own, and change no code
-    added = git('ls-files', '--others', '--exclude-standard', '--', ':/*.py', ':(top,exclude)configs')
-    if changed or added:
+    changed = git('status', '--porcelain', '-uall', '--', ':/*.py', ':(top,exclude)configs')
+    if changed:
         return head + '-dirty'
     return head
 
@@ -191,10 +187,9 @@ def read_log(folder, with_parent=False):
     config = read_json(folder / 'config.json')
     steps = saved_steps(folder)
     state = {}
-    if steps:   # state.json says the same, and has a digest; older ones do not say everything
+    if steps:   # state.json says the same, and has a digest
         state = saved_state(folder / str(steps[-1]))
-        config |= state.get('settings', {})
-        config |= {name: state[name] for name in ('corpus_meta', 'starts') if name in state}
+        config = state['settings'] | {name: state[name] for name in ('corpus_meta', 'starts')}
     lines = [line for _, line in read_log_lines(folder / 'log.jsonl', state)]
 
     parent = config.get('branch_from')
