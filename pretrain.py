@@ -66,7 +66,7 @@ class Settings:
     micro_rows: int = free(6, 0)    # rows a process computes at once, adding up gradients; 0: all it has
     log_every: int = free(10, 1)    # steps whose lines are written together
     val_every: int = free(1_000, 0)  # steps; 0: only at the end
-    # 0 at any time; but held-out losses of one run are of the same rows and ratio: check_validation
+    # 0 at any time; but held-out losses of one run are of the same rows and ratio: check_resume
     val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0: no validation
     val_mask_ratio: float = free(0.4, 1e-9, 1)  # one for all runs, so that their held-out losses compare
     save_every: int = free(1_000, 0)  # steps; 0: only at the end
@@ -272,7 +272,8 @@ def check_held_out(corpus, cfg):
     for objective, batches in held_out(corpus, cfg):
         if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
             raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '
-                             f'rows: take more of either, or --val_rows=0')
+                             'rows: take more of either, prepare the corpus with a larger val_permille, or '
+                             'take --val_rows=0')
 
 
 @torch.no_grad()

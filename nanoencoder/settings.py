@@ -127,7 +127,7 @@ def read(path):
             raise ValueError(f'{where}: {name} is set twice, first at {chosen[name][1]}')
         if name != 'base':
             chosen[name] = value, where
-        elif statement is statements[0] and isinstance(value, str):
+        elif statement is statements[0]:
             inherited = read(path.parent / value)
         else:
             raise ValueError(f'{where}: `base` names a file, on the first line')
@@ -259,14 +259,14 @@ def describe(cls, actions):
             source = inspect.getsource(owner)
             comments |= re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE)
 
-    rows = {}
-    for name, entry in leaves(cls).items():
-        rows[name] = entry.type, entry.default, comments.get(name, '')
-    for name, (default, text, *_) in actions.items():
-        rows[name] = type(default), default, f'action: {text}'
-    for name, (kind, default, text) in rows.items():
+    def add(name, kind, default, text):
         shown = '' if default is MISSING else repr(default)
         lines.append(f'  --{name:<24} {kind.__name__:<6} {shown:<18} {text}'.rstrip())
+
+    for name, entry in leaves(cls).items():
+        add(name, entry.type, entry.default, comments.get(name, ''))
+    for name, (default, text, *_) in actions.items():
+        add(name, type(default), default, f'action: {text}')
     return '\n'.join(lines)
 
 

@@ -16,8 +16,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from data import OBJECTIVES, objective_at
 from model import Sizes
 from nanoencoder import huggingface
-from nanoencoder.files import changed_files, read_json, remove, saved_steps, sha256, whole, write_sealed
-from nanoencoder.prepare import open_sealed
+from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_sealed
+from nanoencoder.prepare import compare_shards, open_sealed
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
 
@@ -53,13 +53,14 @@ def read_moments(model, optimizer, folder, step):
 def save(run, model, optimizer, step, seconds, corpus, cfg, world):
     """Have rank 0 write <run>/<step>/ and remove older checkpoints, but for those of `keep` and `save_at`.
     The others wait. FloatingPointError in every process if a weight or a moment is not finite."""
-    tensors = dict(model.named_parameters())
-    for name, p in model.named_parameters():
+    weights = dict(model.named_parameters())
+    moments = {}
+    for name, p in weights.items():
         for key, value in optimizer.state[p].items():
-            if torch.is_tensor(value) and value.shape == p.shape:
-                tensors[f'{name}.{key}'] = value
-    moments = gather(tensors, step, world)
-    weights = {name: moments.pop(name) for name, _ in model.named_parameters()}
+            if key != 'step':   # AdamW's; `read_moments` makes it of the checkpoint's
+                moments[f'{name}.{key}'] = value
+    weights = gather(weights, step, world)
+    moments = gather(moments, step, world)
 
     if world.rank == 0:
         config = read_json(run / 'config.json')     # it has no digest: reports read these two in state.json
@@ -171,33 +172,25 @@ def read_training(folder, advice):
 
 
 def check_resume(last, state, cfg, numbers):
-    """ValueError if a setting would change the numbers of a run that has begun."""
-    refuse_differences(f'the checkpoint {last}', state, numbers, numbers,
-                       'go on with its setting, or take another --name')
-    for name in ('branch_from', 'weights_from'):
-        was = state['settings'][name]
-        if getattr(cfg, name) != was:
-            raise ValueError(f'{name}: {last.parent} was begun with {was or "none"}: see --name')
-    check_validation(last.parent, state, cfg)
-
-
-def check_validation(run, state, cfg):
-    """ValueError if held-out losses would be of other rows or masks than those that the run has logged."""
+    """ValueError if a setting would change the numbers of a run that has begun, or if its held-out losses
+    would be of other rows or masks than those that it has logged."""
+    checkpoint = f'the checkpoint {last}'
+    advice = 'go on with its setting, or take another --name'
+    settings = flat(cfg)
+    refuse_differences(checkpoint, state['fixed'], numbers, numbers, advice)
+    refuse_differences(checkpoint, state['settings'], settings, ('branch_from', 'weights_from'), advice)
     validated = [start for start in state['starts'] if start['val_rows']]
     if cfg.val_rows and validated:
-        for name in ('val_rows', 'val_mask_ratio'):
-            was = validated[-1][name]
-            if getattr(cfg, name) != was:
-                raise ValueError(f'{name}: the held-out losses of {run} are of {was}: go on with it, or with '
-                                 '--val_rows=0')
+        refuse_differences(f'the log of {last.parent}', validated[-1], settings,
+                           ('val_rows', 'val_mask_ratio'), 'go on with it, or with --val_rows=0')
 
 
-def refuse_differences(what, state, numbers, names, advice):
-    """ValueError for the first of these settings that differs from a checkpoint's."""
+def refuse_differences(what, before, now, names, advice):
+    """ValueError for the first of these settings that differs between what was recorded and this run."""
     for name in names:
-        was = state['fixed'].get(name)
-        if was != numbers[name]:
-            raise ValueError(f'{what} has {name} = {was!r}, this run {numbers[name]!r}; {advice}')
+        was = before.get(name)
+        if was != now[name]:
+            raise ValueError(f'{what} has {name} = {was!r}, this run {now[name]!r}; {advice}')
 
 
 def check_branch(folder, state, cfg, numbers):
@@ -220,7 +213,8 @@ def check_branch(folder, state, cfg, numbers):
     if not masked:
         free += 'mask_ratio', 'mask_replace'
     names = [name for name in numbers if name not in free]
-    refuse_differences(f'branch_from {folder}', state, numbers, names, 'a branch keeps the numbers')
+    refuse_differences(
+        f'branch_from {folder}', state['fixed'], numbers, names, 'a branch keeps the numbers')
 
 
 def take_weights(cfg, corpus):
@@ -243,12 +237,11 @@ def take_weights(cfg, corpus):
     for name in leaves(Sizes):
         old = getattr(sizes, name)
         new = getattr(cfg.model, name)
-        may_grow = name == 'vocab_size' and checkpoint.has_tokenizer and old < new
-        if old == new:
-            continue
-        if name != 'rope_theta' and not may_grow:
-            raise ValueError(f'{what} has {name} = {old}, this run {new}')
-        changes.append(f'{name} {old} -> {new}')
+        if old != new:
+            may_grow = name == 'vocab_size' and checkpoint.has_tokenizer and old < new
+            if name != 'rope_theta' and not may_grow:
+                raise ValueError(f'{what} has {name} = {old}, this run {new}')
+            changes.append(f'{name} {old} -> {new}')
     for i in checkpoint.new_ids:
         changes.append(f'a row for the mask token {i}')
     if cfg.new_head:
@@ -265,27 +258,14 @@ def open_corpus(cfg, world):
     corpus = open_sealed(cfg.corpus)
     size = corpus.meta['vocab_size']
     wanted = cfg.model.vocab_size
-    has_parent = cfg.branch_from or cfg.weights_from or saved_steps(Path(cfg.out, cfg.name))
+    has_parent = cfg.branch_from or cfg.weights_from
     if size > wanted or size < wanted and not has_parent:   # some decoders have rows that no token uses
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: another tokenizer')
-
-    too_small = f'corpus {cfg.corpus} has less than one row of {cfg.context} '
     if not corpus.num_stretches('train', cfg.context):
-        raise ValueError(f'{too_small}tokens: {corpus.meta["tokens"]:,}')
-    if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
-        raise ValueError(f'{too_small}held-out tokens: {corpus.meta["val_tokens"]:,}; prepare it with a '
-                         'larger val_permille, or take --val_rows=0')
-    compare_shards(corpus, world)
+        raise ValueError(f'corpus {cfg.corpus} has less than one row of {cfg.context} tokens: '
+                         f'{corpus.meta["tokens"]:,}')
+    compare_shards(corpus, world.rank, world.size)
     return corpus
-
-
-def compare_shards(corpus, world):
-    """Compare all shards with their sha256, a part of them in each process. ValueError if one has changed."""
-    shards = corpus.meta['shards'] + corpus.meta['val_shards']
-    share = shards[world.rank::world.size]
-    digests = {shard['name']: shard['sha256'] for shard in share}
-    for name in changed_files(corpus.folder / 'meta.json', digests):
-        raise ValueError(f'{corpus.folder / name}: changed since it was written; prepare the corpus again')
 
 
 def inherited(cls, values):

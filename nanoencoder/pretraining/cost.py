@@ -43,10 +43,10 @@ def flops_per_token(cfg, objective):
     return count_flops(cfg.model, 1, targets, attended)
 
 
-def flops_until(cfg, step):
-    """Operations of a run's first steps."""
+def flops_until(cfg, step, first=0):
+    """Operations of a run's steps from the first, counted from 0, to a step."""
     flops = 0.0
-    counted = Counter(objective_at(s, cfg) for s in range(step))
+    counted = Counter(objective_at(s, cfg) for s in range(first, step))
     for objective, steps in counted.items():
         tokens = steps * cfg.rows_per_step * cfg.context
         flops += tokens * flops_per_token(cfg, objective)
@@ -111,12 +111,12 @@ def dry_run(cfg, world_size):
         epochs = (cfg.first_row + cfg.total_steps * cfg.rows_per_step) / max(1, tokens // cfg.context)
         corpus = f'{tokens:,} tokens, read {epochs:.2f} times'
 
-    flops = flops_until(cfg, cfg.total_steps)
+    begun = 0
     after = ''
     if cfg.branch_from:
         begun = saved_state(newest_checkpoint(cfg.branch_from))['step']
-        flops -= flops_until(cfg, begun)
         after = f' after step {begun:,}'
+    flops = flops_until(cfg, cfg.total_steps, begun)
     per_token = ', '.join(f'{flops_per_token(cfg, name):.3g} of {name}' for name in dict(cfg.phases))
     hours = []
     for gpu, peak in PEAKS.items():

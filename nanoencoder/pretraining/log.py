@@ -49,9 +49,9 @@ class Log:
         cfg = self.cfg
         path = self.run / 'log.jsonl'
         lines = read_log_lines(path, state)
-        rows = [row for row, line in lines if line['step'] <= self.first]
+        rows = [json.dumps(line) + '\n' for line in lines if line['step'] <= self.first]
         with whole(path) as temporary:
-            temporary.write_bytes(b''.join(rows))
+            temporary.write_text(''.join(rows))
         if self.first < cfg.total_steps:    # a run that is done starts nothing
             write_config(self.run, cfg, corpus, self.world, state, how)
         self.file = path.open('a')
@@ -96,14 +96,12 @@ class Log:
 
     def check_finite(self, line):
         """FloatingPointError that names the step, what is not finite in its line, and the rows it read."""
-        bad = []
         for name, value in line.items():
             if isinstance(value, float) and not math.isfinite(value):
-                bad.append(f'{name} {value}')
-        if bad:
-            first = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
-            last = first + self.cfg.rows_per_step - 1
-            raise FloatingPointError(f'step {line["step"]}: {", ".join(bad)}, on rows {first:,} to {last:,}')
+                first = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
+                last = first + self.cfg.rows_per_step - 1
+                raise FloatingPointError(
+                    f'step {line["step"]}: {name} {value}, on rows {first:,} to {last:,}')
 
     def show(self, lines, speed):
         """Print one line for a block: the mean loss of its last objective, and the time that is left."""
@@ -164,16 +162,15 @@ def commit(folder=Path(__file__).parent):
 
 
 def read_log_lines(path, state):
-    """Read a run's log.jsonl: [(row, the object it holds)], without a last row that is still being written.
-    ValueError if a row is damaged, or if the rows up to a checkpoint's step have changed since its state.json
-    was written."""
+    """Read the lines of a run's log.jsonl, without a last one that is still being written. ValueError if the
+    lines up to a checkpoint's step have changed since its state.json was written."""
     step = state.get('step', 0)
     rows = []
     if path.exists():
         rows = path.read_bytes().splitlines(keepends=True)
     with blame(f'{path}: has a row that is no step of a run; restore it', ValueError, TypeError, LookupError):
-        lines = [(row, json.loads(row)) for row in rows if row.endswith(b'\n')]
-        saved = [row for row, line in lines if line['step'] <= step]
+        lines = [json.loads(row) for row in rows if row.endswith(b'\n')]
+        saved = [row for row, line in zip(rows, lines) if line['step'] <= step]
     digest = hashlib.sha256(b''.join(saved)).hexdigest()
     if state.get('log', '') not in ('', digest):
         raise ValueError(f'{path}: changed since step {step} was saved; restore it')
@@ -190,7 +187,7 @@ def read_log(folder, with_parent=False):
     if steps:   # state.json says the same, and has a digest
         state = saved_state(folder / str(steps[-1]))
         config = state['settings'] | {name: state[name] for name in ('corpus_meta', 'starts')}
-    lines = [line for _, line in read_log_lines(folder / 'log.jsonl', state)]
+    lines = read_log_lines(folder / 'log.jsonl', state)
 
     parent = config.get('branch_from')
     if with_parent and parent:
