@@ -458,7 +458,8 @@ def open_sealed(folder):
 
 
 def compare_shards(corpus, rank=0, size=1):
-    """Compare all shards with their sha256, a share of them in each process. ValueError if one has changed."""
+    """Compare all shards with their sha256, a share of them in each process.
+    ValueError if one has changed."""
     shards = corpus.meta['shards'] + corpus.meta['val_shards']
     digests = {shard['name']: shard['sha256'] for shard in shards[rank::size]}
     for name in changed_files(corpus.folder, digests):

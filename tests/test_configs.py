@@ -40,7 +40,8 @@ def test_order_of_precedence(tmp_path):
     assert vars(actions) == {'dry_run': True, 'part': -1}
     assert type(parse(Example, [path])[0].lr) is float  # an int will do for a float
     assert parse(Example, ['--name=1e-3'])[0].name == '1e-3'  # a str is taken as typed
-    cfg, actions = parse(Example, ['--name=Premise: {a}\nHypothesis: {b}', '--part=-1'], {'part': (-1, '', 1, 9)})
+    template = '--name=Premise: {a}\nHypothesis: {b}'
+    cfg, actions = parse(Example, [template, '--part=-1'], {'part': (-1, '', 1, 9)})
     assert '\n' in cfg.name and actions.part == -1     # a default may lie outside of its range
 
 

@@ -33,7 +33,6 @@ def locked_run(cfg, world):
 class Log:
     """Writes one line for every step, in blocks: until a block is written its losses stay on the device."""
     def __init__(self, run, cfg, corpus, world, state, how):
-        self.run = run
         self.cfg = cfg
         self.world = world
         self.first = state['step']
@@ -41,22 +40,21 @@ class Log:
         self.waiting = []   # (line, number of targets, sum of losses, gradient norm) of each step
         self.began = time.monotonic()
         self.marked = self.began    # when the block began
-        if world.rank == 0:
-            self.open(corpus, state, how)
+        self.tokens_per_step = cfg.rows_per_step * cfg.context
+        if world.rank > 0:
+            return
 
-    def open(self, corpus, state, how):
-        """Drop a torn last line of log.jsonl, and steps that will be repeated; then append to it."""
-        cfg = self.cfg
-        path = self.run / 'log.jsonl'
+        # without a torn last line and steps that will be repeated
+        path = run / 'log.jsonl'
         lines = read_log_lines(path, state)
         rows = [json.dumps(line) + '\n' for line in lines if line['step'] <= self.first]
         with whole(path) as temporary:
             temporary.write_text(''.join(rows))
         if self.first < cfg.total_steps:    # a run that is done starts nothing
-            write_config(self.run, cfg, corpus, self.world, state, how)
+            write_config(run, cfg, corpus, world, state, how)
         self.file = path.open('a')
-        print(f'{self.run}: {how}; {cfg.rows_per_step * cfg.context:,} tokens a step, {self.world.size} x '
-              f'{self.world.device.type}, {self.world.dtype}')
+        print(f'{run}: {how}; {self.tokens_per_step:,} tokens a step, {world.size} x {world.device.type}, '
+              f'{world.dtype}')
 
     def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
         """Note what a step did. `rows_hash` is of all rows that it read, `count` how many targets they have,
@@ -65,7 +63,7 @@ class Log:
             'step': step + 1,
             'phase': objective,
             'lr': lr,
-            'tokens': (step + 1) * self.cfg.rows_per_step * self.cfg.context,
+            'tokens': (step + 1) * self.tokens_per_step,
             'seconds': round(self.seconds(), 2),
             'rows': f'{rows_hash % 2 ** 48:012x}',
         }
@@ -76,7 +74,7 @@ class Log:
         lines, counts, sums, norms = zip(*self.waiting)
         sums = self.world.floats(sums, summed=True)
         norms = self.world.floats(norms)
-        tokens = len(lines) * self.cfg.rows_per_step * self.cfg.context
+        tokens = len(lines) * self.tokens_per_step
         speed = round(tokens / (time.monotonic() - self.marked), 1)
         for line, count, loss_sum, norm in zip(lines, counts, sums, norms):
             line['loss'] = loss_sum / max(1, count)
