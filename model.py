@@ -291,8 +291,8 @@ def attend_loop(q, k, v, lengths, causal):
 
 
 def loss_and_gradient(logits, targets, weights, with_gradient):
-    """Return (weighted sum of the cross-entropies of logits (T, V), its gradient or None). The gradient has the
-    logits' dtype.
+    """Return (weighted sum of the cross-entropies of logits (T, V), its gradient or None). The gradient has
+    the logits' dtype.
 
     It overwrites the logits, or one fp32 copy of half-precision ones, which the compiled form never makes."""
     targets = targets[:, None]

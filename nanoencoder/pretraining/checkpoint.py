@@ -147,8 +147,8 @@ def find_origin(cfg, corpus, world):
         parent = world.of_first(lambda: huggingface.newest_checkpoint(cfg.branch_from))
         state = world.of_first(lambda: read_training(parent, 'branch from another'))
         check_branch(parent, state, cfg, numbers)
-        state = state | {'seconds': 0.0, 'log': '', 'starts': []}
-        origin = Origin(parent, state, f'branched from {parent}')
+        begun = FRESH | {'step': state['step']}
+        origin = Origin(parent, begun, f'branched from {parent}')
     elif cfg.weights_from:
         origin = take_weights(cfg, corpus)
     else:
