@@ -462,7 +462,7 @@ def compare_shards(corpus, rank=0, size=1):
     ValueError if one has changed."""
     shards = corpus.meta['shards'] + corpus.meta['val_shards']
     digests = {shard['name']: shard['sha256'] for shard in shards[rank::size]}
-    for name in changed_files(corpus.folder, digests):
+    for name in changed_files(corpus.folder / 'meta.json', digests):
         raise ValueError(f'{corpus.folder / name}: changed since it was written; {AGAIN}')
 
 

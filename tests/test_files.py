@@ -115,7 +115,7 @@ def test_changed_files_are_named(tmp_path):
         digests[name] = hashlib.sha256(name.encode()).hexdigest()
     (tmp_path / 'b').write_text('another')
     digests['gone'] = ''
-    assert files.changed_files(tmp_path, digests) == ['b', 'gone']
+    assert files.changed_files(tmp_path / 'list.json', digests) == ['b', 'gone']
 
 
 def test_an_edit_of_a_sealed_file_is_seen(tmp_path):
