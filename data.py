@@ -32,9 +32,10 @@ def clm(tokens, lengths, random, corpus, cfg):
 
 
 def mlm(tokens, lengths, random, corpus, cfg):
-    """Each token but special ones is predicted with probability mask_ratio (paper, section 2).
+    """Each token except special ones is predicted with probability mask_ratio (paper, section 2).
 
-    mask_replace: shares that become mask, a random token, themselves; 1, 0, 0 here, .8, .1, .1 in BERT."""
+    mask_replace holds the shares of masked tokens that become the mask token, a random token, or stay as they
+    are: 1, 0, 0 in the paper; 0.8, 0.1, 0.1 in BERT."""
     inputs, targets, _ = mask(tokens, cfg.mask_ratio, random, corpus)
     to_mask, to_random, _ = cfg.mask_replace
     if to_mask < 1:
@@ -54,9 +55,10 @@ def mntp(tokens, lengths, random, corpus, cfg):
 
 
 def mdlm(tokens, lengths, random, corpus, cfg):
-    """Masked diffusion: MLM at a ratio t of the row's own, each loss divided by t (Sahoo et al., 2024).
+    """Masked diffusion is MLM at a ratio t drawn for each row, with each loss divided by t
+    (Sahoo et al., 2024).
 
-    The mean over all tokens but special ones is then, on average, at least the text's entropy a token."""
+    The mean over all tokens except special ones is then, on average, at least the text's entropy a token."""
     t = 1 - (1 - LEAST_RATIO) * random.random()
     inputs, targets, ordinary = mask(tokens, t, random, corpus)
     weights = ordinary / t
@@ -64,7 +66,8 @@ def mdlm(tokens, lengths, random, corpus, cfg):
 
 
 def mask(tokens, ratio, random, corpus):
-    """(inputs, targets, which tokens might have been masked): all but special ones."""
+    """Mask tokens, except special ones, with probability `ratio`. Returns (inputs, targets, which tokens are
+    not special)."""
     ordinary = ~np.isin(tokens, corpus.meta['special_ids'])
     draw = random.random(len(tokens), np.float32)
     chosen = ordinary & (draw < ratio)
@@ -74,14 +77,14 @@ def mask(tokens, ratio, random, corpus):
 
 
 def next_tokens(tokens, lengths):
-    """At each position the token after it in its segment; no target at a segment's last."""
+    """Return at each position the token after it in its segment. A segment's last position has no target."""
     targets = np.append(tokens[1:], NO_TARGET)
     targets[np.cumsum(lengths) - 1] = NO_TARGET
     return targets
 
 
 def followed(cfg):
-    """The share of positions that have another after them in their segment."""
+    """Return the share of positions that have another after them in their segment."""
     segments = 2 if cfg.cut_rows else 1
     return 1 - segments / cfg.context
 
@@ -97,7 +100,7 @@ OBJECTIVES = {  # a new one is a function above and an entry here: docs/hacking.
 
 
 def objective_at(step, cfg):
-    """The name of the objective of a step, counted from 0; cfg.phases may be run through several times."""
+    """Return the name of a step's objective. Steps count from 0; phases may be run through several times."""
     assert 0 <= step < cfg.total_steps, f'step {step} of {cfg.total_steps}'
     step %= sum(steps for _, steps in cfg.phases)
     for name, steps in cfg.phases:
@@ -123,7 +126,7 @@ class Corpus:
             'validation': self.open_shards('val_shards')}
 
     def open_shards(self, listed):
-        """(arrays, their bounds in the stream: 0, then where each ends)"""
+        """Return (arrays, their bounds in the stream: 0, then where each ends)."""
         arrays = []
         for shard in self.meta[listed]:
             path = self.folder / shard['name']
@@ -138,7 +141,7 @@ class Corpus:
         return int(bounds[-1]) // context
 
     def stretch(self, split, k, context):
-        """The int64 tokens of stretch k, which may lie in several shards."""
+        """Return the int64 tokens of stretch k, which may lie in several shards."""
         arrays, bounds = self.streams[split]
         start = k * context
         stop = start + context
@@ -153,9 +156,9 @@ class Corpus:
 
 
 def permute(index, n, seed, epoch):
-    """Where a keyed permutation of range(n) sends each index: a Feistel network in O(1) memory.
+    """Return where a keyed permutation of range(n) sends each index: a Feistel network in O(1) memory.
 
-    Six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again."""
+    It has six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again."""
     keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
     bits = max(1, ((n - 1).bit_length() + 1) // 2)    # of each half of an index
     low = (1 << bits) - 1                             # a half's mask
@@ -174,7 +177,7 @@ def permute(index, n, seed, epoch):
 
 
 def mix(x):
-    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), on a uint64 array: modulo 2**64."""
+    """Apply the finaliser of splitmix64 (Steele, Lea and Flood, 2014) to a uint64 array, modulo 2**64."""
     x = x ^ (x >> 30)
     x = x * 0xBF58476D1CE4E5B9
     x = x ^ (x >> 27)
@@ -192,7 +195,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(corpus, split, rows, key, objective, cfg):
-    """(the Batch of some rows [(i, stretch)] under an objective, the sum of the hashes of what they read)
+    """Return (the Batch of some rows [(i, stretch)] under an objective, the sum of the rows' hashes).
 
     The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, then what the objective draws.
     So all objectives cut a row at one place, and a 20 % mask lies within the 40 % one."""
@@ -225,7 +228,7 @@ def make_batch(corpus, split, rows, key, objective, cfg):
 
 
 def rows_at_once(cfg, world_size):
-    """Rows of a micro-batch: micro_rows, or all that a process has at a step if those are fewer."""
+    """Return how many rows a micro-batch has: micro_rows, or all of a process if those are fewer."""
     share = cfg.rows_per_step // world_size
     return min(cfg.micro_rows or share, share)
 
@@ -239,7 +242,7 @@ def check_rows(cfg, world_size):
 
 
 def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
-    """[(i, stretch)] that one process reads at a step; a step may lie in two epochs.
+    """Return the rows [(i, stretch)] that one process reads at a step, which may lie in two epochs.
 
     Row i reads stretch permute(i mod K) of K, keyed by (seed, i // K). Nothing depends on the
     objective, the processes, the micro-batches, or on where a run was interrupted."""
@@ -255,7 +258,8 @@ def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
 
 
 def read_step(step, corpus, cfg, rank=0, world_size=1):
-    """(batches of micro_rows rows, how many losses the mean is of, hash of the rows) of a process at a step.
+    """Return what a process reads at a step: (batches of micro_rows rows, how many losses the mean is of,
+    hash of the rows).
 
     The sum of the processes' hashes modulo 2**48 identifies what the step read."""
     num_stretches = corpus.num_stretches('train', cfg.context)
@@ -275,9 +279,11 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
 
 
 def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
-    """Batches of the first val_rows stretches of the held-out stream, each once, in one process.
+    """Yield batches of the first val_rows stretches of the held-out stream. Each stretch is read once, by one
+    process.
 
-    All have one shape and all processes get equally many: where rows run out, stretch 0 has no targets."""
+    All batches have one shape, and all processes get equally many: where rows run out, stretch 0 stands in,
+    without targets."""
     available = corpus.num_stretches('validation', cfg.context)
     count = min(cfg.val_rows, available)
     together = rows_at_once(cfg, world_size) * world_size
@@ -285,7 +291,8 @@ def validation_batches(corpus, objective, cfg, rank=0, world_size=1):
         numbers = range(first + rank, first + together, world_size)
         rows = [(k, k) if k < count else (0, 0) for k in numbers]
         batch, _ = make_batch(corpus, 'validation', rows, VALIDATION, objective, cfg)
-        real = np.repeat([k < count for k in numbers], cfg.context)    # (N,) bool
+        has_targets = [k < count for k in numbers]
+        real = np.repeat(has_targets, cfg.context)    # (N,) bool
         yield batch._replace(
             targets=np.where(real, batch.targets, NO_TARGET),
             at=batch.at[real[batch.at]],

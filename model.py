@@ -72,7 +72,8 @@ class Sizes:
 
 
 class Attention(nn.Module):
-    """The projections, under Hugging Face's names. `attend` mixes the tokens; Layer.after applies o_proj."""
+    """Holds the projections, under Hugging Face's names, and makes queries, keys and values. `attend` mixes
+    the tokens; Layer.after applies o_proj."""
     def __init__(self, sizes):
         super().__init__()
         d = sizes.hidden_size
@@ -103,21 +104,24 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """SwiGLU: down(silu(gate(x)) * up(x))."""
+    """Computes SwiGLU: down(silu(gate(x)) * up(x))."""
     def __init__(self, sizes):
         super().__init__()
         d = sizes.hidden_size
-        self.gate_proj = nn.Linear(d, sizes.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(d, sizes.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(sizes.intermediate_size, d, bias=False)
+        inner = sizes.intermediate_size
+        self.gate_proj = nn.Linear(d, inner, bias=False)
+        self.up_proj = nn.Linear(d, inner, bias=False)
+        self.down_proj = nn.Linear(inner, d, bias=False)
 
     def forward(self, x):
         gate = ACTIVATION(self.gate_proj(x))
-        return self.down_proj(gate * self.up_proj(x))
+        up = self.up_proj(x)
+        return self.down_proj(gate * up)
 
 
 class Layer(nn.Module):
-    """Around attention all shapes are the same every step: torch.compile gets `before` and `after`."""
+    """One layer. What surrounds attention has the same shapes at every step: torch.compile gets `before` and
+    `after`."""
     def __init__(self, sizes):
         super().__init__()
         self.input_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
@@ -156,7 +160,8 @@ class Transformer(nn.Module):
         # 0, then where each segment ends; varlen_attn calls it cu_seqlens
         ends = torch.tensor([0, *lengths]).cumsum(0)
         ends = ends.to(tokens.device, torch.int32, non_blocking=True)
-        starts = ends[:-1].repeat_interleave(ends.diff(), output_size=len(tokens))
+        starts = ends[:-1].repeat_interleave(
+            ends.diff(), output_size=len(tokens))
         positions = torch.arange(len(tokens), device=tokens.device) - starts
         cos, sin = rope(positions, self.sizes)
 
@@ -189,7 +194,8 @@ class Model(nn.Module):
         return self.lm_head.weight
 
     def forward(self, tokens, lengths, targets, causal, at=None, weights=None):
-        """(weighted sum of the losses in nats, number of targets), of a flat sequence of (N,) int64 tokens.
+        """Return (weighted sum of the losses in nats, number of targets)
+        of a flat sequence of (N,) int64 tokens.
 
         lengths  list of ints, the segments' lengths; positions count from 0 in each, none sees another
         targets  (N,) int64, -100 where nothing is to be predicted
@@ -207,7 +213,7 @@ class Model(nn.Module):
         return loss, len(at)
 
     def logits(self, hidden):
-        """(..., V) of hidden states (..., d)"""
+        """Return the logits (..., V) of hidden states (..., d)."""
         return F.linear(hidden, self.head)
 
     def compile_layers(self):
@@ -220,7 +226,7 @@ class Model(nn.Module):
 
 
 def rope(positions, sizes):
-    """cos and sin, (N, 1, h), of position / theta ** (2k / h); a head's halves hold the same angles.
+    """Return cos and sin, (N, 1, h), of position / theta ** (2k / h). A head's halves hold the same angles.
 
     Llama 3.1 divides a frequency by `factor` where the original context holds fewer than `low` of its waves,
     leaves it as it is where it holds more than `high`, and mixes both in between."""
@@ -230,7 +236,8 @@ def rope(positions, sizes):
     if sizes.rope_scaling:
         factor, low, high, context = sizes.rope_scaling
         waves = context * frequency / (2 * math.pi)
-        kept = ((waves - low) / (high - low)).clamp(0, 1)
+        kept = (waves - low) / (high - low)
+        kept = kept.clamp(0, 1)
         frequency = frequency * (kept + (1 - kept) / factor)
     angle = positions.float()[:, None, None] * frequency    # (N, 1, h / 2)
     angle = angle.repeat(1, 1, 2)
@@ -238,14 +245,16 @@ def rope(positions, sizes):
 
 
 def apply_rope(x, cos, sin):
-    """RoPE of (N, heads, h), in fp32. As in Llama, elements j and j + h / 2 are a pair and turn together."""
+    """Apply RoPE to x (N, heads, h), in fp32. As in Llama, elements j and j + h / 2 are a pair and turn
+    together."""
     left, right = x.chunk(2, dim=2)
     turned = torch.cat([-right, left], dim=2)    # by 90 degrees
-    return (x * cos + turned * sin).type_as(x)
+    rotated = x * cos + turned * sin
+    return rotated.type_as(x)
 
 
 def attend(q, k, v, lengths, ends, causal):
-    """Attention inside each segment: (N, H, h) from q (N, H, h), k and v (N, K, h).
+    """Attend inside each segment. Returns (N, H, h) from q (N, H, h), k and v (N, K, h).
 
     lengths are the segments'; ends, int32 on the device: 0, then where each ends (cu_seqlens).
     One kernel for all segments on CUDA in half precision; elsewhere a loop, against which tests hold it."""
@@ -265,7 +274,7 @@ def attend(q, k, v, lengths, ends, causal):
 
 
 def attend_loop(q, k, v, lengths, causal):
-    """`attend` in plain PyTorch, whose attention takes (batch, heads, length, h)."""
+    """Do what `attend` does in plain PyTorch, whose attention takes (batch, heads, length, h)."""
     options = {'is_causal': causal, 'enable_gqa': True}
     if len(set(lengths)) == 1:    # as uncut rows have: the segments are a batch
         shape = len(lengths), -1
@@ -282,7 +291,8 @@ def attend_loop(q, k, v, lengths, causal):
 
 
 def loss_and_gradient(logits, targets, weights, with_gradient):
-    """(weighted sum of the cross-entropies of logits (T, V), its gradient in the logits' dtype or None).
+    """Return (weighted sum of the cross-entropies of logits (T, V), its gradient or None). The gradient has
+    the logits' dtype.
 
     It overwrites the logits, or one fp32 copy of half-precision ones, which the compiled form never makes."""
     targets = targets[:, None]
@@ -304,7 +314,7 @@ def loss_and_gradient(logits, targets, weights, with_gradient):
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Weighted sum of cross-entropies of logits = hidden (T, d) @ head.T (d, V), some rows at a time.
+    """Sums the weighted cross-entropies of logits = hidden (T, d) @ head.T (d, V), some rows at a time.
 
     The forward pass computes the gradients too, chunk by chunk: the (T, V) logits never exist whole.
     The backward pass scales them in place, so there can be only one."""
@@ -350,7 +360,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def initial_weight(name, shape, seed, sd=0.02):
-    """A new parameter: N(0, sd) keyed by (seed, name): the same however sharded; gains are 1, biases 0."""
+    """Draw a new parameter from N(0, sd), keyed by (seed, name), so that it is the same however the model is
+    sharded. Gains are 1, biases 0."""
     if len(shape) == 1:
         if name.endswith('.weight'):
             return torch.ones(shape)
@@ -362,8 +373,10 @@ def initial_weight(name, shape, seed, sd=0.02):
 
 
 def parameter_groups(module, weight_decay):
-    """AdamW's two groups: matrices decay; norm gains and biases do not."""
+    """Return AdamW's two groups: matrices decay; norm gains and biases do not."""
     matrices = [p for p in module.parameters() if p.ndim >= 2]
     others = [p for p in module.parameters() if p.ndim < 2]
-    return [{'params': matrices, 'weight_decay': weight_decay},
-            {'params': others, 'weight_decay': 0.0}]
+    return [
+        {'params': matrices, 'weight_decay': weight_decay},
+        {'params': others, 'weight_decay': 0.0},
+    ]

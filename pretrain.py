@@ -66,7 +66,7 @@ class Settings:
     micro_rows: int = free(6, 0)    # rows a process computes at once, adding up gradients; 0: all it has
     log_every: int = free(10, 1)    # steps whose lines are written together
     val_every: int = free(1_000, 0)  # steps; 0: only at the end
-    # 0 at any time; but held-out losses of one run are of the same rows and ratio: check_validation
+    # 0 at any time; but held-out losses of one run are of the same rows and ratio: check_resume
     val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0: no validation
     val_mask_ratio: float = free(0.4, 1e-9, 1)  # one for all runs, so that their held-out losses compare
     save_every: int = free(1_000, 0)  # steps; 0: only at the end
@@ -87,7 +87,9 @@ class Settings:
         return self.repeat * sum(steps for _, steps in self.phases)
 
     def lr_at(self, step):
-        """Warm-up, stable, decay: the least of three lines. Steps count from 0."""
+        """Return the learning rate of a step, counted from 0: the least of three lines.
+
+        They are warm-up, stable and decay."""
         share = 1.0
         if self.warmup_steps:
             share = min(share, (step + 1) / self.warmup_steps)
@@ -133,7 +135,7 @@ class Settings:
 
 
 def is_phase(pair):
-    """Whether it is (the name of an objective, a positive number of steps)."""
+    """Return whether a value is (the name of an objective, a positive number of steps)."""
     if type(pair) is not tuple or len(pair) != 2:
         return False
     objective, steps = pair
@@ -145,7 +147,7 @@ ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measu
 
 
 def build(cfg, world):
-    """(model, the same wrapped for this world, its optimizer), the weights still empty."""
+    """Return (model, the same wrapped for this world, its optimizer). The weights are still empty."""
     with torch.device('meta'):
         model = Model(cfg.model)
     model.model.recompute = cfg.recompute
@@ -192,7 +194,8 @@ def initialise(model, origin, cfg):
 
 
 def start(cfg, corpus, world):
-    """(model, the same wrapped, optimizer, state, how it began in words): ready for step state['step']."""
+    """Make a run ready for step state['step']. Returns (model, the same wrapped, optimizer, state, how it
+    began in words)."""
     origin = checkpoint.find_origin(cfg, corpus, world)
     model, wrapped, optimizer = build(cfg, world)
     initialise(model, origin, cfg)
@@ -204,7 +207,7 @@ def start(cfg, corpus, world):
 
 
 def to_tensors(batch, device):
-    """The batch with tensors for arrays, pinned if a GPU is to read them."""
+    """Return the batch with tensors in place of arrays, pinned if a GPU is to read them."""
     if device.type == 'cuda':
         torch.cuda.set_device(device)  # a new thread is on the first GPU
     tensors = {}
@@ -215,7 +218,7 @@ def to_tensors(batch, device):
 
 
 def forward(wrapped, batch, causal, world):
-    """The weighted sum of a batch's losses, on this process's device."""
+    """Return the weighted sum of a batch's losses, on this process's device."""
     tensors = batch.tokens, batch.targets, batch.at, batch.weights
     tokens, targets, at, weights = (
         tensor.to(world.device, non_blocking=True) for tensor in tensors)
@@ -225,7 +228,8 @@ def forward(wrapped, batch, causal, world):
 
 
 def train_step(wrapped, optimizer, batches, count, step, cfg, world):
-    """Make one update. (This process's sum of losses, the gradient's norm before clipping), on the device.
+    """Make one update. Returns (this process's sum of losses, the gradient's norm before clipping), both on
+    the device.
 
     The losses of all micro-batches and processes are summed and divided once by `count`, how many there are
     in the whole step: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each."""
@@ -272,14 +276,15 @@ def check_held_out(corpus, cfg):
     for objective, batches in held_out(corpus, cfg):
         if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
             raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '
-                             f'rows: take more of either, or --val_rows=0')
+                             'rows: take more of either, prepare the corpus with a larger val_permille, or '
+                             'take --val_rows=0')
 
 
 @torch.no_grad()
 def validate(wrapped, corpus, cfg, world):
-    """{'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows.
+    """Measure {'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows.
 
-    The same rows, cuts and masks each time and for every seed."""
+    Rows, cuts and masks are the same each time and for every seed."""
     losses = {}
     for objective, batches in held_out(corpus, cfg, world.rank, world.size):
         causal = OBJECTIVES[objective].causal
@@ -337,7 +342,7 @@ def train(cfg):
 
 
 def is_due(every, done, cfg):
-    """Whether it is time for what is done every so many steps (0: never), and always at the end."""
+    """Return whether it is time for what is done every so many steps (0: never), and always at the end."""
     if done == cfg.total_steps:
         return True
     return every > 0 and done % every == 0

@@ -457,13 +457,19 @@ def open_sealed(folder):
     return corpus
 
 
+def compare_shards(corpus, rank=0, size=1):
+    """Compare all shards with their sha256, a share of them in each process.
+    ValueError if one has changed."""
+    shards = corpus.meta['shards'] + corpus.meta['val_shards']
+    digests = {shard['name']: shard['sha256'] for shard in shards[rank::size]}
+    for name in changed_files(corpus.folder / 'meta.json', digests):
+        raise ValueError(f'{corpus.folder / name}: changed since it was written; {AGAIN}')
+
+
 def verify(folder):
     """ValueError unless meta.json, the tokenizer and every shard are as they were written."""
     corpus = open_sealed(folder)
-    shards = corpus.meta['shards'] + corpus.meta['val_shards']
-    digests = {shard['name']: shard['sha256'] for shard in shards}
-    for name in changed_files(corpus.folder / 'meta.json', digests):
-        raise ValueError(f'{corpus.folder / name}: changed since it was written; {AGAIN}')
+    compare_shards(corpus)
     print(f'{folder}: every shard is as it was written')
 
 

@@ -113,7 +113,7 @@ def read(path):
     try:
         text = path.read_text(encoding='utf-8-sig')
         statements = ast.parse(text).body
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ValueError(f'{path}: cannot read this config: {error}') from None
     except SyntaxError as error:
         raise ValueError(f'{path}:{error.lineno}: not valid Python: {error.text!r}') from None
@@ -127,7 +127,7 @@ def read(path):
             raise ValueError(f'{where}: {name} is set twice, first at {chosen[name][1]}')
         if name != 'base':
             chosen[name] = value, where
-        elif statement is statements[0] and isinstance(value, str):
+        elif statement is statements[0]:
             inherited = read(path.parent / value)
         else:
             raise ValueError(f'{where}: `base` names a file, on the first line')
@@ -216,7 +216,7 @@ def read_value(name, wanted, text):
         return text
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError):
+    except (ValueError, SyntaxError):
         if wanted is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):
             return tuple(text.split(','))   # tiny-clm,tiny-mlm40
         raise ValueError(f'--{name}: {text!r:.80} is no {wanted.__name__}') from None
@@ -251,22 +251,20 @@ def describe(cls, actions):
         '',
         'settings (in a config file, or --name=value) and actions (on the command line only):',
     ]
-    owners = [*cls.__mro__]
-    owners += [entry.type for entry in fields(cls)]
     comments = {}
-    for owner in owners:
+    for owner in (*cls.__mro__, *(entry.type for entry in fields(cls))):
         if is_dataclass(owner):
             source = inspect.getsource(owner)
             comments |= re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE)
 
-    rows = {}
-    for name, entry in leaves(cls).items():
-        rows[name] = entry.type, entry.default, comments.get(name, '')
-    for name, (default, text, *_) in actions.items():
-        rows[name] = type(default), default, f'action: {text}'
-    for name, (kind, default, text) in rows.items():
+    def add(name, kind, default, text):
         shown = '' if default is MISSING else repr(default)
         lines.append(f'  --{name:<24} {kind.__name__:<6} {shown:<18} {text}'.rstrip())
+
+    for name, entry in leaves(cls).items():
+        add(name, entry.type, entry.default, comments.get(name, ''))
+    for name, (default, text, *_) in actions.items():
+        add(name, type(default), default, f'action: {text}')
     return '\n'.join(lines)
 
 

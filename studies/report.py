@@ -128,7 +128,8 @@ class Evidence:
 
     def percents(self, weights, datasets):
         """Return the same in percent, of each seed."""
-        return [100 * value for value in self.estimate(weights, datasets).units.values()]
+        units = self.estimate(weights, datasets).units
+        return [100 * value for value in units.values()]
 
     def row_of(self, model):
         """Return (Row, step) of a model or variant; (None, 0) of `untrained` and of baselines."""
@@ -454,7 +455,11 @@ def ladder_panels(evidence):
 
 def ladder_line(evidence, models, name):
     """Return [(tokens, mean, low, high)] of a score or of the MLM loss, by length."""
-    return [(max(evidence.last(model, 'tokens')), *evidence.over_seeds(model, name)) for model in models]
+    line = []
+    for model in models:
+        tokens = max(evidence.last(model, 'tokens'))
+        line.append((tokens, *evidence.over_seeds(model, name)))
+    return line
 
 
 def loss_panel(evidence):

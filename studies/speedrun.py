@@ -108,8 +108,10 @@ def check_seeds(runs):
     for name in settings[0].keys() - {'seed', 'name', 'out', 'corpus'}:
         demand(len({str(other.get(name)) for other in settings}) == 1, f'{name} differs between runs')
     commits = {start['git'] for cfg, *_ in runs for start in cfg.starts}
-    in_git = subprocess.run(['git', 'cat-file', '-e', f'{min(commits)}^{{commit}}'], capture_output=True)
-    demand(in_git.returncode == 0 and re.fullmatch('[0-9a-f]{40}', ''.join(commits)),
+    words = ['git', 'cat-file', '-e', f'{min(commits)}^{{commit}}']
+    in_git = subprocess.run(words, capture_output=True).returncode == 0
+    is_one = re.fullmatch('[0-9a-f]{40}', ''.join(commits))
+    demand(in_git and is_one,
            f'one commit that git knows, not {", ".join(sorted(commits))}: commit, then train all seeds again')
 
 

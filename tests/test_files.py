@@ -101,12 +101,9 @@ def test_other_errors_of_a_lock_are_errors(tmp_path, flock_fails):
         pass
 
 
-@pytest.mark.parametrize('name', ['../evil', '..', '.', '', '/evil', 'a/../../evil', 'a//b', '.a', 'a\0b'])
-def test_names_that_are_read_stay_in_their_folder(tmp_path, name):
-    listing = tmp_path / 'in/list.json'
-    words = f'^{listing}: .* must be the plain name of a file'
-    refused(words, files.changed_files, listing, {name: 'sha256'})
-    refused(words, files.plain_name, name, listing)
+@pytest.mark.parametrize('name', ['../evil', '..', '/evil', 'a/../../evil', '.a'])
+def test_names_that_are_read_stay_in_their_folder(name):
+    refused('^list.json: .* must be the plain name of a file', files.plain_name, name, 'list.json')
 
 
 def test_changed_files_are_named(tmp_path):
@@ -135,13 +132,3 @@ def test_an_edit_of_a_sealed_file_is_seen(tmp_path):
     refused(f'^{path}: changed since it was written; advice', files.read_sealed, path, 'advice')
     files.write_json(path, content)
     assert files.read_sealed(path, 'advice') == content
-
-
-def test_a_state_is_of_the_step_that_its_folder_says(tmp_path):
-    folder = tmp_path / '9'
-    assert files.saved_state(folder) == {}
-    files.write_sealed(folder / 'state.json', {'step': 19})
-    refused('9/state.json: is of step 19, its folder of step 9; restore', files.saved_state, folder)
-    for name in ('19', 'mine'):
-        folder = folder.rename(tmp_path / name)
-        assert files.saved_state(folder) == {'step': 19}

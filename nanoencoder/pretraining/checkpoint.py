@@ -16,15 +16,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from data import OBJECTIVES, objective_at
 from model import Sizes
 from nanoencoder import huggingface
-from nanoencoder.files import (changed_files, read_json, remove, saved_state, saved_steps, sha256, whole,
-                               write_sealed)
-from nanoencoder.prepare import open_sealed
+from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_sealed
+from nanoencoder.prepare import compare_shards, open_sealed
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.settings import build, flat, leaves
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 FRESH = {'step': 0, 'seconds': 0.0, 'starts': []}  # what a run without a checkpoint has of state.json
-BEFORE = {'optimizer': 'adamw', 'muon_lr_ratio': 6.7, 'initializer_range': 0.02}    # of older checkpoints
 # a branch may change them, as far as they matter only for later steps
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')
 
@@ -41,7 +39,7 @@ def copy_into(tensor, values):
 def read_moments(model, optimizer, folder, step):
     """Give an optimizer the moments in a checkpoint, whose sha256 has been compared."""
     parameters = dict(model.named_parameters())
-    fused = optimizer.defaults.get('fused')
+    fused = optimizer.defaults['fused']
     for path, values in load_file(folder / huggingface.MOMENTS).items():
         name, _, key = path.rpartition('.')     # model.norm.weight.exp_avg
         p = parameters[name]
@@ -55,15 +53,15 @@ def read_moments(model, optimizer, folder, step):
 def save(run, model, optimizer, step, seconds, corpus, cfg, world):
     """Have rank 0 write <run>/<step>/ and remove older checkpoints, but for those of `keep` and `save_at`.
     The others wait. FloatingPointError in every process if a weight or a moment is not finite."""
-    tensors = dict(model.named_parameters())
-    for name, p in model.named_parameters():
+    weights = dict(model.named_parameters())
+    moments = {}
+    for name, p in weights.items():
         for key, value in optimizer.state[p].items():
-            if torch.is_tensor(value) and value.shape == p.shape:
-                tensors[f'{name}.{key}'] = value
-    moments = gather(tensors, step, world)
-    weights = {name: moments.pop(name) for name, _ in model.named_parameters()}
+            if key != 'step':   # AdamW's; `read_moments` makes it of the checkpoint's
+                moments[f'{name}.{key}'] = value
+    weights = gather(weights, step, world)
+    moments = gather(moments, step, world)
 
-    error = None
     if world.rank == 0:
         config = read_json(run / 'config.json')     # it has no digest: reports read these two in state.json
         state = {
@@ -76,13 +74,8 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world):
             'corpus_meta': config['corpus_meta'],
             'starts': config['starts'],
         }
-        try:
-            write(run, weights, moments, state, corpus, cfg)
-        except OSError as caught:
-            error = caught
-    failed, = world.sum([error is not None])    # here the others wait
-    if failed:
-        raise error or SystemExit(1)    # rank 0 says why
+        write(run, weights, moments, state, corpus, cfg)
+    world.sum([0])  # the others wait
 
 
 def gather(tensors, step, world):
@@ -152,10 +145,10 @@ def find_origin(cfg, corpus, world):
         origin = Origin(last, state, f'resumed from {last}')
     elif cfg.branch_from:
         parent = world.of_first(lambda: huggingface.newest_checkpoint(cfg.branch_from))
-        state = world.of_first(lambda: read_training(parent))
+        state = world.of_first(lambda: read_training(parent, 'branch from another'))
         check_branch(parent, state, cfg, numbers)
-        state = state | {'seconds': 0.0, 'log': '', 'starts': []}
-        origin = Origin(parent, state, f'branched from {parent}')
+        begun = FRESH | {'step': state['step']}
+        origin = Origin(parent, begun, f'branched from {parent}')
     elif cfg.weights_from:
         origin = take_weights(cfg, corpus)
     else:
@@ -170,42 +163,34 @@ def find_origin(cfg, corpus, world):
     return origin
 
 
-def read_training(folder, advice='branch from another', read=huggingface.read_state):
-    """state.json of a checkpoint to continue. `read` compares all files with it, or none (saved_state)."""
-    state = read(folder, advice=advice)
+def read_training(folder, advice):
+    """Read state.json of a checkpoint to continue, and compare all of its files with it."""
+    state = huggingface.read_state(folder, advice=advice)
     if not state:
         raise ValueError(f'{folder}: has no state.json, so no training to continue; {advice}')
     return state
 
 
 def check_resume(last, state, cfg, numbers):
-    """ValueError if a setting would change the numbers of a run that has begun."""
-    refuse_differences(f'the checkpoint {last}', state, numbers, numbers,
-                       'go on with its setting, or take another --name')
-    for name in ('branch_from', 'weights_from'):
-        was = state['settings'][name]
-        if getattr(cfg, name) != was:
-            raise ValueError(f'{name}: {last.parent} was begun with {was or "none"}: see --name')
-    check_validation(last.parent, state, cfg)
-
-
-def check_validation(run, state, cfg):
-    """ValueError if held-out losses would be of other rows or masks than those that the run has logged."""
-    validated = [start for start in state.get('starts', ()) if start.get('val_rows')]
+    """ValueError if a setting would change the numbers of a run that has begun, or if its held-out losses
+    would be of other rows or masks than those that it has logged."""
+    checkpoint = f'the checkpoint {last}'
+    advice = 'go on with its setting, or take another --name'
+    settings = flat(cfg)
+    refuse_differences(checkpoint, state['fixed'], numbers, numbers, advice)
+    refuse_differences(checkpoint, state['settings'], settings, ('branch_from', 'weights_from'), advice)
+    validated = [start for start in state['starts'] if start['val_rows']]
     if cfg.val_rows and validated:
-        for name in ('val_rows', 'val_mask_ratio'):
-            was = validated[-1][name]
-            if getattr(cfg, name) != was:
-                raise ValueError(f'{name}: the held-out losses of {run} are of {was}: go on with it, or with '
-                                 '--val_rows=0')
+        refuse_differences(f'the log of {last.parent}', validated[-1], settings,
+                           ('val_rows', 'val_mask_ratio'), 'go on with it, or with --val_rows=0')
 
 
-def refuse_differences(what, state, numbers, names, advice):
-    """ValueError for the first of these settings that differs from a checkpoint's."""
+def refuse_differences(what, before, now, names, advice):
+    """ValueError for the first of these settings that differs between what was recorded and this run."""
     for name in names:
-        was = state['fixed'].get(name, BEFORE.get(name))
-        if was != numbers[name]:
-            raise ValueError(f'{what} has {name} = {was!r}, this run {numbers[name]!r}; {advice}')
+        was = before.get(name)
+        if was != now[name]:
+            raise ValueError(f'{what} has {name} = {was!r}, this run {now[name]!r}; {advice}')
 
 
 def check_branch(folder, state, cfg, numbers):
@@ -228,7 +213,8 @@ def check_branch(folder, state, cfg, numbers):
     if not masked:
         free += 'mask_ratio', 'mask_replace'
     names = [name for name in numbers if name not in free]
-    refuse_differences(f'branch_from {folder}', state, numbers, names, 'a branch keeps the numbers')
+    refuse_differences(
+        f'branch_from {folder}', state['fixed'], numbers, names, 'a branch keeps the numbers')
 
 
 def take_weights(cfg, corpus):
@@ -248,15 +234,14 @@ def take_weights(cfg, corpus):
     changes = []
     if checkpoint.context != cfg.context:
         changes.append(f'context {checkpoint.context} -> {cfg.context}')
-    for name in ('head_size', *leaves(Sizes)):
+    for name in leaves(Sizes):
         old = getattr(sizes, name)
         new = getattr(cfg.model, name)
-        may_grow = name == 'vocab_size' and checkpoint.has_tokenizer and old < new
-        if old == new or name == 'head_dim':    # 0 and head_size say the same
-            continue
-        if name != 'rope_theta' and not may_grow:
-            raise ValueError(f'{what} has {name} = {old}, this run {new}')
-        changes.append(f'{name} {old} -> {new}')
+        if old != new:
+            may_grow = name == 'vocab_size' and checkpoint.has_tokenizer and old < new
+            if name != 'rope_theta' and not may_grow:
+                raise ValueError(f'{what} has {name} = {old}, this run {new}')
+            changes.append(f'{name} {old} -> {new}')
     for i in checkpoint.new_ids:
         changes.append(f'a row for the mask token {i}')
     if cfg.new_head:
@@ -273,61 +258,42 @@ def open_corpus(cfg, world):
     corpus = open_sealed(cfg.corpus)
     size = corpus.meta['vocab_size']
     wanted = cfg.model.vocab_size
-    has_parent = cfg.branch_from or cfg.weights_from or saved_steps(Path(cfg.out, cfg.name))
+    has_parent = cfg.branch_from or cfg.weights_from
     if size > wanted or size < wanted and not has_parent:   # some decoders have rows that no token uses
         raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: another tokenizer')
-
-    too_small = f'corpus {cfg.corpus} has less than one row of {cfg.context} '
     if not corpus.num_stretches('train', cfg.context):
-        raise ValueError(f'{too_small}tokens: {corpus.meta["tokens"]:,}')
-    if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
-        raise ValueError(f'{too_small}held-out tokens: {corpus.meta["val_tokens"]:,}; prepare it with a '
-                         'larger val_permille, or take --val_rows=0')
-    compare_shards(corpus, world)
+        raise ValueError(f'corpus {cfg.corpus} has less than one row of {cfg.context} tokens: '
+                         f'{corpus.meta["tokens"]:,}')
+    compare_shards(corpus, world.rank, world.size)
     return corpus
 
 
-def compare_shards(corpus, world):
-    """Compare all shards with their sha256, a part of them in each process. All stop if one has changed."""
-    shards = corpus.meta['shards'] + corpus.meta['val_shards']
-    share = shards[world.rank::world.size]
-    digests = {shard['name']: shard['sha256'] for shard in share}
-    changed = changed_files(corpus.folder / 'meta.json', digests)
-    flags = world.sum([shard['name'] in changed for shard in shards])
-    if any(flags):
-        if world.rank > 0:
-            raise SystemExit(2)     # rank 0 says why
-        path = corpus.folder / shards[flags.index(1)]['name']
-        raise ValueError(f'{path}: changed since it was written; prepare the corpus again')
-
-
 def inherited(cls, values):
-    """Settings that a run with branch_from or weights_from takes over where `values` does not set them: the
-    sizes of what it begins with, and a name."""
+    """Return what a run takes over where `values` do not say otherwise: if it has begun, its own sizes and
+    origin; else the sizes of the checkpoint that it begins with, and a name made of that one's."""
     said = {name: field.default for name, field in leaves(cls).items()} | values
     weights = said['weights_from']
     name = said['name']
     if weights and not name:
         name = name_of(weights, said['phases'], said['mask_ratio'])
     run = Path(said['out'], name)
-    begun = {}
-    if name and saved_steps(run):   # config.json, since a live run may remove its checkpoints
-        settings = read_json(run / 'config.json')
-        begun = {key: settings[key] for key in ('branch_from', 'weights_from')}     # a branch stays one
-        if not any(begun.values()):
-            return {}
-    elif said['branch_from']:
+    if name and saved_steps(run):
+        begun = read_json(run / 'config.json')  # not a checkpoint's, which a live run may remove
+        kept = 'branch_from', 'weights_from', *leaves(Sizes)
+        return {'name': name} | {key: begun[key] for key in kept}
+
+    if said['branch_from']:
         parent = huggingface.newest_checkpoint(said['branch_from'])
-        settings = read_training(parent, read=saved_state)['settings']
+        sizes, _ = huggingface.read_config(parent)
     elif weights:
-        settings = flat(huggingface.open_checkpoint(weights, weights=False).sizes)
-        meta = Path(said['corpus'], 'meta.json')
-        if meta.exists():   # the corpus may have a mask token that the checkpoint lacks
-            settings['vocab_size'] = max(settings['vocab_size'], read_json(meta)['vocab_size'])
+        sizes = huggingface.open_checkpoint(weights, weights=False).sizes
     else:
         return {}
-    sizes = {size: settings[size] for size in leaves(Sizes)}
-    return {'name': name} | begun | sizes
+    taken = {'name': name} | flat(sizes)
+    meta = Path(said['corpus'], 'meta.json')
+    if weights and meta.exists():   # the corpus may have a mask token that the checkpoint lacks
+        taken['vocab_size'] = max(sizes.vocab_size, read_json(meta)['vocab_size'])
+    return taken
 
 
 def name_of(weights, phases, mask_ratio):

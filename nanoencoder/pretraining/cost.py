@@ -1,9 +1,10 @@
 """What a run costs, counted before it starts. `pretrain.py --dry_run` prints it."""
+from collections import Counter
 from pathlib import Path
 
 import torch
 
-from data import OBJECTIVES, SHORTEST, check_rows, rows_at_once
+from data import OBJECTIVES, SHORTEST, check_rows, objective_at, rows_at_once
 from model import Model
 from nanoencoder.files import read_json, saved_state
 from nanoencoder.huggingface import newest_checkpoint, run_of
@@ -42,15 +43,12 @@ def flops_per_token(cfg, objective):
     return count_flops(cfg.model, 1, targets, attended)
 
 
-def flops_until(cfg, step):
-    """Operations of a run's first steps."""
-    steps_a_pass = sum(steps for _, steps in cfg.phases)
-    passes, rest = divmod(step, steps_a_pass)
+def flops_until(cfg, step, first=0):
+    """Operations of a run's steps from the first, counted from 0, to a step."""
     flops = 0.0
-    for objective, steps in cfg.phases:
-        last = min(steps, rest)     # in the pass that is not complete
-        rest -= last
-        tokens = (passes * steps + last) * cfg.rows_per_step * cfg.context
+    counted = Counter(objective_at(s, cfg) for s in range(first, step))
+    for objective, steps in counted.items():
+        tokens = steps * cfg.rows_per_step * cfg.context
         flops += tokens * flops_per_token(cfg, objective)
     return flops
 
@@ -113,12 +111,12 @@ def dry_run(cfg, world_size):
         epochs = (cfg.first_row + cfg.total_steps * cfg.rows_per_step) / max(1, tokens // cfg.context)
         corpus = f'{tokens:,} tokens, read {epochs:.2f} times'
 
-    flops = flops_until(cfg, cfg.total_steps)
+    begun = 0
     after = ''
     if cfg.branch_from:
         begun = saved_state(newest_checkpoint(cfg.branch_from))['step']
-        flops -= flops_until(cfg, begun)
         after = f' after step {begun:,}'
+    flops = flops_until(cfg, cfg.total_steps, begun)
     per_token = ', '.join(f'{flops_per_token(cfg, name):.3g} of {name}' for name in dict(cfg.phases))
     hours = []
     for gpu, peak in PEAKS.items():

@@ -20,10 +20,10 @@ from nanoencoder.settings import flat
 @contextlib.contextmanager
 def locked_run(cfg, world):
     """Have rank 0 lock the run's folder before anything in it is read. What killed writes left is deleted."""
-    run = Path(cfg.out) / cfg.name
-    lock = locked(run) if world.rank == 0 else contextlib.nullcontext()
-    with lock:
+    run = Path(cfg.out, cfg.name)
+    with contextlib.ExitStack() as stack:
         if world.rank == 0:
+            stack.enter_context(locked(run))
             for path in run.glob('.*.tmp'):
                 remove(path)
         world.sum([0])  # the others wait
@@ -33,7 +33,6 @@ def locked_run(cfg, world):
 class Log:
     """Writes one line for every step, in blocks: until a block is written its losses stay on the device."""
     def __init__(self, run, cfg, corpus, world, state, how):
-        self.run = run
         self.cfg = cfg
         self.world = world
         self.first = state['step']
@@ -41,22 +40,21 @@ class Log:
         self.waiting = []   # (line, number of targets, sum of losses, gradient norm) of each step
         self.began = time.monotonic()
         self.marked = self.began    # when the block began
-        if world.rank == 0:
-            self.open(corpus, state, how)
+        self.tokens_per_step = cfg.rows_per_step * cfg.context
+        if world.rank > 0:
+            return
 
-    def open(self, corpus, state, how):
-        """Drop a torn last line of log.jsonl, and steps that will be repeated; then append to it."""
-        cfg = self.cfg
-        path = self.run / 'log.jsonl'
+        # without a torn last line and steps that will be repeated
+        path = run / 'log.jsonl'
         lines = read_log_lines(path, state)
-        rows = [row for row, line in lines if line['step'] <= self.first]
+        rows = [json.dumps(line) + '\n' for line in lines if line['step'] <= self.first]
         with whole(path) as temporary:
-            temporary.write_bytes(b''.join(rows))
+            temporary.write_text(''.join(rows))
         if self.first < cfg.total_steps:    # a run that is done starts nothing
-            write_config(self.run, cfg, corpus, self.world, state, how)
+            write_config(run, cfg, corpus, world, state, how)
         self.file = path.open('a')
-        print(f'{self.run}: {how}; {cfg.rows_per_step * cfg.context:,} tokens a step, {self.world.size} x '
-              f'{self.world.device.type}, {self.world.dtype}')
+        print(f'{run}: {how}; {self.tokens_per_step:,} tokens a step, {world.size} x {world.device.type}, '
+              f'{world.dtype}')
 
     def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
         """Note what a step did. `rows_hash` is of all rows that it read, `count` how many targets they have,
@@ -65,7 +63,7 @@ class Log:
             'step': step + 1,
             'phase': objective,
             'lr': lr,
-            'tokens': (step + 1) * self.cfg.rows_per_step * self.cfg.context,
+            'tokens': (step + 1) * self.tokens_per_step,
             'seconds': round(self.seconds(), 2),
             'rows': f'{rows_hash % 2 ** 48:012x}',
         }
@@ -76,7 +74,7 @@ class Log:
         lines, counts, sums, norms = zip(*self.waiting)
         sums = self.world.floats(sums, summed=True)
         norms = self.world.floats(norms)
-        tokens = len(lines) * self.cfg.rows_per_step * self.cfg.context
+        tokens = len(lines) * self.tokens_per_step
         speed = round(tokens / (time.monotonic() - self.marked), 1)
         for line, count, loss_sum, norm in zip(lines, counts, sums, norms):
             line['loss'] = loss_sum / max(1, count)
@@ -96,14 +94,12 @@ class Log:
 
     def check_finite(self, line):
         """FloatingPointError that names the step, what is not finite in its line, and the rows it read."""
-        bad = []
         for name, value in line.items():
             if isinstance(value, float) and not math.isfinite(value):
-                bad.append(f'{name} {value}')
-        if bad:
-            first = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
-            last = first + self.cfg.rows_per_step - 1
-            raise FloatingPointError(f'step {line["step"]}: {", ".join(bad)}, on rows {first:,} to {last:,}')
+                first = self.cfg.first_row + (line['step'] - 1) * self.cfg.rows_per_step
+                last = first + self.cfg.rows_per_step - 1
+                raise FloatingPointError(
+                    f'step {line["step"]}: {name} {value}, on rows {first:,} to {last:,}')
 
     def show(self, lines, speed):
         """Print one line for a block: the mean loss of its last objective, and the time that is left."""
@@ -126,10 +122,6 @@ class Log:
 
 def write_config(run, cfg, corpus, world, state, how):
     """Write config.json: the settings, what the corpus was, and how, where and with what each start began."""
-    path = run / 'config.json'
-    starts = state.get('starts')    # a start that saved nothing is forgotten
-    if starts is None:              # of an older checkpoint
-        starts = read_json(path)['starts']
     packages = 'torch', 'numpy', 'safetensors'
     facts = 'fingerprint', 'tokenizer', 'tokens', 'unigram_loss'
     start = {
@@ -146,11 +138,13 @@ def write_config(run, cfg, corpus, world, state, how):
         'versions': {name: importlib.metadata.version(name) for name in packages},
     }
     about = {name: corpus.meta[name] for name in facts}
-    write_json(path, flat(cfg) | {'corpus_meta': about, 'starts': [*starts, start]})
+    starts = [*state['starts'], start]  # a start that saved nothing is forgotten
+    write_json(run / 'config.json', flat(cfg) | {'corpus_meta': about, 'starts': starts})
 
 
 def commit(folder=Path(__file__).parent):
-    """The commit checked out in a folder, with -dirty if code differs from it; '' without git."""
+    """Return the commit checked out in a folder, with -dirty if code differs from it; '' without git.
+    Configs are no code: their settings are recorded."""
     def git(*words):
         command = ['git', *words]
         result = subprocess.run(command, cwd=folder, text=True, capture_output=True)
@@ -159,25 +153,22 @@ def commit(folder=Path(__file__).parent):
     if not shutil.which('git'):
         return ''
     head = git('rev-parse', '--verify', 'HEAD')
-    changed = git('diff', 'HEAD', '--', ':/*.py')
-    # new configs are a user's own, and change no code
-    added = git('ls-files', '--others', '--exclude-standard', '--', ':/*.py', ':(top,exclude)configs')
-    if changed or added:
+    changed = git('status', '--porcelain', '-uall', '--', ':/*.py', ':(top,exclude)configs')
+    if changed:
         return head + '-dirty'
     return head
 
 
 def read_log_lines(path, state):
-    """Read a run's log.jsonl: [(row, the object it holds)], without a last row that is still being written.
-    ValueError if a row is damaged, or if the rows up to a checkpoint's step have changed since its state.json
-    was written."""
+    """Read the lines of a run's log.jsonl, without a last one that is still being written. ValueError if the
+    lines up to a checkpoint's step have changed since its state.json was written."""
     step = state.get('step', 0)
     rows = []
     if path.exists():
         rows = path.read_bytes().splitlines(keepends=True)
     with blame(f'{path}: has a row that is no step of a run; restore it', ValueError, TypeError, LookupError):
-        lines = [(row, json.loads(row)) for row in rows if row.endswith(b'\n')]
-        saved = [row for row, line in lines if line['step'] <= step]
+        lines = [json.loads(row) for row in rows if row.endswith(b'\n')]
+        saved = [row for row, line in zip(rows, lines) if line['step'] <= step]
     digest = hashlib.sha256(b''.join(saved)).hexdigest()
     if state.get('log', '') not in ('', digest):
         raise ValueError(f'{path}: changed since step {step} was saved; restore it')
@@ -191,11 +182,10 @@ def read_log(folder, with_parent=False):
     config = read_json(folder / 'config.json')
     steps = saved_steps(folder)
     state = {}
-    if steps:   # state.json says the same, and has a digest; older ones do not say everything
+    if steps:   # state.json says the same, and has a digest
         state = saved_state(folder / str(steps[-1]))
-        config |= state.get('settings', {})
-        config |= {name: state[name] for name in ('corpus_meta', 'starts') if name in state}
-    lines = [line for _, line in read_log_lines(folder / 'log.jsonl', state)]
+        config = state['settings'] | {name: state[name] for name in ('corpus_meta', 'starts')}
+    lines = read_log_lines(folder / 'log.jsonl', state)
 
     parent = config.get('branch_from')
     if with_parent and parent:
