@@ -39,7 +39,7 @@ PARSERS = {     # script: its settings and actions
 # scripts that take words before their settings
 OTHERS = {
     'evaluate.py': evaluate.Settings,
-    'studies/run.py': run.Settings,
+    'studies/run.py': None,
     'studies/beside.py': beside.Settings,
     'studies/speedrun.py': speedrun.Rules,
     'studies/packs.py': evaluate.Settings,
@@ -137,9 +137,11 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
         names = [*takewhile(lambda word: not word.startswith('--'), rest)]
         if script == 'evaluate.py':
             assert OF_EVALUATE[names[0]] in (None, len(names) - 1)
-        if OTHERS[script]:
-            actions = getattr(run, 'ACTIONS', {}) if script == 'studies/run.py' else {}
-            parse(OTHERS[script], rest[len(names):], actions)
+        if script == 'studies/run.py':
+            known = {f'--{name}' for name in run.ACTIONS}
+            assert {word.split('=')[0] for word in rest[len(names):]} <= known
+        elif OTHERS[script]:
+            parse(OTHERS[script], rest[len(names):])
 
 
 def test_make_try_hands_its_options_on():
