@@ -182,10 +182,7 @@ BROKEN = [
     (rewrite(rope_parameters={'full_attention': YARN}), 'must be the same for all layers'),
     (rewrite(rope_scaling=LLAMA31), 'contradict each other'),
     (rewrite(rope_parameters=LLAMA31, rope_theta=1e4), 'contradict each other'),
-    # transformers 5 reads rope_scaling only, with another rope_theta
-    (rewrite(rope_parameters=LLAMA31, rope_scaling=SCALING), 'contradict each other'),
     (rewrite(rope_parameters=LLAMA31 | {'type': 'default'}), 'contradict each other'),
-    (rewrite(model_type='eurobert', is_causal=True), 'is_causal = True is not supported for an encoder'),
     (rewrite(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4}), 'rope_scaling .*None'),
     (rewrite(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
     # Mistral's window does not depend on layer_types
