@@ -56,12 +56,14 @@ class Transformer(nn.Module):
         states = {}     # {number of a text: (its length, d)}
         for group in groups.values():
             batch = [texts[k] for k in group]
+            ones = [torch.ones_like(text) for text in batch]
             padded = pad_sequence(batch, True, self.pad)    # (texts, longest)
-            mask = pad_sequence([torch.ones_like(text) for text in batch], True)
+            mask = pad_sequence(ones, True)
             outputs = self.inner(input_ids=padded, attention_mask=mask)[0]
             for k, state in zip(group, outputs):
                 states[k] = state[:lengths[k]]
-        return torch.cat([states[k] for k in range(len(texts))])
+        in_order = [states[k] for k in range(len(texts))]
+        return torch.cat(in_order)
 
 
 @dataclass(frozen=True, eq=False)

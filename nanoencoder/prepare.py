@@ -323,7 +323,8 @@ def prepare(cfg, part=-1, parts=1):
         dtype = np.dtype('uint16' if tokenizer.vocab_size <= 2 ** 16 else 'uint32')
 
         def tokens_of(text):
-            return np.append(ids_of(text), tokenizer.ids['eos']).astype(dtype)
+            ids = np.append(ids_of(text), tokenizer.ids['eos'])
+            return ids.astype(dtype)
         encode = functools.partial(encoded, cfg, tokens_of)
         for number in numbers:
             share = [*zip(marks, units)][number::parts]
@@ -352,7 +353,11 @@ def prepare_part(cfg, units, encode, dtype, limit):
     """Write the units of one part that are missing, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
     # disable=False, whatever TQDM_DISABLE says: bar.n counts what `limit` limits
-    with tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=10, disable=False) as bar:
+    bar = tqdm(
+        total=limit, unit=' tokens', unit_scale=True,
+        mininterval=10,     # seconds
+        disable=False)
+    with bar:
         for number, (mark, unit) in enumerate(units, 1):
             bar.set_description(f'{cfg.out}, {number} of {len(units)}')
             if mark.exists():
@@ -362,7 +367,8 @@ def prepare_part(cfg, units, encode, dtype, limit):
                 documents = documents_of(unit, cfg)
                 chunks = iter(lambda: [*itertools.islice(documents, CHUNK)], [])
                 results = in_order(encode, chunks, threads, 2 * threads)
-                write_json(mark, write_unit(cfg, mark.stem[-5:], results, dtype, limit, bar))
+                counts = write_unit(cfg, mark.stem[-5:], results, dtype, limit, bar)
+                write_json(mark, counts)
 
 
 def write_unit(cfg, number, results, dtype, limit, bar):

@@ -323,7 +323,9 @@ def learn(texts, vocab_size):
     trained = Backend(models.BPE())
     trained.pre_tokenizer = splits(LLAMA3_PATTERN)
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - len(specials), show_progress=False, initial_alphabet=[*BYTES])
+        vocab_size=vocab_size - len(specials),
+        initial_alphabet=[*BYTES],
+        show_progress=False)
     trained.train_from_iterator(map(without_surrogates, texts), trainer)
     ranks = as_bytes(trained.get_vocab())
     return from_ranks(ranks, {token: i for i, token in enumerate(specials, len(ranks))})
