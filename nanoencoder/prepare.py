@@ -100,7 +100,7 @@ def documents_of(unit, cfg):
         yield text, True
     if cfg.source == 'hub':
         name, rows = part
-        texts = texts_of(rows, name, cfg)
+        texts = texts_of(rows.iter(CHUNK), name, cfg)
     else:
         texts = folder_texts(part, cfg)
     for text in texts:
@@ -196,9 +196,11 @@ def folder_texts(files, cfg):
             yield ValueError(f'{name}: damaged or cut off: {error}')
 
 
-def texts_of(rows, where, cfg):
-    """Yield the text in a column of each row, or a ValueError."""
-    for number, row in enumerate(rows):
+def texts_of(batches, where, cfg):
+    """Yield the texts in a column of batches of rows, and ValueErrors. A row at a time would take longer."""
+    columns = (batch[cfg.column] for batch in batches)
+    for number, value in enumerate(itertools.chain.from_iterable(columns)):
+        row = {cfg.column: value}
         yield text_of(row, f'{where} row {number}', cfg)
 
 
@@ -274,8 +276,7 @@ def read_parquet(path, cfg):
         columns = file.schema_arrow.names
         if cfg.column in columns:
             batches = file.iter_batches(CHUNK, columns=[cfg.column])
-            rows = (row for batch in batches for row in batch.to_pylist())
-            yield from texts_of(rows, path, cfg)
+            yield from texts_of((batch.to_pydict() for batch in batches), path, cfg)
         else:
             yield ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
     except MemoryError:     # one of Arrow's exceptions is
@@ -321,10 +322,11 @@ def prepare(cfg, part=-1, parts=1):
         first = itertools.islice(readable(documents_of(units[0], cfg), cfg), 500)
         ids_of = tokenizer.bulk([text[:500] for text, _ in first])
         dtype = np.dtype('uint16' if tokenizer.vocab_size <= 2 ** 16 else 'uint32')
+        eos = dtype.type(tokenizer.ids['eos'])
 
         def tokens_of(text):
-            ids = np.append(ids_of(text), tokenizer.ids['eos'])
-            return ids.astype(dtype)
+            ids = ids_of(text).astype(dtype)
+            return np.append(ids, eos)
         encode = functools.partial(encoded, cfg, tokens_of)
         for number in numbers:
             share = [*zip(marks, units)][number::parts]

@@ -318,7 +318,7 @@ def as_bytes(vocabulary):
 
 
 def learn(texts, vocab_size):
-    """Learn a byte-level BPE vocabulary, split as Llama 3's. Few texts may hold fewer tokens than asked for."""
+    """Learn a byte-level BPE vocabulary, split as Llama 3's. Few texts may give fewer tokens than asked."""
     specials = [BOS, EOS, MASK]
     trained = Backend(models.BPE())
     trained.pre_tokenizer = splits(LLAMA3_PATTERN)

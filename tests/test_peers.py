@@ -18,7 +18,7 @@ from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
 from test_huggingface import rewrite, with_tensor
 from test_finetune import (  # noqa: F401
-    KINDS, TOKENIZER, checkpoint, command, new, random_model, settings, toy)
+    KINDS, TOKENIZER, checkpoint, command, random_model, settings, toy)
 
 ROWS = 900     # embeddings, a few more than tokens
 COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
