@@ -93,7 +93,8 @@ def opened(folder):
 
 
 def judge(folder):
-    return transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32)
+    return model.eval()
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -170,12 +171,15 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, toy, tmp_path, monkeypa
     TOKENIZER.save(folder, append_eos=True)
 
     def learn():
-        cfg, base, (data,) = finetune.prepare(settings(toy, folder, kind, tmp_path, epochs=9, lr=1e-3))
+        cfg = settings(toy, folder, kind, tmp_path, epochs=9, lr=1e-3)
+        cfg, base, (data,) = finetune.prepare(cfg)
         encoder, log = finetune.fit(cfg, base, data)
-        rows = finetune.predict(cfg, base.world, encoder, data)
-        answers = [row['docs'][0] if kind == 'IR' else row['pred']
-                   for split in rows.values() for row in split]
-        return base.transformer, [line['loss'] for line in log], answers
+        losses = [line['loss'] for line in log]
+        answers = []
+        for rows in finetune.predict(cfg, base.world, encoder, data).values():
+            for row in rows:
+                answers.append(row['docs'][0] if kind == 'IR' else row['pred'])
+        return base.transformer, losses, answers
     _, losses, answers = learn()
     monkeypatch.setattr(finetune, 'open_encoder', lambda cfg: opened(folder))
     transformer, losses_of_peer, answers_of_peer = learn()
@@ -190,10 +194,12 @@ def test_weights_in_bf16_leave_rope_in_fp32(folders, toy, tmp_path):
     cfg, base, _ = finetune.prepare(settings(toy, folders['modernbert'], 'SC', tmp_path, weights='bf16'))
     encoder = finetune.new_encoder(cfg, base, lambda states, lengths: states)
     assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
-    buffers = {name: buffer for name, buffer in encoder.model.named_buffers() if buffer.is_floating_point()}
-    assert buffers
-    for name, buffer in buffers.items():
-        assert torch.equal(buffer, base.transformer.get_buffer(name))
+    compared = 0
+    for name, buffer in encoder.model.named_buffers():
+        if buffer.is_floating_point():
+            assert torch.equal(buffer, base.transformer.get_buffer(name))
+            compared += 1
+    assert compared
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
