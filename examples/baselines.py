@@ -15,12 +15,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))   # nanoencoder is a folder of this repository
 
-from nanoencoder import tasks  # noqa: E402
-from nanoencoder.files import locked  # noqa: E402
-from nanoencoder.metrics import CORRELATIONS, both_scores  # noqa: E402
-from nanoencoder.predictions import write_run  # noqa: E402
-from nanoencoder.settings import parse, run_main, setting  # noqa: E402
-from nanoencoder.tasks.retrieval import ranking  # noqa: E402
+from nanoencoder import tasks
+from nanoencoder.files import locked
+from nanoencoder.metrics import CORRELATIONS, both_scores
+from nanoencoder.predictions import write_run
+from nanoencoder.settings import parse, run_main, setting
+from nanoencoder.tasks.retrieval import ranking
 
 # of BM25, as in Anserini
 K1 = 0.9    # how soon further copies of a word add less

@@ -21,8 +21,8 @@ from pathlib import Path
 from tqdm import tqdm  # with disable=None: shown if somebody watches
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))   # nanoencoder is not installed as a package
-from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json  # noqa: E402
-from nanoencoder.settings import check, parse, run_main  # noqa: E402
+from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json
+from nanoencoder.settings import check, parse, run_main
 
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')
@@ -115,7 +115,7 @@ def docstrings(path):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             texts.append(ast.get_docstring(node) or '')
         elif isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
+            name = getattr(node.func, 'attr', getattr(node.func, 'id', ''))
             if 'add_docstr' in name or 'add_newdoc' in name:
                 values = [getattr(part, 'value', '') for word in node.args for part in ast.walk(word)]
                 strings = [value for value in values if isinstance(value, str) and ' ' in value]

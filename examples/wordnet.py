@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))   # nanoencoder is not installed as a package
-from examples import embedded_docs  # noqa: E402
-from nanoencoder.settings import parse, run_main  # noqa: E402
+from examples import embedded_docs
+from nanoencoder.settings import parse, run_main
 
 ROWS = {'train': 12_000, 'validation': 1_000, 'test': 1_000}    # at most
 ENDINGS = re.compile(r'\w?(?:e?s|e?d|ing|ie[sd]|e?r|e?st|e?n|[ey])?')    # \w: hit, hitting

@@ -12,10 +12,11 @@ import pytrec_eval
 
 import finetune
 from conftest import LLAMA3, ROOT, jsonl, one_line_error, refused, replace, run_script
-from nanoencoder import settings as configs, tasks
-from nanoencoder import metrics, paper
+from nanoencoder import metrics, paper, tasks
+from nanoencoder import settings as configs
+from nanoencoder.predictions import json_lines
 from nanoencoder.tasks import retrieval
-from nanoencoder.tasks.files import Field, json_lines, read_files, read_hub
+from nanoencoder.tasks.files import Field, read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -172,11 +173,10 @@ def test_a_local_copy_of_msmarco_and_nq(tmp_path, form, capsys):
     assert rows['corpus']['d1'] == 'Document: T1. text 1'
     validation, test = ({row['id'] for row in rows[split]} for split in tasks.SCORED)
     assert len(validation) + len(test) == 7 and not validation & test
-    for judged_only, documents in ((True, 2), (False, 3)):  # without pairs: what train judges relevant
-        rows, _ = load('nq', tmp_path, pairs='', judged_only=judged_only)
-        assert rows['train'] == [{'query': 'Query: what 2', 'positive': 'Document: T2. text 2'},
-                                 {'query': 'Query: what 0', 'positive': 'Document: T1. text 1'}]
-        assert len(rows['corpus']) == documents
+    rows, _ = load('nq', tmp_path, pairs='', judged_only=False)     # then pairs are what train judges relevant
+    assert rows['train'] == [{'query': 'Query: what 2', 'positive': 'Document: T2. text 2'},
+                             {'query': 'Query: what 0', 'positive': 'Document: T1. text 1'}]
+    assert len(rows['corpus']) == 3
 
 
 def test_a_local_copy_of_mldr(tmp_path):
@@ -365,7 +365,6 @@ def test_bad_rows_are_named(kind, changes, words):
     ('train.json', b'{"data": 1}', 'train.json: is no list of objects, nor {"data": '),
     ('train.json', b'{"text": "a"}\n{"text": "b"}\n', 'a file of an object a line is named .jsonl'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
-    ('train.jsonl', b'{"x":' + b'[' * 9_999, 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'{"text": "\xff"}\n', 'train.jsonl: cannot be read: .utf-8. codec'),
     ('train.parquet', b'PAR1', 'not a whole parquet'),
     ('train.jsonl.gz', b'{}', 'train.jsonl.gz: cannot be read: Not a gzipped'),
@@ -384,10 +383,10 @@ def test_bad_files_are_named(tmp_path, name, content, words):
 def test_a_missing_file_is_a_line_with_what_is_there(tmp_path):
     (tmp_path / 'train.txt').write_text('a O')
     one_line_error(look('example_sc', f'--data={tmp_path}'),
-                   'no train{.jsonl,.jsonl.gz,.*: train.txt; another .*--train=train.txt')
+                   'no train with a suffix .*: train.txt; another .*--train=train.txt')
 
 
-@pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={text.x}', '--train=',
+@pytest.mark.parametrize('option', ['--template=text', '--template={text', '--train=',
                                     "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
                                     '--columns=1', '--columns=-1,0'])
 def test_bad_task_settings_are_named(option):
@@ -434,8 +433,7 @@ def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
 @pytest.mark.parametrize('content, columns, words', [
     ('Rome B-LOC\nfell\n', (), 'train.conll:2: has no word and tag'),
     ('1\tPaul\tB-PER\tO\n2\t\tO\tO\n', (1, 2), r"conll:2: has no word and tag .*\['2', '', 'O', 'O'\]; mend"),
-    ('1\tRome\tB-LOC\tO\n', (), 'numbered; say which of its 4 columns, .*as --columns=1,3'),
-    ('1\tRome\tB-LOC\n2\tfell\tO\nx\t!\tO\n', (1, 2), 'train.conll:3: has no number')])
+    ('1\tRome\tB-LOC\tO\n', (), 'numbered; say which of its 4 columns, .*as --columns=1,3')])
 def test_a_bad_line_of_words_is_named(tmp_path, content, columns, words):
     refused(words, words_and_tags, tmp_path, content, columns)
 
@@ -465,22 +463,13 @@ def load_shards(folder):
 def test_a_shard_that_is_missing_is_named(tmp_path):
     write_shard(tmp_path, 'train-00000-of-00003')
     write_shard(tmp_path, 'train-00002-of-00003')
-    refused(r'not one whole set of 3: the numbers \[1\] are missing', load_shards, tmp_path)
+    refused(r'have the numbers \[0, 2\] and not 0 to 2', load_shards, tmp_path)
     write_shard(tmp_path, 'train-00001-of-00003')
     write_shard(tmp_path, 'train-clean-00000-of-00001')     # another split's
     rows, _ = load_shards(tmp_path)
     assert len(rows['test']) == 60
-
-
-@pytest.mark.parametrize('first, second, labels, words', [
-    ('train-00000-of-00001', 'train-00000-of-00001-0123456789abcdef', ('bad', 'good'),
-     'remove shards of another'),
-    ('train-00000-of-00002', 'train-00001-of-00002', ('good', 'bad'),
-     "00001-of-00002.* has the class names {'label': .'good', 'bad'.}")])
-def test_shards_that_do_not_belong_together_are_refused(tmp_path, first, second, labels, words):
-    write_shard(tmp_path, first)
-    write_shard(tmp_path, second, labels)
-    refused(words, load_shards, tmp_path)
+    write_shard(tmp_path, 'train-00000-of-00003-0123456789abcdef')
+    refused('remove shards of another', load_shards, tmp_path)
 
 
 def test_labels_in_another_order_are_refused(tmp_path):
