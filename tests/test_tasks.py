@@ -42,8 +42,6 @@ NUMBER = datasets.Value('int32')
 TEXTS = datasets.List(TEXT)
 CONLL = ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG', 'B-LOC', 'I-LOC', 'B-MISC', 'I-MISC')
 DATES = ('O', 'B-DATE', 'I-DATE', 'B-GPE')
-UPOS = ('NOUN', 'PUNCT', 'ADP', 'NUM', 'SYM', 'SCONJ', 'ADJ', 'PART', 'DET', 'CCONJ', 'PROPN', 'PRON', 'X',
-        '_', 'ADV', 'INTJ', 'VERB', 'AUX')       # in the order of the hub's copy
 SHARD = '{}-00000-of-00001.parquet'
 PUBLIC = ('train', 'validation')
 SQUAD = {'id': TEXT, 'title': TEXT, 'context': TEXT, 'question': TEXT,
@@ -89,14 +87,8 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
     'squad_v2': (f'squad_v2/squad_v2/{SHARD}', PUBLIC, SQUAD, UNANSWERED, {'answers': []}),
     'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED)}
 PAPER = [*SCHEMAS, 'msmarco', 'nq', 'mldr']
-SCHEMAS |= {
-    'stsb': labelled('glue/stsb', (), 3.75, 'Sentence 1: A.\nSentence 2: B.', sentence1='A.', sentence2='B.'),
-    'multirc': labelled('super_glue/multirc', ('False', 'True'), 0, 'Paragraph: P.\nQuestion: Q?\nAnswer: A',
-                        paragraph='P.', question='Q?', answer='A'),
-    'ewt_pos': ('universal_dependencies/en_ewt/{}/0000.parquet', tasks.SPLITS,
-                {'idx': TEXT, 'tokens': TEXTS, 'upos': tagged(*UPOS)},
-                {'idx': 'a-1', 'tokens': ['It', 'works', '.'], 'upos': [11, 16, 1]},
-                {'tags': ['PRON', 'VERB', 'PUNCT'], 'id': 'a-1'})}
+SCHEMAS['stsb'] = labelled('glue/stsb', (), 3.75, 'Sentence 1: A.\nSentence 2: B.',
+                           sentence1='A.', sentence2='B.')
 
 
 @pytest.mark.parametrize('name', SCHEMAS)
@@ -173,7 +165,8 @@ def test_a_local_copy_of_msmarco_and_nq(tmp_path, form, capsys):
     assert rows['corpus']['d1'] == 'Document: T1. text 1'
     validation, test = ({row['id'] for row in rows[split]} for split in tasks.SCORED)
     assert len(validation) + len(test) == 7 and not validation & test
-    rows, _ = load('nq', tmp_path, pairs='', judged_only=False)     # then pairs are what train judges relevant
+    # without pairs: what train judges relevant
+    rows, _ = load('nq', tmp_path, pairs='', judged_only=False)
     assert rows['train'] == [{'query': 'Query: what 2', 'positive': 'Document: T2. text 2'},
                              {'query': 'Query: what 0', 'positive': 'Document: T1. text 1'}]
     assert len(rows['corpus']) == 3
@@ -342,7 +335,7 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
 @pytest.mark.parametrize('kind, changes, words', [
     ('sc', {'label': 'great'}, r"label 'great' is none of the labels \(bad, good\); list names"),
     ('sc', {'label': 3.8}, 'label 3.8 is none of .*--metric=Pearson'),
-    ('sc', {'label': ['good']}, r"label \['good'\] is no text and no number"),
+    ('sc', {'label': None}, 'label None is no text and no number'),
     ('sc', {'title': ...}, "has no column 'title', but text, label"),
     ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
@@ -350,9 +343,7 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
     ('tc', {'tags': ['O', 'Location']}, "'Location' is not O, B-TYPE or I-TYPE"),
     ('qa', {'answers': {'text': ['you'], 'answer_start': [7]}}, "answer 'you' is not at character 7"),
     ('qa', {'answers': {'text': ['me'], 'answer_start': [-3]}}, "answer 'me' is not at character -3"),
-    ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts'),
-    ('qa', {'answers': 'me'}, "'answers' holds 'me', and not dict"),
-    ('qa', {'answers': {'text': 'It', 'answer_start': [0, 1]}}, "'text' holds 'It', and not list")])
+    ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts')])
 def test_bad_rows_are_named(kind, changes, words):
     row = {name: value for name, value in (GOOD[kind] | changes).items() if value is not ...}
     labels = ('bad', 'good') if kind == 'sc' else ('O', 'B-LOC', 'Location')
@@ -362,7 +353,6 @@ def test_bad_rows_are_named(kind, changes, words):
 
 @pytest.mark.parametrize('name, content, words', [
     ('train.json', b'[]', 'train.json: holds no row'),
-    ('train.json', b'{"data": 1}', 'train.json: is no list of objects, nor {"data": '),
     ('train.json', b'{"text": "a"}\n{"text": "b"}\n', 'a file of an object a line is named .jsonl'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'{"text": "\xff"}\n', 'train.jsonl: cannot be read: .utf-8. codec'),
@@ -422,9 +412,8 @@ def test_files_of_a_word_a_line(tmp_path, content, columns, words):
 
 
 @pytest.mark.parametrize('line', [
-    '# meta::genre = academic\n', '# annotation_gap\n', '# text = Rome #\n',
-    '# visual-style 2 bgColor:blue here\n',
-    '#\thttp://a.b\t[2014]\n', '#\n', conllu('1-2', 'au fait', 'a b'), conllu('2.1', 'au fait', 'a b')])
+    '# meta::genre = academic\n', '# visual-style 2 bgColor:blue here\n', '#\thttp://a.b\t[2014]\n',
+    conllu('1-2', 'au fait', 'a b'), conllu('2.1', 'au fait', 'a b')])
 def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
     sentence = line + conllu(1, 'Rome', 'PROPN') + conllu(2, '#', 'SYM') + '\n'
     assert words_and_tags(tmp_path, 2 * sentence, (1, 3)) == 'Rome/PROPN #/SYM | Rome/PROPN #/SYM'
@@ -490,7 +479,7 @@ def test_numbers_are_texts_and_a_title_may_be_null():
     assert fill('{title}|{year}|{share}|{text}', row, 'row 0') == '|1984|0.5|It.'
 
 
-@pytest.mark.parametrize('labels', [(1, 0), (1.0, 0.0), (2.5, -1.0), (True, False), ('n/a', "it's")])
+@pytest.mark.parametrize('labels', [(1, 0), (2.5, -1.0), (True, False), ('n/a', "it's")])
 def test_the_label_map_that_a_message_proposes_works_when_it_is_pasted(tmp_path, labels):
     for split in ('train', 'test'):
         jsonl(tmp_path / f'{split}.jsonl', [{'text': 'a', 'label': label} for label in labels])
@@ -556,7 +545,6 @@ def retrieval_set(folder, **judged):
 
 @pytest.mark.parametrize('path, rows, words', [
     ('qrels/test', judgements(('q1', 'x', 1)), "no query has .*: are the ids .*, as 'q1' and 'x'"),
-    ('qrels/test', judgements(('x', 'd1', 1)), 'no query has a relevant document'),
     ('qrels/test', judgements(('q1', 'd1', 0)), 'no query has a relevant document'),
     ('qrels/test', judgements(('q1', 'd1', 0.5)), 'score 0.5 is not a whole number'),
     ('qrels/test', judgements(('q1', 'd1', 0), ('q1', 'd1', 1)), 'occurs twice'),
@@ -564,7 +552,6 @@ def retrieval_set(folder, **judged):
     ('qrels/test', [{'query_id': 'q1', 'query': 'a', 'positive_passages': ['d1']}],
      "passages: has no .*'docid'"),
     ('train', [{'query': 'q', 'positive': ['p']}], "train row 0: 'positive' holds .'p'., which is no text"),
-    ('train', [{'query': 'q'}], "no column 'positive'"),
     ('corpus', [{'_id': 'd1', 'text': None}], "corpus row 0: 'text' holds None, .*or \"\" where"),
     ('corpus', [{'_id': 'd1', 'text': text} for text in 'xy'], "corpus row 1: 'd1' occurs twice")])
 def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):

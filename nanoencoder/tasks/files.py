@@ -57,8 +57,8 @@ def local_files(folder, names, subset, split):
             if files:
                 return files
     there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
-    raise FileNotFoundError(f'{root}: no {split} with a suffix such as .jsonl, .csv, .parquet or .iob; what is '
-                            f'there: {there:.200}; another file is named whole, as --train=train.txt; '
+    raise FileNotFoundError(f'{root}: no {split} with a suffix such as .jsonl, .csv, .parquet or .iob; '
+                            f'what is there: {there:.200}; another file is named whole, as --train=train.txt; '
                             'validation = "" holds out a share of train')
 
 

@@ -132,7 +132,7 @@ def framed(values, tokenizer, max_length, fill=None):
     before = np.asarray(tokenizer.prefix, np.int64)
     after = np.asarray(tokenizer.suffix, np.int64)
     if fill is not None:
-        others = values.shape[1:]       # of a second axis, if there is one
+        others = values.shape[1:]   # the second axis, if there is one, stays as it is
         before = np.full((len(before), *others), fill)
         after = np.full((len(after), *others), fill)
     return np.concatenate([before, values, after])

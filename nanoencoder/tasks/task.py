@@ -76,11 +76,12 @@ class Task(Source):
 def columns_of(template):
     """The names in a template's braces."""
     pieces = string.Formatter().parse(template)     # (text before, name, format, conversion)
-    return [piece[1] for piece in pieces if piece[1] is not None]
+    columns = [piece[1] for piece in pieces]
+    return [column for column in columns if column is not None]
 
 
 def get(row, column, where, kind=str):
-    """Return what a row holds in a column. ValueError that says where, unless it is there and of that kind."""
+    """Return what a row holds in a column. ValueError that says where, unless it is of that kind."""
     if column not in row:
         there = ', '.join(map(str, row))
         raise ValueError(f'{where}: has no column {column!r}, but {there:.200}')
@@ -129,7 +130,9 @@ class Labels:
         orders = {tuple(names[column]) for _, names in tables.values() if column in names}
         if len(orders) > 1:
             raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
-        order = orders.pop() if orders else ()
+        order = ()
+        if orders:
+            order = orders.pop()
         named = tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
         if named and task.labels and named != task.labels:
             raise ValueError(f'{task.dataset}: the file has the labels {named}, the task {task.labels}')
