@@ -60,7 +60,7 @@ class Task(Source):
         for name in ('train', 'test'):
             require(name, getattr(self, name), 'the name of a split or file')
         for name in ('template', 'query', 'document'):
-            with blame(name, ValueError):       # a brace without the other
+            with blame(f'{name} is no template', ValueError):      # a brace without the other
                 columns = columns_of(getattr(self, name))
             require(name, columns, 'text with columns in braces, as "Is it {it}?"')
         if self.kind == 'QA':
