@@ -15,12 +15,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))   # nanoencoder is a folder of this repository
 
-from nanoencoder import tasks  # noqa: E402
-from nanoencoder.files import locked  # noqa: E402
-from nanoencoder.metrics import CORRELATIONS, both_scores  # noqa: E402
-from nanoencoder.predictions import write_run  # noqa: E402
-from nanoencoder.settings import parse, run_main, setting  # noqa: E402
-from nanoencoder.tasks.retrieval import ranking  # noqa: E402
+from nanoencoder import tasks
+from nanoencoder.files import locked
+from nanoencoder.metrics import CORRELATIONS, both_scores
+from nanoencoder.predictions import write_run
+from nanoencoder.settings import parse, run_main, setting
+from nanoencoder.tasks.retrieval import ranking
 
 # of BM25, as in Anserini
 K1 = 0.9    # how soon further copies of a word add less
@@ -42,8 +42,7 @@ def methods(task, rows):
     if task.kind == 'IR':
         return {'BM25': bm25(rows['corpus'], task)}
     if task.metric in CORRELATIONS:
-        mean = statistics.fmean(row['label'] for row in train)
-        return {'mean': lambda row: mean, 'word-overlap': word_overlap}
+        return {'word-overlap': word_overlap}   # a constant correlates with nothing
 
     majority = statistics.mode(sorted(row['label'] for row in train))
     return {'majority-class': lambda row: majority, 'naive-bayes': naive_bayes(train)}
@@ -63,7 +62,8 @@ def word_overlap(row):
     """The share of the first column's words that are in the last."""
     first = set(terms(row['fields'][0]))
     last = set(terms(row['fields'][-1]))
-    return len(first & last) / max(1, len(first))
+    shared = first & last
+    return len(shared) / max(1, len(first))
 
 
 def naive_bayes(train):
@@ -72,8 +72,13 @@ def naive_bayes(train):
     from sklearn.naive_bayes import MultinomialNB
     counter = CountVectorizer(analyzer=lambda row: terms(' '.join(row['fields'])))
     classifier = MultinomialNB()
-    classifier.fit(counter.fit_transform(train), [row['label'] for row in train])
-    return lambda row: str(classifier.predict(counter.transform([row]))[0])
+    labels = [row['label'] for row in train]
+    classifier.fit(counter.fit_transform(train), labels)
+
+    def predict(row):
+        counts = counter.transform([row])
+        return str(classifier.predict(counts)[0])
+    return predict
 
 
 def word_lookup(train, is_plain):
@@ -120,8 +125,11 @@ def likeliest_sentence(task):
 
     def predict(row):
         asked = set(terms(row['question'], template))
+
+        def num_shared(sentence):
+            return len(asked.intersection(terms(sentence)))
         sentences = re.split(r'(?<=[.!?])\s+', row['context'])
-        return max(sentences, key=lambda sentence: len(asked & set(terms(sentence))))
+        return max(sentences, key=num_shared)
     return predict
 
 
@@ -132,17 +140,20 @@ def bm25(corpus, task):
     words = [terms(corpus[document], task.document) for document in ids]
     counter = CountVectorizer(analyzer=list)
     counts = counter.fit_transform(words).astype(float)     # (documents, words), sparse
-    num_with_word = np.bincount(counts.indices)
-    idf = np.log(1 + (len(ids) - num_with_word + 0.5) / (num_with_word + 0.5))
+    num_with = np.bincount(counts.indices)      # documents that have each word
+    num_without = len(ids) - num_with
+    idf = np.log(1 + (num_without + 0.5) / (num_with + 0.5))
 
     lengths = np.array([len(document) for document in words])
-    discount = K1 * (1 - B + B * lengths / lengths.mean())
+    share = lengths / lengths.mean()
+    discount = K1 * (1 - B + B * share)
     entries = np.diff(counts.indptr)    # different words of each document
     counts.data *= (K1 + 1) / (counts.data + np.repeat(discount, entries))
     weights = counts.tocsc()
 
     def predict(row):
-        asked = counter.transform([terms(row['query'], task.query)])
+        query = terms(row['query'], task.query)
+        asked = counter.transform([query])      # how often it has each word
         scores = weights[:, asked.indices] @ (idf[asked.indices] * asked.data)
         return ranking(row, ids, scores)
     return predict

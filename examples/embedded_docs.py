@@ -21,8 +21,9 @@ from pathlib import Path
 from tqdm import tqdm  # with disable=None: shown if somebody watches
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))   # nanoencoder is not installed as a package
-from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json  # noqa: E402
-from nanoencoder.settings import check, parse, run_main  # noqa: E402
+from nanoencoder.files import locked, read_json, remove, sha256, whole, write_json
+from nanoencoder.predictions import json_lines
+from nanoencoder.settings import check, parse, run_main
 
 PACKAGES = ('numpy', 'scipy', 'torch', 'pandas')
 SPLITS = ('train', 'validation', 'test')
@@ -52,10 +53,9 @@ def write_once(out, name, packages, sources, make):
             return
         remove(mark)
         for path, rows in files_of(name, *make()).items():
-            lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
             with whole(Path(out, path)) as temporary:
-                temporary.write_text(''.join(lines), encoding='utf-8')
-            print(f'{out}/{path}: {len(lines):,} rows')
+                temporary.write_text(json_lines(rows), encoding='utf-8')
+            print(f'{out}/{path}: {len(rows):,} rows')
         write_json(mark, made_from)
 
 
@@ -81,13 +81,13 @@ def documents():
     validation's."""
     rows = []
     with multiprocessing.Pool() as pool:
-        for package in PACKAGES:
+        for package in tqdm(PACKAGES, 'reading packages', leave=False, disable=None):
             root = Path(importlib.util.find_spec(package).origin).parent
             paths = [*root.rglob('*.py')]
-            read = pool.imap(docstrings, paths, chunksize=32)
-            for path, texts in zip(paths, tqdm(read, package, len(paths), leave=False, disable=None)):
+            for path, texts in zip(paths, pool.imap(docstrings, paths, chunksize=32)):
                 file = path.relative_to(root.parent).as_posix()
-                rows += [(split_of(file), file, text) for text in texts]
+                split = split_of(file)
+                rows += [(split, file, text) for text in texts]
     rows.sort(key=lambda row: (-SPLITS.index(row[0]), row[1]))
     unique = {}
     for split, file, text in rows:
@@ -115,9 +115,10 @@ def docstrings(path):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             texts.append(ast.get_docstring(node) or '')
         elif isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
+            name = getattr(node.func, 'attr', getattr(node.func, 'id', ''))
             if 'add_docstr' in name or 'add_newdoc' in name:
-                values = [getattr(part, 'value', '') for word in node.args for part in ast.walk(word)]
+                parts = [part for argument in node.args for part in ast.walk(argument)]
+                values = [getattr(part, 'value', '') for part in parts]
                 strings = [value for value in values if isinstance(value, str) and ' ' in value]
                 texts.append('\n'.join(map(inspect.cleandoc, strings)))
     # doctests are left out: what begins with >>>, up to the next empty line
@@ -144,8 +145,11 @@ def tasks(documents):
     retrieval = []
     for split, query, detail in pairs:
         if counts[query] == counts[detail] == 1:    # others are boilerplate
-            retrieval.append((split, {'query': query, 'positive': detail}, detail))
-    return {'docs_ir': without_copies(retrieval), 'docs_tc': without_copies(tagging)}
+            row = {'query': query, 'positive': detail}
+            retrieval.append((split, row, detail))
+    return {
+        'docs_ir': without_copies(retrieval),
+        'docs_tc': without_copies(tagging)}
 
 
 def without_copies(rows):
@@ -171,18 +175,23 @@ def without_copies(rows):
 def shingles(text):
     """Its sequences of eight words, as hashes."""
     words = text.split()
-    starts = range(max(1, len(words) - 7))
-    return {hash(tuple(words[start:start + 8])) for start in starts}
+    found = set()
+    for start in range(max(1, len(words) - 7)):
+        eight = words[start:start + 8]
+        found.add(hash(tuple(eight)))
+    return found
 
 
 def is_prose(lines):
     """Sentences at the left margin: no list, table, directive, signature, heading or section."""
-    text = ' '.join(map(str.rstrip, lines))
-    letters = sum(character.isalpha() or character == ' ' for character in text)
-    if any(re.match(r'[\s.\-*+|>#=@$!]|\W+$', line) for line in lines) or '->' in text:
+    if any(re.match(r'[\s.\-*+|>#=@$!]|\W+$', line) for line in lines):
         return False
     if re.match(r'[\w.]*\(|\w+ ?: |:\w+|\d+[.)]|See ', lines[0]):
         return False
+    text = ' '.join(map(str.rstrip, lines))
+    if '->' in text:
+        return False
+    letters = sum(character.isalpha() or character == ' ' for character in text)
     return letters > 0.75 * len(text) and len(text.split()) > 4
 
 
@@ -206,8 +215,12 @@ def summary_and_detail(prose):
 
 
 def names_in(words):
-    names = [word for word in words if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word)]
-    return {name.strip('.,:;()\'"') for name in names}
+    """The words that look like names in code, without the punctuation around them."""
+    names = set()
+    for word in words:
+        if re.search(r'\w[_.(\d]\w|[a-z][A-Z]|_', word):
+            names.add(word.strip('.,:;()\'"'))
+    return names
 
 
 def marked_sentences(lines):

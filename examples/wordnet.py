@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))   # nanoencoder is not installed as a package
-from examples import embedded_docs  # noqa: E402
-from nanoencoder.settings import parse, run_main  # noqa: E402
+from examples import embedded_docs
+from nanoencoder.settings import parse, run_main
 
 ROWS = {'train': 12_000, 'validation': 1_000, 'test': 1_000}    # at most
 ENDINGS = re.compile(r'\w?(?:e?s|e?d|ing|ie[sd]|e?r|e?st|e?n|[ey])?')    # \w: hit, hitting
@@ -95,11 +95,15 @@ def tasks(parsed):
     parsed = sorted(parsed, key=lambda one: one.digest)
     trained = {one.definition for one in parsed if one.split == 'train'}    # some synsets share theirs
     parsed = [one for one in parsed if one.split == 'train' or one.definition not in trained]
-    rows = {'wn_sc': topics_of(parsed), 'wn_pairs': pairs_of(parsed)}
-    rows['wn_qa'], rows['wn_ir'] = usages_of(parsed)
+    questions, retrieval = usages_of(parsed)
+    made = {
+        'wn_sc': topics_of(parsed),
+        'wn_pairs': pairs_of(parsed),
+        'wn_qa': questions,
+        'wn_ir': retrieval}
     drawn = {}
-    for name in rows:
-        splits = embedded_docs.without_copies(rows[name])
+    for name, rows in made.items():
+        splits = embedded_docs.without_copies(rows)
         drawn[name] = {split: splits[split][:ROWS[split]] for split in splits}
     return drawn
 
@@ -157,8 +161,9 @@ def used_word(one):
     ('', 0, 0)."""
     for example, word in itertools.product(one.examples, one.words):
         lowered = example.lower()
-        first = word.lower().split()[0]
-        rest = word.lower()[len(first):]    # of several words
+        word = word.lower()
+        first = word.split()[0]
+        rest = word[len(first):]    # of several words
         stem = re.sub('[ey]$', '', first)
         for match in re.finditer(r"[\w'.-]+", lowered):
             end = match.end() + len(rest)

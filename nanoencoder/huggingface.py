@@ -103,10 +103,13 @@ class Checkpoint:
     def digest(self):
         """sha256 of the weights' file; of shards, the sha256 of theirs one after the other."""
         recorded = self.state.get('sha256', {})     # `fetch` has compared them
-        digests = [recorded.get(path.name) or sha256(path) for path in weight_files(self.folder)]
+        digests = []
+        for path in weight_files(self.folder):
+            digests.append(recorded.get(path.name) or sha256(path))
         if len(digests) == 1:
             return digests[0]
-        return hashlib.sha256(''.join(digests).encode()).hexdigest()
+        joined = ''.join(digests)
+        return hashlib.sha256(joined.encode()).hexdigest()
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
         """The Model, with a row for an added mask token. With head=False only its Transformer, for which the
@@ -190,22 +193,20 @@ def read_config(folder):
 
 
 def read_rope(config):
-    """{name: value} of RoPE. transformers 4 reads it in rope_scaling and next to it; transformers 5 in
-    rope_scaling, or else in rope_parameters, and what is missing there next to them. ValueError unless all of
-    them say the same."""
+    """{name: value} of RoPE, which is written in up to three places: in rope_scaling and next to it
+    (transformers 4), and in rope_parameters (transformers 5). ValueError if they contradict each other."""
     names = ('rope_theta', 'partial_rotary_factor', 'original_max_position_embeddings')
+    beside = {name: config.get(name) for name in names}
     rope = {}
-    for stated in filter(None, (config.get('rope_scaling'), config.get('rope_parameters'))):
-        if any(isinstance(value, dict) for value in stated.values()):
-            raise ValueError(f'rope_parameters must be the same for all layers, not {stated!r}')
-        stated = {name: value for name, value in stated.items() if value is not None}
-        beside = {name: config[name] for name in names if config.get(name) is not None}
-        beside['rope_type'] = stated.get('type') or stated.get('rope_type') or 'default'
-        merged = beside | stated
-        if merged != stated | beside or rope not in ({}, merged):   # the last one wins, so order would show
-            raise ValueError('rope_scaling, rope_parameters and what is beside them contradict each other: '
-                             f'{rope or beside} and {stated}; leave the wrong one out')
-        rope = merged
+    for stated in (beside, config.get('rope_scaling'), config.get('rope_parameters')):
+        for name, value in (stated or {}).items():
+            if isinstance(value, dict):
+                raise ValueError(f'rope_parameters must be the same for all layers, not {stated!r}')
+            if name == 'type':      # an old name
+                name = 'rope_type'
+            if value is not None and rope.setdefault(name, value) != value:
+                raise ValueError(f'{name} = {rope[name]!r} and {value!r} contradict each other, in '
+                                 'rope_scaling, in rope_parameters or next to them; leave the wrong one out')
     return {'rope_type': 'default'} | rope
 
 
@@ -217,8 +218,6 @@ def check_supported(config):
         if value not in supported:
             only = ' or '.join(map(repr, supported))
             raise ValueError(f'{name} = {value!r} is not supported, only {only}')
-    if config['model_type'] in ('eurobert', 'sl_model') and config.get('is_causal'):
-        raise ValueError('is_causal = True is not supported for an encoder, only false')
     layers = config.get('layer_types') or []
     if set(layers) - {'full_attention'}:
         raise ValueError(f'layer_types {layers} are not supported, only full_attention')
@@ -265,7 +264,7 @@ def read_weights(folder, shapes, new_ids=()):
     if differing:
         name = min(differing)
         which = 'missing' if name in shapes else 'unexpected'
-        raise ValueError(f'{folder}: {which} weight {name}: of another model, or a classifier')
+        raise ValueError(f'{folder}: {which} weight {name}: of another model, a classifier, or quantised')
     tables = {EMBEDDING, HEAD} & shapes.keys()
     expected = shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size))
     for name, tensor in weights.items():
@@ -295,11 +294,17 @@ def save(folder, sizes, context, ids, tensors, **more):
     if sizes.rope_scaling:
         rope = {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
     config = {name: getattr(sizes, name) for name in NAMES}
-    config |= {IDS[role]: i for role, i in ids.items()}
+    for role, i in ids.items():
+        config[IDS[role]] = i
     config |= QWEN3 if sizes.qk_norm else EUROBERT
     config |= {
-        CONTEXT: context, 'head_dim': sizes.head_size, 'hidden_act': HIDDEN_ACT, 'initializer_range': 0.02,
-        'attention_dropout': 0.0, 'dtype': 'float32', 'torch_dtype': 'float32',
+        CONTEXT: context,
+        'head_dim': sizes.head_size,
+        'hidden_act': HIDDEN_ACT,
+        'initializer_range': 0.02,
+        'attention_dropout': 0.0,
+        'dtype': 'float32',
+        'torch_dtype': 'float32',
         # transformers 4 reads this and rope_theta, 5 the next line
         'rope_scaling': rope if sizes.rope_scaling else None,
         'rope_parameters': rope | {'rope_theta': sizes.rope_theta}}

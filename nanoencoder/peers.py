@@ -2,9 +2,8 @@
 
 transformers' AutoModel and AutoTokenizer open them; it is an optional package: pip install ".[peers]".
 No code of a repository is run, and no pickle is opened."""
-import itertools
 import math
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 
 import tokenizers
 import torch
@@ -29,7 +28,12 @@ PORTED = 'gte', 'jina_embeddings_v3', 'nomic_bert'
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 OFFLINE = {'local_files_only': True, 'trust_remote_code': False}
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
-Sizes = make_dataclass('Sizes', ['hidden_size', 'config'], frozen=True)  # config: all of config.json
+
+
+@dataclass(frozen=True)
+class Sizes:
+    hidden_size: int
+    config: dict    # all of config.json
 
 
 class Transformer(nn.Module):
@@ -45,16 +49,21 @@ class Transformer(nn.Module):
     def forward(self, tokens, lengths, causal=False):
         """(N, d) states of flat tokens (N,). Texts whose lengths differ by less than half share a batch."""
         texts = tokens.split(lengths)
-        states = {}     # {number of the text: (its length, d)}
-        by_length = sorted(range(len(texts)), key=lengths.__getitem__)
-        for _, batch in itertools.groupby(by_length, lambda k: math.ceil(math.log(lengths[k], 1.5))):
-            batch = list(batch)
-            padded = pad_sequence([texts[k] for k in batch], True, self.pad)    # (texts, longest)
-            mask = pad_sequence([torch.ones_like(texts[k]) for k in batch], True)
+        groups = {}     # {length, rounded up to a power of 1.5: numbers of its texts}
+        for k in sorted(range(len(texts)), key=lengths.__getitem__):
+            power = math.ceil(math.log(lengths[k], 1.5))
+            groups.setdefault(power, []).append(k)
+        states = {}     # {number of a text: (its length, d)}
+        for group in groups.values():
+            batch = [texts[k] for k in group]
+            ones = [torch.ones_like(text) for text in batch]
+            padded = pad_sequence(batch, True, self.pad)    # (texts, longest)
+            mask = pad_sequence(ones, True)
             outputs = self.inner(input_ids=padded, attention_mask=mask)[0]
-            for k, state in zip(batch, outputs):
+            for k, state in zip(group, outputs):
                 states[k] = state[:lengths[k]]
-        return torch.cat([states[k] for k in range(len(texts))])
+        in_order = [states[k] for k in range(len(texts))]
+        return torch.cat(in_order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +129,10 @@ def open_peer(name, folder, config):
     sizes = Sizes(model.config.hidden_size, config)
     transformer = Transformer(model, sizes, pad)
     transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
-    # RoBERTa's kind counts positions from after the pad's id.
-    unused = [table.padding_idx + 1 for module, table in model.named_modules()
-              if module.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None]
-    context = model.config.max_position_embeddings - max(unused, default=0)
+    context = model.config.max_position_embeddings
+    for module, table in model.named_modules():
+        if module.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None:
+            context -= table.padding_idx + 1    # RoBERTa counts positions from after its pad's id
     return Peer(name, folder, sizes, min(context, named.model_max_length), {}, transformer, tokenizer)
 
 

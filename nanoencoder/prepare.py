@@ -28,8 +28,7 @@ from data import Corpus, in_order
 from nanoencoder.files import (changed_files, digest_of, locked, read_json, read_sealed, remove, sha256,
                                whole, write_json, write_sealed)
 from nanoencoder.settings import check, check_value, flat, setting
-from nanoencoder.tokenizer import (BOS, BYTES, EOS, MASK, LLAMA3_PATTERN, from_ranks, load_tokenizer, splits,
-                                   without_surrogates)
+from nanoencoder.tokenizer import learn, load_tokenizer
 
 CHUNK = 256             # documents that are tokenised at once
 # A long .txt is cut into documents of 16,000 to 32,000 characters: at an empty line, else at a line's end.
@@ -96,11 +95,15 @@ def open_source(cfg):
 def documents_of(unit, cfg):
     """Yield (text, whether it is held out) of a unit. A ValueError stands for a text that cannot be read."""
     part, held_out_files = unit
-    read = hub_texts if cfg.source == 'hub' else folder_texts
     # held-out files first, so that max_tokens leaves out texts to train on
     for text in folder_texts(held_out_files, cfg):
         yield text, True
-    for text in read(part, cfg):
+    if cfg.source == 'hub':
+        name, rows = part
+        texts = texts_of(rows.iter(CHUNK), name, cfg)
+    else:
+        texts = folder_texts(part, cfg)
+    for text in texts:
         by_hash = isinstance(text, str) and not cfg.val_path
         yield text, by_hash and held_out(text, cfg.val_permille, cfg.held_out_by)
 
@@ -110,8 +113,11 @@ def hub_files(cfg):
     import datasets
     dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
     dataset = dataset.select_columns([cfg.column])
-    count = dataset.num_shards
-    return [(f'{cfg.path} file {k}', dataset.shard(count, k)) for k in range(count)]
+    files = []
+    for k in range(dataset.num_shards):
+        rows = dataset.shard(dataset.num_shards, k)
+        files.append((f'{cfg.path} file {k}', rows))
+    return files
 
 
 def groups_of(files, shard_bytes):
@@ -190,19 +196,12 @@ def folder_texts(files, cfg):
             yield ValueError(f'{name}: damaged or cut off: {error}')
 
 
-def hub_texts(part, cfg):
-    """Yield the texts of a file of a dataset on the hub, and ValueErrors."""
-    name, rows = part
-    yield from texts_of(rows.iter(CHUNK), name, cfg)
-
-
 def texts_of(batches, where, cfg):
-    """Yield the texts in a column of batches of rows, and ValueErrors."""
-    number = 0
-    for batch in batches:
-        for value in batch[cfg.column]:
-            yield text_of({cfg.column: value}, f'{where} row {number}', cfg)
-            number += 1
+    """Yield the texts in a column of batches of rows, and ValueErrors. A row at a time would take longer."""
+    columns = (batch[cfg.column] for batch in batches)
+    for number, value in enumerate(itertools.chain.from_iterable(columns)):
+        row = {cfg.column: value}
+        yield text_of(row, f'{where} row {number}', cfg)
 
 
 def text_of(row, where, cfg):
@@ -306,7 +305,14 @@ def prepare(cfg, part=-1, parts=1):
             return
         units, files = open_source(cfg)
         tokenizer = load_tokenizer(cfg.tokenizer)
-        about = {'settings': settings} | described(tokenizer)
+        about = {
+            'settings': settings,
+            'tokenizer': tokenizer.fingerprint(),
+            'vocab_size': tokenizer.vocab_size,
+            'special_ids': sorted(tokenizer.special_ids),
+            'unused_ids': tokenizer.unused_ids}
+        for role, token_id in tokenizer.ids.items():
+            about[f'{role}_token_id'] = token_id
         # a mark is written when a unit's shards are; its name stands for all that must stay the same
         begun = digest_of([about, files, parts])
         marks = [folder / f'.{begun:.12}_{number:05d}.unit' for number in range(len(units))]
@@ -316,7 +322,12 @@ def prepare(cfg, part=-1, parts=1):
         first = itertools.islice(readable(documents_of(units[0], cfg), cfg), 500)
         ids_of = tokenizer.bulk([text[:500] for text, _ in first])
         dtype = np.dtype('uint16' if tokenizer.vocab_size <= 2 ** 16 else 'uint32')
-        encode = functools.partial(encoded, cfg, ids_of, tokenizer.ids['eos'], dtype)
+        eos = dtype.type(tokenizer.ids['eos'])
+
+        def tokens_of(text):
+            ids = ids_of(text).astype(dtype)
+            return np.append(ids, eos)
+        encode = functools.partial(encoded, cfg, tokens_of)
         for number in numbers:
             share = [*zip(marks, units)][number::parts]
             prepare_part(cfg, share, encode, dtype, cfg.max_tokens / parts or math.inf)
@@ -326,7 +337,7 @@ def prepare(cfg, part=-1, parts=1):
                 remove(mark)
 
 
-def encoded(cfg, ids_of, eos, dtype, documents):
+def encoded(cfg, tokens_of, documents):
     """([(prefix of what counts it in meta.json, its tokens)] of documents, errors of those left out).
 
     A thread does this, so that a ValueError is raised where the tokens would be written: threads are ahead of
@@ -334,16 +345,20 @@ def encoded(cfg, ids_of, eos, dtype, documents):
     rows = []
     for text, held in readable(documents, cfg):
         if text:
-            tokens = np.append(ids_of(text), np.uint32(eos))
-            rows.append(('val_' if held else '', tokens.astype(dtype)))
-    return rows, [text for text, _ in documents if isinstance(text, ValueError)]
+            prefix = 'val_' if held else ''
+            rows.append((prefix, tokens_of(text)))
+    errors = [text for text, _ in documents if isinstance(text, ValueError)]
+    return rows, errors
 
 
 def prepare_part(cfg, units, encode, dtype, limit):
     """Write the units of one part that are missing, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
-    bar = tqdm(total=limit, unit=' tokens', unit_scale=True, mininterval=10,
-               disable=False)   # whatever TQDM_DISABLE says: it counts what `limit` limits
+    # disable=False, whatever TQDM_DISABLE says: bar.n counts what `limit` limits
+    bar = tqdm(
+        total=limit, unit=' tokens', unit_scale=True,
+        mininterval=10,     # seconds
+        disable=False)
     with bar:
         for number, (mark, unit) in enumerate(units, 1):
             bar.set_description(f'{cfg.out}, {number} of {len(units)}')
@@ -354,8 +369,8 @@ def prepare_part(cfg, units, encode, dtype, limit):
                 documents = documents_of(unit, cfg)
                 chunks = iter(lambda: [*itertools.islice(documents, CHUNK)], [])
                 results = in_order(encode, chunks, threads, 2 * threads)
-                write_json(mark, write_unit(cfg, mark.stem[-5:], results, dtype, limit, bar))
-            bar.total = min(limit, round(bar.n * len(units) / number))
+                counts = write_unit(cfg, mark.stem[-5:], results, dtype, limit, bar)
+                write_json(mark, counts)
 
 
 def write_unit(cfg, number, results, dtype, limit, bar):
@@ -417,29 +432,22 @@ def unigram_loss(folder, meta):
     """Nats a held-out token has by the training tokens' frequencies (add-one). Of both the first shard is
     counted."""
     counts = []
-    for shard in meta['shards'][0], meta['val_shards'][0]:
-        tokens = np.load(folder / shard['name'], mmap_mode='r')[:10_000_000]
+    for listed in 'shards', 'val_shards':
+        path = folder / meta[listed][0]['name']
+        tokens = np.load(path, mmap_mode='r')[:10_000_000]
         counts.append(np.bincount(tokens, minlength=meta['vocab_size']))
     train, val = counts
-    frequencies = (train + 1) / (train + 1).sum()
-    nats = -val * np.log(frequencies)
-    return float(nats.sum() / val.sum())
-
-
-def described(tokenizer):
-    """What meta.json says of a corpus's tokenizer."""
-    about = {'tokenizer': tokenizer.fingerprint(), 'vocab_size': tokenizer.vocab_size,
-             'special_ids': sorted(tokenizer.specials.values()), 'unused_ids': tokenizer.unused_ids}
-    for role, token_id in tokenizer.ids.items():
-        about[f'{role}_token_id'] = token_id
-    return about
+    train += 1
+    nats = -np.log(train / train.sum())
+    return float((val * nats).sum() / val.sum())
 
 
 def fingerprint(meta):
     """sha256 of a corpus: of its tokenizer's fingerprint and its shards' sha256."""
-    shards = meta['shards'] + meta['val_shards']
-    digests = ''.join(shard['sha256'] for shard in shards)
-    return hashlib.sha256((meta['tokenizer'] + digests).encode()).hexdigest()
+    digests = [meta['tokenizer']]
+    for shard in meta['shards'] + meta['val_shards']:
+        digests.append(shard['sha256'])
+    return hashlib.sha256(''.join(digests).encode()).hexdigest()
 
 
 def open_sealed(folder):
@@ -474,21 +482,12 @@ def verify(folder):
 
 
 def train_tokenizer(cfg, vocab_size):
-    """Learn a byte-level BPE vocabulary from the texts to train on and write it where `tokenizer` points."""
+    """Learn a vocabulary from the texts to train on and write it where `tokenizer` points."""
     if Path(cfg.tokenizer, 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
-    from tokenizers import Tokenizer, models, trainers
-    specials = [BOS, EOS, MASK]
-    learnt = vocab_size - len(specials)
-    trainer = trainers.BpeTrainer(vocab_size=learnt, show_progress=False, initial_alphabet=[*BYTES])
-    trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = splits(LLAMA3_PATTERN)
     units, _ = open_source(cfg)
     documents = (document for unit in units for document in documents_of(unit, cfg))
-    texts = (without_surrogates(text) for text, held in readable(documents, cfg) if not held)
-    trained.train_from_iterator(texts, trainer)
-    ranks = {bytes(map(BYTES.get, token)): rank for token, rank in trained.get_vocab().items()}
-    # few texts may hold fewer pairs than asked for
-    ids = {token: len(ranks) + k for k, token in enumerate(specials)}
-    from_ranks(ranks, ids).save(cfg.tokenizer)
-    print(f'{cfg.tokenizer}: {len(ranks) + len(ids):,} ids')
+    texts = (text for text, held in readable(documents, cfg) if not held)
+    tokenizer = learn(texts, vocab_size)
+    tokenizer.save(cfg.tokenizer)
+    print(f'{cfg.tokenizer}: {tokenizer.vocab_size:,} ids')

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import tiktoken
-from tokenizers import Regex, Tokenizer as Backend, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer as Backend, decoders, models, pre_tokenizers, processors, trainers
 
 from nanoencoder.files import blame, read_json, write_json
 
@@ -30,8 +30,8 @@ DIGITS_PATTERN = r"\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+
 BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'
 
 # downloaded before the weights, so that a model we cannot open is refused early
-SMALL_FILES = ('config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
-               'added_tokens.json', 'model.safetensors.index.json')
+SMALL_FILES = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
+               'added_tokens.json', 'model.safetensors.index.json']
 PIECE = 250_000     # characters that `tokenizers` encodes at once: it takes 200 bytes of memory for each
 BETWEEN_WORDS = re.compile(r'[^\W\d_](?= [^\W\d_])')
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
@@ -106,9 +106,11 @@ class Tokenizer:
 
     def encode_masked(self, text):
         """Encode a text in which the mask token, together with the spaces before it, is one id."""
+        mask = re.escape(self.roles['mask'])
         ids = []
-        for piece in re.split(r'\s*' + re.escape(self.roles['mask']), text):
-            ids += [*self.encode(piece), self.ids['mask']]
+        for piece in re.split(rf'\s*{mask}', text):
+            ids.extend(self.encode(piece))
+            ids.append(self.ids['mask'])
         return np.array(ids[:-1], np.int64)
 
     def decode(self, ids):
@@ -177,17 +179,21 @@ class Tokenizer:
     def in_tiktoken(self):
         """(pattern, {bytes: id}): tiktoken's form of a byte-level BPE. ValueError if there is none."""
         spec = json.loads(self.backend.to_str())
-        model = spec['model']
         pattern = tiktoken_pattern(spec['pre_tokenizer'])
-        if not pattern or model['type'] != 'BPE' or spec['normalizer'] not in (None, {'type': 'NFC'}):
+        if not pattern or spec['normalizer'] not in (None, {'type': 'NFC'}):
             raise ValueError('no tiktoken form of this normalizer or pre-tokenizer is known')
-        vocabulary = {token: i for token, i in model['vocab'].items() if token not in self.specials}
-        merged = [vocabulary.get(left + right, -1) for left, right in model['merges']]
-        added_text = [token for token in spec['added_tokens'] if token['content'] not in self.specials]
-        is_bytes = set(''.join(vocabulary)) <= BYTES.keys()
-        if added_text or not is_bytes or merged != sorted(merged):
+
+        vocabulary = spec['model']['vocab']
+        for token in self.specials:
+            vocabulary.pop(token, None)
+        merged = []     # ids of what the merges make, one after the other
+        for left, right in spec['model']['merges']:
+            merged.append(vocabulary.get(left + right, -1))
+        added = {token['content'] for token in spec['added_tokens']}
+        is_bytes = BYTES.keys() >= set(''.join(vocabulary))
+        if added - self.specials.keys() or not is_bytes or merged != sorted(merged):
             raise ValueError('this vocabulary has no tiktoken form, in which ids of bytes rise with merges')
-        return pattern, {bytes(map(BYTES.get, token)): i for token, i in vocabulary.items()}
+        return pattern, as_bytes(vocabulary)
 
     def fingerprint(self):
         """sha256 of everything that decides which ids a text gets."""
@@ -199,8 +205,12 @@ class Tokenizer:
             # patterns like Llama 3's: corpora of others were fingerprinted before we knew their form.
             if '"Split"' in json.dumps(spec['pre_tokenizer']):
                 tokens = sorted(ranks, key=ranks.get)
-                content = [pattern, [token.hex() for token in tokens], sorted(ranks.values()),
-                           sorted(self.specials.items()), sorted(self.ids.items())]
+                content = [
+                    pattern,
+                    [token.hex() for token in tokens],
+                    sorted(ranks.values()),
+                    sorted(self.specials.items()),
+                    sorted(self.ids.items())]
                 if self.composes:
                     content.append('NFC')
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -266,7 +276,7 @@ def download(name, files=SMALL_FILES, revision=None):
     from huggingface_hub import snapshot_download
     # any Exception: classes of network errors differ between versions of huggingface_hub
     with blame(f'{name}: no such folder, and the hub did not give it', Exception):
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
 
 
 def load_tokenizer(name):
@@ -284,20 +294,41 @@ def load_tokenizer(name):
             return from_ranks(*read_llama3(path))
     config = path.with_name('tokenizer_config.json')
     with one_line(path):
-        spec = read_json(path)
-        # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
-        if spec['model']['type'] == 'BPE':
-            spec['model']['vocab'] |= {token['content']: token['id'] for token in spec['added_tokens']}
-        return from_spec(spec, read_json(config) if config.exists() else {})
+        return from_spec(read_json(path), read_json(config) if config.exists() else {})
 
 
 def read_llama3(path):
     """Read Llama 3's tokenizer.model: a token in base64 and its id on each line. It lists no special tokens,
     so they get EuroBERT's names. Returns {bytes: id} and {special token: id}."""
-    lines = map(bytes.split, path.read_bytes().splitlines())
-    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    reserved = [f'<|reserved_special_token_{k}|>' for k in range(253)]
-    return ranks, {token: i for i, token in enumerate([BOS, EOS, MASK, *reserved], len(ranks))}
+    ranks = {}
+    for line in path.read_bytes().splitlines():
+        token, rank = line.split()
+        ranks[base64.b64decode(token)] = int(rank)
+    specials = [BOS, EOS, MASK]
+    specials += [f'<|reserved_special_token_{k}|>' for k in range(253)]
+    return ranks, {token: i for i, token in enumerate(specials, len(ranks))}
+
+
+def as_bytes(vocabulary):
+    """{bytes: id} of a byte-level vocabulary {token: id}"""
+    ranks = {}
+    for token, i in vocabulary.items():
+        ranks[bytes(map(BYTES.get, token))] = i
+    return ranks
+
+
+def learn(texts, vocab_size):
+    """Learn a byte-level BPE vocabulary, split as Llama 3's. Few texts may give fewer tokens than asked."""
+    specials = [BOS, EOS, MASK]
+    trained = Backend(models.BPE())
+    trained.pre_tokenizer = splits(LLAMA3_PATTERN)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - len(specials),
+        initial_alphabet=[*BYTES],
+        show_progress=False)
+    trained.train_from_iterator(map(without_surrogates, texts), trainer)
+    ranks = as_bytes(trained.get_vocab())
+    return from_ranks(ranks, {token: i for i, token in enumerate(specials, len(ranks))})
 
 
 def tiktoken_pattern(pre_tokenizer):
@@ -326,12 +357,17 @@ def splits(pattern):
 
 def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
     """Make a Tokenizer of a vocabulary in tiktoken's form: {bytes: id} and {special token: id}."""
-    vocab = {''.join(map(ALPHABET.get, token)): ranks[token] for token in sorted(ranks, key=ranks.get)}
+    vocab = {}
+    for token in sorted(ranks, key=ranks.get):
+        vocab[''.join(map(ALPHABET.get, token))] = ranks[token]
     # tiktoken merges any two neighbours whose union is a token, so every such split of a token is a merge.
     merges = []
     for token in vocab:
-        pairs = [(token[:k], token[k:]) for k in range(1, len(token))
-                 if token[:k] in vocab and token[k:] in vocab]
+        pairs = []
+        for k in range(1, len(token)):
+            pair = token[:k], token[k:]
+            if vocab.keys() >= {*pair}:
+                pairs.append(pair)
         merges += sorted(pairs, key=lambda pair: [vocab[part] for part in pair])
     backend = Backend(models.BPE(vocab | specials, merges, ignore_merges=True))
     backend.pre_tokenizer = splits(pattern)
@@ -342,12 +378,16 @@ def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
 def from_spec(spec, config):
     """Make a Tokenizer of the contents of tokenizer.json and tokenizer_config.json. ValueError if our
     corpora and models cannot use it."""
-    spec = json.loads(Backend.from_str(json.dumps(spec)).to_str())  # its current form, whatever its age
-    model = spec['model']
-    tokens = spec['added_tokens']
+    kind = spec['model']['type']
     is_byte_level = '"ByteLevel"' in json.dumps(spec['pre_tokenizer'])
-    if model['type'] != 'BPE' or model['dropout'] or not is_byte_level:
-        raise ValueError(f'no byte-level BPE without dropout, but {model["type"]}; {NO_SENTENCEPIECE}')
+    if kind != 'BPE' or spec['model'].get('dropout') or not is_byte_level:
+        raise ValueError(f'no byte-level BPE without dropout, but {kind}; {NO_SENTENCEPIECE}')
+    # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
+    for token in spec['added_tokens']:
+        spec['model']['vocab'][token['content']] = token['id']
+    spec = json.loads(Backend.from_str(json.dumps(spec)).to_str())  # its current form, whatever its age
+    vocabulary = spec['model']['vocab']
+    tokens = spec['added_tokens']
 
     # <tool_call> and the like are characters here; an added token such as four spaces is text.
     specials = {token['content']: token['id'] for token in tokens
@@ -355,14 +395,13 @@ def from_spec(spec, config):
     roles = find_roles(specials, config)
     mask_is_new = roles['mask'] not in specials
     if mask_is_new:
-        specials[MASK] = max(model['vocab'].values()) + 1
-        model['vocab'][MASK] = specials[MASK]
-        tokens.append({'id': specials[MASK], 'content': MASK, 'single_word': False, 'lstrip': True,
+        specials[MASK] = max(vocabulary.values()) + 1
+        vocabulary[MASK] = specials[MASK]
+        tokens.append({'id': specials[MASK], 'content': MASK, 'single_word': False, 'lstrip': False,
                        'rstrip': False, 'normalized': False})
     for token in tokens:
         token['special'] = token['content'] in specials
-        if token['content'] == roles['mask']:
-            token['lstrip'] = True
+        token['lstrip'] |= token['content'] == roles['mask']
 
     backend = Backend.from_str(json.dumps(spec))
     backend.decoder = decoders.ByteLevel()

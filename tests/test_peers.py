@@ -18,7 +18,7 @@ from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
 from test_huggingface import rewrite, with_tensor
 from test_finetune import (  # noqa: F401
-    KINDS, TOKENIZER, checkpoint, command, new, random_model, settings, toy)
+    KINDS, TOKENIZER, checkpoint, command, random_model, settings, toy)
 
 ROWS = 900     # embeddings, a few more than tokens
 COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
@@ -93,7 +93,8 @@ def opened(folder):
 
 
 def judge(folder):
-    return transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32)
+    return model.eval()
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -141,30 +142,24 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
         assert kind.answer(row, [(example, logits)], ()) == word
 
 
-@pytest.mark.parametrize('kind, family', [
-    pytest.param(kind, family, marks=() if i == k else pytest.mark.slow)     # fast: each with another family
-    for i, kind in enumerate(KINDS) for k, family in enumerate(FAMILIES)])
-def test_scores_are_those_of_transformers_on_a_padded_batch(kind, family, folders, toy, tmp_path):
-    """After a few steps of ours: the trained model in transformers, its states and the head by hand."""
-    cfg, base, (data,) = finetune.prepare(settings(toy, folders[family], kind, tmp_path, steps=3))
+@pytest.mark.parametrize('family', FAMILIES)
+def test_a_peer_is_fine_tuned_and_its_outputs_are_those_of_transformers(family, folders, toy, tmp_path):
+    """After three steps of ours: the trained model in transformers, a text at a time, and the head by hand."""
+    cfg, base, (data,) = finetune.prepare(settings(toy, folders[family], 'SC', tmp_path, steps=3))
     before = [p.clone() for p in base.transformer.parameters()]
     encoder, _ = finetune.fit(cfg, base, data)
-    assert all(torch.equal(p, q) for p, q in zip(before, base.transformer.parameters()))
+    assert all(map(torch.equal, before, base.transformer.parameters()))
     model = judge(folders[family])
     model.load_state_dict(encoder.model.inner.state_dict())
-    examples = data.examples['texts' if kind == 'IR' else 'test'][:24]
+    examples = data.examples['test'][:24]
+    outputs = finetune.outputs(cfg, base.world, encoder, examples, False)
     expected = []
     with torch.no_grad():
         for example in examples:
-            states = model(input_ids=torch.from_numpy(example.tokens)[None]).last_hidden_state[0]
-            if kind == 'SC':
-                outputs = encoder.head.classifier(F.gelu(encoder.head.dense(states.mean(0))))
-            elif kind == 'IR':
-                outputs = F.normalize(states.mean(0), dim=0)
-            else:
-                outputs = encoder.head.classifier(states)
-            expected.append(outputs.flatten())
-    outputs = finetune.outputs(cfg, base.world, encoder, examples, kind in ('TC', 'QA'))
+            tokens = torch.from_numpy(example.tokens)
+            states = model(input_ids=tokens[None]).last_hidden_state[0]
+            hidden = F.gelu(encoder.head.dense(states.mean(0)))
+            expected.append(encoder.head.classifier(hidden))
     outputs = torch.from_numpy(np.concatenate(outputs, axis=None))
     torch.testing.assert_close(outputs, torch.cat(expected), atol=1e-5, rtol=0)
 
@@ -176,12 +171,15 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, toy, tmp_path, monkeypa
     TOKENIZER.save(folder, append_eos=True)
 
     def learn():
-        cfg, base, (data,) = finetune.prepare(settings(toy, folder, kind, tmp_path, epochs=9, lr=1e-3))
+        cfg = settings(toy, folder, kind, tmp_path, epochs=9, lr=1e-3)
+        cfg, base, (data,) = finetune.prepare(cfg)
         encoder, log = finetune.fit(cfg, base, data)
-        rows = finetune.predict(cfg, base.world, encoder, data)
-        answers = [row['docs'][0] if kind == 'IR' else row['pred']
-                   for split in rows.values() for row in split]
-        return base.transformer, [line['loss'] for line in log], answers
+        losses = [line['loss'] for line in log]
+        answers = []
+        for rows in finetune.predict(cfg, base.world, encoder, data).values():
+            for row in rows:
+                answers.append(row['docs'][0] if kind == 'IR' else row['pred'])
+        return base.transformer, losses, answers
     _, losses, answers = learn()
     monkeypatch.setattr(finetune, 'open_encoder', lambda cfg: opened(folder))
     transformer, losses_of_peer, answers_of_peer = learn()
@@ -196,10 +194,12 @@ def test_weights_in_bf16_leave_rope_in_fp32(folders, toy, tmp_path):
     cfg, base, _ = finetune.prepare(settings(toy, folders['modernbert'], 'SC', tmp_path, weights='bf16'))
     encoder = finetune.new_encoder(cfg, base, lambda states, lengths: states)
     assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
-    buffers = {name: buffer for name, buffer in encoder.model.named_buffers() if buffer.is_floating_point()}
-    assert buffers
-    for name, buffer in buffers.items():
-        assert torch.equal(buffer, base.transformer.get_buffer(name))
+    compared = 0
+    for name, buffer in encoder.model.named_buffers():
+        if buffer.is_floating_point():
+            assert torch.equal(buffer, base.transformer.get_buffer(name))
+            compared += 1
+    assert compared
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
@@ -237,31 +237,6 @@ def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family
         changed[-1] -= 1
         first = expected[-100]
         assert (ours(changed, [100])[0] - first).abs().max() > 1e-4
-
-
-def test_a_modernbert_decoder_without_its_mask_is_modernbert(folders, tmp_path):
-    """Ettin's decoders: transformers' encoder with the same weights gives the same states."""
-    encoder = judge(folders['modernbert'])
-    weights = {}
-    for name, tensor in encoder.state_dict().items():
-        if 'attn.Wqkv' in name:
-            for part, third in zip('qkv', tensor.chunk(3)):
-                weights[name.replace('Wqkv', f'{part}_proj')] = third
-        else:
-            weights[name] = tensor
-    decoder = transformers.ModernBertDecoderForCausalLM(transformers.ModernBertDecoderConfig(
-        local_attention=16, global_attn_every_n_layers=2, pad_token_id=encoder.config.pad_token_id, **COMMON))
-    decoder.model.load_state_dict(weights)
-    decoder.save_pretrained(tmp_path)
-    for path in folders['modernbert'].glob('*token*'):
-        shutil.copy(path, tmp_path)
-    tokens = torch.arange(5, 105)
-    with torch.no_grad():
-        expected = encoder(tokens[None])[0][0]
-        states = opened(tmp_path).model()(tokens, [100])
-        causal = decoder.model.eval()(tokens[None])[0][0]
-    torch.testing.assert_close(states, expected, atol=2e-6, rtol=0)
-    assert (causal - expected).abs().max() > 1e-3
 
 
 def test_a_folder_that_names_code_opens_where_transformers_has_its_architecture(bert):

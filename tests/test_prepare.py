@@ -39,7 +39,9 @@ def jsonl(path, texts):
 
 
 def parquet(path, texts, group=100):
-    rows = pyarrow.table({'id': ['x'] * len(texts), 'text': texts})
+    rows = pyarrow.table({
+        'id': ['x' for _ in texts],
+        'text': texts})
     pyarrow.parquet.write_table(rows, path, row_group_size=group)
     return path
 
@@ -60,28 +62,37 @@ def small(path, out, **changes):
 def prepared(cfg, part=-1, parts=1):
     """The Corpus of these settings, or None where only a part of it was prepared."""
     prepare.prepare(cfg, part, parts)
-    return data.Corpus(cfg.out) if part < 0 else None
+    if part < 0:
+        return data.Corpus(cfg.out)
 
 
 def documents(corpus, split='train'):
     tokenizer = load_once(corpus.meta['settings']['tokenizer'])
     arrays, _ = corpus.streams[split]
     ids = np.concatenate(arrays)
-    *pieces, rest = np.split(ids, np.flatnonzero(ids == tokenizer.ids['eos']) + 1)
+    ends = np.flatnonzero(ids == tokenizer.ids['eos']) + 1
+    *pieces, rest = np.split(ids, ends)
     assert len(rest) == 0
     return [tokenizer.decode(piece[:-1]) for piece in pieces]
 
 
 def content(folder):
     """Name and bytes of all files but locks."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith('.lock')}
+    return {path.name: path.read_bytes()
+            for path in folder.iterdir()
+            if path.suffix != '.lock'}
 
 
 def made(tmp_path, texts, longest, make=jsonl, count=4, **changes):
     """(settings, content) of a corpus of this many texts in so many files."""
-    lines = [f'line {k} ' + 'token ' * (k % longest) for k in range(texts)]
-    cfg = small(several(tmp_path / 'texts', lines, make, count), tmp_path / 'whole', **changes)
-    return cfg, content(prepared(cfg).folder)
+    lines = []
+    for k in range(texts):
+        tokens = 'token ' * (k % longest)
+        lines.append(f'line {k} {tokens}')
+    folder = several(tmp_path / 'texts', lines, make, count)
+    cfg = small(folder, tmp_path / 'whole', **changes)
+    corpus = prepared(cfg)
+    return cfg, content(corpus.folder)
 
 
 def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
@@ -117,14 +128,19 @@ def test_ids_beyond_two_bytes_and_ids_that_are_no_token(tmp_path):
 
 
 def test_bom_crlf_empty_and_huge_documents(tmp_path):
-    huge, spaces = 'All work and no play. ' * 40_000, ' ' * 1_500_000
-    files = {'a.txt': '\ufeffone\r\ntwo\r\n', 'b.txt': '', 'd.txt': huge,
-             'c.jsonl': json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n',
-             'e.jsonl': json.dumps({'text': spaces})}
-    (tmp_path / 'texts').mkdir()
+    huge = 'All work and no play. ' * 40_000
+    spaces = ' ' * 1_500_000
+    files = {
+        'a.txt': '\ufeffone\r\ntwo\r\n',
+        'b.txt': '',
+        'c.jsonl': json.dumps({'text': 'a lone \ud83d surrogate'}) + '\n\n',
+        'd.txt': huge,
+        'e.jsonl': json.dumps({'text': spaces})}
+    folder = tmp_path / 'texts'
+    folder.mkdir()
     for name, text in files.items():
-        (tmp_path / 'texts' / name).write_bytes(text.encode())
-    corpus = prepared(small(tmp_path / 'texts', tmp_path / 'out', val_permille=1))
+        (folder / name).write_bytes(text.encode())
+    corpus = prepared(small(folder, tmp_path / 'out', val_permille=1))
     assert documents(corpus) == ['one\ntwo\n', 'a lone \ufffd surrogate', huge, spaces]
 
 
@@ -153,8 +169,10 @@ def test_texts_that_are_missing_name_the_command_that_writes_them(tmp_path):
 def cut(tmp_path, text, above=1_000_000):
     """The documents of a .txt from Windows."""
     path = tmp_path / 'a.txt'
-    path.write_bytes(('\ufeff' + text.replace('\n', '\r\n')).encode())
-    return list(prepare.read_txt(path, small('', '', cut_txt_above=above)))
+    written = '\ufeff' + text.replace('\n', '\r\n')
+    path.write_bytes(written.encode())
+    cfg = small('', '', cut_txt_above=above)
+    return list(prepare.read_txt(path, cfg))
 
 
 @pytest.mark.parametrize('above', [1_000_000, 100_000])
@@ -162,13 +180,18 @@ def cut(tmp_path, text, above=1_000_000):
 def test_a_text_without_line_ends_is_cut_at_spaces_or_anywhere(tmp_path, line, above):
     text = 'short line\n' * 5 + line + '\nthe end\n'
     documents = cut(tmp_path, text, above)
-    assert ''.join(documents) == text and max(map(len, documents)) <= 32_000
-    assert all(document.startswith((' ', '東')) for document in documents[1:-1])
+    assert ''.join(documents) == text
+    assert max(map(len, documents)) <= 32_000
+    for document in documents[1:-1]:
+        assert document.startswith((' ', '東'))
 
 
 def test_a_long_text_is_cut_at_lines_which_stay_whole_up_to_a_million_characters(tmp_path):
-    lines = [f'{k} ' * (k ** 3 % 9_000) + '\n' * (1 + k % 3) for k in range(300)] + ['x ' * 400_000 + '\n']
-    text = ''.join(lines)
+    text = ''
+    for k in range(300):
+        text += f'{k} ' * (k ** 3 % 9_000)
+        text += '\n' * (1 + k % 3)
+    text += 'x ' * 400_000 + '\n'
     expected = []
     rest = text
     while rest:    # as every corpus was cut so far
@@ -258,8 +281,9 @@ def test_bad_files_and_rows_are_named_or_skipped_and_counted(tmp_path, capsys):
     ('notes.md', r'no text there \(.txt, .*\); --path names'), ('a.txt', 'no training text')])
 def test_no_text_at_all_is_one_line_and_no_corpus(tmp_path, name, message):
     (tmp_path / name).write_bytes(b'')
-    refused(message, prepared, small(tmp_path, tmp_path / 'out'))
-    assert not list((tmp_path / 'out').glob('[!.]*'))
+    out = tmp_path / 'out'
+    refused(message, prepared, small(tmp_path, out))
+    assert not list(out.glob('[!.]*'))
 
 
 def test_a_bad_row_counts_where_it_is_read_and_none_behind_max_tokens_does(tmp_path):
@@ -277,10 +301,12 @@ def test_a_bad_row_counts_where_it_is_read_and_none_behind_max_tokens_does(tmp_p
 
 def test_a_disk_that_fails_is_no_bad_file(tmp_path, monkeypatch):
     def fails(path):
-        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        raise OSError(errno.EIO, 'Input/output error')
     monkeypatch.setattr(prepare, 'open_bytes', fails)
+    texts = jsonl(tmp_path / 'a.jsonl', ['text'])
+    cfg = small(texts, tmp_path / 'out', skip_bad=True)
     with pytest.raises(OSError, match='Input/output error'):
-        prepared(small(jsonl(tmp_path / 'a.jsonl', ['text']), tmp_path / 'out', skip_bad=True))
+        prepared(cfg)
 
 
 @pytest.mark.parametrize('by, least, most', [('normalised', 0, 0), ('verbatim', 50, 64)])
@@ -289,8 +315,14 @@ def test_copies_of_a_document_are_held_out_alike(by, least, most):
     texts = [f'{k}\u0308: na\xefve,\nE\u0301mile\n' for k in range(64)]
     torn = 0
     for text in texts:
-        copies = [text, text.replace('\n', '\r\n'), text.rstrip('\n'), f'  {text}\n', f'\ufeff{text}',
-                  unicodedata.normalize('NFD', text), unicodedata.normalize('NFC', text)]
+        copies = [
+            text,
+            text.replace('\n', '\r\n'),
+            text.rstrip('\n'),
+            f'  {text}\n',
+            f'\ufeff{text}',
+            unicodedata.normalize('NFD', text),
+            unicodedata.normalize('NFC', text)]
         sides = {prepare.held_out(prepare.clean(copy), 500, by) for copy in copies}
         torn += len(sides) == 2
     assert least <= torn <= most
@@ -405,12 +437,15 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys):
 
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path):
     cfg, expected = made(tmp_path, 6_000, 50, count=5)
-    out, before = tmp_path / 'out', resource.getrlimit(resource.RLIMIT_FSIZE)
+    out = tmp_path / 'out'
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))
         result = run_script('data.py', *arguments(cfg, without='out'), f'--out={out}')
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     one_line_error(result, '/out/.*: .*: make room, then run the same command')
-    assert not list(out.glob('.*.tmp')) and not (out / 'meta.json').exists()
-    assert content(prepared(replace(cfg, out=str(out))).folder) == expected
+    assert not list(out.glob('.*.tmp'))
+    assert not (out / 'meta.json').exists()
+    cfg = replace(cfg, out=str(out))
+    assert content(prepared(cfg).folder) == expected

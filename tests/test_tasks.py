@@ -12,10 +12,11 @@ import pytrec_eval
 
 import finetune
 from conftest import LLAMA3, ROOT, jsonl, one_line_error, refused, replace, run_script
-from nanoencoder import settings as configs, tasks
-from nanoencoder import metrics, paper
+from nanoencoder import metrics, paper, tasks
+from nanoencoder import settings as configs
+from nanoencoder.predictions import json_lines
 from nanoencoder.tasks import retrieval
-from nanoencoder.tasks.files import Field, json_lines, read_files, read_hub
+from nanoencoder.tasks.files import Field, read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
 
@@ -41,8 +42,6 @@ NUMBER = datasets.Value('int32')
 TEXTS = datasets.List(TEXT)
 CONLL = ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG', 'B-LOC', 'I-LOC', 'B-MISC', 'I-MISC')
 DATES = ('O', 'B-DATE', 'I-DATE', 'B-GPE')
-UPOS = ('NOUN', 'PUNCT', 'ADP', 'NUM', 'SYM', 'SCONJ', 'ADJ', 'PART', 'DET', 'CCONJ', 'PROPN', 'PRON', 'X',
-        '_', 'ADV', 'INTJ', 'VERB', 'AUX')       # in the order of the hub's copy
 SHARD = '{}-00000-of-00001.parquet'
 PUBLIC = ('train', 'validation')
 SQUAD = {'id': TEXT, 'title': TEXT, 'context': TEXT, 'question': TEXT,
@@ -88,14 +87,8 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
     'squad_v2': (f'squad_v2/squad_v2/{SHARD}', PUBLIC, SQUAD, UNANSWERED, {'answers': []}),
     'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED)}
 PAPER = [*SCHEMAS, 'msmarco', 'nq', 'mldr']
-SCHEMAS |= {
-    'stsb': labelled('glue/stsb', (), 3.75, 'Sentence 1: A.\nSentence 2: B.', sentence1='A.', sentence2='B.'),
-    'multirc': labelled('super_glue/multirc', ('False', 'True'), 0, 'Paragraph: P.\nQuestion: Q?\nAnswer: A',
-                        paragraph='P.', question='Q?', answer='A'),
-    'ewt_pos': ('universal_dependencies/en_ewt/{}/0000.parquet', tasks.SPLITS,
-                {'idx': TEXT, 'tokens': TEXTS, 'upos': tagged(*UPOS)},
-                {'idx': 'a-1', 'tokens': ['It', 'works', '.'], 'upos': [11, 16, 1]},
-                {'tags': ['PRON', 'VERB', 'PUNCT'], 'id': 'a-1'})}
+SCHEMAS['stsb'] = labelled('glue/stsb', (), 3.75, 'Sentence 1: A.\nSentence 2: B.',
+                           sentence1='A.', sentence2='B.')
 
 
 @pytest.mark.parametrize('name', SCHEMAS)
@@ -172,11 +165,11 @@ def test_a_local_copy_of_msmarco_and_nq(tmp_path, form, capsys):
     assert rows['corpus']['d1'] == 'Document: T1. text 1'
     validation, test = ({row['id'] for row in rows[split]} for split in tasks.SCORED)
     assert len(validation) + len(test) == 7 and not validation & test
-    for judged_only, documents in ((True, 2), (False, 3)):  # without pairs: what train judges relevant
-        rows, _ = load('nq', tmp_path, pairs='', judged_only=judged_only)
-        assert rows['train'] == [{'query': 'Query: what 2', 'positive': 'Document: T2. text 2'},
-                                 {'query': 'Query: what 0', 'positive': 'Document: T1. text 1'}]
-        assert len(rows['corpus']) == documents
+    # without pairs: what train judges relevant
+    rows, _ = load('nq', tmp_path, pairs='', judged_only=False)
+    assert rows['train'] == [{'query': 'Query: what 2', 'positive': 'Document: T2. text 2'},
+                             {'query': 'Query: what 0', 'positive': 'Document: T1. text 1'}]
+    assert len(rows['corpus']) == 3
 
 
 def test_a_local_copy_of_mldr(tmp_path):
@@ -342,7 +335,7 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
 @pytest.mark.parametrize('kind, changes, words', [
     ('sc', {'label': 'great'}, r"label 'great' is none of the labels \(bad, good\); list names"),
     ('sc', {'label': 3.8}, 'label 3.8 is none of .*--metric=Pearson'),
-    ('sc', {'label': ['good']}, r"label \['good'\] is no text and no number"),
+    ('sc', {'label': None}, 'label None is no text and no number'),
     ('sc', {'title': ...}, "has no column 'title', but text, label"),
     ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
@@ -350,9 +343,7 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
     ('tc', {'tags': ['O', 'Location']}, "'Location' is not O, B-TYPE or I-TYPE"),
     ('qa', {'answers': {'text': ['you'], 'answer_start': [7]}}, "answer 'you' is not at character 7"),
     ('qa', {'answers': {'text': ['me'], 'answer_start': [-3]}}, "answer 'me' is not at character -3"),
-    ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts'),
-    ('qa', {'answers': 'me'}, "'answers' holds 'me', and not dict"),
-    ('qa', {'answers': {'text': 'It', 'answer_start': [0, 1]}}, "'text' holds 'It', and not list")])
+    ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts')])
 def test_bad_rows_are_named(kind, changes, words):
     row = {name: value for name, value in (GOOD[kind] | changes).items() if value is not ...}
     labels = ('bad', 'good') if kind == 'sc' else ('O', 'B-LOC', 'Location')
@@ -362,10 +353,8 @@ def test_bad_rows_are_named(kind, changes, words):
 
 @pytest.mark.parametrize('name, content, words', [
     ('train.json', b'[]', 'train.json: holds no row'),
-    ('train.json', b'{"data": 1}', 'train.json: is no list of objects, nor {"data": '),
     ('train.json', b'{"text": "a"}\n{"text": "b"}\n', 'a file of an object a line is named .jsonl'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
-    ('train.jsonl', b'{"x":' + b'[' * 9_999, 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', b'{"text": "\xff"}\n', 'train.jsonl: cannot be read: .utf-8. codec'),
     ('train.parquet', b'PAR1', 'not a whole parquet'),
     ('train.jsonl.gz', b'{}', 'train.jsonl.gz: cannot be read: Not a gzipped'),
@@ -384,10 +373,10 @@ def test_bad_files_are_named(tmp_path, name, content, words):
 def test_a_missing_file_is_a_line_with_what_is_there(tmp_path):
     (tmp_path / 'train.txt').write_text('a O')
     one_line_error(look('example_sc', f'--data={tmp_path}'),
-                   'no train{.jsonl,.jsonl.gz,.*: train.txt; another .*--train=train.txt')
+                   'no train with a suffix .*: train.txt; another .*--train=train.txt')
 
 
-@pytest.mark.parametrize('option', ['--template=text', '--template={text', '--template={text.x}', '--train=',
+@pytest.mark.parametrize('option', ['--template=text', '--template={text', '--train=',
                                     "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
                                     '--columns=1', '--columns=-1,0'])
 def test_bad_task_settings_are_named(option):
@@ -423,9 +412,8 @@ def test_files_of_a_word_a_line(tmp_path, content, columns, words):
 
 
 @pytest.mark.parametrize('line', [
-    '# meta::genre = academic\n', '# annotation_gap\n', '# text = Rome #\n',
-    '# visual-style 2 bgColor:blue here\n',
-    '#\thttp://a.b\t[2014]\n', '#\n', conllu('1-2', 'au fait', 'a b'), conllu('2.1', 'au fait', 'a b')])
+    '# meta::genre = academic\n', '# visual-style 2 bgColor:blue here\n', '#\thttp://a.b\t[2014]\n',
+    conllu('1-2', 'au fait', 'a b'), conllu('2.1', 'au fait', 'a b')])
 def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
     sentence = line + conllu(1, 'Rome', 'PROPN') + conllu(2, '#', 'SYM') + '\n'
     assert words_and_tags(tmp_path, 2 * sentence, (1, 3)) == 'Rome/PROPN #/SYM | Rome/PROPN #/SYM'
@@ -434,8 +422,7 @@ def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
 @pytest.mark.parametrize('content, columns, words', [
     ('Rome B-LOC\nfell\n', (), 'train.conll:2: has no word and tag'),
     ('1\tPaul\tB-PER\tO\n2\t\tO\tO\n', (1, 2), r"conll:2: has no word and tag .*\['2', '', 'O', 'O'\]; mend"),
-    ('1\tRome\tB-LOC\tO\n', (), 'numbered; say which of its 4 columns, .*as --columns=1,3'),
-    ('1\tRome\tB-LOC\n2\tfell\tO\nx\t!\tO\n', (1, 2), 'train.conll:3: has no number')])
+    ('1\tRome\tB-LOC\tO\n', (), 'numbered; say which of its 4 columns, .*as --columns=1,3')])
 def test_a_bad_line_of_words_is_named(tmp_path, content, columns, words):
     refused(words, words_and_tags, tmp_path, content, columns)
 
@@ -465,22 +452,13 @@ def load_shards(folder):
 def test_a_shard_that_is_missing_is_named(tmp_path):
     write_shard(tmp_path, 'train-00000-of-00003')
     write_shard(tmp_path, 'train-00002-of-00003')
-    refused(r'not one whole set of 3: the numbers \[1\] are missing', load_shards, tmp_path)
+    refused(r'have the numbers \[0, 2\] and not 0 to 2', load_shards, tmp_path)
     write_shard(tmp_path, 'train-00001-of-00003')
     write_shard(tmp_path, 'train-clean-00000-of-00001')     # another split's
     rows, _ = load_shards(tmp_path)
     assert len(rows['test']) == 60
-
-
-@pytest.mark.parametrize('first, second, labels, words', [
-    ('train-00000-of-00001', 'train-00000-of-00001-0123456789abcdef', ('bad', 'good'),
-     'remove shards of another'),
-    ('train-00000-of-00002', 'train-00001-of-00002', ('good', 'bad'),
-     "00001-of-00002.* has the class names {'label': .'good', 'bad'.}")])
-def test_shards_that_do_not_belong_together_are_refused(tmp_path, first, second, labels, words):
-    write_shard(tmp_path, first)
-    write_shard(tmp_path, second, labels)
-    refused(words, load_shards, tmp_path)
+    write_shard(tmp_path, 'train-00000-of-00003-0123456789abcdef')
+    refused('remove shards of another', load_shards, tmp_path)
 
 
 def test_labels_in_another_order_are_refused(tmp_path):
@@ -501,7 +479,7 @@ def test_numbers_are_texts_and_a_title_may_be_null():
     assert fill('{title}|{year}|{share}|{text}', row, 'row 0') == '|1984|0.5|It.'
 
 
-@pytest.mark.parametrize('labels', [(1, 0), (1.0, 0.0), (2.5, -1.0), (True, False), ('n/a', "it's")])
+@pytest.mark.parametrize('labels', [(1, 0), (2.5, -1.0), (True, False), ('n/a', "it's")])
 def test_the_label_map_that_a_message_proposes_works_when_it_is_pasted(tmp_path, labels):
     for split in ('train', 'test'):
         jsonl(tmp_path / f'{split}.jsonl', [{'text': 'a', 'label': label} for label in labels])
@@ -567,7 +545,6 @@ def retrieval_set(folder, **judged):
 
 @pytest.mark.parametrize('path, rows, words', [
     ('qrels/test', judgements(('q1', 'x', 1)), "no query has .*: are the ids .*, as 'q1' and 'x'"),
-    ('qrels/test', judgements(('x', 'd1', 1)), 'no query has a relevant document'),
     ('qrels/test', judgements(('q1', 'd1', 0)), 'no query has a relevant document'),
     ('qrels/test', judgements(('q1', 'd1', 0.5)), 'score 0.5 is not a whole number'),
     ('qrels/test', judgements(('q1', 'd1', 0), ('q1', 'd1', 1)), 'occurs twice'),
@@ -575,7 +552,6 @@ def retrieval_set(folder, **judged):
     ('qrels/test', [{'query_id': 'q1', 'query': 'a', 'positive_passages': ['d1']}],
      "passages: has no .*'docid'"),
     ('train', [{'query': 'q', 'positive': ['p']}], "train row 0: 'positive' holds .'p'., which is no text"),
-    ('train', [{'query': 'q'}], "no column 'positive'"),
     ('corpus', [{'_id': 'd1', 'text': None}], "corpus row 0: 'text' holds None, .*or \"\" where"),
     ('corpus', [{'_id': 'd1', 'text': text} for text in 'xy'], "corpus row 1: 'd1' occurs twice")])
 def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):

@@ -31,12 +31,13 @@ def load_data(task, tokenizer, max_length, training=True, reads=range):
     examples = {}
     for part, (made, lost) in kind.encode(rows, labels, tokenizer, max_length, reads).items():
         examples[part] = made
-        words = ', '.join(f'{count:,} {what}' for what, count in lost.items())
+        words = ', '.join(f'{count:,} {what}' for what, count in lost.items() if count)
+        if not words:
+            continue
         unread = made.count(None)
-        if words and unread:
+        if unread:
             words += f' (of the {len(made) - unread:,} of {len(made):,} rows that are read)'
-        if words:
-            print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}', file=sys.stderr)
+        print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}', file=sys.stderr)
     return Data(kind, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 
 
@@ -64,8 +65,7 @@ def look(task, tokenizer):
     print(f'{task.dataset} ({task.kind}), data {data.scored_sha256[:12]}; '
           f'lengths in tokens of {task.tokenizer}, at most {max_length} (tiny models: 507)')
     for part, rows in (data.examples | data.rows).items():
-        unit = 'documents' if isinstance(rows, dict) else 'rows'
-        line = f'  {part:<11} {len(rows):>8,} {unit}'
+        line = f'  {part:<11} {len(rows):>8,}'
         lengths = [len(example.tokens) for example in data.examples.get(part, ())]
         if lengths:
             line += f', median length {np.median(lengths):.0f}, longest {max(lengths):,}'

@@ -6,7 +6,7 @@ import numpy as np
 
 from nanoencoder.metrics import CORRELATIONS
 from nanoencoder.tasks.kind import Example, Kind, framed, room
-from nanoencoder.tasks.task import columns_of, fill, get
+from nanoencoder.tasks.task import columns_of, fill, get, text_of
 
 
 class Classification(Kind):
@@ -18,21 +18,19 @@ class Classification(Kind):
         super().__init__(task)
         if task.metric in CORRELATIONS:     # a regression
             self.labelled_by = ''
+            self.outputs = ('score',)
             self.loss = 'squares'
             self.has_probe = False
 
-    def load(self, training=True):
-        rows, labels = super().load(training)
-        return rows, labels if self.labelled_by else ('score',)
-
     def make_row(self, row, labels, where):
-        text = fill(self.task.template, row, where)
+        template = self.task.template
+        text = fill(template, row, where)
         label = get(row, self.task.label, where, object)
         if self.labelled_by:
             label = labels.name(label, where)
         else:
             label = number(label, where)
-        fields = [fill(f'{{{name}}}', row, where) for name in columns_of(self.task.template)]
+        fields = [text_of(row, column, where) for column in columns_of(template)]
         return {'text': text, 'label': label, 'fields': fields}
 
     def examples(self, rows, labels, tokenizer, max_length):
@@ -40,10 +38,13 @@ class Classification(Kind):
         lost = Counter()
         for k, row in enumerate(rows):
             tokens = tokenizer.encode(row['text'])
-            lost['texts'] += len(tokens) > room(tokenizer, max_length)
-            target = labels.index(row['label']) if self.labelled_by else row['label']
+            if len(tokens) > room(tokenizer, max_length):
+                lost['texts'] += 1
+            target = row['label']
+            if self.labelled_by:
+                target = labels.index(target)
             examples.append(Example(framed(tokens, tokenizer, max_length), np.array([target]), k))
-        return examples, +lost
+        return examples, lost
 
     def answer(self, row, read, labels):
         (_, logits), = read
@@ -53,6 +54,7 @@ class Classification(Kind):
 
 
 def number(value, where):
+    """Return the label of a regression as a float."""
     try:
         score = float(value)
     except (TypeError, ValueError):

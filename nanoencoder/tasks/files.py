@@ -48,7 +48,8 @@ def local_files(folder, names, subset, split):
     """The files of a split: `split` is a name, with or without suffix, or a path. They lie in `folder` or in
     the dataset's own folder within it, and there may be in one more, as on the hub."""
     names = [name.split('/')[-1] for name in names if name]
-    root = next((folder / name for name in names if (folder / name).is_dir()), folder)
+    folders = [folder / name for name in names if (folder / name).is_dir()]
+    root = folders[0] if folders else folder
     spellings = [split, 'dev'] if split == 'validation' else [split]
     for place in (subset, '', 'data', 'default', 'plain_text', *names):
         for spelling in spellings:
@@ -56,9 +57,9 @@ def local_files(folder, names, subset, split):
             if files:
                 return files
     there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
-    raise FileNotFoundError(f'{root}: no {split}{{{",".join(READERS)}}}, no {split}-*.parquet; '
-                            f'what is there: {there:.200}; another file is named whole, as '
-                            '--train=train.txt; validation = "" holds out a share of train')
+    raise FileNotFoundError(f'{root}: no {split} with a suffix such as .jsonl, .csv, .parquet or .iob; '
+                            f'what is there: {there:.200}; another file is named whole, as --train=train.txt; '
+                            'validation = "" holds out a share of train')
 
 
 def files_of(path):
@@ -70,23 +71,20 @@ def files_of(path):
     shards = sorted(path.parent.glob(f'{path.name}-*.parquet')) or sorted(path.glob('*.parquet'))
     # others, as train-clean-00000-of-00001 beside train's own, are another split's
     of_split = re.compile(rf'(?:{re.escape(path.name)}-)?(\d+)-of-(\d+)')
-    numbered = [shard for shard in shards if of_split.match(shard.name)]
+    numbered = {shard: of_split.match(shard.name) for shard in shards if of_split.match(shard.name)}
     if not numbered:
         return shards
-    places = [of_split.match(shard.name).groups() for shard in numbered]
-    numbers = sorted(int(number) for number, _ in places)
-    wanted = range(max(int(total) for _, total in places))
-    if numbers != [*wanted]:
-        missing = [number for number in wanted if number not in numbers]
-        raise ValueError(f'{path}: its {len(numbers)} shards are not one whole set of {len(wanted)}: the '
-                         f'numbers {missing!s:.200} are missing; fetch them, or remove shards of another set')
-    return numbered
+    numbers = sorted(int(match[1]) for match in numbered.values())
+    total = max(int(match[2]) for match in numbered.values())
+    if numbers != [*range(total)]:
+        raise ValueError(f'{path}: its shards have the numbers {numbers!s:.200} and not 0 to {total - 1}, '
+                         'each once; fetch those that are missing, or remove shards of another set')
+    return [*numbered]
 
 
 def read_files(paths, source, only=None):
     """(rows, {column: names of its labels}) of files; of queries and documents `only` some ids, if given."""
     rows = []
-    all_names = []
     for path in paths:
         read = read_iob if source.columns else reader_of(path)
         with blame(f'{path}: cannot be read', UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
@@ -94,13 +92,9 @@ def read_files(paths, source, only=None):
         if only is not None:
             part = [row for row in part if id_of(row) in only]
         rows += part
-        all_names.append(names)
-        if names != all_names[0]:       # a number would have two meanings
-            raise ValueError(f'{path}: has the class names {names!s:.200}, and {paths[0].name} has '
-                             f'{all_names[0]!s:.200}; write all shards with the same ones')
     if not rows and only is None:
         raise ValueError(f'{paths[0]}: holds no row')
-    return rows, all_names[0]
+    return rows, names      # all shards of a split have the same
 
 
 def reader_of(path):
@@ -137,7 +131,7 @@ def read_jsonl(path, source):
             if line.isspace():
                 continue
             what = f'{path}:{number}: is no JSON object: {line.strip():.80}'
-            with blame(what, ValueError, TypeError, RecursionError):
+            with blame(what, ValueError, TypeError):
                 rows.append({**parse_json(line)})
     return rows, {}
 
@@ -147,7 +141,7 @@ def read_json_array(path, source):
     text = path.read_text(encoding='utf-8-sig')
     what = (f'{path}: is no list of objects, nor {{"data": [{{"paragraphs": ...}}]}} as of SQuAD; '
             'a file of an object a line is named .jsonl')
-    with blame(what, ValueError, TypeError, LookupError, RecursionError):
+    with blame(what, ValueError, TypeError, LookupError):
         content = parse_json(text)
         if isinstance(content, dict):
             content = squad_rows(content['data'])
@@ -161,10 +155,13 @@ def squad_rows(articles):
         for paragraph in article['paragraphs']:
             for question in paragraph['qas']:
                 answers = question['answers']   # none where it cannot be answered
-                rows.append({'id': question['id'], 'context': paragraph['context'],
-                             'title': article.get('title'), 'question': question['question'],
-                             'answers': {'text': [answer['text'] for answer in answers],
-                                         'answer_start': [answer['answer_start'] for answer in answers]}})
+                rows.append({
+                    'id': question['id'],
+                    'title': article.get('title'),
+                    'context': paragraph['context'],
+                    'question': question['question'],
+                    'answers': {column: [answer[column] for answer in answers]
+                                for column in ('text', 'answer_start')}})
     return rows
 
 
@@ -215,8 +212,6 @@ def read_iob(path, source):
             continue
         if numbered and re.fullmatch(r'\d+[-.]\d+', fields[0]):
             continue    # the words of a range follow it; an empty node stands in no text
-        if numbered and not fields[0].isdecimal():
-            raise ValueError(f'{where}: has no number, as other lines have in column 0: {line!r:.80}')
         columns = columns or usual_columns(fields, numbered, where)
         sentences[-1].append(word_and_tag(fields, columns, where))
     return [{source.words: [word for word, _ in pairs], source.tags: [tag for _, tag in pairs]}
@@ -278,7 +273,7 @@ def label_names(features):
     """{column: [names]} of class labels among a dataset's features, alone or in lists."""
     names = {}
     for column, feature in features.items():
-        while isinstance(feature, dict) and 'feature' in feature:
+        while 'feature' in feature:     # of a list
             feature = feature['feature']
         if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
             names[column] = feature['names']
@@ -297,8 +292,3 @@ def read_hub(name, subset, split, revision, only=None):
         column = '_id' if '_id' in dataset.column_names else 'docid'
         dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only])
     return list(dataset), label_names(dataset.features.to_dict())
-
-
-def json_lines(rows):
-    lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
-    return ''.join(lines)

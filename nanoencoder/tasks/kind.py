@@ -28,7 +28,8 @@ class Kind:
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it"""
     head = 'tokens'      # see finetune.new_head: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
-    labelled_by = ''     # the setting that names the column of labels, if there are any
+    labelled_by = ''     # the setting that names the column of labels, if there is one
+    outputs = ()         # names of the head's outputs, if there is none
     has_probe = True     # whether frozen features can answer
 
     def __init__(self, task):
@@ -61,7 +62,7 @@ class Kind:
                 seen.add(name)
         for old, count in labels.mapped.items():
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
-        return rows, labels.names
+        return rows, self.outputs or labels.names
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """{split: ([Example], Counter of what truncation lost)}. reads(n) returns the sorted indices, of n
@@ -85,15 +86,16 @@ class Kind:
             read = defaultdict(list)
             for example, output in zip(data.examples[split], outputs[split]):
                 read[example.row].append((example, output))
-            predictions[split] = []
-            for k, row in enumerate(data.rows[split]):
-                answer = self.answer(row, read[k], data.labels)
-                predictions[split].append(self.prediction(row, answer))
+            predictions[split] = [
+                self.prediction(row, self.answer(row, read[k], data.labels))
+                for k, row in enumerate(data.rows[split])]
         return predictions
 
     def prediction(self, row, pred):
-        gold = row[self.labelled_by or 'label']
-        return {'id': row['id'], 'gold': gold, 'pred': pred}
+        return {
+            'id': row['id'],
+            'gold': row[self.labelled_by or 'label'],
+            'pred': pred}
 
 
 class Data(NamedTuple):
@@ -111,10 +113,10 @@ def held_out(rows, share):
     import datasets     # which takes seconds
     numbers = datasets.Dataset.from_dict({'row': range(len(rows))})
     parts = numbers.train_test_split(train_size=1 - share, seed=42)
+    trained = parts['train']
+    held = parts['test']
     # [:] reads the column at once: row by row took half of the time until the first step
-    trained = parts['train']['row'][:]
-    held = parts['test']['row'][:]
-    return [rows[k] for k in trained], [rows[k] for k in held]
+    return [rows[k] for k in trained['row'][:]], [rows[k] for k in held['row'][:]]
 
 
 def room(tokenizer, max_length):
@@ -127,11 +129,13 @@ def framed(values, tokenizer, max_length, fill=None):
     get `fill` at special tokens."""
     values = np.asarray(values, np.int64)
     values = values[:room(tokenizer, max_length)]
-    before, after = tokenizer.prefix, tokenizer.suffix
-    if fill is None:
-        return np.array([*before, *values, *after], np.int64)
-    widths = [(len(before), len(after)), (0, 0)]    # the second axis, if there is one, stays as it is
-    return np.pad(values, widths[:values.ndim], constant_values=fill)
+    before = np.asarray(tokenizer.prefix, np.int64)
+    after = np.asarray(tokenizer.suffix, np.int64)
+    if fill is not None:
+        others = values.shape[1:]   # the second axis, if there is one, stays as it is
+        before = np.full((len(before), *others), fill)
+        after = np.full((len(after), *others), fill)
+    return np.concatenate([before, values, after])
 
 
 def pack(lengths, budget):

@@ -12,11 +12,8 @@ OVERLAP = 128   # tokens that a window of a long context shares with the one bef
 
 class Questions(Kind):
     """Rows of id, question, context, answers [(text, start)]."""
+    outputs = ('O', 'ANSWER')
     has_probe = False  # a frozen model has not read the question into the context
-
-    def load(self, training=True):
-        rows, _ = super().load(training)
-        return rows, ('O', 'ANSWER')
 
     def make_row(self, row, labels, where):
         context = get(row, 'context', where)
@@ -26,11 +23,14 @@ class Questions(Kind):
         if len(texts) != len(starts):
             raise ValueError(f'{where}: has {len(texts)} texts of answers and {len(starts)} starts')
         for text, start in zip(texts, starts):     # in characters of the context
-            is_known = isinstance(text, str) and text.strip() and type(start) is int and start >= 0
-            if not is_known or not context.startswith(text, start):
+            is_known = isinstance(text, str) and text.strip() and type(start) is int
+            if not is_known or context.find(text, start) != start:
                 raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20}')
-        question = fill(self.task.template.removesuffix('{context}'), row, where)
-        return {'question': question, 'context': context, 'answers': list(zip(texts, starts))}
+        template = self.task.template.removesuffix('{context}')
+        return {
+            'question': fill(template, row, where),
+            'context': context,
+            'answers': list(zip(texts, starts))}
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """All rows, whatever `reads` says: how many windows each has decides which of them the steps read."""
@@ -46,11 +46,16 @@ class Questions(Kind):
         lost = Counter()
         for k, row in enumerate(rows):
             question = tokenizer.encode(row['question'])
-            lost['questions'] += len(question) >= max_length // 2
-            question = question[:max_length // 2 - 1]
+            if len(question) >= max_length // 2:
+                lost['questions'] += 1
+                question = question[:max_length // 2 - 1]
             outside = np.full((len(question), 2), -1)
             tokens, characters = tokenizer.encode_with_offsets(row['context'])
             windows = windows_of(len(tokens), room(tokenizer, max_length) - len(question))
+            if len(windows) > 1:
+                lost['texts'] += 1
+                lost['windows'] += len(windows) - 1
+
             in_windows = []     # how many of the answer's tokens each has
             for window in windows:
                 read = framed(np.concatenate([outside, characters[window]]), tokenizer, max_length, -1)
@@ -58,21 +63,23 @@ class Questions(Kind):
                 in_windows.append(np.sum(targets == 1))
                 window_tokens = framed([*question, *tokens[window]], tokenizer, max_length)
                 examples.append(Example(window_tokens, targets, k, characters=read))
-            lost['texts'] += len(windows) > 1
-            lost['windows'] += len(windows) - 1
-            if row['answers']:
-                lost['answers'] += not 0 < is_answer(row, characters).sum() == max(in_windows)
-        return examples, +lost
+            in_context = np.sum(is_answer(row, characters))
+            if row['answers'] and (in_context == 0 or max(in_windows) < in_context):
+                lost['answers'] += 1    # it has no token of its own, or no window has all of it
+        return examples, lost
 
     def answer(self, row, read, labels):
         """The text of the best run of any window, empty if there is none; of equal runs the later one."""
         runs = [best_run(example, logits) for example, logits in read]
         _, first, last = max(runs)
-        return row['context'][first:last].strip()
+        text = row['context'][first:last]
+        return text.strip()
 
     def prediction(self, row, pred):
-        golds = [text for text, _ in row['answers']]
-        return {'id': row['id'], 'golds': golds, 'pred': pred}
+        return {
+            'id': row['id'],
+            'golds': [text for text, _ in row['answers']],
+            'pred': pred}
 
 
 def is_answer(row, characters):
@@ -98,10 +105,13 @@ def best_run(example, logits):
     first, last = example.characters.T
     odds = logits[:, 1] - logits[:, 0]
     is_tagged = (odds > 0) & (first >= 0)
-    # where is_tagged changes: the start of a run, then its end, and so on
+
+    # is_tagged changes at the start of a run, then after its end, and so on
     edges = np.flatnonzero(np.diff(is_tagged, prepend=False, append=False))
+    starts = edges[::2]
+    ends = edges[1::2]
     runs = [(0.0, 0, 0)]
-    for start, end in zip(edges[::2], edges[1::2]):
+    for start, end in zip(starts, ends):
         total = float(odds[start:end].sum())
         runs.append((total, int(first[start]), int(last[end - 1])))
     return max(runs)

@@ -1,4 +1,5 @@
 """IR, retrieval: a query finds documents by cosines of mean-pooled vectors; trained on (query, positive)."""
+import contextlib
 import functools
 import random
 import re
@@ -41,7 +42,8 @@ class Retrieval(Kind):
 
         def read(text, part):
             tokens = tokens_of(text)
-            lost[part]['texts'] += len(tokens) > room(tokenizer, max_length)
+            if len(tokens) > room(tokenizer, max_length):
+                lost[part]['texts'] += 1
             return framed(tokens, tokenizer, max_length)
 
         train = rows['train']
@@ -50,10 +52,14 @@ class Retrieval(Kind):
             positives[row['query']].add(row['positive'])
         pairs = [None for _ in train]
         for k in reads(len(train)):
-            query, positive = train[k]['query'], train[k]['positive']
-            pairs[k] = Pair(read(query, 'train'), read(positive, 'train'), positive, positives[query])
+            query = train[k]['query']
+            document = train[k]['positive']
+            pairs[k] = Pair(read(query, 'train'), read(document, 'train'), document, positives[query])
+
         texts = [Example(read(text, 'texts')) for text in scored_texts(rows)]
-        return {'train': (pairs, +lost['train']), 'texts': (texts, +lost['texts'])}
+        return {
+            'train': (pairs, lost['train']),
+            'texts': (texts, lost['texts'])}
 
     def predict(self, data, outputs):
         rows = data.rows
@@ -62,10 +68,9 @@ class Retrieval(Kind):
         documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
         predictions = {}
         for split in SCORED:
-            predictions[split] = []
-            for row in rows[split]:
-                cosines = documents @ vectors[row['query']]
-                predictions[split].append(ranking(row, ids, cosines))
+            predictions[split] = [
+                ranking(row, ids, documents @ vectors[row['query']])
+                for row in rows[split]]
         return predictions
 
     def prediction(self, row, pred):
@@ -81,14 +86,15 @@ def scored_texts(rows):
 
 
 def training_pairs(task, queries, corpus):
-    """[{query, positive}] of a file of pairs, or of judgements of `train`; [] without: a probe needs none."""
+    """[{query, positive}] of a file of pairs, else of judgements of train, else none: a probe needs none."""
     try:
         table, _ = read_table(task, (task.pairs or task.source,), task.train)
     except FileNotFoundError as error:
-        pairs = [] if task.pairs else judged_pairs(task, queries, corpus)
-        if not pairs:
-            print(f'{error}: there is nothing to train on', file=sys.stderr)
-        return pairs
+        if not task.pairs and not task.judged_only:     # then `corpus` lacks what only train judges
+            with contextlib.suppress(FileNotFoundError):
+                return judged_pairs(task, queries, corpus)
+        print(f'{error}: there is nothing to train on', file=sys.stderr)
+        return []
     query, positive = task.pair
     pairs = []
     for number, row in enumerate(table):
@@ -99,15 +105,13 @@ def training_pairs(task, queries, corpus):
 
 def judged_pairs(task, queries, corpus):
     """[{query, positive}]: each query of train and each document that is judged relevant to it."""
-    try:
-        grades = judgements(task, task.train, {}, {})
-    except FileNotFoundError:
-        return []
-    if task.judged_only:    # `corpus` has what is judged in the splits that are scored
-        corpus = texts_by_id(task, 'corpus', task.document, documents_in(grades))
-    return [{'query': row['query'], 'positive': corpus[document]}
-            for row in judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus)
-            for document, grade in row['grades'].items() if grade >= 1 and document in corpus]
+    grades = judgements(task, task.train, {}, {})
+    pairs = []
+    for row in judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus):
+        for document, grade in row['grades'].items():
+            if grade >= 1 and document in corpus:
+                pairs.append({'query': row['query'], 'positive': corpus[document]})
+    return pairs
 
 
 def judged_sets(task):
@@ -136,11 +140,9 @@ def halves(grades):
     order = sorted(grades)
     random.Random(42).shuffle(order)
     first = {*order[:round(0.5 * len(order))]}
-    parts = {'validation': {}, 'test': {}}
-    for query, graded in grades.items():
-        split = 'validation' if query in first else 'test'
-        parts[split][query] = graded
-    return parts
+    return {
+        'validation': {query: grades[query] for query in grades if query in first},
+        'test': {query: grades[query] for query in grades if query not in first}}
 
 
 def documents_in(grades):
@@ -191,9 +193,8 @@ def judgements(task, split, queries, corpus):
             add(corpus, name, fill(document_of_pair, row, where), where)
             grades[name][name] = 1
         else:
-            query = str(get(row, 'query-id', where, object))
-            document = str(get(row, 'corpus-id', where, object))
-            score = str(get(row, 'score', where, object))
+            columns = ('query-id', 'corpus-id', 'score')
+            query, document, score = [str(get(row, column, where, object)) for column in columns]
             if not re.fullmatch(r'-?\d{1,9}(\.0*)?', score):
                 raise ValueError(f'{where}: score {score:.80} is not a whole number')
             add(grades[query], document, int(float(score)), where)
@@ -206,7 +207,7 @@ def judged_queries(where, queries, grades, corpus):
     judged = documents_in(grades)
     rows = [{'id': query, 'query': queries[query], 'grades': graded}
             for query, graded in grades.items()
-            if query in queries and max(graded.values(), default=0) >= 1]
+            if query in queries and max(graded.values()) >= 1]
     if not rows or not judged & corpus.keys():
         raise ValueError(f'{where}: no query has a relevant document: are the ids of the judgements, '
                          f'as {min(grades)!r:.80} and {min(judged)!r:.80}, those of queries and documents?')
@@ -224,16 +225,14 @@ def ranking(row, ids, scores):
     """A query's ten best documents; of equal ones those that come first in `ids`. `tied` says how many share
     the tenth's score, and the grades of the relevant ones among them."""
     scores = np.asarray(scores, np.float64).round(6)
-    num_best = min(10, len(ids))
-    tenth = np.partition(scores, -num_best)[-num_best]
-    candidates = np.flatnonzero(scores >= tenth)
-    best = candidates[np.argsort(-scores[candidates], kind='stable')][:10]
+    best = np.argsort(-scores, kind='stable')[:10]
     ranked = {
         'id': row['id'],
         'gold': row['grades'],
         'docs': [ids[k] for k in best],
         'scores': scores[best].tolist()}
-    if len(candidates) > len(best):
+    tenth = scores[best[-1]]
+    if np.sum(scores >= tenth) > len(best):
         tied = np.flatnonzero(scores == tenth)
         grades = [row['grades'].get(ids[k], 0) for k in tied]
         relevant = [grade for grade in grades if grade >= 1]

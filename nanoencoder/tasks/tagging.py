@@ -42,12 +42,14 @@ class Tagging(Kind):
                 lost['texts'] += 1
                 lost['words'] += len(row['words']) - num_read
                 if not self.is_plain:
-                    lost['entities'] += sum(stop > num_read for _, _, stop in entities(row['tags']))
-            numbers = [labels.index(tag) for tag in row['tags']]
-            targets = [numbers[word] if word >= 0 else NO_LABEL for word in words]
-            targets = np.array(targets, np.int64)
+                    ends = [end for _, _, end in entities(row['tags'])]
+                    lost['entities'] += sum(end > num_read for end in ends)
+            targets = np.full(len(words), NO_LABEL)
+            for at, word in enumerate(words):
+                if word >= 0:
+                    targets[at] = labels.index(row['tags'][word])
             examples.append(Example(framed(tokens, tokenizer, max_length), targets, k, words))
-        return examples, +lost
+        return examples, lost
 
     def answer(self, row, read, labels):
         """Majority vote of each word's tokens; ties go to the lower label. A word that was cut off gets O

@@ -6,6 +6,7 @@ import string
 from collections import Counter
 from dataclasses import dataclass
 
+from nanoencoder.files import blame
 from nanoencoder.metrics import OF_LABELS
 from nanoencoder.predictions import SCORED
 from nanoencoder.settings import check, setting
@@ -56,45 +57,33 @@ class Task(Source):
         are_columns = all(type(column) is int and column >= 0 for column in self.columns)
         require('columns', are_columns and len(self.columns) in (0, 2),
                 "a word's and its tag's, counted from 0, as (1, 3)")
-        require('train', self.train, 'the name of a split or file')
-        require('test', self.test, 'the name of a split or file')
+        for name in ('train', 'test'):
+            require(name, getattr(self, name), 'the name of a split or file')
         for name in ('template', 'query', 'document'):
-            require(name, is_template(getattr(self, name)), 'text with columns in braces, as "Is it {it}?"')
+            with blame(f'{name} is no template', ValueError):      # a brace without the other
+                columns = columns_of(getattr(self, name))
+            require(name, columns, 'text with columns in braces, as "Is it {it}?"')
         if self.kind == 'QA':
             require('template', self.template.endswith('{context}'), 'text with {context} at its end')
-        if self.kind != 'SC':
-            require('metric', self.metric == 'accuracy', 'left out but for SC')
-        are_names = all(isinstance(name, str) for name in self.labels)
-        require('labels', are_names and len({*self.labels}) == len(self.labels), 'a tuple of different names')
-        require('label_map', all(map(is_meaning, self.label_map)),
-                '((in the file, meant), ...), as ((0, "no"), ("y", "yes"))')
-
-
-def is_meaning(pair):
-    """Whether an entry of label_map says what a label of a file is read as."""
-    return (isinstance(pair, tuple) and len(pair) == 2
-            and isinstance(pair[0], LABEL_TYPES) and isinstance(pair[1], str))
+        names = {name for name in self.labels if isinstance(name, str)}
+        require('labels', len(names) == len(self.labels), 'a tuple of different names')
+        for entry in self.label_map:
+            is_pair = isinstance(entry, tuple) and len(entry) == 2
+            require('label_map', is_pair and isinstance(entry[1], str),
+                    '((in the file, meant), ...), as ((0, "no"), ("y", "yes"))')
 
 
 def columns_of(template):
     """The names in a template's braces."""
-    pieces = string.Formatter().parse(template)
-    return [column for _, column, _, _ in pieces if column is not None]
-
-
-def is_template(text):
-    """Whether a text has columns in braces, and braces for nothing else."""
-    try:
-        columns = columns_of(text)
-    except ValueError:      # a brace without the other
-        return False
-    return bool(columns) and all(map(str.isidentifier, columns))
+    pieces = string.Formatter().parse(template)     # (text before, name, format, conversion)
+    columns = [piece[1] for piece in pieces]
+    return [column for column in columns if column is not None]
 
 
 def get(row, column, where, kind=str):
-    columns = row if isinstance(row, dict) else ()
-    if column not in columns:
-        there = ', '.join(map(str, columns))
+    """Return what a row holds in a column. ValueError that says where, unless it is of that kind."""
+    if column not in row:
+        there = ', '.join(map(str, row))
         raise ValueError(f'{where}: has no column {column!r}, but {there:.200}')
     if not isinstance(row[column], kind):
         raise ValueError(f'{where}: {column!r} holds {str(row[column])[:40]!r}, and not {kind.__name__}')
@@ -102,13 +91,13 @@ def get(row, column, where, kind=str):
 
 
 def fill(template, row, where):
-    """A template with a row's columns in their braces. They hold text, or numbers; a title may be null."""
-    return template.format_map({
-        column: text_of(row, column, where)
-        for column in columns_of(template)})
+    """Put the texts of a row's columns into a template's braces."""
+    texts = {column: text_of(row, column, where) for column in columns_of(template)}
+    return template.format_map(texts)
 
 
 def text_of(row, column, where):
+    """Return the text, or the number as text, in a column of a row. A title may be null."""
     value = get(row, column, where, object)
     if column == 'title' and value is None:
         return ''       # many documents have none
@@ -141,25 +130,30 @@ class Labels:
         orders = {tuple(names[column]) for _, names in tables.values() if column in names}
         if len(orders) > 1:
             raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
-        order = min(orders, default=())
+        order = ()
+        if orders:
+            order = orders.pop()
         named = tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
         if named and task.labels and named != task.labels:
             raise ValueError(f'{task.dataset}: the file has the labels {named}, the task {task.labels}')
         self.names = task.labels or named
-        self.numbered = order or task.labels    # what numbers stand for
+        self.numbered = dict(enumerate(order or task.labels))   # the names that numbers stand for
         if column and not self.names:
-            names = self.names_in(tables['train'][0], column, f'{task.dataset} train row')
+            rows, _ = tables['train']
+            names = self.names_in(rows, column, f'{task.dataset} train row')
             self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
 
     def names_in(self, rows, column, where):
-        """The names that rows hold: their texts, and what label_map says of others."""
+        """Collect the names that rows hold: their texts, and what label_map says of others."""
         names = set()
         for number, row in enumerate(rows):
-            value = get(row, column, f'{where} {number}', object)
-            for label in value if isinstance(value, list) else [value]:
+            labels = get(row, column, f'{where} {number}', object)
+            if not isinstance(labels, list):    # of SC
+                labels = [labels]
+            for label in labels:
                 if isinstance(label, LABEL_TYPES):
                     label = self.meant.get(label, label)
-                if isinstance(label, str):
+                if isinstance(label, str) and label:
                     names.add(label)
         return names
 
@@ -169,25 +163,17 @@ class Labels:
             raise ValueError(f'{where}: label {value!r:.80} is no text and no number')
         name = value        # label_map may have a number, or the name that it stands for
         if name not in self.meant:
-            name = self.numbered_name(name)
+            if isinstance(value, Field) and value.isdecimal() and value not in self.names:
+                name = int(value)
+            # in a dict False and 0.0 are 0, and True and 1.0 are 1
+            name = self.numbered.get(name, value)
         if name in self.meant:
             self.mapped[name] += 1
             name = self.meant[name]
-        if name == '' or name not in self.names:
+        if name not in self.names:
             known = ', '.join(self.names)
             raise ValueError(
                 f'{where}: label {value!r:.80} is none of the labels ({known:.200}); list names in `labels` '
                 '(of numbers the names, from 0 on), or say what it means: '
                 f'label_map = (({value!r:.80}, "its name"),); --metric=Pearson or Spearman predicts numbers')
         return name
-
-    def numbered_name(self, value):
-        """The name that a number stands for, from 0 on: false is 0, true and 1.0 are 1. Other values stay."""
-        number = value
-        if isinstance(value, Field) and value.isdecimal() and value not in self.names:
-            number = int(value)
-        if isinstance(value, float) and value.is_integer():
-            number = int(value)
-        if isinstance(number, int) and 0 <= number < len(self.numbered):
-            return self.numbered[number]
-        return value
