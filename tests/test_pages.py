@@ -49,6 +49,7 @@ OTHERS = {
     'fill_mask.py': None,
     'bench/bench.py': None,
 }
+FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')    # of files that pages name
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
 OTHER_OPTIONS = {'help', 'size', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint',
                  'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}  # torchrun's, bench.py's, uv's
@@ -163,7 +164,7 @@ def test_a_run_that_a_command_names_comes_from_above(page):
         script, rest, words = split(line)
         if script == 'pretrain.py' and '--help' not in rest:
             there += f'`out/{parsed(script, rest)[0].name}`'
-        for run_folder in re.findall(r'\bout/[\w.-]+', ' '.join(words)):
+        for run_folder in re.findall(r'(?<![\w/])out/[\w.-]+', ' '.join(words)):
             assert f'`{run_folder}`' in there or run_folder in of_demo and 'make demo' in there, line
 
 
@@ -196,8 +197,8 @@ def test_what_a_page_names_is_there(page):
 
     written = {title.split(',')[0] for title in blocks(HACKING)} | {*COPIES}
     for path in re.findall(r'`((?:nanoencoder|configs|tests|studies|examples|bench)/[\w./]*|\w+\.py)`', text):
-        places = path, f'configs/{path}', f'configs/tasks/{path}', f'studies/{path}'
-        assert any((ROOT / place).exists() for place in places) or path in written, path
+        there = any((ROOT / folder / path).exists() for folder in FOLDERS)
+        assert there or path in written, path
     for name, file in re.findall(r'`(?:\w+\.)?(\w+)`(?: and `\w+`)? in\s`([\w/]+\.py)`', text):
         assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
 
