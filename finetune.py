@@ -409,11 +409,10 @@ def predict(cfg, world, encoder, data):
 def write(cfg, base, sets, data, predictions, log=(), grid=()):
     """Write the folder of a run on one dataset. Returns its validation score, in words."""
     task = data.kind.task
-    folder = run_folder(cfg, task.dataset)
-    about = about_run(cfg, base.about, data, sets[0], grid)
-    write_run(folder, about, predictions, log)
     metric, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
     score = scores['standard']['score']
+    about = about_run(cfg, base.about, data, sets[0], grid)
+    write_run(run_folder(cfg, task.dataset), about, predictions, log)
     return f'{task.dataset} validation {metric} {100 * score:.1f}'
 
 
@@ -436,7 +435,7 @@ def do_run(cfg, base, sets, grid=()):
 
 
 def probe(cfg, base, sets):
-    """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell of it."""
+    """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell."""
     per_token = sets[0].kind.head == 'tokens'
     encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
     words = []
