@@ -401,15 +401,21 @@ def outputs(cfg, world, encoder, examples, per_token):
 def predict(cfg, world, encoder, data):
     """{split: rows} of validation and test: what evaluate.py reads."""
     per_token = data.kind.head == 'tokens'
-    read = {part: outputs(cfg, world, encoder, examples, per_token)
-            for part, examples in data.examples.items() if part != 'train'}
+    read = {
+        part: outputs(cfg, world, encoder, examples, per_token)
+        for part, examples in data.examples.items()
+        if part != 'train'}
     return data.kind.predict(data, read)
 
 
 def write(cfg, base, sets, data, predictions, log=(), grid=()):
     """Write the folder of a run on one dataset. Returns its validation score, in words."""
     task = data.kind.task
-    metric, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
+    metric, scores = both_scores(
+        task.kind,
+        predictions['validation'],
+        task.scheme,
+        task.metric)
     score = scores['standard']['score']
     about = about_run(cfg, base.about, data, sets[0], grid)
     write_run(run_folder(cfg, task.dataset), about, predictions, log)
