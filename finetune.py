@@ -401,19 +401,24 @@ def outputs(cfg, world, encoder, examples, per_token):
 def predict(cfg, world, encoder, data):
     """{split: rows} of validation and test: what evaluate.py reads."""
     per_token = data.kind.head == 'tokens'
-    read = {part: outputs(cfg, world, encoder, examples, per_token)
-            for part, examples in data.examples.items() if part != 'train'}
+    read = {
+        part: outputs(cfg, world, encoder, examples, per_token)
+        for part, examples in data.examples.items()
+        if part != 'train'}
     return data.kind.predict(data, read)
 
 
 def write(cfg, base, sets, data, predictions, log=(), grid=()):
     """Write the folder of a run on one dataset. Returns its validation score, in words."""
     task = data.kind.task
-    folder = run_folder(cfg, task.dataset)
-    about = about_run(cfg, base.about, data, sets[0], grid)
-    write_run(folder, about, predictions, log)
-    metric, scores = both_scores(task.kind, predictions['validation'], task.scheme, task.metric)
+    metric, scores = both_scores(
+        task.kind,
+        predictions['validation'],
+        task.scheme,
+        task.metric)
     score = scores['standard']['score']
+    about = about_run(cfg, base.about, data, sets[0], grid)
+    write_run(run_folder(cfg, task.dataset), about, predictions, log)
     return f'{task.dataset} validation {metric} {100 * score:.1f}'
 
 
@@ -436,7 +441,7 @@ def do_run(cfg, base, sets, grid=()):
 
 
 def probe(cfg, base, sets):
-    """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell of it."""
+    """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell."""
     per_token = sets[0].kind.head == 'tokens'
     encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
     words = []

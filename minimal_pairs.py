@@ -176,10 +176,10 @@ def readings(sentences, likelihood, mask):
 def likelihoods(model, checkpoint, sentences, cfg, world):
     """Return the log-likelihood of each sentence: the sum of its tokens'."""
     def flat(arrays):
-        return torch.from_numpy(np.concatenate(arrays)).to(world.device)
+        row = torch.from_numpy(np.concatenate(arrays))
+        return row.to(world.device)
 
     tokenizer = checkpoint.tokenizer()
-    size = checkpoint.sizes.vocab_size      # without a row that its tokenizer was given for the mask
     shift = len(tokenizer.prefix)           # with a token in front, predictions stand one position earlier
     sums = np.zeros(len(sentences))
     todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
@@ -191,15 +191,21 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
         starts = np.cumsum(lengths) - lengths
         tokens = flat([reading.tokens for reading in part])
         targets = flat([reading.targets for reading in part])
-        at = flat([start + reading.at - shift for start, reading in zip(starts, part)])
-        owners = [np.full(len(reading.at), reading.number) for reading in part]     # the sentence of each
+        at = flat([
+            start + reading.at - shift
+            for start, reading in zip(starts, part)])
+        owners = [      # the sentence of each
+            np.full(len(reading.at), reading.number)
+            for reading in part]
 
         with world.autocast():
             states = model.model(tokens, lengths, cfg.likelihood == 'causal')
         states = states.float()[at].type_as(model.head)
         losses = []
         for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
-            logits = model.logits(x)[:, :size].float()
+            logits = model.logits(x).float()
+            # without a row that its tokenizer was given for the mask
+            logits = logits[:, :checkpoint.sizes.vocab_size]
             losses.append(F.cross_entropy(logits, y, reduction='none'))
         losses = torch.cat(losses).cpu().numpy()
         np.subtract.at(sums, np.concatenate(owners), losses)

@@ -167,7 +167,6 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     ('--group=field', "has no column 'field', but sentence_good"),
     ('--likelihood=plain', 'likelihood is one of causal, pseudo'),
     ('--causal', 'unknown setting'),
-    ('--dataset=', 'dataset is empty'),
 ])
 def test_refusals_are_one_line(more, words, tmp_path):
     model_of('BERT' if 'bert' in words else 'mlm', tmp_path / 'model')
