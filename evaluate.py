@@ -42,7 +42,6 @@ Protocol "paper": the learning rate of each seed by its own validation score; 1.
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
 
 LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # of held-out text, in a log
-CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
 
 
 @dataclass(frozen=True)
@@ -711,9 +710,6 @@ def table(cfg, problems, found=None):
         return
     for task, rows in sorted(frame.groupby('task'), key=lambda group: [*METRICS].index(group[0])):
         print(table_of_task(task, rows, cfg.format), end='\n\n')
-    for (model, _, dataset), cell in cells.items():
-        if cell.mean == cell.low == cell.high == 0:     # in all draws of instances and seeds
-            print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
     print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.')
     if cfg.published:
