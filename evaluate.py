@@ -561,10 +561,7 @@ def best_rate(runs, split):
     by_lr = grouped(ordered, 'lr').values()
     most = max(map(len, by_lr))
     complete = [group for group in by_lr if len(group) == most]
-
-    def score(group):
-        return statistics.fmean(getattr(run, other) for run in group)
-    return max(complete, key=score)
+    return max(complete, key=lambda group: statistics.fmean(getattr(run, other) for run in group))
 
 
 def key_of(ids):

@@ -1,9 +1,7 @@
 """The figures of studies' pages."""
-import itertools
-
 import numpy as np
 
-from nanoencoder.figures import COLOURS, panels
+from nanoencoder.figures import panels, style_of
 
 
 def ladder(shown):
@@ -12,14 +10,15 @@ def ladder(shown):
     shown  [(title, {arm: [(tokens, mean, low, high)]}, {floor's name: value})]"""
     drawn, axes = panels([title for title, *_ in shown], rows=1 if len(shown) <= 3 else 2)
     arms = max((lines for _, lines, _ in shown), key=len)
-    colours, handles = dict(zip(arms, itertools.cycle(COLOURS))), {}
+    handles = {}
     for title, lines, floors in shown:
         ax, means = axes[title], [mean for values in lines.values() for _, mean, *_ in values]
         least, most, size = min(means), max(means), max(means) - min(means) or 1.0
         for arm, values in lines.items():
             x, mean, low, high = np.array(values).T
-            handles[arm], = ax.plot(x / 1e6, mean, 'o-', color=colours[arm], markersize=4, linewidth=1.8)
-            ax.fill_between(x / 1e6, low, high, color=colours[arm], alpha=0.16, linewidth=0)
+            colour, dash = style_of(arm)
+            handles[arm], = ax.plot(x / 1e6, mean, f'o{dash}', color=colour, markersize=4, linewidth=1.8)
+            ax.fill_between(x / 1e6, low, high, color=colour, alpha=0.16, linewidth=0)
         near = {name: y for name, y in floors.items() if least - 0.6 * size < y < most + 0.6 * size}
         for name, y in near.items():
             ax.axhline(y, color='0.6', linewidth=1, linestyle='--')
