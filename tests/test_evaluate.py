@@ -600,7 +600,7 @@ def test_a_colour_is_an_objective_and_a_dash_an_optimizer():
     blue, orange, green = figures.COLOURS.values()
     assert figures.style_of('CLM') == figures.style_of('clm-3600') == (blue, '-')
     assert figures.style_of('210m MLM 40%, of 42,000 steps') == (orange, '-')
-    assert figures.style_of('muon-mlm-s1') == figures.style_of('MLM, Muon') == (orange, '--')
+    assert figures.style_of('muon-mlm-s1') == figures.style_of('MLM, then MLM, Muon') == (orange, '--')
     assert figures.style_of('CLM then MLM, AdamW') == figures.style_of('clm25-mlm-1800') == (green, '-')
 
 
