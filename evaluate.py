@@ -42,7 +42,6 @@ Protocol "paper": the learning rate of each seed by its own validation score; 1.
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
 
 LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # of held-out text, in a log
-CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
 
 
 @dataclass(frozen=True)
@@ -172,11 +171,11 @@ def read_runs(cfg, problems, found=None):
 
     found  what find_runs yields, of runs that are kept in another way"""
     runs = []
-    there = set()   # models
+    models = set()      # that are there
     for folder, about, load in found or find_runs(cfg.predictions):
         model = model_of(folder, about)
         dataset = folder.parts[-2]
-        there.add(model)
+        models.add(model)
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             runs.append(make_run(folder, about, load, cfg))
 
@@ -187,7 +186,7 @@ def read_runs(cfg, problems, found=None):
     absent = {*cfg.models} - {run.model for run in runs} | {*cfg.datasets} - {run.dataset for run in runs}
     if absent:      # maybe the folder of one seed of a row
         names = ', '.join(sorted(map(str, absent)))
-        problems.append(f'there is no {names}; the models are {", ".join(sorted(there))}')
+        problems.append(f'there is no {names}; the models are {", ".join(sorted(models))}')
     if not runs:
         raise ValueError('; '.join([f'{cfg.predictions}: no runs there', *problems]))
     return runs
@@ -458,8 +457,8 @@ def paired(arms):
 
 
 def with_shared_units(arms, without):
-    """Return the arms with the units that count: arms of the same unit keep those that all of them have, if
-    these are several. An arm with one unit takes none from the others."""
+    """Return the arms with the units that count: arms of the same unit keep the seeds that all of them have,
+    if these are several. An arm that has only one seed takes none from the others."""
     kept = []
     common = {}     # {unit: those that all arms with several have}
     for arm in arms:
@@ -522,9 +521,8 @@ def make_cell(runs, cfg):
         return paper_cell_of(runs)
 
     chosen = {split: best_rate(runs, split) for split in cfg.splits}    # {split: runs}
-    tables = []     # for each split {(pretraining seed, seed): run}
-    for of_split in chosen.values():
-        tables.append({(run.origin, run.seed): run for run in of_split})
+    # for each split {(pretraining seed, seed): run}
+    tables = [{(run.origin, run.seed): run for run in of_split} for of_split in chosen.values()]
     seeds = sorted(set.intersection(*map(set, tables)))
     if not seeds:
         raise ValueError('the runs that validation and test choose have no seed in common')
@@ -562,10 +560,7 @@ def best_rate(runs, split):
     by_lr = grouped(ordered, 'lr').values()
     most = max(map(len, by_lr))
     complete = [group for group in by_lr if len(group) == most]
-
-    def score(group):
-        return statistics.fmean(getattr(run, other) for run in group)
-    return max(complete, key=score)
+    return max(complete, key=lambda group: statistics.fmean(getattr(run, other) for run in group))
 
 
 def key_of(ids):
@@ -611,9 +606,8 @@ def standard_cell(runs, draws, values, data, cfg):
 def paper_cell_of(runs):
     """Return the Cell by the paper's protocol: each seed has the learning rate of its own best validation."""
     ordered = sorted(runs, key=attrgetter('seed', 'lr'))    # of equally good rates the smaller one
-    best = []
-    for group in grouped(ordered, 'seed', 'origin').values():
-        best.append(max(group, key=attrgetter('validation')))
+    groups = grouped(ordered, 'seed', 'origin').values()
+    best = [max(group, key=attrgetter('validation')) for group in groups]
     name, unit = unit_of(best)
     scores = {}
     for seed, group in grouped(best, name).items():
@@ -640,9 +634,7 @@ def average(cells, cfg):
         high = min(1.0, result.high)
         return Cell(result.mean, low, high, result.draws, result.units, unit=result.unit)
     shared = set.intersection(*(set(cell.scores) for cell in cells))
-    scores = {}
-    for seed in sorted(shared):
-        scores[seed] = statistics.fmean(cell.scores[seed] for cell in cells)
+    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}
     return paper_cell(scores) if scores else None
 
 
@@ -711,9 +703,6 @@ def table(cfg, problems, found=None):
         return
     for task, rows in sorted(frame.groupby('task'), key=lambda group: [*METRICS].index(group[0])):
         print(table_of_task(task, rows, cfg.format), end='\n\n')
-    for (model, _, dataset), cell in cells.items():
-        if cell.mean == cell.low == cell.high == 0:     # in all draws of instances and seeds
-            print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
     print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.')
     if cfg.published:

@@ -32,7 +32,7 @@ AGAINST = {
 def style_of(line):
     """Return (colour, dash) of a line from its name, such as 'CLM then MLM 40%' or 'muon-mlm-1800'."""
     words = line.lower()
-    objectives = re.findall('|'.join(OBJECTIVES), words)
+    objectives = dict.fromkeys(re.findall('|'.join(OBJECTIVES), words))     # MLM then MLM is MLM
     dash = '--' if 'muon' in words else '-'
     return COLOURS.get(tuple(objectives), OTHER), dash
 
@@ -149,8 +149,8 @@ def curves(points, label, scale, score='score, %'):
         # rounding may put the mean of an interval without width a little outside of it
         lengths = np.maximum([mean - low, high - mean], 0)
         handles[line] = axes[panel].errorbar(
-            x, mean, lengths, color=colour, fmt=markers[line] + dash, markersize=3,
-            markevery=math.ceil(len(x) / 40), capsize=2 if lengths.any() else 0)
+            x, mean, lengths, color=colour, fmt=markers[line] + dash, markersize=6,
+            markevery=math.ceil(len(x) / 20), capsize=2 if lengths.any() else 0)
     for ax in axes.values():
         ax.set(xlabel=label, xscale=scale)
         ax.xaxis.set_minor_formatter('')
