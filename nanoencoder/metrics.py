@@ -107,7 +107,7 @@ def ndcg(row, binary=False, ties=False):
         if ties and 'tied' in row and score == scores[-1]:
             gains = [gain(grade) for grade in row['tied']['grades']]
             size = row['tied']['size']
-        # the group's mean gain, at each of its ranks; ranks after the tenth have no discount and count nothing
+        # the group's mean gain, at each of its ranks; ranks after the tenth have no discount
         gained += math.fsum(gains) / size * sum(discounts[rank:rank + size])
         rank += size
 
@@ -197,7 +197,7 @@ def score_of(statistic, columns):
 
 
 # ---------------------------------------------------------------------------
-# The scores of each kind of task. A function takes rows of predictions, the scheme of tags and the metric, and
+# The scores of each kind of task. A function takes rows of predictions, the scheme of tags and the metric. It
 # returns (the metric's name, the name of its statistic, the columns that it is made of, {name: other score}).
 
 

@@ -91,7 +91,7 @@ def read_predictions(folder, split):
 
 
 def find_folders(root):
-    """Return the folders <root>/<model>/<TASK>/<dataset>/<run>, sorted. Those in the making begin with a dot."""
+    """Return the folders <root>/<model>/<TASK>/<dataset>/<run>, sorted. A dot begins those in the making."""
     paths = Path(root).glob('*/*/*/[!.]*')
     return sorted(path for path in paths if path.is_dir())
 

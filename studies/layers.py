@@ -23,8 +23,8 @@ from nanoencoder.tasks.kind import pack  # noqa: E402
 
 
 def linear_cka(x, y):
-    """Return how alike (tokens, d) and (tokens, e) states are, from 0 to 1 (Kornblith et al. 2019). It is 1 if
-    they differ by a rotation and a scale."""
+    """Return how alike (tokens, d) and (tokens, e) states are, from 0 to 1 (Kornblith et al. 2019): 1
+    if they differ by a rotation and a scale."""
     x = x - x.mean(0, dtype=np.float64)
     y = y - y.mean(0, dtype=np.float64)
     shared = np.sum((x.T @ y) ** 2)

@@ -213,8 +213,8 @@ def judge(evidence, contrast):
 
 
 def find_margin(evidence, contrast):
-    """Return a tenth of what MLM gains over no pretraining, as the mean over the contrast's datasets and those
-    of its rows that had only MLM. Missing if there is no such row."""
+    """Return a tenth of what MLM gains over no pretraining, as the mean over the contrast's datasets and
+    those of its rows that had only MLM. Missing if there is no such row."""
     gains = []
     for model, lr in contrast.weights:
         row, step = evidence.row_of(model)

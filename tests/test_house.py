@@ -25,7 +25,8 @@ AREAS = {   # the Python files of each area, and how many tokens they may hold
 }
 ROOM = 1.1      # a tenth for those who come after
 TAUT = 16       # tokens a line of code, above which a function is as dense as a formula
-LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+          tokenize.ENDMARKER)
 MODULES = {     # nanoencoder.tasks of nanoencoder/tasks/__init__.py
     '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
     for path in SCRIPTS + PACKAGE}

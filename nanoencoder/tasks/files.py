@@ -58,7 +58,8 @@ def local_files(folder, names, subset, split):
                 return files
     there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
     raise FileNotFoundError(f'{root}: no {split} with a suffix such as .jsonl, .csv, .parquet or .iob; '
-                            f'what is there: {there:.200}; another file is named whole, as --train=train.txt; '
+                            f'what is there: {there:.200}; another file is named whole, as '
+                            '--train=train.txt; '
                             'validation = "" holds out a share of train')
 
 

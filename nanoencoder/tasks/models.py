@@ -13,7 +13,8 @@ PROBLEM_TYPES = {'labels': None, 'squares': 'regression'}   # None: one of sever
 def describe(checkpoint, sizes, cfg, is_untrained=False):
     """Return (a model's name in predictions, what run.json says of it).
 
-    The name is cfg.name, or its run's: -<step> before the end of the run, +<cfg.variant> where one is given."""
+    The name is cfg.name, or its run's: with -<step> before the end of the run, and +<cfg.variant> where one
+    is given."""
     tokenizer = checkpoint.tokenizer()
     sizes = asdict(sizes) | {'max_position_embeddings': checkpoint.context}
     sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}

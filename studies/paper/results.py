@@ -21,8 +21,8 @@ from studies import packs  # noqa: E402
 
 
 def find_results(root):
-    """Yield (folder, {}, a function that returns its scores) of each run, as evaluate.find_runs does. There is
-    no run.json."""
+    """Yield (folder, {}, a function that returns its scores) of each run, as evaluate.find_runs does. There
+    is no run.json."""
     for folder in find_folders(root):
         yield folder, {}, functools.partial(read_results, folder / 'results.json')
 
