@@ -41,7 +41,8 @@ def read_table(source, names, split, subset='', only=None):
     folder = Path(source.data)
     if source.made_by and not folder.exists():
         raise ValueError(f'{folder}: is not there yet; first run: {source.made_by}')
-    return read_files(local_files(folder, names, subset, split), source, only)
+    paths = local_files(folder, names, subset, split)
+    return read_files(paths, source, only)
 
 
 def local_files(folder, names, subset, split):

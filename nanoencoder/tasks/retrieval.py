@@ -182,7 +182,8 @@ def judgements(task, split, queries, corpus):
         where = f'{task.dataset} {split} judgement {number}'
         if 'positive_passages' in row:
             query = str(get(row, 'query_id', where, object))
-            add(queries, query, fill(task.query, {'text': get(row, 'query', where)}, where), where)
+            text = get(row, 'query', where)
+            add(queries, query, fill(task.query, {'text': text}, where), where)
             for grade, column in enumerate(('negative_passages', 'positive_passages')):
                 for passage in row.get(column) or []:
                     document = str(get(passage, 'docid', f'{where}: {column}', object))

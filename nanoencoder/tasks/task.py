@@ -92,7 +92,9 @@ def get(row, column, where, kind=str):
 
 def fill(template, row, where):
     """Put the texts of a row's columns into a template's braces."""
-    texts = {column: text_of(row, column, where) for column in columns_of(template)}
+    texts = {}
+    for column in columns_of(template):
+        texts[column] = text_of(row, column, where)
     return template.format_map(texts)
 
 
