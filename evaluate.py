@@ -226,12 +226,13 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
     _, S, N = terms.shape
     random = np.random.default_rng(seed)
     scores = []
-    size = max(1, 100_000 // N)     # resamples at once: their counts stay in the cache, which is twice as fast
+    # resamples at once: their counts stay in the cache, which is twice as fast
+    size = max(1, 100_000 // N)
     for start in range(0, resamples, size):
         count = min(size, resamples - start)
         drawn = random.integers(0, N, (count, N), dtype=np.int32)
 
-        # how often each instance is drawn: one bincount of all these resamples, each with N numbers of its own
+        # how often each instance is drawn: one bincount of all these resamples, each with its own N numbers
         drawn += np.arange(count, dtype=np.int32)[:, None] * N
         times = np.bincount(drawn.ravel(), minlength=drawn.size)
         times = times.reshape(count, N).astype(float)
@@ -415,7 +416,8 @@ def estimate(parts, cfg, without=()):
     for arm in arms:
         key = arm.cell.unit, *arm.cell.scores
         groups.setdefault(key, []).append(arm)
-    summed = {key: paired(group) for key, group in groups.items()}  # {key: (scores of its seeds, their noise)}
+    # {key: (scores of its seeds, their noise)}
+    summed = {key: paired(group) for key, group in groups.items()}
     scores = [of_seeds for of_seeds, _ in summed.values()]
     mean = sum(map(statistics.fmean, scores))
     half = seeds_half(scores)
@@ -827,8 +829,8 @@ def compare(cfg, first, second, problems, found=None):
             problems.append(str(error))
             continue
         results.append(result)
-        print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   {in_words(result, cfg)}   '
-              f'n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
+        print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   '
+              f'{in_words(result, cfg)}   n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
         if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
             print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
         before = a.runs[0].settings
@@ -900,7 +902,8 @@ def points_of(cells, pretraining, lr, problems):
 
 
 def losses(folders, out):
-    """Print each pretraining's last validation, in nats, and that of token frequencies; draw <out>/losses.png."""
+    """Print each pretraining's last held-out loss, in nats, and that of token frequencies. Draw
+    <out>/losses.png."""
     import pandas
     rows = []
     corpora = {}        # {fingerprint: the loss of its token frequencies}
