@@ -226,7 +226,8 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
     _, S, N = terms.shape
     random = np.random.default_rng(seed)
     scores = []
-    size = max(1, 100_000 // N)     # resamples at once: their counts stay in the cache, twice as fast
+    # resamples at once: their counts stay in the cache, which is twice as fast
+    size = max(1, 100_000 // N)
     for start in range(0, resamples, size):
         count = min(size, resamples - start)
         drawn = random.integers(0, N, (count, N), dtype=np.int32)
@@ -829,8 +830,7 @@ def compare(cfg, first, second, problems, found=None):
             continue
         results.append(result)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   '
-              f'{in_words(result, cfg)}   '
-              f'n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
+              f'{in_words(result, cfg)}   n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
         if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
             print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
         before = a.runs[0].settings
@@ -902,7 +902,7 @@ def points_of(cells, pretraining, lr, problems):
 
 
 def losses(folders, out):
-    """Print each pretraining's last validation, in nats, and what token frequencies would have. Draw
+    """Print each pretraining's last held-out loss, in nats, and that of token frequencies. Draw
     <out>/losses.png."""
     import pandas
     rows = []

@@ -1,7 +1,7 @@
 """Figures. Each function draws its points and returns a matplotlib Figure.
 
-In all of them a colour stands for the objectives of pretraining and a dash for its optimizer; markers
-tell the lines of one figure apart."""
+In all of them a colour stands for the objectives of pretraining and a dash for its optimizer; markers tell
+the lines of one figure apart."""
 import itertools
 import math
 import re

@@ -1,4 +1,4 @@
-"""Scores against libraries that define them, intervals against scipy and simulation, and what commands say."""
+"""Scores against libraries that define them, intervals against scipy and simulation, what commands say."""
 import csv
 import itertools
 import random
@@ -30,7 +30,7 @@ def standard(task, golds, preds, **settings):
     return metrics.both_scores(task, rows, **settings)[1]['standard']
 
 
-# ------------------------------------------------------------------------------------------- labels and entities
+# ---------------------------------------------------------------------------------------- labels and entities
 def changed(tags, draw):
     return [tag if draw.random() < 0.6 else draw.choice(LABELS) for tag in tags]
 
@@ -74,7 +74,8 @@ def test_scores_of_labels_equal_sklearn():
 
 
 @pytest.mark.filterwarnings('ignore')       # scipy's, of constants
-@pytest.mark.parametrize('name, judge', [('Pearson', scipy.stats.pearsonr), ('Spearman', scipy.stats.spearmanr)])
+@pytest.mark.parametrize('name, judge', [
+    ('Pearson', scipy.stats.pearsonr), ('Spearman', scipy.stats.spearmanr)])
 def test_correlations_equal_scipy_with_ties_and_constants(name, judge):
     """Where scipy gives nan, of a constant, the score is 0."""
     draw = np.random.default_rng(4)
@@ -91,7 +92,7 @@ def test_correlations_equal_scipy_with_ties_and_constants(name, judge):
     assert zeros > 50
 
 
-# ------------------------------------------------------------------------------------------------------- answers
+# ---------------------------------------------------------------------------------------------------- answers
 WORDS = ['the', 'a', 'The', 'cat', 'cat,', 'Cat!', 'sat', '42', 'An', "it's", '  ', 'é', '—', '.', 'mat']
 
 
@@ -132,7 +133,7 @@ def test_answered_and_unanswered_questions_are_scored_apart():
         'NoAns exact': 2 / 3, 'NoAns F1': 2 / 3, 'NoAns questions': 3}
 
 
-# ------------------------------------------------------------------------------------------------------ rankings
+# --------------------------------------------------------------------------------------------------- rankings
 def rankings(count, graded):
     """Yield (grades, {document: score}) with many ties, unjudged documents and relevant ones not found."""
     draw = random.Random(4)
@@ -162,7 +163,7 @@ def test_ndcg_equals_trec_eval_and_the_papers_sklearn(graded):
     assert cut > 250
 
 
-# ----------------------------------------------------------------------------------------------------- intervals
+# -------------------------------------------------------------------------------------------------- intervals
 @pytest.mark.parametrize('above, below', [
     (np.random.default_rng(6).random(200), np.ones(200)),
     (np.random.default_rng(7).lognormal(size=150), np.ones(150)),
@@ -294,7 +295,7 @@ def test_an_average_shares_the_seeds_that_all_have():
     assert fewer.scores == pytest.approx({seed: both.scores[seed] for seed in (0, 10)})
 
 
-# ------------------------------------------------------------------------------------- several pretraining seeds
+# ---------------------------------------------------------------------------------- several pretraining seeds
 def study(seed, S=6, F=3, N=200):
     """(S, F, N) scores: instances, pretrainings and fine-tunings have a share, and both with instances."""
     normal = np.random.default_rng(seed).normal
@@ -377,7 +378,7 @@ def test_coverage(metric, seeds, spread, n, each):
         assert np.abs(results['now'] - results['closed form']).max() < 3, results
 
 
-# ------------------------------------------------------------------------------------------------- run folders
+# ------------------------------------------------------------------------------------------------ run folders
 def answers(right, count=100):
     """So many right answers, the first ones."""
     return [{'id': k, 'gold': 'yes', 'pred': 'yes' if k < right else 'no'} for k in range(count)]
@@ -406,7 +407,8 @@ def predictions(tmp_path):
     return folder
 
 
-PAST = {'phases': [['mlm', 6]], 'mask_ratio': 0.4, 'step': 6, 'flops': 1.0, 'continues': '', 'fixed': {'lr': 1}}
+PAST = {'phases': [['mlm', 6]], 'mask_ratio': 0.4, 'step': 6, 'flops': 1.0, 'continues': '',
+        'fixed': {'lr': 1}}
 CLM = PAST | {'phases': [['clm', 6]], 'row': 'clm'}
 
 
@@ -418,8 +420,9 @@ def rows(tmp_path):
         for seed, k in itertools.product(range(3), range(2)):
             number = 10 * seed + k
             write(folder / f'{past["row"]}-s{seed}/SC/toy', answers(right + seed - k), f'lr1e-04_sd{number}',
-                  settings={'steps': 5}, pretraining=past | {'seed': seed}, checkpoint=f'{past["row"]} {seed}',
-                  tokenizer='k' * 64, sizes={'layers': 2}, training_data='t' * 64,
+                  settings={'steps': 5}, pretraining=past | {'seed': seed},
+                  checkpoint=f'{past["row"]} {seed}', tokenizer='k' * 64, sizes={'layers': 2},
+                  training_data='t' * 64,
                   grid=[[1e-4], [10 * seed, 10 * seed + 1]])
     write(folder / 'untrained/SC/toy', answers(50))
     return folder
@@ -488,7 +491,8 @@ def test_deleted_predictions_have_no_score(predictions):
 
 
 def test_rows_are_models_and_probes_are_others(rows):
-    write(rows / 'clm-s0-probe/SC/toy', answers(90), 'lr0e+00_sd0', method='probe', pretraining=CLM | {'seed': 0})
+    write(rows / 'clm-s0-probe/SC/toy', answers(90), 'lr0e+00_sd0', method='probe',
+          pretraining=CLM | {'seed': 0})
     write(rows / 'mine/SC/toy', answers(90), 'lr0e+00_sd0', method='probe')
     shown = told(rows, 'table', '--format=csv')
     models = {row['model']: (row['method'], row['seeds']) for row in csv.DictReader(shown.splitlines())}
@@ -499,7 +503,8 @@ def test_rows_are_models_and_probes_are_others(rows):
     assert '3 x 2 and 3 x 2 seeds' in compared and 'the difference is of' not in compared
     shutil.rmtree(rows / 'mlm-s1')
     assert 'note: the difference is of seeds 0, 2, which both have' in told(rows, 'compare', 'mlm', 'clm')
-    one_line_error(asked(rows, 'compare', 'mlm-s0', 'clm'), 'there is no mlm-s0; the models are clm, clm-probe')
+    one_line_error(asked(rows, 'compare', 'mlm-s0', 'clm'),
+                   'there is no mlm-s0; the models are clm, clm-probe')
 
 
 def test_what_a_grid_lacks_is_named(rows):
@@ -559,7 +564,7 @@ def test_different_metrics_are_not_compared():
     refused('different metrics', difference, cell(scores, FEW), cell(scores, FEW, metric='F1'), FEW)
 
 
-# ----------------------------------------------------------------------------------------------------- commands
+# --------------------------------------------------------------------------------------------------- commands
 def test_tables_and_comparisons(predictions):
     shown = told(predictions, 'table')
     assert 'toy (accuracy, n=100, data dddddddd)' in shown
@@ -571,7 +576,8 @@ def test_tables_and_comparisons(predictions):
         write(predictions / f'{model}-b/SC/toy', answers(steps / 10), 'lr0e+00_sd0', method='baseline')
     compared = told(predictions, 'compare', 'poor', 'good')
     assert 'SC toy' in compared and '+30.0 [' in compared
-    assert 'note: steps 20 -> 500\n' in compared and 'max_length' not in compared and 'seed 20' not in compared
+    assert 'note: steps 20 -> 500\n' in compared
+    assert 'max_length' not in compared and 'seed 20' not in compared
     compared = told(predictions, 'compare', 'poor-b', 'good-b')
     assert '+48.0 [' in compared and 'p <= ' in compared and 'nan' not in compared
 
@@ -595,7 +601,7 @@ def test_bad_commands_get_one_line(words, part):
     one_line_error(run_script('evaluate.py', *words), part)
 
 
-# ------------------------------------------------------------------------------------------------------ figures
+# ---------------------------------------------------------------------------------------------------- figures
 def test_a_colour_is_an_objective_and_a_dash_an_optimizer():
     blue, orange, green = figures.COLOURS.values()
     assert figures.style_of('CLM') == figures.style_of('clm-3600') == (blue, '-')
@@ -645,11 +651,12 @@ def test_figures_know_phases_that_are_run_through_again():
     assert drawn.legends[0].texts[0].get_text() == 'CLM and MLM in turn, 400 steps, causal'
 
 
-# ------------------------------------------------------------------------------------------ pretraining's logs
+# ----------------------------------------------------------------------------------------- pretraining's logs
 def write_log(folder, objective, steps, unigram_loss, **held_out):
     """A log with a validation at its end, and a line that is being written."""
     corpus = {'fingerprint': 'f' * 64, 'unigram_loss': unigram_loss}
-    write_json(folder / 'config.json', {'name': folder.name, 'phases': [[objective, steps]], 'corpus_meta': corpus})
+    config = {'name': folder.name, 'phases': [[objective, steps]], 'corpus_meta': corpus}
+    write_json(folder / 'config.json', config)
     lines = [{'step': step, 'loss': 5.0, 'tokens': 8 * step, 'tokens_per_second': 100.0, 'lr': 0.1}
              for step in range(1, steps + 1)]
     lines[-1] |= held_out
