@@ -461,6 +461,12 @@ def test_a_shard_that_is_missing_is_named(tmp_path):
     refused('remove shards of another', load_shards, tmp_path)
 
 
+def test_shards_that_number_their_labels_otherwise_are_refused(tmp_path):
+    write_shard(tmp_path, 'train-00000-of-00002', ('bad', 'good'))
+    write_shard(tmp_path, 'train-00001-of-00002', ('good', 'bad'))
+    refused("00001-of-00002.* has the class names {'label': .'good', 'bad'.}", load_shards, tmp_path)
+
+
 def test_labels_in_another_order_are_refused(tmp_path):
     for split in ('train', 'validation'):
         write_shard(tmp_path, f'{split}-0', ('positive', 'negative'), 'sentence')

@@ -87,6 +87,7 @@ def files_of(path):
 def read_files(paths, source, only=None):
     """(rows, {column: names of its labels}) of files; of queries and documents `only` some ids, if given."""
     rows = []
+    all_names = []
     for path in paths:
         read = read_iob if source.columns else reader_of(path)
         with blame(f'{path}: cannot be read', UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
@@ -94,9 +95,13 @@ def read_files(paths, source, only=None):
         if only is not None:
             part = [row for row in part if id_of(row) in only]
         rows += part
+        all_names.append(names)
+        if names != all_names[0]:       # a number would have two meanings
+            raise ValueError(f'{path}: has the class names {names!s:.200}, and {paths[0].name} has '
+                             f'{all_names[0]!s:.200}; write all shards with the same ones')
     if not rows and only is None:
         raise ValueError(f'{paths[0]}: holds no row')
-    return rows, names      # all shards of a split have the same
+    return rows, all_names[0]
 
 
 def reader_of(path):
