@@ -244,8 +244,8 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
 
 
 def instance_values(statistic, terms):
-    """Return the influence of each instance on each run's score: (S, N) whose mean is the score, and whose
-    variance / N is the score's. By central differences: what a hundredth of an instance more, and less,
+    """Return (S, N) influence values: the mean of a row is a run's score, and the variance of a row, divided
+    by N, estimates the score's. They are central differences: what a hundredth of an instance more, and less,
     would change."""
     N = terms.shape[-1]
     score = STATISTICS[statistic].score
@@ -459,8 +459,8 @@ def paired(arms):
 
 
 def with_shared_units(arms, without):
-    """Return the arms with the units that count: arms of the same unit keep the seeds that all of them have,
-    if these are several. An arm that has only one seed takes none from the others."""
+    """Return the arms with the units that count. Arms with several seeds keep the seeds that they share. An arm
+    with one seed keeps it, and restricts no other."""
     kept = []
     common = {}     # {unit: those that all arms with several have}
     for arm in arms:
@@ -694,7 +694,7 @@ def table(cfg, problems, found=None):
         cells = published_cells(cfg)
         cfg = replace(cfg, published=False, protocol='paper')
     if not cells:
-        raise ValueError('; '.join(problems))
+        raise ValueError('; '.join(problems) or 'the paper has no such models or datasets')
 
     frame = frame_of(cells, cfg)
     for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
@@ -796,7 +796,7 @@ def published_cells(cfg):
     """The paper's appendix C as Cells."""
     cells = {}
     for (model, task, dataset), (mean, half) in paper.numbers().items():
-        if model in (cfg.models or [model]):
+        if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             cells[model, task, dataset] = Cell(
                 mean=mean / 100,
                 low=(mean - half) / 100,

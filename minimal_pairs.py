@@ -175,7 +175,7 @@ def readings(sentences, likelihood, mask):
 @torch.no_grad()
 def likelihoods(model, checkpoint, sentences, cfg, world):
     """Return the log-likelihood of each sentence: the sum of its tokens'."""
-    def flat(arrays):
+    def to_device(arrays):
         row = torch.from_numpy(np.concatenate(arrays))
         return row.to(world.device)
 
@@ -189,9 +189,9 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
         lengths = [len(reading.tokens) for reading in part]
         # the readings of a pack stand one after the other, in one flat row of tokens
         starts = np.cumsum(lengths) - lengths
-        tokens = flat([reading.tokens for reading in part])
-        targets = flat([reading.targets for reading in part])
-        at = flat([
+        tokens = to_device([reading.tokens for reading in part])
+        targets = to_device([reading.targets for reading in part])
+        at = to_device([
             start + reading.at - shift
             for start, reading in zip(starts, part)])
         owners = [      # the sentence of each

@@ -65,7 +65,7 @@ def normalise(answer):
 
 
 def token_f1(pred, gold):
-    """F1 of two bags of words; where either is empty, whether both are."""
+    """Return the F1 of two bags of words. If either is empty: 1 if both are, else 0."""
     pred = normalise(pred).split()
     gold = normalise(gold).split()
     if not pred or not gold:
@@ -88,7 +88,7 @@ def answer_scores(pred, golds):
 
 
 def ndcg(row, binary=False, ties=False):
-    """NDCG@10 of a row of predictions, as trec_eval's.
+    """Return NDCG@10 of a row of predictions, whose `docs` are ranked, as trec_eval computes it.
 
     binary  any grade of 1 or more counts as 1
     ties    documents of equal score share their mean gain, as in scikit-learn and the paper. Those that tie
@@ -128,14 +128,14 @@ class Statistic(NamedTuple):
 
 
 def ratio(sums, n):
-    """Micro F1 and the like; 0 where there is nothing."""
+    """Return a sum by another, as of micro F1; 0 where there is nothing."""
     above, below = sums
     nothing = np.zeros_like(above)
     return np.divide(above, below, nothing, where=below > 0)
 
 
 def products(columns, ranks=False):
-    """x, y, xx, yy, xy, where x and y are standardised (zero, if constant): what a correlation is made of."""
+    """Return x, y, xx, yy, xy, of which a correlation is made; x and y are standardised (zero, if constant)."""
     if ranks:
         from scipy.stats import rankdata
         columns = rankdata(columns, axis=-1)
@@ -148,7 +148,7 @@ def products(columns, ranks=False):
 
 
 def correlation(sums, n):
-    """0 where either is constant."""
+    """Return Pearson's correlation from the sums of `products`; 0 where either is constant."""
     x, y, xx, yy, xy = sums
     spread_x = np.maximum(n * xx - x * x, 0)
     spread_y = np.maximum(n * yy - y * y, 0)
@@ -157,8 +157,10 @@ def correlation(sums, n):
 
 
 def one_hot(columns):
-    """Whether it is right; for each label whether it is gold, then whether it is predicted."""
-    gold, pred = columns = np.asarray(columns)
+    """Return what Matthews' correlation is made of: whether a prediction is right; for each label whether it is
+    gold, then whether it is predicted."""
+    columns = np.asarray(columns)
+    gold, pred = columns
     labels = np.unique(columns)
     of_gold = [gold == label for label in labels]
     of_pred = [pred == label for label in labels]
@@ -166,7 +168,8 @@ def one_hot(columns):
 
 
 def matthews(sums, n):
-    """Correlation of gold and predicted labels (of more than two: Gorodkin 2004); 0 where either is one."""
+    """Return the correlation of gold and predicted labels from the sums of `one_hot` (of more than two labels:
+    Gorodkin 2004); 0 where either has only one label."""
     gold, pred = np.split(sums[1:], 2)
     spread_gold = n * n - (gold * gold).sum(0)
     spread_pred = n * n - (pred * pred).sum(0)
@@ -188,7 +191,7 @@ OF_LABELS = 'accuracy', 'Matthews', *CORRELATIONS     # metrics of SC
 
 
 def score_of(statistic, columns):
-    """A float; 0 of no instances."""
+    """Return the score of all instances, a float; 0 if there are none."""
     n = len(columns[0])
     if not n:
         return 0.0

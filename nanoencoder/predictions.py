@@ -124,7 +124,7 @@ def check_same_run(folder, wanted, defaults):
     wanted = json.loads(json.dumps(wanted))     # where tuples become lists, as in what was written
     made = read_about(folder)
     made = made | made['settings']
-    # what pretraining was, the checkpoint's digest says; what rows are, their own
+    # not compared: the checkpoint's digest covers pretraining, and the data's digests cover the rows
     ignored = ('settings', 'rows', 'grid', 'pretraining')
     for name, value in (wanted['settings'] | wanted).items():
         was = made.get(name, getattr(defaults, name, None))

@@ -196,6 +196,7 @@ def test_what_a_page_names_is_there(page):
     assert {*re.findall(r'--(\w+)', re.sub('#SBATCH.*', '', text))} <= options
 
     written = {title.split(',')[0] for title in blocks(HACKING)} | {*COPIES}
+    written |= {'studies/again/config.py', 'studies/mine/config.py'}
     for path in re.findall(r'`((?:nanoencoder|configs|tests|studies|examples|bench)/[\w./]*|\w+\.py)`', text):
         there = any((ROOT / folder / path).exists() for folder in FOLDERS)
         assert there or path in written, path

@@ -1,5 +1,6 @@
 """What a run says of itself: log.jsonl, the console and config.json; and how they are read again."""
 import contextlib
+import errno
 import hashlib
 import importlib.metadata
 import json
@@ -112,8 +113,13 @@ class Log:
         for name, value in last.items():
             if name.startswith('val_'):     # val_mlm_loss
                 held_out += f'  val {name[4:-5]} {value:.4f}'
-        print(f'{last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  lr {last["lr"]:.2e}  '
-              f'grad {last["grad_norm"]:.2f}  {speed:,.0f} tokens/s  {left} left{held_out}', flush=True)
+        line = (f'{last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  lr {last["lr"]:.2e}  '
+                f'grad {last["grad_norm"]:.2f}  {speed:,.0f} tokens/s  {left} left{held_out}')
+        try:
+            print(line, flush=True)
+        except OSError as error:
+            if error.errno != errno.EIO:    # the terminal is being closed: its signal stops the run in order
+                raise
 
     def seconds(self):
         """Seconds of training, of earlier starts too."""
@@ -184,7 +190,8 @@ def read_log(folder, with_parent=False):
     state = {}
     if steps:   # state.json says the same, and has a digest
         state = saved_state(folder / str(steps[-1]))
-        config = state['settings'] | {name: state[name] for name in ('corpus_meta', 'starts')}
+        config |= state.get('settings', {})
+        config |= {name: state[name] for name in ('corpus_meta', 'starts') if name in state}
     lines = read_log_lines(folder / 'log.jsonl', state)
 
     parent = config.get('branch_from')
