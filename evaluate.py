@@ -459,8 +459,8 @@ def paired(arms):
 
 
 def with_shared_units(arms, without):
-    """Return the arms with the units that count. Arms with several seeds keep the seeds that they share. An arm
-    with one seed keeps it, and restricts no other."""
+    """Return the arms with the units that count. Arms with several seeds keep the seeds that they share. An
+    arm with one seed keeps it, and restricts no other."""
     kept = []
     common = {}     # {unit: those that all arms with several have}
     for arm in arms:

@@ -44,7 +44,7 @@ from nanoencoder.tokenizer import load_tokenizer
 
 @dataclass(frozen=True)
 class Settings(tasks.Task):
-    # fixes: what another value would change: a run's numbers (the default), the rows that it reads, or nothing
+    # `fixes` says what another value would change: a run's numbers (the default), its rows, or nothing
     model: str = setting('', fixes='nothing')        # a checkpoint, a hub id, or a run: its newest checkpoint
     untrained: bool = setting(False, fixes='nothing')    # the sizes and tokenizer of `model`; new weights
     name: str = setting('', fixes='nothing')         # of the model in predictions; empty: its run's
@@ -86,8 +86,8 @@ class Settings(tasks.Task):
             raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
 
     def num_steps(self, num_examples):
-        """Return how many optimizer steps a run takes: so many epochs, whose last batch may be smaller, and at
-        most `steps`."""
+        """Return how many optimizer steps a run takes: so many epochs, whose last batch may be smaller, and
+        at most `steps`."""
         num_steps = math.ceil(num_examples * self.epochs / self.batch_size)
         if self.steps:
             num_steps = min(self.steps, num_steps)
@@ -109,8 +109,8 @@ PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)    # of a probe, times its training rows; c
 
 
 class Classifier(nn.Module):
-    """Logits of each token, as transformers' ForTokenClassification; or, pooled, of each text: the mean of its
-    tokens, a dense layer and GELU before, as in transformers' EuroBertForSequenceClassification."""
+    """Logits of each token, as transformers' ForTokenClassification; or, pooled, of each text: the mean of
+    its tokens, a dense layer and GELU before, as in transformers' EuroBertForSequenceClassification."""
     def __init__(self, hidden_size, num_labels, pooled):
         super().__init__()
         self.dense = None

@@ -198,7 +198,7 @@ def initialise(module, seed=0):
 
 
 def our_step(cfg, objective='mlm', count=8):
-    """Return a function that trains on the next Batch and returns loss and gradient norm, Batches, a model."""
+    """Return a function that trains on a Batch and returns loss and gradient norm, Batches, a model."""
     cfg = replace(cfg, phases=((objective, 10_000),))
     model, wrapped, optimizer = pretrain.build(cfg, WORLD)
     initialise(model)

@@ -135,7 +135,7 @@ def ratio(sums, n):
 
 
 def products(columns, ranks=False):
-    """Return x, y, xx, yy, xy, of which a correlation is made; x and y are standardised (zero, if constant)."""
+    """Return x, y, xx, yy, xy, that a correlation is made of; x and y are standardised (zero, if constant)."""
     if ranks:
         from scipy.stats import rankdata
         columns = rankdata(columns, axis=-1)
@@ -157,8 +157,8 @@ def correlation(sums, n):
 
 
 def one_hot(columns):
-    """Return what Matthews' correlation is made of: whether a prediction is right; for each label whether it is
-    gold, then whether it is predicted."""
+    """Return what Matthews' correlation is made of: whether a prediction is right; for each label whether it
+    is gold, then whether it is predicted."""
     columns = np.asarray(columns)
     gold, pred = columns
     labels = np.unique(columns)
@@ -168,8 +168,8 @@ def one_hot(columns):
 
 
 def matthews(sums, n):
-    """Return the correlation of gold and predicted labels from the sums of `one_hot` (of more than two labels:
-    Gorodkin 2004); 0 where either has only one label."""
+    """Return the correlation of gold and predicted labels from the sums of `one_hot` (of more than two
+    labels: Gorodkin 2004); 0 where either has only one label."""
     gold, pred = np.split(sums[1:], 2)
     spread_gold = n * n - (gold * gold).sum(0)
     spread_pred = n * n - (pred * pred).sum(0)
