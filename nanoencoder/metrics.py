@@ -135,7 +135,7 @@ def ratio(sums, n):
 
 
 def products(columns, ranks=False):
-    """Return x, y, xx, yy, xy, that a correlation is made of; x and y are standardised (zero, if constant)."""
+    """Return x, y, xx, yy, xy, that make a correlation; x and y are standardised (zero, if constant)."""
     if ranks:
         from scipy.stats import rankdata
         columns = rankdata(columns, axis=-1)
