@@ -1,4 +1,4 @@
-"""What this code has never done on a GPU, in order; planned for 35 minutes of an H100: `make gpu`.
+"""What only a GPU can tell of this code, in order; planned for 35 minutes of an H100: `make gpu`.
 
     .venv/bin/python bench/gpu.py    # goes on where a step fails; again: what failed or is missing
     .venv/bin/python bench/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can

@@ -2,7 +2,7 @@
 # files whose names end in .train). Put it into texts/babylm, learn a vocabulary, then prepare it:
 #   python data.py configs/corpora/babylm.py --train_tokenizer=16384 --tokenizer=corpora/babylm-vocabulary
 #   python data.py configs/corpora/babylm.py --tokenizer=corpora/babylm-vocabulary
-# Then configs/tasks/blimp.py and BabyLM's choice of GLUE: boolq, mnli, mrpc, multirc, qqp, rte, wsc.
+# Then configs/minimal_pairs/blimp.py and BabyLM's choice of GLUE: boolq, mnli, mrpc, multirc, qqp, rte, wsc.
 base = "folder.py"
 path = "texts/babylm"
 val_permille = 10

@@ -1,4 +1,4 @@
-# small.py on other text: does CLM keep its lead in retrieval? Wants novels in texts/novels, UNER's sentences
+# studies/small on other text: does CLM keep its lead in retrieval? Wants novels in texts/novels, UNER's sentences
 # in texts/uner_en, and SQuAD's questions over its paragraphs, in BEIR's layout, in texts/squad_ir. Two seeds,
 # 66 minutes on two cores; validation chooses one of two rates. studies/novels/ has what came out.
 title = "the paper's claims, judged at this size"

@@ -32,7 +32,7 @@ tasks = (
     {'config': 'configs/tasks/msmarco.py'},
 )
 finetuning_seeds = 3
-# names of the paper's claims: nanoencoder/paper.py
+# names of the paper's claims: studies/paper/claims.json
 contrasts = {
     'end': {'rule': 'better', 'weights': {'mlm-24k': 1, 'clm-24k': -1},
             'datasets': ('mnli_m', 'squad', 'msmarco')},

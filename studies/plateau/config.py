@@ -1,5 +1,5 @@
 # What moves the plateau of MLM under AdamW, on which it predicts how frequent each token is and no more:
-# a setting or two at a time beside `plain`, at equal tokens, with the seeds of optimiser_tuning.py.
+# a setting or two at a time beside `plain`, at equal tokens, with the seeds of studies/optimiser_tuning.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
           'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
 seeds = (100, 101)
