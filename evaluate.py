@@ -30,7 +30,7 @@ from nanoencoder.metrics import CORRELATIONS, METRICS, STATISTICS, both_scores
 from nanoencoder.predictions import (SCORED, check_predictions, find_folders, lr_text, rate_and_seed,
                                      read_about, read_predictions)
 from nanoencoder.pretraining.log import read_log
-from nanoencoder.settings import check, check_value, parse, run_main, setting
+from nanoencoder.settings import check, check_value, parse, run_main, setting, split_words
 
 NOTES = {
     'standard': """\
@@ -41,6 +41,7 @@ Intervals are of one model: `compare` tests differences.""",
 Protocol "paper": the learning rate of each seed by its own validation score; 1.96 s / sqrt(seeds). TC is the
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
 
+CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
 LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # of held-out text, in a log
 
 
@@ -102,6 +103,11 @@ class Run:
         return self.about.get('settings') or {}
 
 
+@functools.cache
+def metrics_digest():
+    return sha256(metrics.__file__)
+
+
 def scores_of(folder, about):
     """Return a run's scores of both splits, by both protocols, as nanoencoder/metrics.py computes them.
 
@@ -109,7 +115,7 @@ def scores_of(folder, about):
     since, or an older version wrote the file, they are computed again."""
     path = folder / 'scores.json'
     made_of = check_predictions(folder, about)
-    made_of['metrics.py'] = sha256(metrics.__file__)
+    made_of['metrics.py'] = metrics_digest()
     if path.exists():
         scores = read_json(path)
         if scores.get('of') == made_of:
@@ -412,11 +418,11 @@ def estimate(parts, cfg, without=()):
             arms.append(Arm(dataset, weight / len(parts), cell))
     arms = with_shared_units(arms, without)
 
-    groups = {}     # {(unit, its seeds): arms}
+    groups = {}     # {(unit, seeds): arms}
     for arm in arms:
-        key = arm.cell.unit, *arm.cell.scores
+        key = arm.cell.unit, tuple(arm.cell.scores)
         groups.setdefault(key, []).append(arm)
-    # {key: (scores of its seeds, their noise)}
+    # {(unit, seeds): (scores of these seeds, their noise)}
     summed = {key: paired(group) for key, group in groups.items()}
     scores = [of_seeds for of_seeds, _ in summed.values()]
     mean = sum(map(statistics.fmean, scores))
@@ -433,15 +439,16 @@ def estimate(parts, cfg, without=()):
 
     # the groups with a trained arm say what the units are; if there is one such group, each unit has a value
     trained = [key for key, group in groups.items() if any(arm.cell.is_trained for arm in group)]
-    units = {key[0] for key in trained}
+    units = {unit for unit, _ in trained}
     unit = 'pretraining' if units == {'pretraining'} else 'fine-tuning'
     counting = trained or [*groups]
     by_unit = {}
     if len(counting) == 1:
         key, = counting
+        _, seeds = key
         own, _ = summed[key]
         middle = statistics.fmean(own)
-        for seed, score in zip(key[1:], own):
+        for seed, score in zip(seeds, own):
             by_unit[seed] = score + mean - middle   # arms of other units add the same to each
     return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_unit, unit, n)
 
@@ -705,6 +712,9 @@ def table(cfg, problems, found=None):
         return
     for task, rows in sorted(frame.groupby('task'), key=lambda group: [*METRICS].index(group[0])):
         print(table_of_task(task, rows, cfg.format), end='\n\n')
+    for (model, _, dataset), cell in cells.items():
+        if is_constant(cell):
+            print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
     print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.')
     if cfg.published:
@@ -792,6 +802,11 @@ def markdown(heads, rows):
     return '\n'.join(f'| {line} |' for line in lines)
 
 
+def is_constant(cell):
+    """Whether a score is 0 in all draws of instances and seeds, as with one answer to everything."""
+    return cell.mean == cell.low == cell.high == 0
+
+
 def published_cells(cfg):
     """The paper's appendix C as Cells."""
     cells = {}
@@ -831,6 +846,9 @@ def compare(cfg, first, second, problems, found=None):
         results.append(result)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   '
               f'{in_words(result, cfg)}   n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
+        for model, cell in {first: a, second: b}.items():
+            if is_constant(cell):
+                print(f'    note: {model}: {CONSTANT}')
         if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
             print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
         before = a.runs[0].settings
@@ -971,14 +989,19 @@ def run_command(words, cfg, problems, found=None):
             raise ValueError('the command is table, compare A B, figure NAME, or losses FOLDERS; see --help')
 
 
-def main():
-    words = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
-    cfg, _ = parse(Settings, sys.argv[1 + len(words):])
-    problems = []   # in words: what is missing, while the rest goes on
-    run_command(words, cfg, problems)
+def warn(problems):
+    """Print each problem once. Returns the exit code: 1 if there is one, else 0."""
     for problem in dict.fromkeys(problems):
         print(f'warning: {problem}', file=sys.stderr)
-    sys.exit(1 if problems else 0)
+    return 1 if problems else 0
+
+
+def main():
+    words, options = split_words(sys.argv[1:])
+    cfg, _ = parse(Settings, options)
+    problems = []   # in words: what is missing, while the rest goes on
+    run_command(words, cfg, problems)
+    sys.exit(warn(problems))
 
 
 if __name__ == '__main__':

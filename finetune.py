@@ -564,6 +564,8 @@ def check_actions(cfg, kind, actions, typed):
         raise ValueError('--grid, --probe, --look stand alone')
     if not actions.grid and typed & {'lrs', 'seeds'}:
         raise ValueError('lrs and seeds are of --grid: add it, or give one --lr and one --seed')
+    if not (cfg.lrs and cfg.seeds):
+        raise ValueError('lrs and seeds must have one or more')
     if actions.grid and typed & {'lr', 'seed'}:
         raise ValueError('lr and seed are of one run: with --grid give --lrs and --seeds')
     if actions.look:

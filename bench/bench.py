@@ -30,22 +30,22 @@ from typing import Callable, NamedTuple
 
 os.environ.setdefault('OMP_WAIT_POLICY', 'passive')    # else waiting threads spin on shared cores
 
-import numpy as np               # noqa: E402
-import torch                     # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from torch import nn             # noqa: E402
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))    # the scripts and nanoencoder/ are imported from there
 
-import data      # noqa: E402
-import finetune  # noqa: E402
-import pretrain  # noqa: E402
-from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups  # noqa: E402
-from nanoencoder import huggingface                       # noqa: E402
-from nanoencoder.pretraining import cost, log             # noqa: E402
-from nanoencoder.processes import World, pick_device      # noqa: E402
-from nanoencoder.settings import build, parse, run_main   # noqa: E402
+import data
+import finetune
+import pretrain
+from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups
+from nanoencoder import huggingface
+from nanoencoder.pretraining import cost, log
+from nanoencoder.processes import World, pick_device
+from nanoencoder.settings import build, parse, run_main
 
 DEVICE, DTYPE = pick_device()
 WORLD = World(0, 1, DEVICE, DTYPE)

@@ -22,10 +22,10 @@ import torch
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))    # nanoencoder/ is imported from there
 
-from nanoencoder.files import read_json, write_json             # noqa: E402
-from nanoencoder.pretraining.log import read_log                # noqa: E402
-from nanoencoder.processes import pick_device                   # noqa: E402
-from nanoencoder.settings import parse, run_main, setting       # noqa: E402
+from nanoencoder.files import read_json, write_json
+from nanoencoder.pretraining.log import read_log
+from nanoencoder.processes import pick_device
+from nanoencoder.settings import parse, run_main, setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,9 +26,9 @@ from scipy.special import expit as sigmoid
 
 sys.path.insert(0, str(Path(__file__).parent.parent))     # where evaluate.py is
 
-import evaluate  # noqa: E402
-from nanoencoder.metrics import STATISTICS  # noqa: E402
-from nanoencoder.settings import check, parse, run_main, setting  # noqa: E402
+import evaluate
+from nanoencoder.metrics import STATISTICS
+from nanoencoder.settings import check, parse, run_main, setting
 
 MEANS = {'accuracy': 1.3, 'F1': 1.3, 'NDCG@10': 0.0}    # log odds: an accuracy of 0.69
 BETTER = (0.0, 0.0, 0.3)    # what each of the three models has more

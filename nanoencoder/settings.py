@@ -9,6 +9,7 @@ import ast
 import difflib
 import errno
 import inspect
+import itertools
 import os
 import re
 import signal
@@ -189,6 +190,12 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
         if name not in given:
             raise
         raise ValueError(f'{given[name][1]}: {error}') from None
+
+
+def split_words(arguments):
+    """Split a command line into (the words before its first --setting, the rest)."""
+    words = [*itertools.takewhile(lambda word: not word.startswith('-'), arguments)]
+    return words, arguments[len(words):]
 
 
 def read_options(arguments, types):

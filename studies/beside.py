@@ -5,7 +5,6 @@
 It takes your fine-tunings from predictions/ and your pretrainings from out/, such as out/mlm-1800-s6. For one
 new seed 19 of 20 should fall in the range that it prints: the 95 % prediction interval of S earlier seeds,
 mean +- t s sqrt(1 + 1 / S)."""
-import itertools
 import math
 import re
 import statistics
@@ -15,13 +14,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-import evaluate  # noqa: E402
-from evaluate import seeds_half  # noqa: E402
-from nanoencoder.pretraining.log import read_log  # noqa: E402
-from nanoencoder.settings import parse, run_main  # noqa: E402
-from studies.packs import warn  # noqa: E402
-from studies.report import Evidence, Missing  # noqa: E402
-from studies.study import load  # noqa: E402
+import evaluate
+from evaluate import seeds_half
+from nanoencoder.pretraining.log import read_log
+from nanoencoder.settings import parse, run_main, split_words
+from studies.report import Evidence, Missing
+from studies.study import load
 
 NUMBERS = {2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six'}
 
@@ -82,8 +80,8 @@ def print_loss(model, folder, earlier):
 
 
 def main():
-    words = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
-    cfg, _ = parse(Settings, sys.argv[1 + len(words):])
+    words, options = split_words(sys.argv[1:])
+    cfg, _ = parse(Settings, options)
     if len(words) != 3:
         raise ValueError('it takes a study and two models: studies/small mlm-1800 clm25-mlm-1800')
     folder, *models = words
@@ -110,7 +108,7 @@ def main():
     for model in models:
         for name in evaluate.grouped(own[model], 'folder'):
             print_loss(model, Path(cfg.out, name), earlier)
-    sys.exit(warn(problems))
+    sys.exit(evaluate.warn(problems))
 
 
 if __name__ == '__main__':

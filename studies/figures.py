@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from nanoencoder.figures import COLOURS, panels, save  # noqa: E402
-from nanoencoder.settings import run_main  # noqa: E402
+from nanoencoder.figures import COLOURS, panels, save
+from nanoencoder.settings import run_main
 
 # a colour means one thing in all figures; arms of other objectives get the other colours
 OBJECTIVES = {'CLM': COLOURS['clm',], 'MLM': COLOURS['mlm',], 'CLM then MLM': COLOURS['clm', 'mlm']}

@@ -11,15 +11,15 @@ if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting
     os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where finetune.py is
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
+import numpy as np
+import torch
 
-from finetune import PROBED, ridge  # noqa: E402
-from nanoencoder import tasks  # noqa: E402
-from nanoencoder.figures import curves, save  # noqa: E402
-from nanoencoder.huggingface import open_checkpoint, run_of  # noqa: E402
-from nanoencoder.settings import parse, run_main  # noqa: E402
-from nanoencoder.tasks.kind import pack  # noqa: E402
+from finetune import PROBED, ridge
+from nanoencoder import tasks
+from nanoencoder.figures import curves, save
+from nanoencoder.huggingface import open_checkpoint, run_of
+from nanoencoder.settings import parse, run_main
+from nanoencoder.tasks.kind import pack
 
 
 def linear_cka(x, y):

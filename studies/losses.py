@@ -10,9 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-from evaluate import LOSSES  # noqa: E402
-from nanoencoder.pretraining.log import read_log  # noqa: E402
-from nanoencoder.settings import run_main  # noqa: E402
+from evaluate import LOSSES
+from nanoencoder.pretraining.log import read_log
+from nanoencoder.settings import run_main
 
 COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES)
 SPEEDRUN = 'studies/speedrun/losses.csv'

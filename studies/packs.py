@@ -15,7 +15,6 @@ can be computed again, metrics cannot. packs.py writes:
 Each pack adds to what is there. Folders in runs/ and out/ may be removed once they are packed."""
 import functools
 import gzip
-import itertools
 import json
 import sys
 from dataclasses import replace
@@ -23,12 +22,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-import evaluate  # noqa: E402
-from nanoencoder.files import (changed_files, locked, plain_name, read_json, sha256, whole,  # noqa: E402
+import evaluate
+from nanoencoder.files import (changed_files, locked, plain_name, read_json, sha256, whole,
                                write_json)
-from nanoencoder.predictions import SCORED, lr_text  # noqa: E402
-from nanoencoder.settings import parse, run_main  # noqa: E402
-from studies import losses  # noqa: E402
+from nanoencoder.predictions import SCORED, lr_text
+from nanoencoder.settings import parse, run_main, split_words
+from studies import losses
 
 # of run.json
 PACKED = ('method', 'weights', 'data', 'settings', 'grid', 'pretraining', 'checkpoint', 'tokenizer',
@@ -127,16 +126,9 @@ def write_packs(folder):
     print(f'{folder}: {len(rows):,} runs')
 
 
-def warn(problems):
-    """Print each problem once. Returns the exit code: 1 if there is one, else 0."""
-    for problem in dict.fromkeys(problems):
-        print(f'warning: {problem}', file=sys.stderr)
-    return 1 if problems else 0
-
-
 def main():
-    words = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
-    cfg, _ = parse(evaluate.Settings, sys.argv[1 + len(words):])
+    words, options = split_words(sys.argv[1:])
+    cfg, _ = parse(evaluate.Settings, options)
     if not words:
         raise ValueError('name a study, and maybe a command of evaluate.py: studies/small table')
     folder, *command = words
@@ -147,7 +139,7 @@ def main():
     problems = []
     cfg = replace(cfg, predictions=f'{folder}/runs')
     evaluate.run_command(command, cfg, problems, find_runs(folder))
-    sys.exit(warn(problems))
+    sys.exit(evaluate.warn(problems))
 
 
 if __name__ == '__main__':

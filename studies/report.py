@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-import evaluate  # noqa: E402
-from data import OBJECTIVES  # noqa: E402
-from evaluate import markdown, p_value, seeds_half  # noqa: E402
-from nanoencoder import paper  # noqa: E402
-from nanoencoder.figures import save  # noqa: E402
-from nanoencoder.files import read_json, whole  # noqa: E402
-from nanoencoder.predictions import lr_text  # noqa: E402
-from nanoencoder.settings import run_main  # noqa: E402
-from studies import figures, packs  # noqa: E402
-from studies.study import Contrast, load  # noqa: E402
+import evaluate
+from data import OBJECTIVES
+from evaluate import markdown, p_value, seeds_half
+from nanoencoder import paper
+from nanoencoder.figures import save
+from nanoencoder.files import read_json, whole
+from nanoencoder.predictions import lr_text
+from nanoencoder.settings import run_main
+from studies import figures, packs
+from studies.study import Contrast, load
 
 # Pretrainings that a verdict takes, by the rules of a study. Of simulated pages with seven contrasts of equal
 # models so many hold a verdict, in spite of Holm's correction, for three spreads of seeds: with three
@@ -498,7 +498,7 @@ def write(study):
     with whole(study.folder / 'report.md') as temporary:
         temporary.write_text(text, encoding='utf-8')
     print(study.folder / 'report.md')
-    return packs.warn(problems)
+    return evaluate.warn(problems)
 
 
 def main():

@@ -28,13 +28,13 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-from evaluate import model_of  # noqa: E402
-from nanoencoder.files import locked, read_json, saved_state, write_json  # noqa: E402
-from nanoencoder.predictions import rate_and_seed  # noqa: E402
-from nanoencoder.pretraining.log import commit  # noqa: E402
-from nanoencoder.settings import interrupt_on_signals, nearest, run_main  # noqa: E402
-from studies import packs, report  # noqa: E402
-from studies.study import load, with_config  # noqa: E402
+from evaluate import model_of
+from nanoencoder.files import locked, read_json, saved_state, write_json
+from nanoencoder.predictions import rate_and_seed
+from nanoencoder.pretraining.log import commit
+from nanoencoder.settings import interrupt_on_signals, nearest, run_main
+from studies import packs, report
+from studies.study import load, with_config
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'row': ('', 'only this row, by name or number; and what it branches from, if that is missing'),

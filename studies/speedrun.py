@@ -18,14 +18,14 @@ if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting
     os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where pretrain.py is
 
-import torch  # noqa: E402
+import torch
 
-from data import Corpus, read_step, validation_batches  # noqa: E402
-from nanoencoder.files import read_json  # noqa: E402
-from nanoencoder.huggingface import open_checkpoint  # noqa: E402
-from nanoencoder.prepare import verify  # noqa: E402
-from nanoencoder.pretraining.log import read_log  # noqa: E402
-from nanoencoder.settings import as_tuple, check, interrupt_on_signals, parse, run_main, setting  # noqa: E402
+from data import Corpus, read_step, validation_batches
+from nanoencoder.files import read_json
+from nanoencoder.huggingface import open_checkpoint
+from nanoencoder.prepare import verify
+from nanoencoder.pretraining.log import read_log
+from nanoencoder.settings import as_tuple, check, interrupt_on_signals, parse, run_main, setting, split_words
 
 # settings that are not the player's
 FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'branch_from': '', 'weights_from': '',
@@ -223,8 +223,8 @@ def judge(steps, values, rules):
 
 
 def main():
-    folders = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
-    rules, _ = parse(Rules, sys.argv[1 + len(folders):])
+    folders, options = split_words(sys.argv[1:])
+    rules, _ = parse(Rules, options)
     demand(folders and all(map(os.path.isdir, folders)), 'it takes folders of runs, as out/mine-s*')
     interrupt_on_signals()
     corpus = Corpus(rules.corpus)

@@ -21,10 +21,10 @@ LLAMA3 = ROOT.parent / 'shared/tokenizer/llama3.model'  # where somebody has put
 os.environ |= {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
 os.chdir(ROOT)
 
-import pretrain  # noqa: E402
-from examples import embedded_docs  # noqa: E402
-from nanoencoder import prepare  # noqa: E402
-from nanoencoder.settings import build, flat, run_main  # noqa: E402
+import pretrain
+from examples import embedded_docs
+from nanoencoder import prepare
+from nanoencoder.settings import build, flat, run_main
 
 
 def run_process(*arguments, timeout=120, **options):

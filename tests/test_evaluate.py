@@ -30,7 +30,8 @@ def standard(task, golds, preds, **settings):
     return metrics.both_scores(task, rows, **settings)[1]['standard']
 
 
-# ---------------------------------------------------------------------------------------- labels and entities
+# ---------------------------------------------------------------------------
+# Labels and entities
 def changed(tags, draw):
     return [tag if draw.random() < 0.6 else draw.choice(LABELS) for tag in tags]
 
@@ -92,7 +93,8 @@ def test_correlations_equal_scipy_with_ties_and_constants(name, judge):
     assert zeros > 50
 
 
-# ---------------------------------------------------------------------------------------------------- answers
+# ---------------------------------------------------------------------------
+# Answers
 WORDS = ['the', 'a', 'The', 'cat', 'cat,', 'Cat!', 'sat', '42', 'An', "it's", '  ', 'é', '—', '.', 'mat']
 
 
@@ -133,7 +135,8 @@ def test_answered_and_unanswered_questions_are_scored_apart():
         'NoAns exact': 2 / 3, 'NoAns F1': 2 / 3, 'NoAns questions': 3}
 
 
-# --------------------------------------------------------------------------------------------------- rankings
+# ---------------------------------------------------------------------------
+# Rankings
 def rankings(count, graded):
     """Yield (grades, {document: score}) with many ties, unjudged documents and relevant ones not found."""
     draw = random.Random(4)
@@ -163,7 +166,8 @@ def test_ndcg_equals_trec_eval_and_the_papers_sklearn(graded):
     assert cut > 250
 
 
-# -------------------------------------------------------------------------------------------------- intervals
+# ---------------------------------------------------------------------------
+# Intervals
 @pytest.mark.parametrize('above, below', [
     (np.random.default_rng(6).random(200), np.ones(200)),
     (np.random.default_rng(7).lognormal(size=150), np.ones(150)),
@@ -295,7 +299,8 @@ def test_an_average_shares_the_seeds_that_all_have():
     assert fewer.scores == pytest.approx({seed: both.scores[seed] for seed in (0, 10)})
 
 
-# ---------------------------------------------------------------------------------- several pretraining seeds
+# ---------------------------------------------------------------------------
+# Several pretraining seeds
 def study(seed, S=6, F=3, N=200):
     """(S, F, N) scores: instances, pretrainings and fine-tunings have a share, and both with instances."""
     normal = np.random.default_rng(seed).normal
@@ -378,7 +383,8 @@ def test_coverage(metric, seeds, spread, n, each):
         assert np.abs(results['now'] - results['closed form']).max() < 3, results
 
 
-# ------------------------------------------------------------------------------------------------ run folders
+# ---------------------------------------------------------------------------
+# Run folders
 def answers(right, count=100):
     """So many right answers, the first ones."""
     return [{'id': k, 'gold': 'yes', 'pred': 'yes' if k < right else 'no'} for k in range(count)]
@@ -564,7 +570,22 @@ def test_different_metrics_are_not_compared():
     refused('different metrics', difference, cell(scores, FEW), cell(scores, FEW, metric='F1'), FEW)
 
 
-# --------------------------------------------------------------------------------------------------- commands
+# ---------------------------------------------------------------------------
+# Commands
+
+
+def test_one_answer_to_everything_is_said_to_be_that(tmp_path):
+    """"O" for each word has an entity F1 of 0 and an interval without width."""
+    empty = [{'id': k, 'gold': ['O', 'B-X'], 'pred': ['O', 'O']} for k in range(9)]
+    right = [row | {'pred': row['gold']} for row in empty]
+    for seed in range(2):
+        write(tmp_path / 'empty/TC/tags', empty, f'lr1e-04_sd{seed}')
+        write(tmp_path / 'right/TC/tags', right, f'lr1e-04_sd{seed}')
+    words = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right\n'
+    compared = told(tmp_path, 'compare', 'empty', 'right')
+    assert f'note: empty: {words}' in compared and 'note: right' not in compared
+    shown = told(tmp_path, 'table')
+    assert f'\nempty on tags: {words}' in shown and shown.count('whatever is drawn') == 1
 def test_tables_and_comparisons(predictions):
     shown = told(predictions, 'table')
     assert 'toy (accuracy, n=100, data dddddddd)' in shown
@@ -601,7 +622,8 @@ def test_bad_commands_get_one_line(words, part):
     one_line_error(run_script('evaluate.py', *words), part)
 
 
-# ---------------------------------------------------------------------------------------------------- figures
+# ---------------------------------------------------------------------------
+# Figures
 def test_a_colour_is_an_objective_and_a_dash_an_optimizer():
     blue, orange, green = figures.COLOURS.values()
     assert figures.style_of('CLM') == figures.style_of('clm-3600') == (blue, '-')
@@ -651,7 +673,8 @@ def test_figures_know_phases_that_are_run_through_again():
     assert drawn.legends[0].texts[0].get_text() == 'CLM and MLM in turn, 400 steps, causal'
 
 
-# ----------------------------------------------------------------------------------------- pretraining's logs
+# ---------------------------------------------------------------------------
+# Pretraining's logs
 def write_log(folder, objective, steps, unigram_loss, **held_out):
     """A log with a validation at its end, and a line that is being written."""
     corpus = {'fingerprint': 'f' * 64, 'unigram_loss': unigram_loss}

@@ -599,6 +599,7 @@ def test_what_cannot_be_exported_is_refused(toy, checkpoint, tmp_path):
     ('--name=a/b', 'name must be'), ('--layers=3 --variant=x', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
     ('--grid --probe', 'stand alone'), ('--lrs=1e-3', 'lrs and seeds are of --grid'),
+    ('--grid --lrs=()', 'lrs and seeds must have one or more'),
     ('--causal --name=x', 'another encoder, which needs a name: add --variant=causal'),
     ('--probe --layers=0', 'another encoder, which needs a name'),
     ('--grid --lr=1e-3', 'lr and seed are of one run: with --grid give --lrs and --seeds'),

@@ -68,7 +68,8 @@ def test_the_studies_in_git_are_packed_again_to_the_byte(name, tmp_path):
         assert (again / file).read_bytes() == (folder / file).read_bytes(), file
 
 
-# ------------------------------------------------------------------------------------------------------- losses
+# ---------------------------------------------------------------------------
+# Losses
 def write_log(folder, steps, loss, **config):
     """A log with a validation each fourth step."""
     about = {'name': folder.name, 'phases': [['mlm', 12]], 'corpus_meta': {'unigram_loss': 6.5}, 'seed': 1,

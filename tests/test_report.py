@@ -91,7 +91,8 @@ def test_a_frozen_page_is_written_again_to_the_byte(name, tmp_path):
     assert (tmp_path / name / 'report.md').read_bytes() == page
 
 
-# -------------------------------------------------------------------------------------------- a made-up study
+# ---------------------------------------------------------------------------
+# A made-up study
 STUDY = '''
 every_run = {'config': 'configs/tiny.py'}
 seeds = (0, 1, 2)
@@ -312,7 +313,8 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(toy, few_resamples):
     assert 'Pretraining seeds: 0, 1, each' in text
 
 
-# ------------------------------------------------------------------------------------------ two models beside it
+# ---------------------------------------------------------------------------
+# Two models beside it
 def own_run(folder, name, right):
     """A model on docs_tc with so many of ten entities right."""
     rows = [{'id': k, 'gold': ['B-X'], 'pred': ['B-X' if k < right else 'O']} for k in range(10)]

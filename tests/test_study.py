@@ -61,7 +61,8 @@ def place(tmp_path):
     return tmp_path
 
 
-# ------------------------------------------------------------------------------------------------- the table
+# ---------------------------------------------------------------------------
+# The table
 def test_the_table_by_hand(place):
     table, _ = study.load([str(place)])
     child = table.rows['clm-mlm']
@@ -114,7 +115,8 @@ def test_the_studies_in_git_are_done_and_their_rows_are_recorded(name):
         assert steps[f'{row.name}-s{seed}'] == row.steps
 
 
-# ------------------------------------------------------------------------------------------------ the runner
+# ---------------------------------------------------------------------------
+# The runner
 def pretend(script, options):
     """Leave the folders and files that a script leaves, in the same formats."""
     if script == 'pretrain.py':
@@ -261,7 +263,8 @@ def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place, r
     assert code == 0 and names(starts) == ['clm-s0', 'clm-mlm-s0']
 
 
-# ---------------------------------------------------------------------------------------- the scripts themselves
+# ---------------------------------------------------------------------------
+# The scripts themselves
 @pytest.fixture
 def real(corpus, place):
     """The same study for the true scripts: a small model, and titles with a label."""

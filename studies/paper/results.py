@@ -6,18 +6,16 @@
 RESULTS/<model>/<TASK>/<dataset>/lr1e-04_sd0/results.json holds {"validation": {"score": 0.9, "scores_i":
 [..]}, "test": ...}; retrieval has its training set before the learning rate. It is only read."""
 import functools
-import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the root, where evaluate.py is
 
-import evaluate  # noqa: E402
-from nanoencoder.files import read_json  # noqa: E402
-from nanoencoder.predictions import SCORED, find_folders  # noqa: E402
-from nanoencoder.settings import parse, run_main  # noqa: E402
-from studies import packs  # noqa: E402
+import evaluate
+from nanoencoder.files import read_json
+from nanoencoder.predictions import SCORED, find_folders
+from nanoencoder.settings import parse, run_main, split_words
 
 
 def find_results(root):
@@ -38,15 +36,15 @@ def read_results(path):
 
 
 def main():
-    words = [*itertools.takewhile(lambda word: not word.startswith('-'), sys.argv[1:])]
-    cfg, _ = parse(evaluate.Settings, sys.argv[1 + len(words):])
+    words, options = split_words(sys.argv[1:])
+    cfg, _ = parse(evaluate.Settings, options)
     if not words:
         raise ValueError('name a folder of results and a command: RESULTS table --published')
     folder, *command = words
     problems = []
     cfg = replace(cfg, predictions=folder, protocol='paper')     # there are no instances to resample
     evaluate.run_command(command, cfg, problems, find_results(folder))
-    sys.exit(packs.warn(problems))
+    sys.exit(evaluate.warn(problems))
 
 
 if __name__ == '__main__':
