@@ -212,7 +212,7 @@ def missing_pairs(runs):
 
 
 def grouped(items, *names):
-    """{attribute, or (attribute, ...): [items]} in the order of first appearance."""
+    """Return {attribute, or (attribute, ...): [items]} in the order of first appearance."""
     groups = {}
     key = attrgetter(*names)
     for item in items:
@@ -369,7 +369,7 @@ class Cell:
 
     @property
     def seeds(self):
-        """How many seeds, in words: 5; or 6 x 3, six pretrainings with three fine-tunings each."""
+        """Say how many seeds there are: 5; or 6 x 3, six pretrainings with three fine-tunings each."""
         if not self.scores:
             return ''
         if self.unit == 'fine-tuning' or not self.runs:
@@ -497,7 +497,7 @@ def with_shared_units(arms, without):
 
 
 def make_cells(runs, cfg, problems):
-    """{(model, task, dataset): Cell}; a task's 'Average' is that of the models with all its datasets."""
+    """Return {(model, task, dataset): Cell}. The 'Average' of a task has the models with all its datasets."""
     cells = {}
     runs = sorted(runs, key=functools.partial(rank, cfg))
     for key, group in grouped(runs, 'model', 'task', 'dataset').items():
@@ -515,7 +515,8 @@ def make_cells(runs, cfg, problems):
 
 
 def rank(cfg, run):
-    """Models in the order of --models; else the untrained model first and simple methods last."""
+    """Return what sorts a run: models stand in the order of --models, else the untrained model first and
+    simple methods last."""
     asked = 0
     if cfg.models:
         asked = cfg.models.index(run.model)
@@ -573,7 +574,7 @@ def best_rate(runs, split):
 
 
 def key_of(ids):
-    """CRC of the instances' ids; packed runs hold this number in their place."""
+    """Return a CRC of the instances' ids; packed runs hold this number in their place."""
     if isinstance(ids, int):
         return ids
     return zlib.crc32('\n'.join(ids).encode())
@@ -625,7 +626,7 @@ def paper_cell_of(runs):
 
 
 def paper_cell(scores, **more):
-    """The Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""
+    """Return the Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""
     values = [*scores.values()]
     mean = statistics.fmean(values)
     half = math.nan
@@ -635,15 +636,19 @@ def paper_cell(scores, **more):
 
 
 def average(cells, cfg):
-    """The Cell of several datasets' mean, of the seeds that all of them have; None if they have none."""
+    """Return the Cell of several datasets' mean, of the seeds that all of them have; None without such."""
     if cfg.protocol == 'standard':
-        result = estimate([[(1, cell)] for cell in cells], cfg)
+        parts = [[(1, cell)] for cell in cells]
+        result = estimate(parts, cfg)
         least = min(0.0, *(cell.low for cell in cells))     # a correlation may be below 0
         low = max(result.low, least)
         high = min(1.0, result.high)
         return Cell(result.mean, low, high, result.draws, result.units, unit=result.unit)
+
     shared = set.intersection(*(set(cell.scores) for cell in cells))
-    scores = {seed: statistics.fmean(cell.scores[seed] for cell in cells) for seed in sorted(shared)}
+    scores = {}
+    for seed in sorted(shared):
+        scores[seed] = statistics.fmean(cell.scores[seed] for cell in cells)
     return paper_cell(scores) if scores else None
 
 
@@ -722,7 +727,8 @@ def table(cfg, problems, found=None):
 
 
 def frame_of(cells, cfg):
-    """A row a cell: what a .csv says of it, then the `notes`, `column` and `shown` of a table."""
+    """Return a DataFrame with a row for each cell: what a .csv says of it, then the `notes`, `column` and
+    `shown` of a table."""
     import pandas
     rows = []
     for (model, task, dataset), cell in cells.items():
@@ -808,7 +814,7 @@ def is_constant(cell):
 
 
 def published_cells(cfg):
-    """The paper's appendix C as Cells."""
+    """Return the paper's appendix C as Cells."""
     cells = {}
     for (model, task, dataset), (mean, half) in paper.numbers().items():
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
@@ -863,7 +869,7 @@ def compare(cfg, first, second, problems, found=None):
 
 
 def in_words(result, cfg):
-    """+5.9 [+3.1, +8.6] (+4.0, +7.8)   p = 0.0012, of an Estimate."""
+    """Write an Estimate as +5.9 [+3.1, +8.6] (+4.0, +7.8)   p = 0.0012."""
     points = f'{100 * result.mean:+.1f} [{100 * result.low:+.1f}, {100 * result.high:+.1f}]'
     if not math.isnan(result.seeds_low):
         points += f' ({100 * result.seeds_low:+.1f}, {100 * result.seeds_high:+.1f})'
@@ -954,7 +960,7 @@ def losses(folders, out):
 
 
 def losses_row(config, lines):
-    """What is printed of a pretraining: its phases, and what its last validation said."""
+    """Return what is printed of a pretraining: its phases, and what its last validation said."""
     phases = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
     if config.get('repeat', 1) > 1:
         phases += f', {config["repeat"]} times'

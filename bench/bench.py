@@ -170,10 +170,14 @@ class RandomCorpus:
     def __init__(self, V):
         random = np.random.default_rng(0)
         self.tokens = random.integers(0, V - 3, 2 ** 20)
-        self.meta = {'mask_token_id': V - 1, 'special_ids': [V - 3, V - 2, V - 1]}
+        self.meta = {
+            'mask_token_id': V - 1,
+            'special_ids': [V - 3, V - 2, V - 1],
+        }
 
     def stretch(self, split, k, context):
-        return self.tokens[k * context:(k + 1) * context]
+        start = k * context
+        return self.tokens[start:start + context]
 
 
 def batches_of(cfg, objective, count):

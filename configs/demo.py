@@ -1,5 +1,6 @@
-# What both runs of make demo share: the smallest size that learns the embedded tasks, for 1,800 steps (0.6 passes
-# over the documentation), which is the shortest length of studies/small, where CLM then MLM is furthest ahead.
+# What both runs of make demo share: the smallest size that learns the embedded tasks, for 1,800 steps (0.6
+# passes over the documentation). This is the shortest length of studies/small, where CLM then MLM is furthest
+# ahead.
 base = "tiny.py"
 corpus = "corpora/docs"
 seed = 6                 # one more than studies/small has

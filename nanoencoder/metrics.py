@@ -127,11 +127,16 @@ class Statistic(NamedTuple):
     score: Callable     # ((terms, ..) sums, number of instances) -> (..)
 
 
+def divide(above, below, least=0.0):
+    """Return above / below, element by element; 0 where below is not greater than `least`."""
+    zeros = np.zeros_like(above)
+    return np.divide(above, below, zeros, where=below > least)
+
+
 def ratio(sums, n):
-    """Return a sum by another, as of micro F1; 0 where there is nothing."""
+    """Return a sum divided by another, as of micro F1; 0 where there is nothing."""
     above, below = sums
-    nothing = np.zeros_like(above)
-    return np.divide(above, below, nothing, where=below > 0)
+    return divide(above, below)
 
 
 def products(columns, ranks=False):
@@ -143,7 +148,7 @@ def products(columns, ranks=False):
     varies = np.ptp(columns, -1, keepdims=True) > 0
     spread = np.where(varies, columns.std(-1, keepdims=True), 0.0)
     centred = columns - columns.mean(-1, keepdims=True)
-    x, y = np.divide(centred, spread, np.zeros_like(columns), where=spread > 0)
+    x, y = divide(centred, spread)
     return np.array([x, y, x * x, y * y, x * y])
 
 
@@ -153,7 +158,8 @@ def correlation(sums, n):
     spread_x = np.maximum(n * xx - x * x, 0)
     spread_y = np.maximum(n * yy - y * y, 0)
     scale = np.sqrt(spread_x * spread_y)
-    return np.divide(n * xy - x * y, scale, np.zeros_like(scale), where=scale > 1e-9 * n * n)
+    shared = n * xy - x * y
+    return divide(shared, scale, least=1e-9 * n * n)
 
 
 def one_hot(columns):
@@ -175,7 +181,7 @@ def matthews(sums, n):
     spread_pred = n * n - (pred * pred).sum(0)
     scale = np.sqrt(spread_gold * spread_pred)
     shared = n * sums[0] - (gold * pred).sum(0)
-    return np.divide(shared, scale, np.zeros_like(scale), where=scale > 0)
+    return divide(shared, scale)
 
 
 as_floats = partial(np.asarray, dtype=float)

@@ -75,11 +75,13 @@ def packed_line(root, place, about, scores):
     """Return the line that a pack has of a run."""
     kept = {'name': scores['name']}
     for split in SCORED:
-        standard = scores[split]['standard']
-        kept[split] = {'paper': {'score': scores[split]['paper']['score']},
-                       'standard': standard | {'ids': evaluate.key_of(standard['ids'])}}
+        standard = dict(scores[split]['standard'])
+        standard['ids'] = evaluate.key_of(standard['ids'])
+        score = scores[split]['paper']['score']
+        kept[split] = {'paper': {'score': score}, 'standard': standard}
     about = {name: about[name] for name in PACKED if about.get(name)}
-    line = {'run': str(place.relative_to(root)), 'scores': kept, 'about': about}
+    run = str(place.relative_to(root))
+    line = {'run': run, 'scores': kept, 'about': about}
     return json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n'
 
 

@@ -477,13 +477,16 @@ def loss_panel(evidence):
 
 
 def score_panel(evidence, dataset):
-    """Floors are the untrained model and simple methods."""
-    lines = {arm: ladder_line(evidence, models, dataset) for arm, models in evidence.study.ladder.items()}
+    """Return the panel of a dataset's scores. Its floors are the untrained model and simple methods."""
+    lines = {}
+    for arm, models in evidence.study.ladder.items():
+        lines[arm] = ladder_line(evidence, models, dataset)
     floors = {}
     for (model, of_dataset), runs in sorted(evidence.runs.items()):
         if of_dataset == dataset and (model == 'untrained' or runs[0].method == 'baseline'):
             floors[model] = 100 * evidence.cell(model, dataset).mean
-    return figures.Panel(dataset, f'{evidence.about[dataset].metric}, %', lines, floors)
+    metric = evidence.about[dataset].metric
+    return figures.Panel(dataset, f'{metric}, %', lines, floors)
 
 
 def write(study):

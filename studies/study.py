@@ -195,7 +195,8 @@ class Study:
 
     def run(self, row, seed, *step):
         """Return the folder of a run, or of its checkpoint of a step."""
-        return Path(self.folder, 'out', f'{row}-s{seed}', *map(str, step))
+        folder = Path(self.folder, 'out', f'{row}-s{seed}')
+        return folder.joinpath(*map(str, step))
 
 
 def with_config(options):

@@ -1,4 +1,6 @@
-"""Save a small random model and its logits: python tests/fork.py FOLDER. A test runs it on a changed model.py."""
+"""Save a small random model and its logits: python tests/fork.py FOLDER.
+
+A test runs it on a changed model.py."""
 import sys
 from pathlib import Path
 

@@ -40,7 +40,8 @@ def test_the_verdicts_on_optimizers_are_those_of_their_study():
 
 
 def scores_of(study):
-    """(model, dataset) -> the score of each pretraining seed, in points, of both splits of the study's pack."""
+    """Return a function (model, dataset) -> the score of each pretraining seed, in points, on both splits of
+    the study's pack."""
     folder = ROOT / f'studies/{study}'
     runs = recompute.read_runs(folder, recompute.read_settings(ROOT / f'studies/{study}/config.py'))
     def score(model, *datasets):
@@ -102,12 +103,13 @@ def test_what_optimiser_md_says_of_the_lead_is_in_the_pack():
 
 
 def test_what_was_known_before_the_study_of_optimizers_was_frozen():
-    """Of the tuning seeds, at the rates that validation chose, the first contrast on the mean of both splits."""
+    """The first contrast of the tuning seeds, at the rates that validation chose, on both splits."""
     lines = csv.DictReader((ROOT / 'studies/optimiser_tuning/scores.csv').open())
     runs = {}       # {(model, dataset): {rate: [(validation, test) of each seed]}}
     for line in sorted((line for line in lines if line['origin']), key=lambda line: line['origin']):
         rates = runs.setdefault((line['model'], line['dataset']), {})
-        rates.setdefault(line['lr'], []).append([100 * float(line[split]) for split in ('validation', 'test')])
+        both = [100 * float(line[split]) for split in ('validation', 'test')]
+        rates.setdefault(line['lr'], []).append(both)
 
     def score(model):
         best = []
@@ -125,17 +127,20 @@ def test_what_was_known_before_the_study_of_optimizers_was_frozen():
 
 
 def test_one_rate_and_two_begin_with_what_is_in_the_pack():
-    last, score, page = ends('optimiser_embedded'), scores_of('optimiser_embedded'), words_of('docs/optimiser.md')
+    last = ends('optimiser_embedded')
+    score = scores_of('optimiser_embedded')
+    page = words_of('docs/optimiser.md')
     waits = [int(last['mlm-1800', seed]['plateau']) for seed in '012']
     assert 'with one rate at {:,}, {:,} and {:,}'.format(*waits) in page
     for muon, words in (('', '{:+.1f} {:+.1f} {:+.1f} points with one rate'),
                         ('muon-', '(Muon: {:+.1f} {:+.1f} {:+.1f})')):
         three = 'docs_tc', 'wn_sc', 'docs_ir'
-        assert words.format(*score(f'{muon}clm25-mlm-1800', *three) - score(f'{muon}mlm-1800', *three)) in page
+        lead = score(f'{muon}clm25-mlm-1800', *three) - score(f'{muon}mlm-1800', *three)
+        assert words.format(*lead) in page
 
 
 def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
-    """The verdict on rates is one cell, and turns on the grid of tuning; and what is left without docs_pairs."""
+    """The verdict on rates is one cell, and turns on the grid of tuning; what is left without docs_pairs."""
     score, tuning, page = scores_of('small'), scores_of('small_tuning'), words_of('docs/paper.md')
 
     def lost(arm, rate, dataset):
@@ -151,20 +156,23 @@ def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
     assert rest < 0     # without the cell the contrast has the paper's sign
 
     def differ(arm, dataset):
-        return np.ptp([tuning(f'tune-{arm}-3600@{rate}', dataset).mean() for rate in (5e-4, 1e-3, 2e-3, 4e-3)])
+        rates = 5e-4, 1e-3, 2e-3, 4e-3
+        return np.ptp([tuning(f'tune-{arm}-3600@{rate}', dataset).mean() for rate in rates])
     assert "by {:.1f} points in retrieval and MLM's by {:.1f}; on code words by {:.1f} and {:.1f}".format(
         *(differ(arm, dataset) for dataset in ('docs_ir', 'docs_tc') for arm in ('clm', 'mlm'))) in page
     contrasts, left = recompute.read_settings(ROOT / 'studies/small/config.py')['contrasts'], {}
     for name in ('early', 'both'):
         weights = contrasts[name]['weights']
         left[name] = sum(weight * score(row, *both).mean() for row, weight in weights.items())
-    assert f'it is {left["early"]:.1f}.' in page and f'Without `docs_pairs` the mean is {left["both"]:.1f}.' in page
+    assert f'it is {left["early"]:.1f}.' in page
+    assert f'Without `docs_pairs` the mean is {left["both"]:.1f}.' in page
 
 
 def test_the_papers_mlm_needs_twice_the_steps():
     """By its own tables: interpolated between checkpoints, linearly in the logarithm of steps."""
     steps, page = np.array([1000, 2000, 5000, 10000, 20000, 40000]), words_of('docs/paper.md')
-    for task, dataset, words in (('IR', 'nq', 'in NQ'), ('IR', 'msmarco', 'in MS MARCO'), ('QA', 'squad', 'on SQuAD')):
+    sets = [('IR', 'nq', 'in NQ'), ('IR', 'msmarco', 'in MS MARCO'), ('QA', 'squad', 'on SQuAD')]
+    for task, dataset, words in sets:
         clm, mlm = ([paper.numbers()[f'610m-{arm}-42k-{step}', task, dataset][0] for step in steps]
                     for arm in ('clm', 'mlm40'))
         needed = np.exp(np.interp(clm[:3], mlm, np.log(steps)))
@@ -173,7 +181,8 @@ def test_the_papers_mlm_needs_twice_the_steps():
 
 def test_the_target_of_the_speedrun_moved():
     """What the older target would have made of the rows."""
-    rows = dict(re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\| ([\d. ]{20,}) \|', (ROOT / 'docs/speedrun.md').read_text()))
+    page = (ROOT / 'docs/speedrun.md').read_text()
+    rows = dict(re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\| ([\d. ]{20,}) \|', page))
     p = {row: scipy.stats.ttest_1samp([*map(float, values.split())], 4.6, alternative='less').pvalue
          for row, values in rows.items()}
     shown = '(p {:.3f}, {:.3f})'.format(p['muon-mlm'], p['clm25-mlm']).replace('0.', '.')

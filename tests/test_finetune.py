@@ -589,7 +589,8 @@ def test_what_cannot_be_exported_is_refused(toy, checkpoint, tmp_path):
     cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path))
     data.kind.loss = 'each'
     encoder = new(cfg, base, data, 0)
-    refused("'each' is not in PROBLEM_TYPES", models.save_encoder, cfg, base, data, encoder, tmp_path / 'saved')
+    refused("'each' is not in PROBLEM_TYPES", models.save_encoder,
+            cfg, base, data, encoder, tmp_path / 'saved')
 
 
 @pytest.mark.parametrize('more, words', [

@@ -37,8 +37,8 @@ def test_a_packed_study_is_the_same_study(study, words):
     before = ran('evaluate.py', *words, f'--predictions={study}/runs', '--resamples=500').stdout
     assert ran('studies.packs', study).stdout == f'{study}: 9 runs\n'
     files = {path: path.read_bytes() for path in (*study.glob('runs/*.gz'), *study.glob('*.*'))}
-    assert sorted(path.name for path in files) == ['other.jsonl.gz', 's0.jsonl.gz', 's1.jsonl.gz', 'scores.csv',
-                                                   'sha256.json']
+    assert sorted(path.name for path in files) == [
+        'other.jsonl.gz', 's0.jsonl.gz', 's1.jsonl.gz', 'scores.csv', 'sha256.json']
     head, *lines = files[study / 'scores.csv'].decode().splitlines()
     assert head.split(',') == [*packs.COLUMNS] and len(lines) == 9
     assert lines[3].startswith('clm,1,SC,toy,accuracy,1e-04,11,100,') and lines[3].endswith(',clm-s1')
@@ -127,4 +127,5 @@ def test_losses_beside_those_of_earlier_seeds(tmp_path):
     one_line_error(run_script('studies.losses', tmp_path / 'mlm', past),
                    'mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per')
     past.write_text(text.replace('r,', 'x,'))
-    one_line_error(run_script('studies.losses', tmp_path / 'mlm', past), "has no row 'r' that was measured at steps")
+    result = run_script('studies.losses', tmp_path / 'mlm', past)
+    one_line_error(result, "has no row 'r' that was measured at steps")

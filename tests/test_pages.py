@@ -49,7 +49,8 @@ OTHERS = {
     'fill_mask.py': None,
     'bench/bench.py': None,
 }
-FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')    # of files that pages name
+# of files that pages name
+FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
 OTHER_OPTIONS = {'help', 'size', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend', 'rdzv_endpoint',
                  'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}  # torchrun's, bench.py's, uv's
@@ -68,7 +69,7 @@ def lines_of(page):
 
 
 def copied_files():
-    """{file that a reader writes: the one that he copies}. In docs/hacking.md he writes others, which pass the
+    """{file that a reader writes: the one that he copies}. What he writes in docs/hacking.md passes the
     parser of the files that are named here."""
     copies = {'configs/deep.py': 'configs/tiny.py', 'configs/tasks/topics.py': 'configs/tasks/example_sc.py'}
     for _, command in COMMANDS:
@@ -176,7 +177,7 @@ def titles_of(path):
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.parent.name + page.name)
 def test_what_a_page_links_is_there(page):
-    assert page == README or f'{page.relative_to(ROOT)}' in README.read_text() or 'studies/)' in README.read_text()
+    assert page == README or f'({page.relative_to(ROOT)}' in README.read_text()
     for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', page.read_text()):
         if not target.startswith('https://'):
             path = page.parent / target if target else page
@@ -205,7 +206,7 @@ def test_what_a_page_names_is_there(page):
 
 
 def test_grids_of_the_pages_leave_no_holes():
-    """A table wants every rate with every seed: README.md's grid, then that of docs/tasks.md, leave none out."""
+    """A table wants every rate with every seed: the grids of README.md and docs/tasks.md leave none out."""
     runs = {}       # {(model, task): {(rate, seed)}}
     for page, command in COMMANDS:
         script, rest, _ = split(command)

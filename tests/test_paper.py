@@ -44,7 +44,8 @@ def test_results_of_the_authors_are_read_and_never_written(tmp_path):
     assert '75.00 (one seed)' in shown and '50.00 (one seed)' in shown
     assert {path: path.read_bytes() for path in tmp_path.rglob('*.*')} == before
     write_results(tmp_path / 'theirs/SC/toy/lr1e-04_sd1', {'validation': scores})
-    one_line_error(run_script('studies.paper.results', tmp_path, 'table'), 'lacks "score" or "scores_i" of test')
+    result = run_script('studies.paper.results', tmp_path, 'table')
+    one_line_error(result, 'lacks "score" or "scores_i" of test')
 
 
 def test_averages_and_the_numbers_beside_a_claim_are_the_papers():

@@ -144,7 +144,7 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
 
 @pytest.mark.parametrize('family', FAMILIES)
 def test_a_peer_is_fine_tuned_and_its_outputs_are_those_of_transformers(family, folders, toy, tmp_path):
-    """After three steps of ours: the trained model in transformers, a text at a time, and the head by hand."""
+    """After three steps of ours: the trained model in transformers, one text at a time; the head by hand."""
     cfg, base, (data,) = finetune.prepare(settings(toy, folders[family], 'SC', tmp_path, steps=3))
     before = [p.clone() for p in base.transformer.parameters()]
     encoder, _ = finetune.fit(cfg, base, data)

@@ -21,7 +21,8 @@ from studies.study import Contrast
 def judged(rule, mean, p, seeds=6, rules=2):
     """A contrast with a margin of 2."""
     seen = SimpleNamespace(mean=mean, unit='pretraining', units=dict.fromkeys(range(seeds)))
-    return report.Judged(Contrast('', rule, {}, ()), 2, {'both': seen}, {'both': p}, report.LEAST_SEEDS[rules])
+    least = report.LEAST_SEEDS[rules]
+    return report.Judged(Contrast('', rule, {}, ()), 2, {'both': seen}, {'both': p}, least)
 
 
 @pytest.mark.parametrize('rule, low, high, word', [
@@ -115,7 +116,8 @@ ROWS = {f'{name}-{k}': {'phases': ((name, 100 * k),)} for name in ('clm', 'mlm')
 ROWS |= {f'both-{k}': {'phases': (('clm', 25 * k), ('mlm', 75 * k)), 'branch_from': f'clm-{k}/{25 * k}'}
          for k in (1, 2, 4)}
 SCORES = {'clm-1': 0.55, 'clm-2': 0.55, 'clm-4': 0.55, 'mlm-1': 0.4, 'mlm-2': 0.5, 'mlm-4': 0.6,
-          'both-1': 0.5, 'both-2': 0.56, 'both-4': 0.6}     # untrained: 0.2; a tenth of what MLM gains is 0.04
+          # untrained: 0.2; a tenth of what MLM gains is 0.04
+          'both-1': 0.5, 'both-2': 0.56, 'both-4': 0.6}
 N = 500     # instances of a split
 DATASETS = {'docs_tc': ('TC', 'entity F1'), 'docs_ir': ('IR', 'NDCG@10')}
 
@@ -199,7 +201,7 @@ def few_resamples(monkeypatch):
 
 
 def cells_of(text, heading):
-    """{first cell: [the others]} of the table beneath a heading; lines that begin alike are {(two cells): ..}"""
+    """{first cell: [the others]} of the table beneath a heading; {(two cells): ..} where lines start alike."""
     table = text.split(f'## {heading}\n')[1].split('\n## ')[0]
     rows = [[cell.strip() for cell in line.strip('|').split(' | ')] for line in table.splitlines()
             if line.startswith('| ')]
@@ -266,7 +268,8 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     path.unlink()
     one_line_error(run_script('studies.report', toy), f'{path}: No such file')
     (toy / 'runs/s9.jsonl.gz').write_bytes(content)
-    one_line_error(run_script('studies.report', toy), f'lacks s9.jsonl.gz; remove either, then .*packs.py {toy}')
+    result = run_script('studies.report', toy)
+    one_line_error(result, f'lacks s9.jsonl.gz; remove either, then .*packs.py {toy}')
     assert not (toy / 'report.md').exists() and not (toy / 'ladder.png').exists()
 
 
@@ -318,8 +321,9 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(toy, few_resamples):
 def own_run(folder, name, right):
     """A model on docs_tc with so many of ten entities right."""
     rows = [{'id': k, 'gold': ['B-X'], 'pred': ['B-X' if k < right else 'O']} for k in range(10)]
-    write_run(folder / f'predictions/{name}/TC/docs_tc/lr1e-03_sd0', {'data': 'docs_tc', 'method': 'fine-tuned'},
-              {'validation': rows, 'test': rows})
+    about = {'data': 'docs_tc', 'method': 'fine-tuned'}
+    run = folder / f'predictions/{name}/TC/docs_tc/lr1e-03_sd0'
+    write_run(run, about, {'validation': rows, 'test': rows})
 
 
 def own_log(folder, name, loss):
@@ -342,8 +346,8 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     f1 = 100 * (2 * 8 / 18 - 2 * 5 / 15)
     assert points == (f'docs_tc: clm-1 less mlm-1 {f1:+.1f} points (three earlier seeds: +2.0; a new seed '
                       'should fall between -3.0 and +7.0)')
-    assert first == ('mlm-1: held-out MLM loss 7.50 (three earlier seeds: 7.01; a new seed should fall between '
-                     '6.96 and 7.06)')
+    assert first == ('mlm-1: held-out MLM loss 7.50 (three earlier seeds: 7.01; '
+                     'a new seed should fall between 6.96 and 7.06)')
     assert second.startswith('clm-1: held-out MLM loss 7.50 (three earlier seeds: 8.40')
     own_run(tmp_path, 'new', 9)     # which the study has not
     result = run_script('studies.beside', toy, 'mlm-1', 'new', *words[:1], f'--out={tmp_path}/out')

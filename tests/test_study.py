@@ -200,14 +200,16 @@ def test_from_start_to_end_then_nothing_to_do_then_an_arm_more(place, runner):
     """Seed by seed, parents first; each run once; lost folders cost little."""
     code, text, starts = runner.do()
     assert code == 0, text
-    assert names(starts) == [f'{row}-s{seed}' for seed in (0, 1) for row in ('clm', 'mlm', 'clm-mlm', 'again')]
+    rows = 'clm', 'mlm', 'clm-mlm', 'again'
+    assert names(starts) == [f'{row}-s{seed}' for seed in (0, 1) for row in rows]
     tuned = [options for options in starts if options['script'] == 'finetune.py']
     assert len(tuned) == 8 + 7 and tuned[-1]['seeds'] == '(10, 11)'     # `untrained` once
     child = next(options for options in starts if options.get('name') == 'clm-mlm-s1')
     assert child['branch_from'] == f'{place}/out/clm-s1/3' and child['corpus'] == f'{place}/corpus'
     of_rows = ('clm-s{}', 'mlm-s{}', 'mlm-s{}-6', 'clm-mlm-s{}', 'again-s{}', 'clm-s{}-6+causal',
                'clm-mlm-s{}+causal')
-    assert models(place) == {'lookup', 'untrained'} | {name.format(seed) for name in of_rows for seed in (0, 1)}
+    wanted = {name.format(seed) for name in of_rows for seed in (0, 1)}
+    assert models(place) == {'lookup', 'untrained'} | wanted
     assert '[24/24]' in text and 'FAILED' not in text and '0:00:00 left' in text
 
     for folder in ('out', 'runs/clm-s0', 'runs/mlm-s1'):
@@ -239,9 +241,11 @@ def test_a_failure_is_told_and_the_others_go_on(place, runner):
 
 
 @pytest.mark.parametrize('old, new, words', [
-    ("12),), 'save", "12),), 'lr': 0.5, 'save", 'rows.json: mlm was made with lr = 1.0, not 0.5: give the row'),
+    ("12),), 'save", "12),), 'lr': 0.5, 'save",
+     'rows.json: mlm was made with lr = 1.0, not 0.5: give the row'),
     ("'weights_from': 'clm'", "'weights_from': 'mlm'", 'again was made with weights_from = clm, not mlm'),
-    ("'lrs': (1e-3", "'steps': 3, 'lrs': (1e-3", '/SC/words/lr1e-0._sd.+ was made with steps = 9, not 3: give')])
+    ("'lrs': (1e-3", "'steps': 3, 'lrs': (1e-3",
+     '/SC/words/lr1e-0._sd.+ was made with steps = 9, not 3: give')])
 def test_what_was_made_with_other_settings_is_not_taken_for_it(place, runner, old, new, words):
     """Nor mixed with it: a new seed, too, must be of the same row. It is known of packed runs."""
     runner.do()

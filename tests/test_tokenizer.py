@@ -184,7 +184,8 @@ def test_a_long_text_is_encoded_in_pieces_with_the_same_ids(monkeypatch):
 
 
 BYTES = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
-BEHIND_SPACES = {'type': 'Split', 'pattern': {'String': ' '}, 'behavior': 'MergedWithPrevious', 'invert': False}
+BEHIND_SPACES = {
+    'type': 'Split', 'pattern': {'String': ' '}, 'behavior': 'MergedWithPrevious', 'invert': False}
 
 
 @pytest.mark.parametrize('parts', [[BEHIND_SPACES, BYTES], [BYTES]])

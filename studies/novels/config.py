@@ -1,6 +1,6 @@
-# studies/small on other text: does CLM keep its lead in retrieval? Wants novels in texts/novels, UNER's sentences
-# in texts/uner_en, and SQuAD's questions over its paragraphs, in BEIR's layout, in texts/squad_ir. Two seeds,
-# 66 minutes on two cores; validation chooses one of two rates. studies/novels/ has what came out.
+# studies/small on other text: does CLM keep its lead in retrieval? Wants novels in texts/novels, UNER's
+# sentences in texts/uner_en, and SQuAD's questions over its paragraphs, in BEIR's layout, in texts/squad_ir.
+# Two seeds, 66 minutes on two cores; validation chooses one of two rates. studies/novels/ has what came out.
 title = "the paper's claims, judged at this size"
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels_docs',
           'val_permille': 20, 'held_out_by': 'verbatim'}

@@ -1,5 +1,5 @@
-# The shortest length of studies/optimiser on texts that are on every machine: does CLM, then MLM, beat MLM under
-# AdamW, and under Muon? Three seeds, about half an hour on two cores. Learning rates are those that
+# The shortest length of studies/optimiser on texts that are on every machine: does CLM, then MLM, beat MLM
+# under AdamW, and under Muon? Three seeds, about half an hour on two cores. Learning rates are those that
 # studies/optimiser_tuning found on novels: these were not tuned here.
 title = "the paper's claims, judged at this size"
 corpus = {'config': 'configs/corpora/embedded.py'}
