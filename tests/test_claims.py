@@ -25,25 +25,31 @@ def test_what_is_said_of_the_studies_stands_on_their_pages():
     clear = [numbers for numbers, verdict in judged_in('small') if verdict == 'agrees']
     told = re.findall(r'by (\S+?)(?: points)? \[(\S+), (\S+)\]', words_of('README.md'))
     assert ['+{} [+{}, +{}]'.format(*numbers) for numbers in told] == clear
-    points = [tuple(map(float, re.findall(r'[+-][\d.]+', numbers))) for numbers, _ in judged]
-    points += [(-mean, -high, -low) for mean, low, high in points]
-    told = re.findall(r'([\d.]+) points(?: \w+)*\s\[(\S+), (\S+)\]', (ROOT / 'docs/paper.md').read_text())
-    assert len(told) > 5 and {tuple(map(float, numbers)) for numbers in told} <= {*points}
+
+    points = set()
+    for numbers, _ in judged:
+        mean, low, high = map(float, re.findall(r'[+-][\d.]+', numbers))
+        points |= {(mean, low, high), (-mean, -high, -low)}
+    told = re.findall(r'([\d.]+) points(?: \w+)* \[(\S+), (\S+)\]', words_of('docs/paper.md'))
+    assert len(told) > 5
+    assert {tuple(map(float, numbers)) for numbers in told} <= points
 
 
 def test_the_verdicts_on_optimizers_are_those_of_their_study():
     signs = {'agrees': 'above 0', 'disagrees': 'below 0', 'cannot tell': 'cannot tell'}
-    points, page = r'([+-][\d.]+ \[[^]]*\])', (ROOT / 'docs/optimiser.md').read_text()
-    told = re.findall(points + r',\s(above 0|below 0|cannot tell)', page)
+    told = re.findall(r'([+-][\d.]+ \[[^]]*\]), (above 0|below 0|cannot tell)', words_of('docs/optimiser.md'))
     judged = judged_in('optimiser') + judged_in('optimiser_embedded')
-    assert sorted(told) == sorted((numbers, signs[verdict]) for numbers, verdict in judged)
+    wanted = [(numbers, signs[verdict]) for numbers, verdict in judged]
+    assert sorted(told) == sorted(wanted)
 
 
 def scores_of(study):
     """Return a function (model, dataset) -> the score of each pretraining seed, in points, on both splits of
     the study's pack."""
-    folder = ROOT / f'studies/{study}'
-    runs = recompute.read_runs(folder, recompute.read_settings(ROOT / f'studies/{study}/config.py'))
+    folder = ROOT / 'studies' / study
+    settings = recompute.read_settings(folder / 'config.py')
+    runs = recompute.read_runs(folder, settings)
+
     def score(model, *datasets):
         joined = [recompute.join_splits(runs, model, dataset)[0] for dataset in datasets]
         return 100 * np.mean([terms.mean((1, 2)) for terms in joined], 0)
@@ -54,75 +60,122 @@ def words_of(page):
     return ' '.join((ROOT / page).read_text().split())
 
 
-def test_what_optimiser_md_says_of_the_lead_is_in_the_pack():
-    """The lead by task and length, how much of it goes, and what it has to do with the wait: over seeds."""
-    score, last, page = scores_of('optimiser'), ends('optimiser'), words_of('docs/optimiser.md')
-    three = 'ewt_pos', 'wn_sc', 'squad_ir'
+THREE = 'ewt_pos', 'wn_sc', 'squad_ir'
+LENGTHS = 1800, 3600, 14400
 
+
+@pytest.fixture(scope='module')
+def score():
+    return scores_of('optimiser')
+
+
+@pytest.fixture(scope='module')
+def lead(score):
+    """(steps, datasets) -> the lead of CLM then MLM over MLM, of each seed in points."""
     def lead(steps, *datasets, muon=''):
-        return score(f'{muon}clm25-mlm-{steps}', *datasets) - score(f'{muon}mlm-{steps}', *datasets)
+        both = score(f'{muon}clm25-mlm-{steps}', *datasets)
+        return both - score(f'{muon}mlm-{steps}', *datasets)
+    return lead
 
-    def share_gone(*datasets):      # of a ratio of two means: Fieller's interval
-        before = lead(1800, *datasets)
-        gone = before - lead(1800, *datasets, muon='muon-')
-        t = scipy.stats.t.ppf(0.975, 5) ** 2 / 6
-        (var_gone, both), (_, var_before) = np.cov(gone, before)
-        a = before.mean() ** 2 - t * var_before
-        b = gone.mean() * before.mean() - t * both
-        c = gone.mean() ** 2 - t * var_gone
-        root = math.sqrt(b * b - a * c)
-        return [round(100 * x) for x in (gone.mean() / before.mean(), (b - root) / a, (b + root) / a)]
 
-    early = lead(1800, *three).mean(), lead(1800, *three, muon='muon-').mean()
-    assert 'is {:.1f} points under AdamW and {:.1f} under Muon'.format(*early) in words_of('README.md')
-    assert 'of {:.1f} points {:.1f} are left'.format(
-        lead(1800, 'squad_ir').mean(), lead(1800, 'squad_ir', muon='muon-').mean()) in page
-    assert '{} % less [{}, {}]'.format(*share_gone('squad_ir')) in page
-    assert 'loses {} % [{}, {}]'.format(*share_gone(*three)) in page
-    assert f'under AdamW ({lead(1800, "wn_sc").mean():+.1f})' in page
-    assert f'overtakes, by {-lead(1800, "wn_sc", muon="muon-").mean():.1f}' in page
-    for steps, words in ((3600, '3.7 M tokens it is '), (14400, 'after 14.7 M ')):
-        values = lead(steps, *three) - lead(steps, *three, muon='muon-')
-        interval = scipy.stats.t.interval(0.95, 5, values.mean(), scipy.stats.sem(values))
-        assert '{}{:+.1f} [{:.1f}, {:.1f}]'.format(words, values.mean(), *interval) in page
+def share_gone(lead, *datasets):
+    """[the share of the lead that is gone under Muon, its interval], in percent: Fieller's, of a ratio of two
+    means over six seeds."""
+    before = lead(1800, *datasets)
+    gone = before - lead(1800, *datasets, muon='muon-')
+    t = scipy.stats.t.ppf(0.975, 5) ** 2 / 6
+    (var_gone, both), (_, var_before) = np.cov(gone, before)
+    a = before.mean() ** 2 - t * var_before
+    b = gone.mean() * before.mean() - t * both
+    c = gone.mean() ** 2 - t * var_gone
+    root = math.sqrt(b * b - a * c)
+    shares = gone.mean() / before.mean(), (b - root) / a, (b + root) / a
+    return [round(100 * share) for share in shares]
 
-    def waits(row):
-        return np.array([int(last[row, str(seed)]['plateau']) for seed in range(6)])
-    of_adamw = [np.corrcoef(waits('mlm-14400'), lead(steps, *three))[0, 1] for steps in (1800, 3600, 14400)]
+
+def test_how_much_of_the_lead_goes_with_the_optimizer(lead):
+    page = words_of('docs/optimiser.md')
+    adamw = lead(1800, *THREE).mean()
+    muon = lead(1800, *THREE, muon='muon-').mean()
+    assert f'is {adamw:.1f} points under AdamW and {muon:.1f} under Muon' in words_of('README.md')
+
+    before = lead(1800, 'squad_ir').mean()
+    after = lead(1800, 'squad_ir', muon='muon-').mean()
+    assert f'of {before:.1f} points {after:.1f} are left' in page
+    assert '{} % less [{}, {}]'.format(*share_gone(lead, 'squad_ir')) in page
+    assert 'loses {} % [{}, {}]'.format(*share_gone(lead, *THREE)) in page
+
+    of_words = lead(1800, 'wn_sc').mean()
+    of_words_muon = lead(1800, 'wn_sc', muon='muon-').mean()
+    assert f'under AdamW ({of_words:+.1f})' in page
+    assert f'overtakes, by {-of_words_muon:.1f}' in page
+
+
+@pytest.mark.parametrize('steps, words', [(3600, '3.7 M tokens it is '), (14400, 'after 14.7 M ')])
+def test_how_much_goes_later(lead, steps, words):
+    values = lead(steps, *THREE) - lead(steps, *THREE, muon='muon-')
+    mean = values.mean()
+    low, high = scipy.stats.t.interval(0.95, 5, mean, scipy.stats.sem(values))
+    assert f'{words}{mean:+.1f} [{low:.1f}, {high:.1f}]' in words_of('docs/optimiser.md')
+
+
+def waits(row):
+    """The step at which each seed of a row left its plateau."""
+    last = ends('optimiser')
+    return np.array([int(last[row, str(seed)]['plateau']) for seed in range(6)])
+
+
+def test_what_the_lead_has_to_do_with_the_wait(lead):
+    page = words_of('docs/optimiser.md')
+    wait = waits('mlm-14400')
+    of_adamw = [np.corrcoef(wait, lead(steps, *THREE))[0, 1] for steps in LENGTHS]
     shown = '{:.2f}, {:.2f} and {:.2f}'.format(*of_adamw).replace('0.', '.')
-    assert f'r of wait and lead is {shown}' in page and shown in words_of('docs/paper.md')
-    shorter = waits('mlm-14400') - waits('muon-mlm-14400')
-    smaller = lead(1800, *three) - lead(1800, *three, muon='muon-')
-    assert f'is {np.corrcoef(shorter, smaller)[0, 1]:.2f} early'.replace('0.', '.') in page
-    loss = {row: np.mean([float(last[row, str(seed)]['val_mlm_loss']) for seed in range(6)])
-            for row in ('mlm-14400', 'muon-mlm-14400', 'clm25-mlm-14400', 'muon-clm25-mlm-14400')}
-    below = (score('muon-mlm-14400', *three) - score('mlm-14400', *three)).mean()
+    assert f'r of wait and lead is {shown}' in page
+    assert shown in words_of('docs/paper.md')
+    shorter = wait - waits('muon-mlm-14400')
+    smaller = lead(1800, *THREE) - lead(1800, *THREE, muon='muon-')
+    correlation = np.corrcoef(shorter, smaller)[0, 1]
+    assert f'is {correlation:.2f} early'.replace('0.', '.') in page
+
+
+def test_the_lowest_loss_is_not_the_best_encoder(score):
+    last = ends('optimiser')
+    loss = {}
+    for row in ('mlm-14400', 'muon-mlm-14400', 'clm25-mlm-14400', 'muon-clm25-mlm-14400'):
+        loss[row] = np.mean([float(last[row, str(seed)]['val_mlm_loss']) for seed in range(6)])
     assert min(loss, key=loss.get) == 'mlm-14400'
-    assert f'{loss["mlm-14400"]:.2f}, and it scores {below:.1f} points below MLM under Muon, with ' \
-           f'{loss["muon-mlm-14400"]:.2f}' in page
+    below = (score('muon-mlm-14400', *THREE) - score('mlm-14400', *THREE)).mean()
+    words = (f'{loss["mlm-14400"]:.2f}, and it scores {below:.1f} points below MLM under Muon, '
+             f'with {loss["muon-mlm-14400"]:.2f}')
+    assert words in words_of('docs/optimiser.md')
 
 
 def test_what_was_known_before_the_study_of_optimizers_was_frozen():
     """The first contrast of the tuning seeds, at the rates that validation chose, on both splits."""
     lines = csv.DictReader((ROOT / 'studies/optimiser_tuning/scores.csv').open())
     runs = {}       # {(model, dataset): {rate: [(validation, test) of each seed]}}
-    for line in sorted((line for line in lines if line['origin']), key=lambda line: line['origin']):
-        rates = runs.setdefault((line['model'], line['dataset']), {})
-        both = [100 * float(line[split]) for split in ('validation', 'test')]
-        rates.setdefault(line['lr'], []).append(both)
+    for line in sorted(lines, key=lambda line: line['origin']):     # seed by seed
+        if line['origin']:
+            rates = runs.setdefault((line['model'], line['dataset']), {})
+            both = [100 * float(line[split]) for split in ('validation', 'test')]
+            rates.setdefault(line['lr'], []).append(both)
+
+    def validation_of(seeds):
+        return np.mean(seeds, 0)[0]
 
     def score(model):
-        best = []
-        for dataset in ('ewt_pos', 'wn_sc', 'squad_ir'):
-            best.append(max(runs[model, dataset].values(), key=lambda seeds: np.mean(seeds, 0)[0]))
-        return np.mean(best, (0, 2))
+        best = [max(runs[model, dataset].values(), key=validation_of) for dataset in THREE]
+        return np.mean(best, (0, 2))    # of each seed
+
     under_adamw = score('clm25-mlm-1.5e-3') - score('mlm-3e-3')
     under_muon = score('muon-clm25-mlm-1.5e-3') - score('muon-mlm-3e-3')
     page = words_of('docs/optimiser.md')
     assert 'first contrast is {:+.1f} and {:+.1f}'.format(*under_adamw - under_muon) in page
     last = ends('optimiser_tuning', 'plateau')
-    losses = [np.mean([float(last[row, seed]['val_mlm_loss']) for seed in ('100', '101')])
-              for row in ('beta2-0.8', 'mlm-3e-3', 'plain')]
+    losses = []
+    for row in ('beta2-0.8', 'mlm-3e-3', 'plain'):
+        of_seeds = [float(last[row, seed]['val_mlm_loss']) for seed in ('100', '101')]
+        losses.append(np.mean(of_seeds))
     assert '({:.2f} nats; {:.2f}, or {:.2f} below)'.format(*losses) in page
 
 
@@ -141,81 +194,120 @@ def test_one_rate_and_two_begin_with_what_is_in_the_pack():
 
 def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
     """The verdict on rates is one cell, and turns on the grid of tuning; what is left without docs_pairs."""
-    score, tuning, page = scores_of('small'), scores_of('small_tuning'), words_of('docs/paper.md')
+    score = scores_of('small')
+    tuning = scores_of('small_tuning')
+    page = words_of('docs/paper.md')
+    both = 'docs_tc', 'docs_ir'
 
     def lost(arm, rate, dataset):
-        at = [score(f'{arm}-3600+rates@{lr}', dataset).mean() for lr in (2e-3, rate)]
-        return at[0] - at[1]
-    high = {arm: lost(arm, 8e-3, 'docs_ir') for arm in ('clm', 'mlm')}
-    assert f'loses {high["clm"]:.1f} points in retrieval, MLM {high["mlm"]:.1f}' in page
-    both = 'docs_tc', 'docs_ir'
-    low = [np.mean([lost(arm, 5e-4, dataset) for dataset in both]) for arm in ('mlm', 'clm')]
-    assert f'CLM loses {low[0] - low[1]:.1f} *less*' in page
-    rest = sum(lost('clm', rate, dataset) - lost('mlm', rate, dataset)
-               for rate, dataset in ((5e-4, 'docs_tc'), (5e-4, 'docs_ir'), (8e-3, 'docs_tc')))
-    assert rest < 0     # without the cell the contrast has the paper's sign
+        best = score(f'{arm}-3600+rates@{2e-3}', dataset).mean()
+        return best - score(f'{arm}-3600+rates@{rate}', dataset).mean()
+
+    clm = lost('clm', 8e-3, 'docs_ir')
+    mlm = lost('mlm', 8e-3, 'docs_ir')
+    assert f'loses {clm:.1f} points in retrieval, MLM {mlm:.1f}' in page
+    less = np.mean([lost('mlm', 5e-4, dataset) - lost('clm', 5e-4, dataset) for dataset in both])
+    assert f'CLM loses {less:.1f} *less*' in page
+    rest = lost('clm', 8e-3, 'docs_tc') - lost('mlm', 8e-3, 'docs_tc')
+    assert rest < 2 * less      # without the cell the contrast has the paper's sign
 
     def differ(arm, dataset):
         rates = 5e-4, 1e-3, 2e-3, 4e-3
-        return np.ptp([tuning(f'tune-{arm}-3600@{rate}', dataset).mean() for rate in rates])
-    assert "by {:.1f} points in retrieval and MLM's by {:.1f}; on code words by {:.1f} and {:.1f}".format(
-        *(differ(arm, dataset) for dataset in ('docs_ir', 'docs_tc') for arm in ('clm', 'mlm'))) in page
-    contrasts, left = recompute.read_settings(ROOT / 'studies/small/config.py')['contrasts'], {}
-    for name in ('early', 'both'):
+        means = [tuning(f'tune-{arm}-3600@{rate}', dataset).mean() for rate in rates]
+        return f'{np.ptp(means):.1f}'
+
+    assert (f"by {differ('clm', 'docs_ir')} points in retrieval and MLM's by {differ('mlm', 'docs_ir')}; "
+            f"on code words by {differ('clm', 'docs_tc')} and {differ('mlm', 'docs_tc')}") in page
+
+    contrasts = recompute.read_settings(ROOT / 'studies/small/config.py')['contrasts']
+    for name, words in (('early', 'it is'), ('both', 'Without `docs_pairs` the mean is')):
         weights = contrasts[name]['weights']
-        left[name] = sum(weight * score(row, *both).mean() for row, weight in weights.items())
-    assert f'it is {left["early"]:.1f}.' in page
-    assert f'Without `docs_pairs` the mean is {left["both"]:.1f}.' in page
+        left = sum(weight * score(row, *both).mean() for row, weight in weights.items())
+        assert f'{words} {left:.1f}.' in page
 
 
 def test_the_papers_mlm_needs_twice_the_steps():
     """By its own tables: interpolated between checkpoints, linearly in the logarithm of steps."""
-    steps, page = np.array([1000, 2000, 5000, 10000, 20000, 40000]), words_of('docs/paper.md')
+    steps = [1000, 2000, 5000, 10000, 20000, 40000]
+    numbers = paper.numbers()
+
+    def curve(arm, task, dataset):
+        return [numbers[f'610m-{arm}-42k-{step}', task, dataset][0] for step in steps]
+
     sets = [('IR', 'nq', 'in NQ'), ('IR', 'msmarco', 'in MS MARCO'), ('QA', 'squad', 'on SQuAD')]
     for task, dataset, words in sets:
-        clm, mlm = ([paper.numbers()[f'610m-{arm}-42k-{step}', task, dataset][0] for step in steps]
-                    for arm in ('clm', 'mlm40'))
+        clm = curve('clm', task, dataset)
+        mlm = curve('mlm40', task, dataset)
         needed = np.exp(np.interp(clm[:3], mlm, np.log(steps)))
-        assert '{:.1f}K, {:.1f}K, {:.1f}K '.format(*needed / 1000) + words in page
+        shown = '{:.1f}K, {:.1f}K, {:.1f}K'.format(*needed / 1000)
+        assert f'{shown} {words}' in words_of('docs/paper.md')
+
+
+def ends(*studies):
+    """{(row, seed): the last line of its losses.csv}"""
+    last = {}
+    for name in studies:
+        with open(ROOT / f'studies/{name}/losses.csv') as file:
+            for line in csv.DictReader(file):
+                last[line['row'], line['seed']] = line
+    return last
+
+
+def below(losses, target):
+    return scipy.stats.ttest_1samp(losses, target, alternative='less').pvalue
+
+
+def rows_of_the_speedrun():
+    """{row: (steps, its four losses, p)} of the page's table."""
+    page = (ROOT / 'docs/speedrun.md').read_text()
+    shown = re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\| ([\d,]+) \| ([\d. ]+) \| (\S+) \| \w+ \|$', page)
+    rows = {}
+    for row, steps, losses, p in shown:
+        rows[row] = steps.replace(',', ''), [*map(float, losses.split())], float(p)
+    return rows
 
 
 def test_the_target_of_the_speedrun_moved():
     """What the older target would have made of the rows."""
-    page = (ROOT / 'docs/speedrun.md').read_text()
-    rows = dict(re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\| ([\d. ]{20,}) \|', page))
-    p = {row: scipy.stats.ttest_1samp([*map(float, values.split())], 4.6, alternative='less').pvalue
-         for row, values in rows.items()}
-    shown = '(p {:.3f}, {:.3f})'.format(p['muon-mlm'], p['clm25-mlm']).replace('0.', '.')
-    assert shown in words_of('docs/log.md') and max(p['mlm'], p['quick-1400']) < 0.01 < p['muon-mlm']
-
-
-def ends(*studies):     # {(row, seed): the last line of its losses.csv}
-    return {(line['row'], line['seed']): line for name in studies
-            for line in csv.DictReader((ROOT / f'studies/{name}/losses.csv').open())}
+    rows = rows_of_the_speedrun()
+    p = {row: below(losses, 4.6) for row, (_, losses, _) in rows.items()}
+    shown = f'(p {p["muon-mlm"]:.3f}, {p["clm25-mlm"]:.3f})'.replace('0.', '.')
+    assert shown in words_of('docs/log.md')
+    assert max(p['mlm'], p['quick-1400']) < 0.01 < p['muon-mlm']
 
 
 def test_the_speedruns_rows_are_those_of_the_runs():
-    last, page = ends('speedrun'), (ROOT / 'docs/speedrun.md').read_text()
-    rows = re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\| ([\d,]+) \| ([\d. ]+) \| (\S+) \| \w+ \|$', page)
+    last = ends('speedrun')
+    rows = rows_of_the_speedrun()
     assert len(rows) >= 8
-    for row, steps, values, p in (shown for shown in rows if shown[0] != 'falling'):   # which is not packed
-        values = [*map(float, values.split())]
-        assert values == pytest.approx([float(last[row, seed]['val_mlm_loss']) for seed in '0123'], abs=2e-3)
-        assert last[row, '0']['step'] == steps.replace(',', '') and float(p) == pytest.approx(
-            scipy.stats.ttest_1samp(values, speedrun.Rules.target, alternative='less').pvalue, rel=0.1), row
+    del rows['falling']     # which is not packed
+    for row, (steps, losses, p) in rows.items():
+        measured = [float(last[row, seed]['val_mlm_loss']) for seed in '0123']
+        assert losses == pytest.approx(measured, abs=2e-3)
+        assert last[row, '0']['step'] == steps
+        assert p == pytest.approx(below(losses, speedrun.Rules.target), rel=0.1), row
 
 
-def test_the_tables_of_plateaus_are_those_of_the_runs():
-    finding, page = (ROOT / 'docs/optimiser.md').read_text().split('## What moves')
-    last, table = ends('optimiser'), re.findall(r'(?m)^\| `(\S*mlm-\d+)`.* \| ([\d, ]+) \|$', finding)
-    assert len(table) == 8 and {numbers == ', '.join(
-        f'{int(last[row, str(seed)]["plateau"]):,}' for seed in range(6)) for row, numbers in table} == {True}
-    last, shown, page = ends('plateau', 'optimiser_tuning'), [], page.split('## Layers')[0]
-    for row in re.findall(r'^\| .* \| (.*) \| ([\d.]+, [\d.]+) \|$', page, re.MULTILINE):
-        shown.append(', '.join(row))
-    runs = {row: [last[row, seed] for seed in ('100', '101')] for row, seed in last if seed == '101'}
-    texts = {row: ', '.join([f'{int(line["plateau"]):,}' if line['plateau'] else 'never' for line in lines]
-                            + [f'{float(line["val_mlm_loss"]):.2f}' for line in lines])
-             for row, lines in runs.items()}
-    wanted = [text for row, text in texts.items() if 'clm' not in row and row != 'mlm-3e-3']
-    assert len(shown) == 25 and {*shown} == {*wanted}
+def test_the_table_of_plateaus_is_that_of_the_runs():
+    finding, _ = (ROOT / 'docs/optimiser.md').read_text().split('## What moves')
+    table = re.findall(r'(?m)^\| `(\S*mlm-\d+)`.* \| ([\d, ]+) \|$', finding)
+    assert len(table) == 8
+    for row, numbers in table:
+        assert numbers == ', '.join(f'{wait:,}' for wait in waits(row))
+
+
+def test_what_moves_the_plateau_is_that_of_the_runs():
+    _, moves = (ROOT / 'docs/optimiser.md').read_text().split('## What moves')
+    table, _ = moves.split('## Layers')
+    shown = re.findall(r'(?m)^\| .* \| (.*) \| ([\d.]+, [\d.]+) \|$', table)
+    last = ends('plateau', 'optimiser_tuning')
+    wanted = set()
+    for row in {row for row, seed in last if seed == '101'}:
+        if 'clm' in row or row == 'mlm-3e-3':
+            continue
+        lines = [last[row, seed] for seed in ('100', '101')]
+        waits = [f'{int(line["plateau"]):,}' if line['plateau'] else 'never' for line in lines]
+        losses = [f'{float(line["val_mlm_loss"]):.2f}' for line in lines]
+        wanted.add((', '.join(waits), ', '.join(losses)))
+    assert len(shown) == 25
+    assert {*shown} == wanted
