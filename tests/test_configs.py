@@ -42,7 +42,8 @@ def test_order_of_precedence(tmp_path):
     assert parse(Example, ['--name=1e-3'])[0].name == '1e-3'  # a str is taken as typed
     template = '--name=Premise: {a}\nHypothesis: {b}'
     cfg, actions = parse(Example, [template, '--part=-1'], {'part': (-1, '', 1, 9)})
-    assert '\n' in cfg.name and actions.part == -1     # a default may lie outside of its range
+    assert '\n' in cfg.name
+    assert actions.part == -1     # a default may lie outside of its range
 
 
 @pytest.mark.parametrize('given, parts', [     # a file, or words of a command line
@@ -109,7 +110,9 @@ def test_what_the_machine_causes_is_one_line_and_a_mistake_of_ours_a_traceback(c
         run_main(work)
     if message:
         line = capsys.readouterr().err
-        assert caught.value.code == 2 and line.startswith(f'error: {message}') and line.count('\n') == 1
+        assert caught.value.code == 2
+        assert line.startswith(f'error: {message}')
+        assert line.count('\n') == 1
 
 
 def test_a_console_that_is_closed_is_not_a_good_end():
@@ -117,7 +120,8 @@ def test_a_console_that_is_closed_is_not_a_good_end():
     closed = 'import os\nreader, writer = os.pipe()\nos.dup2(writer, 1)\nos.close(reader)\nos.close(writer)\n'
     work = 'from nanoencoder.settings import run_main\nrun_main(lambda: print("x" * 10 ** 6, flush=True))'
     result = run_process('-c', closed + work)
-    assert result.returncode == 141 and not result.stderr
+    assert result.returncode == 141
+    assert not result.stderr
 
 
 @pytest.mark.parametrize('text, options, part', [

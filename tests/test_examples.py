@@ -47,7 +47,8 @@ def test_docs_are_held_out_by_file(tasks):
     train, held = [read(f'embedded/{split}/docs.jsonl') for split in ('train', 'validation')]
     assert not {row['file'] for row in train} & {row['file'] for row in held}
     texts = [row['text'] for row in train + held]
-    assert sum(map(len, texts)) > 8_000_000 and len({*texts}) == len(texts)
+    assert sum(map(len, texts)) > 8_000_000
+    assert len({*texts}) == len(texts)
     assert not any('\n>>>' in text for text in texts)
     assert any('torch.matmul' in text and 'broadcast' in text for text in texts)    # by add_docstr
 
@@ -56,7 +57,8 @@ def test_no_markup_is_left_that_would_tell_the_label(tasks):
     for row in sum(tasks['docs_tc'].values(), []):
         assert len(row['tokens']) == len(row['tags'])
         for word in row['tokens']:  # punctuation is a word of its own everywhere
-            assert word not in ('`', '*') and (len(word) == 1 or word[-1].isalnum() or word[-1] == '_')
+            assert word not in ('`', '*')
+            assert len(word) == 1 or word[-1].isalnum() or word[-1] == '_'
 
 
 def test_both_halves_of_a_docstring_share_no_identifier_and_occur_once(tasks):

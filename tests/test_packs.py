@@ -40,8 +40,10 @@ def test_a_packed_study_is_the_same_study(study, words):
     assert sorted(path.name for path in files) == [
         'other.jsonl.gz', 's0.jsonl.gz', 's1.jsonl.gz', 'scores.csv', 'sha256.json']
     head, *lines = files[study / 'scores.csv'].decode().splitlines()
-    assert head.split(',') == [*packs.COLUMNS] and len(lines) == 9
-    assert lines[3].startswith('clm,1,SC,toy,accuracy,1e-04,11,100,') and lines[3].endswith(',clm-s1')
+    assert head.split(',') == [*packs.COLUMNS]
+    assert len(lines) == 9
+    assert lines[3].startswith('clm,1,SC,toy,accuracy,1e-04,11,100,')
+    assert lines[3].endswith(',clm-s1')
     for name in ('mlm-s0', 'clm-s0', 'untrained', 'clm-s1/SC/toy/lr1e-04_sd11'):
         shutil.rmtree(study / 'runs' / name)
     (study / 'sha256.json').unlink()    # as a pack that was killed leaves it
@@ -89,7 +91,8 @@ def test_plateau_by_hand():
     config = {'corpus_meta': {'unigram_loss': 6.4}}
     lines = [{'step': step, 'phase': 'clm' if step <= 20 else 'mlm', 'loss': 6.4 if 20 < step <= 120 else 5.0}
              for step in range(1, 200)]
-    assert losses.plateau(config, lines) == 131 and losses.plateau(config, lines[:130]) is None
+    assert losses.plateau(config, lines) == 131
+    assert losses.plateau(config, lines[:130]) is None
     assert losses.plateau({'corpus_meta': {'unigram_loss': None}}, lines) is None
 
 

@@ -150,7 +150,8 @@ def test_make_try_hands_its_options_on():
     words = '--mask_ratio=0.3 --lr=1e-3'
     made = subprocess.run(['make', '-n', 'try', f'ARGS={words}'], cwd=ROOT, capture_output=True, text=True)
     command, = re.findall('.*pretrain.py.*', made.stdout)
-    assert command.endswith(words) and '--name=try-' in command
+    assert command.endswith(words)
+    assert '--name=try-' in command
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
@@ -261,7 +262,8 @@ def test_the_shortest_objective(monkeypatch, settings):
     tokens = np.array([5, 6, 7, 8, 1, 2, 3])
     none = data.NO_TARGET
     inputs, targets = skip.make(tokens, [4, 3], None, None, cfg)
-    assert inputs.tolist() == tokens.tolist() and skip.causal
+    assert inputs.tolist() == tokens.tolist()
+    assert skip.causal
     assert targets.tolist() == [7, 8, none, none, 3, none, none]
     assert skip.expected_targets(cfg) == pytest.approx(1 - 4 / cfg.context)  # two segments, two each
 
@@ -281,7 +283,8 @@ def test_span_masking_trains_resumes_and_is_counted(corpus, settings, span, caps
     batch, _ = data.make_batch(data.Corpus(corpus), 'train', rows, 0, 'span', cfg)
     masked = batch.targets != data.NO_TARGET
     assert np.array_equal(batch.weights, masked)    # it gives none: each target's is 1
-    assert 0.28 < masked.mean() <= 0.3 and masked[1:][masked[:-1]].mean() > 0.6  # 0.3 if one by one
+    assert 0.28 < masked.mean() <= 0.3
+    assert masked[1:][masked[:-1]].mean() > 0.6  # 0.3 if one by one
 
 
 def test_the_schedule_and_the_size(settings, tmp_path):
@@ -289,7 +292,9 @@ def test_the_schedule_and_the_size(settings, tmp_path):
     exec(blocks(HACKING)['pretrain.py'], scope)
     cfg = settings(phases=(('mlm', 110),), warmup_steps=10, decay_steps=0, lr=1.0)
     rates = [scope['lr_at'](cfg, step) for step in range(110)]
-    assert rates[0] == 0.1 and rates[9] == rates[10] == 1 and rates[60] == pytest.approx(0.5)
+    assert rates[0] == 0.1
+    assert rates[9] == rates[10] == 1
+    assert rates[60] == pytest.approx(0.5)
     assert rates[109] == pytest.approx((1 + math.cos(0.99 * math.pi)) / 2)
     shutil.copy(ROOT / 'configs/tiny.py', tmp_path)
     (tmp_path / 'deep.py').write_text(blocks(HACKING)['configs/deep.py'])
@@ -304,12 +309,14 @@ def test_the_task_and_the_metric(tmp_path):
         (tmp_path / f'{part}.csv').write_text('title,text,topic\n' + rows)
     task, _ = parse(tasks.Task, [str(tmp_path / 'topics.py'), f'--data={tmp_path}'])
     rows, labels = tasks.kind_of(task).load()
-    assert labels == ('a', 'b') and [len(rows[part]) for part in rows] == [36, 4, 4]
+    assert labels == ('a', 'b')
+    assert [len(rows[part]) for part in rows] == [36, 4, 4]
     assert 'Title 1\\nText 1' in json.dumps(rows['test'][1])
     rows = [{'gold': ['O', 'B-X'], 'pred': ['O', 'O']}, {'gold': ['O'], 'pred': ['O']}]
     scope = dict(vars(metrics), rows=rows)
     exec(blocks(HACKING)['nanoencoder/metrics.py, in score_tags'], scope)
-    assert scope['accuracy'] == 2 / 3 and callable(metrics.score_tags)
+    assert scope['accuracy'] == 2 / 3
+    assert callable(metrics.score_tags)
 
 
 def test_a_correlation_has_an_interval(monkeypatch):

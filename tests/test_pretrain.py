@@ -251,10 +251,12 @@ def test_the_papers_38_runs(corpus):
             if 'dec' not in name:
                 branched.append(row.steps - row.parent_step)
     assert len(runs) == 38
-    assert len(branched) == 17 and sum(branched) == 130_000
+    assert len(branched) == 17
+    assert sum(branched) == 130_000
 
     models = paper.models()     # configs/paper/models.csv says the same of them
-    assert len(models) == 50 and runs.keys() < models.keys()
+    assert len(models) == 50
+    assert runs.keys() < models.keys()
     for name, about in models.items():
         run, _, step = name.rpartition('-')     # 610m-clm-42k-1000
         cfg = runs.get(name) or runs[run]
@@ -531,7 +533,8 @@ def assert_same_numbers(cfg, other):
     """Two runs have read the same rows, and their losses are the same but for rounding."""
     tolerance = 1e-5 if 'muon' in cfg.name else 1e-4
     for line, reference in zip(log_lines(run_of(cfg)), log_lines(run_of(other)), strict=True):
-        assert line['rows'] == reference['rows'] and line.keys() == reference.keys()
+        assert line['rows'] == reference['rows']
+        assert line.keys() == reference.keys()
         for name in line:
             if 'loss' in name:
                 assert line[name] == pytest.approx(reference[name], abs=tolerance)

@@ -52,7 +52,8 @@ def test_p_values_are_against_the_nearest_bound(shift, rule, margin, p):
 def test_holm_by_hand():
     """0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1 not below the one before."""
     assert report.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert report.holm([0.5, 0.9]) == [1, 1] and report.holm([]) == []
+    assert report.holm([0.5, 0.9]) == [1, 1]
+    assert report.holm([]) == []
 
 
 @pytest.mark.parametrize('p, seeds, count, rules, word', [
@@ -225,18 +226,27 @@ def test_a_made_up_study_from_end_to_end(toy):
     assert text.startswith('# toy\n\nPretraining seeds: 0, 1, 2, each fine-tuned with 2 seeds.\n')
     verdicts = cells_of(text, 'Verdicts')
     early = verdicts[CLAIMS['early']]
-    assert early[0] == 'clm-1 - mlm-1; docs_tc, docs_ir; better' and early[1].startswith('+14.')
-    assert early[3:5] == ['3/3', 'TC +1.8, IR +10.7'] and early[7] == '**agrees**'
+    assert early[0] == 'clm-1 - mlm-1; docs_tc, docs_ir; better'
+    assert early[1].startswith('+14.')
+    assert early[3:5] == ['3/3', 'TC +1.8, IR +10.7']
+    assert early[7] == '**agrees**'
     assert verdicts[CLAIMS['end'] + ' (under AdamW)'][7] == '**agrees**'
     level = verdicts[CLAIMS['level']]
-    assert 'no difference within 3.9' in level[0] and level[7] == '**cannot tell**'
-    assert verdicts[CLAIMS['both']][7] == '**agrees**' and verdicts[CLAIMS['rate']][4] == 'no number'
+    assert 'no difference within 3.9' in level[0]
+    assert level[7] == '**cannot tell**'
+    assert verdicts[CLAIMS['both']][7] == '**agrees**'
+    assert verdicts[CLAIMS['rate']][4] == 'no number'
     moves = cells_of(text, 'How the verdicts move')['early']
-    assert moves[0] == '' and moves[1].endswith('] agrees') and len(moves) == 3
+    assert moves[0] == ''
+    assert moves[1].endswith('] agrees')
+    assert len(moves) == 3
     rows = cells_of(text, 'All rows')
     assert rows['mlm-1'][:2] == ['1.0', '7.01 [6.99, 7.03]']   # 4.303 x 0.01 / sqrt(3)
-    assert rows['lookup'][0] == '' and rows['bm25'][3][0] == '9' and ' [0.0, ' in rows['untrained'][2]
-    assert (toy / 'ladder.png').stat().st_size > 5_000 and str(ROOT) not in text
+    assert rows['lookup'][0] == ''
+    assert rows['bm25'][3][0] == '9'
+    assert ' [0.0, ' in rows['untrained'][2]
+    assert (toy / 'ladder.png').stat().st_size > 5_000
+    assert str(ROOT) not in text
     # three pairs of arms at three lengths on two tasks; Holm's p is 18 times the least that 10,000 draws show
     lengths = cells_of(text, 'Differences by length')
     assert len(lengths) == 6
@@ -244,17 +254,22 @@ def test_a_made_up_study_from_end_to_end(toy):
     assert means['CLM less MLM', 'docs_tc'] == pytest.approx([15, 5, -5], abs=1.5)    # SCORES
     assert means['MLM less CLM then MLM', 'docs_ir'] == pytest.approx([-10, -6, 0], abs=1.5)
     p = [float(cell.rpartition(', ')[2]) for cells in lengths.values() for cell in cells]
-    assert min(p) == pytest.approx(18 * 2 / 10_001, abs=6e-4) and max(p) <= 1
+    assert min(p) == pytest.approx(18 * 2 / 10_001, abs=6e-4)
+    assert max(p) <= 1
 
 
 def test_three_pretrainings_were_enough_by_the_first_rules_alone(toy, few_resamples):
     """And a page made again is the same, in whatever order its runs are read."""
     first, _ = made(toy)
     write_packed(toy, 'other', read_packed(toy, 'other')[::-1])
-    assert made(toy)[0] == first and first.count('three pretrainings or more') == 2     # verdicts, lengths
+    assert made(toy)[0] == first
+    assert first.count('three pretrainings or more') == 2     # verdicts, lengths
     second, _ = made(toy, '--rules=2', '--title=of ours')
-    assert second.startswith('# toy: of ours\n') and second.count('four pretrainings or more') == 2
-    assert second.count('**cannot tell**') == 5 and '**agrees**' in first and '**agrees**' not in second
+    assert second.startswith('# toy: of ours\n')
+    assert second.count('four pretrainings or more') == 2
+    assert second.count('**cannot tell**') == 5
+    assert '**agrees**' in first
+    assert '**agrees**' not in second
 
 
 @pytest.mark.parametrize('name', ['runs/s1.jsonl.gz', 'losses.csv'])
@@ -270,7 +285,8 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     (toy / 'runs/s9.jsonl.gz').write_bytes(content)
     result = run_script('studies.report', toy)
     one_line_error(result, f'lacks s9.jsonl.gz; remove either, then .*packs.py {toy}')
-    assert not (toy / 'report.md').exists() and not (toy / 'ladder.png').exists()
+    assert not (toy / 'report.md').exists()
+    assert not (toy / 'ladder.png').exists()
 
 
 def test_holm_counts_contrasts_whose_runs_are_missing(toy, few_resamples):
@@ -289,9 +305,12 @@ def test_one_pretraining_speaks_of_one_model(toy, few_resamples):
     """Of one seed: its fine-tunings are the units, a seed left out and Holm's p are not there."""
     text, _ = made(toy, '--seeds=(1,)', '--ladder={}')
     early = cells_of(text, 'Verdicts')[CLAIMS['early']]
-    assert early[2:4] == ['one model', '2/2'] and float(early[5]) < 0.05
-    assert early[7:] == ['**cannot tell**'] and cells_of(text, 'How the verdicts move')['early'][0] == ''
-    assert cells_of(text, 'All rows')['mlm-1'][1] == '7.01' and 'by length' not in text
+    assert early[2:4] == ['one model', '2/2']
+    assert float(early[5]) < 0.05
+    assert early[7:] == ['**cannot tell**']
+    assert cells_of(text, 'How the verdicts move')['early'][0] == ''
+    assert cells_of(text, 'All rows')['mlm-1'][1] == '7.01'
+    assert 'by length' not in text
     assert not (toy / 'ladder.png').exists()
 
 

@@ -57,7 +57,8 @@ def test_it_accepts_what_keeps_the_rules(honest):
     assert judged(*honest, '--replay=0:12').returncode == 0
     line, verdict = result.stdout.splitlines()[-2:]
     _, track, name, steps, losses, p, commit, _ = map(str.strip, line.split('|'))
-    assert (track, name, steps, commit) == ('steps', 'mine', '12', HEAD[:8]) and verdict == 'a record'
+    assert (track, name, steps, commit) == ('steps', 'mine', '12', HEAD[:8])
+    assert verdict == 'a record'
     logged = [log_lines(folder / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
     assert [*map(float, losses.split())] == pytest.approx(logged, abs=6e-4)
     t = (np.mean(logged) - 9) / np.std(logged, ddof=1) * 2     # of four seeds
@@ -100,7 +101,8 @@ def test_who_ends_the_referee_ends_its_replay(honest):
         time.sleep(0.01)
     referee.terminate()
     assert referee.ended().returncode == 130
-    assert replays and not Path(f'/proc/{replays[0]}').exists()
+    assert replays
+    assert not Path(f'/proc/{replays[0]}').exists()
 
 
 def settle(name, value):

@@ -67,7 +67,8 @@ def test_the_table_by_hand(place):
     table, _ = study.load([str(place)])
     child = table.rows['clm-mlm']
     assert (child.steps, child.begins, child.parent, child.parent_step) == (12, 'branch_from', 'clm', 3)
-    assert child.phases == ['clm'] * 3 + ['mlm'] * 9 and table.rows['again'].parent_step == 12
+    assert child.phases == ['clm'] * 3 + ['mlm'] * 9
+    assert table.rows['again'].parent_step == 12
     assert [row.save_at for row in table.rows.values()] == [{3, 6, 12}, {6, 12}, {12}, {6}]
     plain, causal = table.finetunings
     assert {*plain.models} == {'untrained', 'clm', 'mlm', 'mlm-6', 'clm-mlm', 'again'}
@@ -94,7 +95,8 @@ def test_an_error_names_the_table_and_the_nearest_name(place, old, new, line, wo
     write(place, **{old: new})
     with pytest.raises(ValueError) as error:
         study.load([str(place)])
-    assert str(error.value).startswith(f'{place}/config.py:{line}: ') and words in str(error.value)
+    assert str(error.value).startswith(f'{place}/config.py:{line}: ')
+    assert words in str(error.value)
 
 
 def test_the_papers_study_has_its_models_and_scores():
@@ -203,22 +205,28 @@ def test_from_start_to_end_then_nothing_to_do_then_an_arm_more(place, runner):
     rows = 'clm', 'mlm', 'clm-mlm', 'again'
     assert names(starts) == [f'{row}-s{seed}' for seed in (0, 1) for row in rows]
     tuned = [options for options in starts if options['script'] == 'finetune.py']
-    assert len(tuned) == 8 + 7 and tuned[-1]['seeds'] == '(10, 11)'     # `untrained` once
+    assert len(tuned) == 8 + 7
+    assert tuned[-1]['seeds'] == '(10, 11)'     # `untrained` once
     child = next(options for options in starts if options.get('name') == 'clm-mlm-s1')
-    assert child['branch_from'] == f'{place}/out/clm-s1/3' and child['corpus'] == f'{place}/corpus'
+    assert child['branch_from'] == f'{place}/out/clm-s1/3'
+    assert child['corpus'] == f'{place}/corpus'
     of_rows = ('clm-s{}', 'mlm-s{}', 'mlm-s{}-6', 'clm-mlm-s{}', 'again-s{}', 'clm-s{}-6+causal',
                'clm-mlm-s{}+causal')
     wanted = {name.format(seed) for name in of_rows for seed in (0, 1)}
     assert models(place) == {'lookup', 'untrained'} | wanted
-    assert '[24/24]' in text and 'FAILED' not in text and '0:00:00 left' in text
+    assert '[24/24]' in text
+    assert 'FAILED' not in text
+    assert '0:00:00 left' in text
 
     for folder in ('out', 'runs/clm-s0', 'runs/mlm-s1'):
         shutil.rmtree(place / folder)
     assert runner.do()[2] == []
     write(place, **{'}\nseeds': THIRD})     # an arm is one line
     code, text, starts = runner.do('--seed=1')
-    assert code == 0 and names(starts) == ['clm-s1', 'third-s1']    # which begins with clm's checkpoint
-    assert names(runner.do()[2]) == ['clm-s0', 'third-s0'] and runner.do()[2] == []
+    assert code == 0
+    assert names(starts) == ['clm-s1', 'third-s1']    # which begins with clm's checkpoint
+    assert names(runner.do()[2]) == ['clm-s0', 'third-s0']
+    assert runner.do()[2] == []
     assert {'third-s0', 'third-s1', 'clm-s0'} <= models(place)
     write(place, **{'}\nseeds': THIRD, '(1e-3, 2e-3)': '(1e-3, 2e-3, 4e-3)'})
     shutil.rmtree(place / 'out')
@@ -230,13 +238,16 @@ def test_from_start_to_end_then_nothing_to_do_then_an_arm_more(place, runner):
 def test_a_failure_is_told_and_the_others_go_on(place, runner):
     runner.broken = '--name=clm-s1|untrained=True'
     code, text, _ = runner.do()
-    assert code == 1 and text.count('FAILED: error: broken (') == 2
-    assert f'again-s1: NOT STARTED: lacks {place}/out/clm-s1/12' in text and 'start this again' in text
+    assert code == 1
+    assert text.count('FAILED: error: broken (') == 2
+    assert f'again-s1: NOT STARTED: lacks {place}/out/clm-s1/12' in text
+    assert 'start this again' in text
     assert {'mlm-s1', 'mlm-s1-6', 'clm-s0'} <= models(place)
     assert not {'untrained', 'clm-s1', 'clm-mlm-s1'} & models(place)
     runner.broken = 'no such words'
     code, _, starts = runner.do()
-    assert code == 0 and {'untrained', 'clm-s1', 'clm-mlm-s1'} <= models(place)
+    assert code == 0
+    assert {'untrained', 'clm-s1', 'clm-mlm-s1'} <= models(place)
     assert names(starts) == ['clm-s1', 'clm-mlm-s1', 'again-s1']
 
 
@@ -253,18 +264,22 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place, runner, ol
         shutil.rmtree(folder)
     write(place, **{old: new, '(0, 1)': '(0, 1, 2)'})
     code, text, starts = runner.do()
-    assert code == 2 and starts == [] and re.search(words, text)
+    assert code == 2
+    assert starts == []
+    assert re.search(words, text)
 
 
 def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place, runner):
     code, text, starts = runner.do('--dry_run')
     assert re.search(r'(?m)^ *3  clm-mlm +12 steps +clm/3$', text)
     assert '8 pretrainings (4 rows x 2 seeds) of 78 steps; 24 processes are left' in text
-    assert (code, starts) == (0, []) and not (place / 'logs').exists()
+    assert (code, starts) == (0, [])
+    assert not (place / 'logs').exists()
     assert "no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'" in runner.do('--row=clm-ml')[1]
     assert '--seed is one of' in runner.do('--seed=2')[1]
     code, _, starts = runner.do('--row=3', '--seed=0')
-    assert code == 0 and names(starts) == ['clm-s0', 'clm-mlm-s0']
+    assert code == 0
+    assert names(starts) == ['clm-s0', 'clm-mlm-s0']
 
 
 # ---------------------------------------------------------------------------
