@@ -30,10 +30,22 @@ class Settings:
     out: str = 'out'                    # folder of your pretrainings
 
 
-def runs_of(model, runs):
-    """Return those runs that are of a row, or of one of its pretrainings: mlm-1800-s6 is of mlm-1800."""
-    pattern = re.escape(model) + r'(-s\d+)?'
-    return [run for run in runs if re.fullmatch(pattern, run.model)]
+def is_of(row, model):
+    """Whether a model is a row, or one of its pretrainings: mlm-1800-s6 is of mlm-1800."""
+    return bool(re.fullmatch(re.escape(row) + r'(-s\d+)?', model))
+
+
+def own_runs(rows, cfg, problems):
+    """Return {row: your runs of it}. What else is in the folder may be incomplete: it is not read."""
+    found = []
+    for folder, about, load in evaluate.find_runs(cfg.predictions):
+        model = evaluate.model_of(folder, about)
+        if any(is_of(row, model) for row in rows):
+            found.append((folder, about, load))
+    if not found:
+        raise ValueError(f'{cfg.predictions}: no runs of {" and ".join(rows)} there')
+    runs = evaluate.read_runs(cfg, problems, found)
+    return {row: [run for run in runs if is_of(row, run.model)] for row in rows}
 
 
 def cells_of(runs, cfg):
@@ -87,8 +99,7 @@ def main():
     folder, *models = words
     problems = []
     scoring = evaluate.Settings(predictions=cfg.predictions, split='both')
-    runs = evaluate.read_runs(scoring, problems)
-    own = {model: runs_of(model, runs) for model in models}
+    own = own_runs(models, scoring, problems)
     cells = {model: cells_of(own[model], scoring) for model in models}
     shared = cells[models[0]].keys() & cells[models[1]].keys()
     if not shared:

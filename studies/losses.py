@@ -111,6 +111,8 @@ def beside(path, folder):
 
 def main():
     match sys.argv[1:]:
+        case ['--help' | '-h']:
+            print(__doc__)
         case [folder]:
             beside(SPEEDRUN, folder)
         case [folder, path]:

@@ -337,11 +337,11 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(toy, few_resamples):
 
 # ---------------------------------------------------------------------------
 # Two models beside it
-def own_run(folder, name, right):
+def own_run(folder, name, right, place='lr1e-03_sd0'):
     """A model on docs_tc with so many of ten entities right."""
     rows = [{'id': k, 'gold': ['B-X'], 'pred': ['B-X' if k < right else 'O']} for k in range(10)]
     about = {'data': 'docs_tc', 'method': 'fine-tuned'}
-    run = folder / f'predictions/{name}/TC/docs_tc/lr1e-03_sd0'
+    run = folder / f'predictions/{name}/TC/docs_tc/{place}'
     write_run(run, about, {'validation': rows, 'test': rows})
 
 
@@ -355,6 +355,8 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     """Of 1, 2, 3 the mean is 2 and s is 1; t of two degrees of freedom is 4.3027; 4.3027 sqrt(1 + 1 / 3)."""
     own_run(tmp_path, 'mlm-1-s7', 5)
     own_run(tmp_path, 'clm-1-s7', 8)
+    own_run(tmp_path, 'other', 8)       # its grid is incomplete, and nobody asks for it
+    own_run(tmp_path, 'other', 8, 'lr2e-03_sd1')
     for name in ('mlm-1-s7', 'clm-1-s7'):
         own_log(tmp_path, name, 7.5)
     monkeypatch.setattr(report.Evidence, 'percents', lambda self, weights, datasets: [1, 2, 3])
