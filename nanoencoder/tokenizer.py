@@ -106,8 +106,7 @@ class Tokenizer:
         mask = re.escape(self.roles['mask'])
         ids = []
         for piece in re.split(rf'\s*{mask}', text):
-            ids.extend(self.encode(piece))
-            ids.append(self.ids['mask'])
+            ids += [*self.encode(piece), self.ids['mask']]
         return np.array(ids[:-1], np.int64)
 
     def decode(self, ids):
