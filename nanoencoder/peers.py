@@ -53,7 +53,7 @@ class Transformer(nn.Module):
         for k in sorted(range(len(texts)), key=lengths.__getitem__):
             power = math.ceil(math.log(lengths[k], 1.5))
             groups.setdefault(power, []).append(k)
-        states = [None] * len(texts)    # (its length, d) of each
+        states = [None for _ in texts]      # (its length, d) of each
         for group in groups.values():
             batch = [texts[k] for k in group]
             padded = pad_sequence(batch, True, self.pad)    # (texts, longest)
