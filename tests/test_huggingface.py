@@ -14,12 +14,10 @@ from safetensors.torch import load_file, save_file
 
 import fill_mask
 import pretrain
-from conftest import (ROOT, SMALL as RUN, jsonl, log_lines, one_line_error, ran, refused, run_process,
-                      run_script, texts)
-from model import Sizes, initial_weight
+from conftest import ROOT, jsonl, one_line_error, ran, refused, run_process, run_script, texts
+from model import initial_weight
 from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint
-from nanoencoder.settings import build, leaves
 from nanoencoder.tokenizer import load_tokenizer
 from test_tokenizer import huggingface as tokenizer_of_style
 
@@ -345,70 +343,35 @@ def test_a_hub_id_is_opened_and_refused_before_its_weights_come(hub, tmp_path):
     refused('some/absent: no such folder, and the hub did not give it: 404', load, 'some/absent')
 
 
-@pytest.fixture(scope='module')
-def decoder(tmp_path_factory):
-    """(folder, corpus): a small Llama trained here with CLM, whose tokenizer has no mask token."""
-    out = tmp_path_factory.mktemp('decoder')
-    folder = out / 'smollm'
-    folder.mkdir()
-    tokenizer_of_style('smollm', folder, 1_000)
-    jsonl(out / 'texts.jsonl', [{'text': text} for text in texts()])
-    ran('data.py', '--source=folder', f'--path={out}/texts.jsonl', '--val_permille=200',
-        f'--tokenizer={folder}', f'--out={out}/corpus')
-    pretrain.train(build(pretrain.Settings, RUN | dict(
-        name='clm', corpus=str(out / 'corpus'), out=str(out), phases=(('clm', 300),), vocab_size=1_001,
-        hidden_size=64, intermediate_size=128, tie_word_embeddings=True, rope_theta=1e5, context=128,
-        micro_rows=0, warmup_steps=20, decay_steps=100, log_every=250, val_every=0, save_every=0)))
-    for name in ('config.json', 'model.safetensors'):
-        shutil.copy(out / 'clm/300' / name, folder)
-    rewrite(model_type='llama', vocab_size=1_000, pad_token_id=None, mask_token_id=None)(folder)
-    with_tensor(huggingface.EMBEDDING, lambda rows: rows[:1_000].clone())(folder)
-    return folder, out / 'corpus'
-
-
-def adapt(decoder, out, name, **settings):
-    """pretrain.py configs/decoder_to_encoder.py with settings for this size; what it printed, and its log."""
-    folder, corpus = decoder
-    settings = dict(weights_from=folder, name=name, out=out, corpus=corpus, context=128, rows_per_step=4,
-                    micro_rows=0, lr=2e-3, warmup_steps=10, decay_steps=40, compile=False, val_every=0,
-                    val_rows=20, log_every=50, device='cpu') | settings
-    words = [f'--{name}={value}' for name, value in settings.items()]
-    return ran('pretrain.py', 'configs/decoder_to_encoder.py', *words).stdout, log_lines(out / name)
-
-
-@pytest.mark.slow
-def test_mlm_from_a_decoder_beats_scratch_and_mntp_says_a_mask_before_it(decoder, tmp_path):
-    """Each with the same budget; transformers opens the encoder with a mask token."""
-    out, adapted = adapt(decoder, tmp_path, 'adapted', phases=('mlm', 150))
-    assert 'vocab_size 1000 -> 1001' in out and 'a row for the mask token 1000' in out
-    sizes = json.loads((tmp_path / 'adapted/config.json').read_text())
-    sizes = {name: sizes[name] for name in leaves(Sizes)} | {'rope_scaling': ()}
-    _, scratch = adapt(decoder, tmp_path, 'scratch', phases=('mlm', 150), weights_from='', **sizes)
-    assert adapted[-1]['val_mlm_loss'] < scratch[-1]['val_mlm_loss'] - 0.3, (adapted[-1], scratch[-1])
-    folder = tmp_path / 'adapted/150'
-    model, about = transformers.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
-    assert not any(about.values())
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    assert tokenizer.mask_token_id == 1_000 == model.config.mask_token_id
-    _, log = adapt(decoder, tmp_path, 'mntp', phases=('mntp', 150))
-    assert log[-1]['val_mntp_loss'] < log[-1]['val_mlm_loss']
-
-
 @pytest.mark.parametrize('rows', [1_000, 1_024])
-def test_the_mask_token_gets_the_mean_of_the_trained_rows(rows, decoder, tmp_path):
-    """At learning rate 0 the weights stay as they were taken; 1,024 is a padded vocabulary, as Qwen's."""
-    taken = shutil.copytree(decoder[0], tmp_path / 'taken')
-    before = load_file(taken / 'model.safetensors')[huggingface.EMBEDDING]
-    padding = torch.full((rows - 1_000, 64), 9.0)
-    with_tensor(huggingface.EMBEDDING, lambda table: torch.cat([table, padding]))(taken)
-    rewrite(vocab_size=rows)(taken)
-    adapt(decoder, tmp_path, 'still', phases=('mlm', 1), weights_from=taken, warmup_steps=0, decay_steps=1,
-          lr=0)
-    after = load_file(tmp_path / 'still/1/model.safetensors')[huggingface.EMBEDDING]
+def test_a_decoder_becomes_an_encoder_with_a_row_for_the_mask_token(rows, tmp_path):
+    """The mean of the trained rows, 1,000 of them; 1,024 is a padded vocabulary, as Qwen's. At learning rate 0
+    all others stay as they were taken."""
+    folder = tmp_path / 'decoder'
+    make('llama 3.2', folder, vocab_size=rows)
+    tokenizer_of_style('smollm', folder, 1_000)
+    jsonl(tmp_path / 'texts.jsonl', [{'text': text} for text in texts()])
+    ran('data.py', f'--path={tmp_path}/texts.jsonl', f'--tokenizer={folder}', '--val_permille=200',
+        f'--out={tmp_path}/corpus')
+    words = ['--phases=("mlm", 1)', '--lr=0', '--warmup_steps=0', '--decay_steps=1', '--val_every=0',
+             '--context=128', '--rows_per_step=4', '--micro_rows=0', '--compile=False', '--device=cpu']
+    result = ran('pretrain.py', 'configs/decoder_to_encoder.py', *words, f'--weights_from={folder}',
+                 f'--corpus={tmp_path}/corpus', f'--out={tmp_path}', '--name=encoder')
+    assert 'a row for the mask token 1000' in result.stdout
+    if rows == 1_000:
+        assert 'vocab_size 1000 -> 1001' in result.stdout
+
+    encoder = tmp_path / 'encoder/1'
+    before = load_file(folder / 'model.safetensors')[huggingface.EMBEDDING]
+    after = load_file(encoder / 'model.safetensors')[huggingface.EMBEDDING]
     assert len(after) == max(rows, 1_001)
-    assert torch.equal(after[:1_000], before)
-    assert (after[1_001:] == 9).all()
-    torch.testing.assert_close(after[1_000], before.mean(0), atol=1e-7, rtol=0)
+    assert torch.equal(after[:1_000], before[:1_000])
+    assert torch.equal(after[1_001:], before[1_001:])
+    torch.testing.assert_close(after[1_000], before[:1_000].mean(0), atol=1e-7, rtol=0)
+    model, about = transformers.AutoModelForMaskedLM.from_pretrained(encoder, output_loading_info=True)
+    assert not any(about.values())
+    theirs = transformers.AutoTokenizer.from_pretrained(encoder)
+    assert theirs.mask_token_id == 1_000 == model.config.mask_token_id
 
 
 def test_the_papers_models_open_for_fine_tuning_and_with_a_new_head_for_mlm(settings, tmp_path):

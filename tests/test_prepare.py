@@ -19,8 +19,7 @@ import pytest
 import data
 from conftest import refused
 from nanoencoder import prepare, tokenizer
-from nanoencoder.files import locked, read_json, write_json
-from nanoencoder.settings import parse
+from nanoencoder.files import locked, write_json
 from nanoencoder.tokenizer import from_ranks, load_tokenizer
 
 load_once = functools.cache(load_tokenizer)
@@ -54,7 +53,11 @@ def several(folder, texts, make=jsonl, count=4):
 
 
 def small(path, out, **changes):
-    usual = dict(path=str(path), out=str(out), val_permille=100, shard_bytes=1)
+    usual = {
+        'path': str(path),
+        'out': str(out),
+        'val_permille': 100,
+        'shard_bytes': 1}
     return prepare.Settings(**usual | changes)
 
 
@@ -166,11 +169,9 @@ def test_held_out_texts_of_their_own(tmp_path):
 
 
 def test_texts_that_are_missing_name_the_command_that_writes_them(tmp_path):
-    cfg, _ = parse(prepare.Settings, ['configs/corpora/embedded.py'])
     there = jsonl(tmp_path / 'a.jsonl', ['text'])
-    absent = replace(cfg, path=f'{there}, {tmp_path}/b.jsonl', val_path=str(there), out=str(tmp_path / 'out'))
-    first = 'python examples/embedded_docs.py && python examples/wordnet.py'
-    refused(f'b.jsonl: no text there .*; first run: {first}$', prepared, absent)
+    absent = small(f'{there}, {tmp_path}/b.jsonl', tmp_path / 'out', made_by='python write.py')
+    refused('b.jsonl: no text there .*; first run: python write.py$', prepared, absent)
     refused('path is empty', prepared, replace(absent, path=''))
 
 
@@ -296,17 +297,18 @@ def test_no_text_at_all_is_one_line_and_no_corpus(tmp_path, name, message):
     assert not list(out.glob('[!.]*'))
 
 
-def test_a_bad_row_counts_where_it_is_read_and_none_behind_max_tokens_does(tmp_path):
+@pytest.mark.parametrize('threads', [1, 16])
+def test_a_bad_row_counts_where_it_is_read_and_none_behind_max_tokens_does(tmp_path, threads):
     """However many threads read ahead."""
-    gaps = jsonl(tmp_path / 'gaps.jsonl', [f'document {k} ' * 9 if k % 50 else None for k in range(4_000)])
-    late = jsonl(tmp_path / 'late.jsonl', [f'document {k} ' * 9 for k in range(3_000)] + [None])
-    for threads in (1, 16):
-        cfg = small(gaps, tmp_path / f'{threads}', threads=threads, max_tokens=20_000)
-        skipped = prepared(replace(cfg, skip_bad=True)).meta['skipped']
-        assert skipped == 11
-        cfg = replace(cfg, path=str(late), out=str(tmp_path / f'late{threads}'))
-        assert prepared(cfg).meta['documents'] < 2_000
+    texts = [f'document {k} ' * 9 for k in range(4_000)]
+    late = jsonl(tmp_path / 'late.jsonl', [*texts[:3_000], None])
+    cfg = small(late, tmp_path / 'late', threads=threads, max_tokens=20_000)
+    assert prepared(cfg).meta['documents'] < 2_000
     refused('late.jsonl:3001: has no text', prepared, replace(cfg, max_tokens=0, out=str(tmp_path / 'all')))
+    texts[::50] = [None] * 80
+    gaps = jsonl(tmp_path / 'gaps.jsonl', texts)
+    skipping = replace(cfg, path=str(gaps), out=str(tmp_path / 'gaps'), skip_bad=True)
+    assert prepared(skipping).meta['skipped'] == 11
 
 
 def test_a_disk_that_fails_is_no_bad_file(tmp_path, monkeypatch):
@@ -391,7 +393,7 @@ def test_a_limit_of_tokens_stays_where_it_is(tmp_path, monkeypatch):
 
 
 def test_parts_join_to_the_same_corpus(tmp_path):
-    """Prepared whole; in three parts, one after the other and all at once; each is of one process alone."""
+    """Prepared whole, and in three parts; each is of one process alone."""
     cfg, expected = made(tmp_path, 2_100, 9, parquet, 7, threads=1)
     cfg = replace(cfg, out=str(tmp_path / 'parts'))
     with locked(tmp_path / 'parts/part_001'):
@@ -403,10 +405,6 @@ def test_parts_join_to_the_same_corpus(tmp_path):
     assert not (tmp_path / 'parts' / 'meta.json').exists()
     refused('begun with other settings, files or --parts', prepared, cfg, 0, 2)
     assert content(prepared(cfg, -1, 3).folder) == expected  # does part 1 and joins
-    once = replace(cfg, out=str(tmp_path / 'once'))
-    with multiprocessing.get_context('fork').Pool(3) as processes:
-        processes.starmap(prepared, [(once, part, 3) for part in range(3)])
-    assert content(prepared(once, -1, 3).folder) == expected
 
 
 def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
