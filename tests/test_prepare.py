@@ -420,7 +420,11 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
         texts += of_file
 
     def load_local(path, subset, split, streaming):
-        return load('parquet', data_files={split: files}, split=split, streaming=streaming)
+        return load(
+            'parquet',
+            data_files={split: files},
+            split=split,
+            streaming=streaming)
     monkeypatch.setattr(datasets, 'load_dataset', load_local)
     cfg = prepare.Settings(source='hub', path='owner/name', val_permille=10, out=str(tmp_path / 'out'))
     corpus = prepared(cfg)
