@@ -162,9 +162,8 @@ class Tokenizer:
         vocabulary = spec['model']['vocab']
         for token in self.specials:
             vocabulary.pop(token, None)
-        merged = []     # ids of what the merges make, one after the other
-        for left, right in spec['model']['merges']:
-            merged.append(vocabulary.get(left + right, -1))
+        # ids of what the merges make, one after the other
+        merged = [vocabulary.get(left + right, -1) for left, right in spec['model']['merges']]
         added = {token['content'] for token in spec['added_tokens']}
         is_bytes = BYTES.keys() >= set(''.join(vocabulary))
         if added - self.specials.keys() or not is_bytes or merged != sorted(merged):
@@ -354,15 +353,14 @@ def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
 def from_spec(spec, config):
     """Make a Tokenizer of the contents of tokenizer.json and tokenizer_config.json. ValueError if our
     corpora and models cannot use it."""
-    kind = spec['model']['type']
+    kind = spec['model'].get('type', 'BPE')     # old files leave it out
     if kind != 'BPE' or spec['model'].get('dropout'):
         raise ValueError(f'no BPE without dropout, but {kind}; {NO_SENTENCEPIECE}')
-    # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
-    for token in spec['added_tokens']:
-        spec['model']['vocab'][token['content']] = token['id']
-    spec = json.loads(Backend.from_str(json.dumps(spec)).to_str())  # its current form, whatever its age
     vocabulary = spec['model']['vocab']
     tokens = spec['added_tokens']
+    # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
+    for token in tokens:
+        vocabulary[token['content']] = token['id']
 
     # <tool_call> and the like are characters here; an added token such as four spaces is text.
     specials = {token['content']: token['id'] for token in tokens

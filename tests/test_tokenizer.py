@@ -168,6 +168,11 @@ def test_masks_are_encoded_where_asked_and_surrogates_replaced():
         assert encode('a \ud83d b').tolist() == ours.encode('a \ufffd b').tolist()
 
 
+def test_an_old_file_without_its_models_type_opens(tmp_path):
+    old = changed(tmp_path, lambda spec: spec['model'].pop('type'))
+    assert old.fingerprint() == load_tokenizer(str(DOCS)).fingerprint()
+
+
 UNIGRAM = {'type': 'Unigram', 'vocab': [['a', 0.0]], 'unk_id': 0}
 PANICS = {'type': 'Precompiled', 'precompiled_charsmap': 'AAAA'}
 PANICS_AT_LETTERS = {'Regex': '(?:|)' * 30 + '#|.'}
