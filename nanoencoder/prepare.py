@@ -31,8 +31,8 @@ from nanoencoder.settings import check, check_value, flat, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 
 CHUNK = 256             # documents that are tokenised at once
-# A .txt of more than LONGEST characters is cut into documents of 16,000 to 32,000: at an empty line, else at a
-# line's end or, if a line is longer than LONGEST, at spaces.
+# A .txt of more than LONGEST characters is cut into documents of 16,000 to 32,000: at an empty line, else
+# at a line's end or, if a line is longer than LONGEST, at spaces.
 LONGEST = 1_000_000
 CUT_CHARACTERS = 16_000
 EMPTY_LINE = re.compile(r'\n\s*\n')
