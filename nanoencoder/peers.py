@@ -57,7 +57,8 @@ class Transformer(nn.Module):
         for group in groups.values():
             batch = [texts[k] for k in group]
             padded = pad_sequence(batch, True, self.pad)    # (texts, longest)
-            mask = pad_sequence([torch.ones_like(text) for text in batch], True)
+            ones = [torch.ones_like(text) for text in batch]
+            mask = pad_sequence(ones, True)
             outputs = self.inner(input_ids=padded, attention_mask=mask)[0]
             for k, state in zip(group, outputs):
                 states[k] = state[:lengths[k]]

@@ -113,8 +113,11 @@ def hub_files(cfg):
     import datasets
     dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
     dataset = dataset.select_columns([cfg.column])
-    count = dataset.num_shards
-    return [(f'{cfg.path} file {k}', dataset.shard(count, k)) for k in range(count)]
+    files = []
+    for k in range(dataset.num_shards):
+        rows = dataset.shard(dataset.num_shards, k)
+        files.append((f'{cfg.path} file {k}', rows))
+    return files
 
 
 def groups_of(files, shard_bytes):

@@ -95,7 +95,8 @@ class Tokenizer:
 
     def encoded(self, text):
         """Returns ids, each one's characters, and the number of its word as the pre-tokenizer splits."""
-        encoding = self.backend.encode(without_surrogates(text), add_special_tokens=False)
+        text = without_surrogates(text)
+        encoding = self.backend.encode(text, add_special_tokens=False)
         ids = np.array(encoding.ids, np.int64)
         if self.unknown is not None:
             ids[np.isin(ids, self.special_ids)] = self.unknown
@@ -162,8 +163,9 @@ class Tokenizer:
         vocabulary = spec['model']['vocab']
         for token in self.specials:
             vocabulary.pop(token, None)
-        # ids of what the merges make, one after the other
-        merged = [vocabulary.get(left + right, -1) for left, right in spec['model']['merges']]
+        merged = []     # ids of what the merges make, one after the other
+        for left, right in spec['model']['merges']:
+            merged.append(vocabulary.get(left + right, -1))
         added = {token['content'] for token in spec['added_tokens']}
         is_bytes = BYTES.keys() >= set(''.join(vocabulary))
         if added - self.specials.keys() or not is_bytes or merged != sorted(merged):
