@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save as to_bytes
 
 from model import ACTIVATION, Model, Sizes
-from nanoencoder.files import (blame, changed_files, plain_name, read_json, saved_state, saved_steps, sha256,
+from nanoencoder.files import (blame, changed_files, read_json, saved_state, saved_steps, sha256,
                                write_json)
 from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer
@@ -102,10 +102,7 @@ class Checkpoint:
 
     def digest(self):
         """sha256 of the weights' file; of shards, the sha256 of theirs one after the other."""
-        recorded = self.state.get('sha256', {})     # `fetch` has compared them
-        digests = []
-        for path in weight_files(self.folder):
-            digests.append(recorded.get(path.name) or sha256(path))
+        digests = [sha256(path) for path in weight_files(self.folder)]
         if len(digests) == 1:
             return digests[0]
         joined = ''.join(digests)
@@ -132,7 +129,7 @@ class Checkpoint:
 def open_checkpoint(name, weights=True):
     """Open a folder, a run's newest checkpoint or a hub id. weights=False leaves the weights to `fetch`."""
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
-    state = read_state(folder, but=(WEIGHTS, MOMENTS))
+    state = saved_state(folder)
     sizes, context = read_config(folder)
     checkpoint = Checkpoint(str(name), folder, sizes, context, state)
     if weights:
@@ -233,16 +230,11 @@ def weight_files(folder):
     if (folder / WEIGHTS).is_file() or not index.is_file():
         return [folder / WEIGHTS]
     names = set(read_json(index)['weight_map'].values())
-    return [folder / plain_name(name, index) for name in sorted(names)]
+    return [folder / name for name in sorted(names)]
 
 
-def read_weights(folder, shapes, new_ids=()):
-    """Read the parameters {name: shape} of a Model from a checkpoint folder. Returns (name, tensor) pairs.
-
-    New rows of the embedding and the head, of `new_ids` and of tokens for which the file has no rows, are the
-    mean of the rows before the first of them: a padded vocabulary has untrained rows after the mask's."""
-    folder = Path(folder)
-    sizes, _ = read_config(folder)
+def read_files(folder):
+    """Read {name: tensor} from all weight files of a folder, by the names that they have in a Model."""
     weights = {}
     for path in weight_files(folder):
         with blame(f'{path}: missing, damaged or cut short', FileNotFoundError, SafetensorError):
@@ -253,6 +245,17 @@ def read_weights(folder, shapes, new_ids=()):
                 name = f'model.{name}'
             if not name.endswith('rotary_emb.inv_freq'):    # in old Llamas; it follows from the sizes
                 weights[name] = tensor
+    return weights
+
+
+def read_weights(folder, shapes, new_ids=()):
+    """Read the parameters {name: shape} of a Model from a checkpoint folder. Returns (name, tensor) pairs.
+
+    New rows of the embedding and the head, of `new_ids` and of tokens for which the file has no rows, are the
+    mean of the rows before the first of them: a padded vocabulary has untrained rows after the mask's."""
+    folder = Path(folder)
+    sizes, _ = read_config(folder)
+    weights = read_files(folder)
     for name in shapes:
         if name.endswith('o_proj.bias') and name not in weights:    # Qwen2 has none
             weights[name] = torch.zeros(shapes[name])
@@ -265,16 +268,19 @@ def read_weights(folder, shapes, new_ids=()):
         name = min(differing)
         which = 'missing' if name in shapes else 'unexpected'
         raise ValueError(f'{folder}: {which} weight {name}: of another model, a classifier, or quantised')
+
     tables = {EMBEDDING, HEAD} & shapes.keys()
     expected = shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size))
     for name, tensor in weights.items():
         if tensor.shape != expected[name]:
             raise ValueError(f'{folder}: {name} has shape {*tensor.shape,}, '
                              f'and should have {*expected[name],}')
+        if tensor.element_size() == 1:
+            raise ValueError(f'{folder}: {name} is quantised to {tensor.dtype}, which is not supported')
         if not tensor.isfinite().all():
             raise ValueError(f'{folder}: {name} holds values that are not finite')
-    if spare_head is not None and sizes.tie_word_embeddings:
-        if not torch.equal(spare_head.float(), weights[EMBEDDING].float()):
+    if sizes.tie_word_embeddings and spare_head is not None:
+        if not torch.equal(spare_head, weights[EMBEDDING]):
             raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
 
     vocab_size = shapes[EMBEDDING][0]

@@ -53,17 +53,16 @@ class Transformer(nn.Module):
         for k in sorted(range(len(texts)), key=lengths.__getitem__):
             power = math.ceil(math.log(lengths[k], 1.5))
             groups.setdefault(power, []).append(k)
-        states = {}     # {number of a text: (its length, d)}
+        states = [None for _ in texts]      # (its length, d) of each
         for group in groups.values():
             batch = [texts[k] for k in group]
-            ones = [torch.ones_like(text) for text in batch]
             padded = pad_sequence(batch, True, self.pad)    # (texts, longest)
+            ones = [torch.ones_like(text) for text in batch]
             mask = pad_sequence(ones, True)
             outputs = self.inner(input_ids=padded, attention_mask=mask)[0]
             for k, state in zip(group, outputs):
                 states[k] = state[:lengths[k]]
-        in_order = [states[k] for k in range(len(texts))]
-        return torch.cat(in_order)
+        return torch.cat(states)
 
 
 @dataclass(frozen=True, eq=False)

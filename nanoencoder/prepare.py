@@ -31,7 +31,9 @@ from nanoencoder.settings import check, check_value, flat, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 
 CHUNK = 256             # documents that are tokenised at once
-# A long .txt is cut into documents of 16,000 to 32,000 characters: at an empty line, else at a line's end.
+# A .txt of more than LONGEST characters is cut into documents of 16,000 to 32,000: at an empty line, else
+# at a line's end or, if a line is longer than LONGEST, at spaces.
+LONGEST = 1_000_000
 CUT_CHARACTERS = 16_000
 EMPTY_LINE = re.compile(r'\n\s*\n')
 AGAIN = 'prepare the corpus again'
@@ -53,8 +55,6 @@ class Settings:
     # normalised: in Unicode's NFC, without white space at its ends; verbatim: as older corpora had it
     held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # what it is the hash of
     skip_bad: bool = False          # leave out files and rows that cannot be read, and count them
-    # characters: a longer .txt is cut at empty lines, at lines' ends or, if there are none, at spaces
-    cut_txt_above: int = setting(1_000_000, 0)
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
@@ -190,7 +190,8 @@ def folder_texts(files, cfg):
         read = reader_of(Path(name))
         try:
             yield from read(Path(name), cfg)
-        except (UnicodeDecodeError, EOFError, zlib.error, OSError) as error:
+        # pyarrow's errors and UnicodeDecodeError are ValueErrors
+        except (ValueError, EOFError, zlib.error, OSError) as error:
             if getattr(error, 'errno', None):   # the disk failed, and not what the file holds
                 raise
             yield ValueError(f'{name}: damaged or cut off: {error}')
@@ -218,15 +219,15 @@ def clean(text):
 def read_txt(path, cfg):
     with open_bytes(path) as file:
         text = clean(file.read().decode())
-    if len(text) > cfg.cut_txt_above:
-        yield from cut_at_lines(text, max(cfg.cut_txt_above, 4 * CUT_CHARACTERS))
+    if len(text) > LONGEST:
+        yield from cut_at_lines(text)
     else:
         yield text
 
 
-def cut_at_lines(text, longest):
+def cut_at_lines(text):
     """Cut a long text into documents of 16,000 to 32,000 characters, or up to the end of a line beyond them;
-    where no line ends within `longest` characters, at spaces."""
+    where no line ends within LONGEST characters, at spaces."""
     start = 0
     while start < len(text):
         least = start + CUT_CHARACTERS
@@ -236,7 +237,7 @@ def cut_at_lines(text, longest):
             end = empty_line.end()
         else:
             end = text.find('\n', most) + 1 or len(text)
-        if end - start > longest:
+        if end - start > LONGEST:
             yield from cut_at_spaces(text[start:end])
         else:
             yield text[start:end]
@@ -271,18 +272,13 @@ def read_jsonl(path, cfg):
 
 def read_parquet(path, cfg):
     import pyarrow.parquet
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-        columns = file.schema_arrow.names
-        if cfg.column in columns:
-            batches = file.iter_batches(CHUNK, columns=[cfg.column])
-            yield from texts_of((batch.to_pydict() for batch in batches), path, cfg)
-        else:
-            yield ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
-    except MemoryError:     # one of Arrow's exceptions is
-        raise
-    except pyarrow.lib.ArrowException as error:
-        yield ValueError(f'{path}: not a whole parquet file: {error}')
+    file = pyarrow.parquet.ParquetFile(path)
+    columns = file.schema_arrow.names
+    if cfg.column not in columns:
+        yield ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
+        return
+    batches = file.iter_batches(CHUNK, columns=[cfg.column])
+    yield from texts_of((batch.to_pydict() for batch in batches), path, cfg)
 
 
 READERS = {'.txt': read_txt, '.train': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
@@ -318,16 +314,9 @@ def prepare(cfg, part=-1, parts=1):
         marks = [folder / f'.{begun:.12}_{number:05d}.unit' for number in range(len(units))]
         if not {*folder.glob('.*.unit')} <= {*marks}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
-        # of a sample the slow tokenizer's ids are compared with the fast one's
-        first = itertools.islice(readable(documents_of(units[0], cfg), cfg), 500)
-        ids_of = tokenizer.bulk([text[:500] for text, _ in first])
         dtype = np.dtype('uint16' if tokenizer.vocab_size <= 2 ** 16 else 'uint32')
-        eos = dtype.type(tokenizer.ids['eos'])
-
-        def tokens_of(text):
-            ids = ids_of(text).astype(dtype)
-            return np.append(ids, eos)
-        encode = functools.partial(encoded, cfg, tokens_of)
+        eos = np.array([tokenizer.ids['eos']], dtype)
+        encode = functools.partial(encoded, cfg, tokenizer.bulk(), eos)
         for number in numbers:
             share = [*zip(marks, units)][number::parts]
             prepare_part(cfg, share, encode, dtype, cfg.max_tokens / parts or math.inf)
@@ -337,7 +326,7 @@ def prepare(cfg, part=-1, parts=1):
                 remove(mark)
 
 
-def encoded(cfg, tokens_of, documents):
+def encoded(cfg, ids_of, eos, documents):
     """([(prefix of what counts it in meta.json, its tokens)] of documents, errors of those left out).
 
     A thread does this, so that a ValueError is raised where the tokens would be written: threads are ahead of
@@ -346,7 +335,8 @@ def encoded(cfg, tokens_of, documents):
     for text, held in readable(documents, cfg):
         if text:
             prefix = 'val_' if held else ''
-            rows.append((prefix, tokens_of(text)))
+            ids = ids_of(text).astype(eos.dtype)
+            rows.append((prefix, np.append(ids, eos)))
     errors = [text for text, _ in documents if isinstance(text, ValueError)]
     return rows, errors
 
@@ -420,7 +410,7 @@ def join(folder, tokenizer, about, counts):
     if meta['val_tokens']:
         meta['unigram_loss'] = unigram_loss(folder, meta)
     else:
-        print(f'{folder}: nothing is held out: see --val_permille and --cut_txt_above', file=sys.stderr)
+        print(f'{folder}: nothing is held out: see --val_permille and --val_path', file=sys.stderr)
     tokenizer.save(folder)
     write_sealed(folder / 'meta.json', meta)
     print(f'{folder}: {meta["documents"]:,} documents of {meta["tokens"]:,} tokens; held out '
@@ -459,9 +449,6 @@ def open_sealed(folder):
     corpus = Corpus(folder)
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder}/tokenizer.json: changed since it was written; {AGAIN}')
-    if fingerprint(corpus.meta) != corpus.meta['fingerprint']:    # older corpora have no seal
-        raise ValueError(f'{path}: changed since it was written: fingerprint is that of other shards; '
-                         f'{AGAIN}')
     return corpus
 
 
@@ -469,7 +456,9 @@ def compare_shards(corpus, rank=0, size=1):
     """Compare all shards with their sha256, a share of them in each process.
     ValueError if one has changed."""
     shards = corpus.meta['shards'] + corpus.meta['val_shards']
-    digests = {shard['name']: shard['sha256'] for shard in shards[rank::size]}
+    digests = {}
+    for shard in shards[rank::size]:
+        digests[shard['name']] = shard['sha256']
     for name in changed_files(corpus.folder / 'meta.json', digests):
         raise ValueError(f'{corpus.folder / name}: changed since it was written; {AGAIN}')
 

@@ -32,8 +32,6 @@ BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'
 # downloaded before the weights, so that a model we cannot open is refused early
 SMALL_FILES = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
                'added_tokens.json', 'model.safetensors.index.json']
-PIECE = 250_000     # characters that `tokenizers` encodes at once: it takes 200 bytes of memory for each
-BETWEEN_WORDS = re.compile(r'[^\W\d_](?= [^\W\d_])')
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 
 # Byte-level BPE writes each byte as a character: printable ones as themselves, the others from U+0100 on.
@@ -97,8 +95,8 @@ class Tokenizer:
 
     def encoded(self, text):
         """Returns ids, each one's characters, and the number of its word as the pre-tokenizer splits."""
-        with one_line('a text'):
-            encoding = self.backend.encode(without_surrogates(text), add_special_tokens=False)
+        text = without_surrogates(text)
+        encoding = self.backend.encode(text, add_special_tokens=False)
         ids = np.array(encoding.ids, np.int64)
         if self.unknown is not None:
             ids[np.isin(ids, self.special_ids)] = self.unknown
@@ -109,19 +107,18 @@ class Tokenizer:
         mask = re.escape(self.roles['mask'])
         ids = []
         for piece in re.split(rf'\s*{mask}', text):
-            ids.extend(self.encode(piece))
-            ids.append(self.ids['mask'])
+            ids += [*self.encode(piece), self.ids['mask']]
         return np.array(ids[:-1], np.int64)
 
     def decode(self, ids):
         return self.backend.decode(list(ids), skip_special_tokens=False)
 
-    def bulk(self, sample):
+    def bulk(self):
         """Return the fastest function from a text to its ids, uint32. That is tiktoken's, unless it differs
-        from the `tokenizers` library on one of our nasty texts or on a text of the sample."""
+        from the `tokenizers` library on one of our nasty texts."""
         try:
             fast = self.by_tiktoken()
-            for text in (*nasty_texts(), *sample):
+            for text in nasty_texts():
                 if not np.array_equal(fast(text), self.by_library(text)):
                     raise ValueError(f'tiktoken gives other ids for {text[:40]!r}')
             return fast
@@ -130,30 +127,10 @@ class Tokenizer:
             return self.by_library
 
     def by_library(self, text):
-        ids = []
-        with one_line('a text'):
-            for piece in self.pieces(without_surrogates(text)):
-                # A batch of one, because `encode` would keep Python's other threads waiting.
-                encoding, = self.backend.encode_batch_fast([piece], add_special_tokens=False)
-                ids.append(np.array(encoding.ids, np.uint32))
-        return np.concatenate(ids)
-
-    def pieces(self, text):
-        """Cut a long text before the space between two words, as `tokenizers` takes much memory for each
-        character. Where the tokenizer itself splits there, no token spans that place and ids stay the same.
-        If two million characters have no such place, cut after them."""
-        spans = [span for _, span in self.backend.pre_tokenizer.pre_tokenize_str('a b')]
-        if spans != [(0, 1), (1, 3)]:   # it does not split there: a long text stays whole
-            yield text
-            return
-        start = 0
-        while len(text) - start > PIECE:
-            farthest = start + 8 * PIECE
-            word = BETWEEN_WORDS.search(text, start + PIECE, farthest)
-            end = word.end() if word else farthest
-            yield text[start:end]
-            start = end
-        yield text[start:]
+        # A batch of one, because `encode` would keep Python's other threads waiting.
+        batch = [without_surrogates(text)]
+        encoding, = self.backend.encode_batch_fast(batch, add_special_tokens=False)
+        return np.array(encoding.ids, np.uint32)
 
     def by_tiktoken(self):
         """Return a function from a text to tiktoken's ids. ValueError if tiktoken cannot give them."""
@@ -247,7 +224,7 @@ def nasty_texts():
     words += [' ', '\n', '\r\n', '\t', '\xa0', '\u3000', ' the', '   \n\n', ' ' * 99, 'x' * 99]
     codes = [*range(0x3100), *range(0x3100, 0x20000, 89)]
     draw = random.Random(0)
-    return [f"a{c}a {c} {c}1'{c}\n{c}" + ''.join(draw.choices(words, k=9))
+    return [f"a{c}a {c} {c}1'{c}{c}\n{c}" + ''.join(draw.choices(words, k=9))
             for c in map(chr, codes)]
 
 
@@ -378,16 +355,14 @@ def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
 def from_spec(spec, config):
     """Make a Tokenizer of the contents of tokenizer.json and tokenizer_config.json. ValueError if our
     corpora and models cannot use it."""
-    kind = spec['model']['type']
-    is_byte_level = '"ByteLevel"' in json.dumps(spec['pre_tokenizer'])
-    if kind != 'BPE' or spec['model'].get('dropout') or not is_byte_level:
-        raise ValueError(f'no byte-level BPE without dropout, but {kind}; {NO_SENTENCEPIECE}')
-    # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
-    for token in spec['added_tokens']:
-        spec['model']['vocab'][token['content']] = token['id']
-    spec = json.loads(Backend.from_str(json.dumps(spec)).to_str())  # its current form, whatever its age
+    kind = spec['model'].get('type', 'BPE')     # old files leave it out
+    if kind != 'BPE' or spec['model'].get('dropout'):
+        raise ValueError(f'no BPE without dropout, but {kind}; {NO_SENTENCEPIECE}')
     vocabulary = spec['model']['vocab']
     tokens = spec['added_tokens']
+    # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
+    for token in tokens:
+        vocabulary[token['content']] = token['id']
 
     # <tool_call> and the like are characters here; an added token such as four spaces is text.
     specials = {token['content']: token['id'] for token in tokens
@@ -417,7 +392,8 @@ def from_spec(spec, config):
     ids = tokenizer.encode(text)
     decoded = tokenizer.decode(ids)
     if decoded != text or np.isin(ids, tokenizer.special_ids).any():
-        raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {decoded[:200]!r}')
+        raise ValueError('it is no byte-level BPE, or loses or changes plain text: '
+                         f'{text[:200]!r} comes back as {decoded[:200]!r}; {NO_SENTENCEPIECE}')
     return tokenizer
 
 

@@ -20,9 +20,14 @@ def train(cfg):
 
     def keep_first_gradient(optimizer, *_):
         if not seen:
-            gradients = [p.grad for group in optimizer.param_groups for p in group['params']]
-            seen.append({str(k): gradient.full_tensor() if isinstance(gradient, DTensor) else gradient.clone()
-                         for k, gradient in enumerate(gradients)})
+            gradients = {}
+            parameters = [p for group in optimizer.param_groups for p in group['params']]
+            for k, p in enumerate(parameters):
+                if isinstance(p.grad, DTensor):
+                    gradients[str(k)] = p.grad.full_tensor()
+                else:
+                    gradients[str(k)] = p.grad.clone()
+            seen.append(gradients)
     hook = register_optimizer_step_pre_hook(keep_first_gradient)
     try:
         pretrain.train(cfg)
