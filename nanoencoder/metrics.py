@@ -344,8 +344,7 @@ def both_scores(kind, rows, scheme='IOB2', metric='accuracy'):
         'others': others,
         'ids': [str(row['id']) for row in rows],
     }
-    if metric in CORRELATIONS:      # which the paper has none of
-        return name, {'standard': standard, 'paper': {'score': score, 'scores_i': []}}
-    by_row = [METRICS[kind].paper(row) for row in rows]
-    of_paper = statistics.fmean(by_row) if by_row else score
-    return name, {'standard': standard, 'paper': {'score': of_paper, 'scores_i': by_row}}
+    of_paper = score
+    if rows and metric not in CORRELATIONS:     # of which the paper has none
+        of_paper = statistics.fmean(METRICS[kind].paper(row) for row in rows)
+    return name, {'standard': standard, 'paper': {'score': of_paper}}

@@ -191,8 +191,12 @@ def cell(scores, cfg, seeds=range(9), dataset='d', model='m', **about):
         origin = seed if scores.ndim == 3 else None
         for k, values in enumerate(np.atleast_2d(of_seed)):
             content = {'ids': 7, 'statistic': 'mean', 'columns': [values]}
-            runs.append(evaluate.Run(model, 'SC', dataset, 1e-4, 10 * seed + k, 0.0, 0.0, about.get('metric'),
-                                     0, lambda split, content=content: content, about, origin, ''))
+            runs.append(evaluate.Run(
+                model, 'SC', dataset,
+                1e-4, 10 * seed + k,
+                0.0, 0.0, about.get('metric'), 0,       # scores, their metric and number
+                lambda content=content: {'test': {'standard': content}},
+                about, origin, ''))
     return evaluate.make_cell(runs, cfg)
 
 
@@ -316,7 +320,7 @@ def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
     assert second.unit == 'pretraining' and second.seeds == '6 x 3'
     result = difference(cell(a, MANY), second, MANY)
     d = (b - a).mean(1)                                                 # (pretraining seeds, instances)
-    assert result.unit == 'pretraining' and result.n == 200
+    assert result.unit == 'pretraining'
     assert result.units == pytest.approx(dict(enumerate(d.mean(1))), abs=1e-6)
     theirs = scipy.stats.ttest_1samp(d.mean(1), 0).confidence_interval()
     assert result[3:5] == pytest.approx(tuple(theirs), abs=1e-5)
@@ -362,7 +366,7 @@ def test_contrasts_are_linear_and_of_several_datasets():
         values.append(np.tensordot(weights, scores, 1).mean(1))
     result = evaluate.estimate(parts, MANY)
     by_unit = (values[0].mean(1) + values[1].mean(1)) / 2
-    assert result.units == pytest.approx(dict(enumerate(by_unit)), abs=1e-6) and result.n == 250
+    assert result.units == pytest.approx(dict(enumerate(by_unit)), abs=1e-6)
     noise = sum(two_way(own)[2] / own.shape[1] for own in values) / 4
     drawn = sum(own.mean(0).var() / own.shape[1] for own in values) / 4
     share = (by_unit.var(ddof=1) - noise * 5 / 7) / 6
