@@ -358,9 +358,10 @@ class Cell:
 
     @property
     def is_trained(self):
-        """Whether another seed gives another score, of a model that was pretrained."""
-        model = self.runs[0].model      # or untrained+<variant>
-        return not self.is_seedless and model.split('+')[0] != 'untrained'
+        """Whether it was pretrained, so that another pretraining could give another score."""
+        first = self.runs[0]
+        model, _, _ = first.model.partition('+')    # untrained, untrained+<variant> or untrained-probe
+        return first.method != 'baseline' and model.removesuffix('-probe') != 'untrained'
 
     @property
     def units(self):
@@ -890,8 +891,9 @@ def notes_of(a, b, result):
     for cell in (a, b):
         if is_constant(cell):
             yield f'{cell.runs[0].model}: {CONSTANT}'
-    if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
-        yield f'the difference is of seeds {str([*result.units])[1:-1]}, which both have'
+    seeds = [*result.units]
+    if seeds and any(cell.is_trained and cell.scores.keys() != {*seeds} for cell in (a, b)):
+        yield f'the difference is of seeds {str(seeds)[1:-1]}, which both have'
     before = a.runs[0].settings
     after = b.runs[0].settings
     for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):

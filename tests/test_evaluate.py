@@ -340,6 +340,19 @@ def test_one_pretraining_seed_speaks_of_one_model():
     assert gain.units == pytest.approx({seed: score - floor.mean for seed, score in six.scores.items()})
 
 
+@pytest.mark.parametrize('model, method, unit', [
+    ('m', 'probe', 'fine-tuning'), ('m', 'zero-shot', 'fine-tuning'),       # of one pretraining
+    ('untrained', 'fine-tuned', 'pretraining'), ('untrained-probe', 'probe', 'pretraining'),
+    ('m', 'baseline', 'pretraining')])
+def test_one_model_without_seeds_against_several_pretrainings(model, method, unit):
+    """Another pretraining would give a probe another score, but a floor has none; it shares no seeds."""
+    one = cell(study(27)[0, :1], FEW, model=model, method=method)
+    six = cell(study(28), FEW, seeds=range(1, 7))
+    result = difference(one, six, FEW)
+    assert result.unit == unit and bool(result.units) == (unit == 'pretraining')
+    assert not [*evaluate.notes_of(one, six, result)]
+
+
 def test_units_that_arms_share_and_units_of_their_own():
     """The common pretraining seeds, if at least two; else each arm's own share, by Welch's interval."""
     a = study(25)
