@@ -237,7 +237,8 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
         drawn = random.integers(0, N, (count, N), dtype=np.int32)
 
         # how often each instance is drawn: one bincount of all these resamples, each with its own N numbers
-        drawn += np.arange(count, dtype=np.int32)[:, None] * N
+        first = np.arange(count, dtype=np.int32) * N
+        drawn += first[:, None]
         times = np.bincount(drawn.ravel(), minlength=drawn.size)
         times = times.reshape(count, N).astype(float)
 
@@ -467,30 +468,28 @@ def paired(arms):
 def with_shared_units(arms, without):
     """Return the arms with the units that count. Arms with several seeds keep the seeds that they share. An
     arm with one seed keeps it, and restricts no other."""
-    cells = []
-    shared = {}     # {unit: seeds that all arms with several have}
+    kept = []
+    common = {}     # {unit: seeds that all arms with several have}
     for arm in arms:
+        unit = arm.cell.unit
+        seeds = set(arm.cell.scores)
+        if unit == 'pretraining':
+            seeds -= {*without}
+        kept.append(seeds)
+        if len(seeds) > 1:
+            common[unit] = common.get(unit, seeds) & seeds
+
+    shared = []
+    for arm, seeds in zip(arms, kept):
         cell = arm.cell
-        if cell.unit == 'pretraining':
-            cell = of_seeds(cell, cell.scores.keys() - {*without})
-        if len(cell.scores) > 1:
-            shared[cell.unit] = shared.get(cell.unit, cell.scores.keys()) & cell.scores.keys()
-        cells.append(cell)
-
-    made = []
-    for arm, cell in zip(arms, cells):
-        both = cell.scores.keys() & shared.get(cell.unit, ())
+        both = seeds & common.get(cell.unit, seeds)
         if len(both) > 1:
-            cell = of_seeds(cell, both)
-        made.append(arm._replace(cell=cell))
-    return made
-
-
-def of_seeds(cell, seeds):
-    """Return a Cell with only these of its units."""
-    at = [seed in seeds for seed in cell.scores]
-    scores = {seed: score for seed, score in cell.scores.items() if seed in seeds}
-    return replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores)
+            seeds = both
+        at = [seed in seeds for seed in cell.scores]
+        scores = {seed: cell.scores[seed] for seed in cell.scores if seed in seeds}
+        cell = replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores)
+        shared.append(arm._replace(cell=cell))
+    return shared
 
 
 # ---------------------------------------------------------------------------
@@ -536,19 +535,24 @@ def make_cell(runs, cfg):
     rates = {split: best_rate(runs, split) for split in cfg.splits}
     chosen = [run for run in runs if run.lr in rates.values()]
     instances = read_instances(chosen, rates)
-    parts = [*instances.values()]
-    columns = [np.hstack([part['columns'] for part in of_seed]) for of_seed in parts]   # splits joined
+    columns = []        # of each seed, its splits joined
+    for of_seed in instances.values():
+        columns.append(np.hstack([part['columns'] for part in of_seed]))
     if not columns[0].size:
         raise ValueError(f'{cfg.split} has no instances')
-    statistic = parts[0][0]['statistic']
+
+    parts = [*instances.values()][0]    # models are compared only if these have the same ids
+    statistic = parts[0]['statistic']
     terms = STATISTICS[statistic].terms(np.stack(columns, 1))
     first = runs[0]
     name = f'{first.dataset} {cfg.split}'       # models on one dataset have the same resamples
-    draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([name])))
+    seed = cfg.seed, key_of([name])
+    draws = bootstrap(statistic, terms, cfg.resamples, seed)
+    values = instance_values(statistic, terms)
 
-    ids = [key_of(part['ids']) for part in parts[0]]
+    ids = [key_of(part['ids']) for part in parts]
     data = first.about.get('data', ''), first.metric, *ids
-    cell = standard_cell(chosen, instances, draws, instance_values(statistic, terms), data, cfg)
+    cell = standard_cell(chosen, instances, draws, values, data, cfg)
     least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
     return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high))
 
@@ -812,17 +816,16 @@ def joined(texts):
 def table_of_task(task, rows, form):
     """Return the table of a task's models, as text or markdown, from rows of frame_of."""
     about = rows[rows['dataset'] != 'Average']
-    about = about.groupby('model')[['notes', 'seeds', 'lr']]
-    about = about.agg(joined)
+    about = about.groupby('model')[['notes', 'seeds', 'lr']].agg(joined)
     scores = rows.pivot(index='model', columns='column', values='shown')
     scores = scores[rows['column'].unique()]    # in the order of the rows, and not of the alphabet
-    shown = about.join(scores).loc[rows['model'].unique()]
+    shown = about.join(scores)
+    shown = shown.loc[rows['model'].unique()]
     shown = shown.replace('', '-').fillna('-')
     if {*shown['notes']} == {'-'}:
         shown = shown.drop(columns='notes')
     if form == 'text':
-        shown = shown.rename_axis(None)
-        return shown.rename_axis(columns=task).to_string()
+        return shown.rename_axis(index=None, columns=task).to_string()
     return markdown([task, *shown], shown.reset_index().values)
 
 

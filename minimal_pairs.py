@@ -190,10 +190,12 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
             tokens += reading.tokens
 
         lengths = [len(reading.tokens) for reading in part]
+        tokens = torch.tensor(tokens, device=world.device)
+        targets = torch.tensor(targets, device=world.device)
         with world.autocast():
-            states = model.model(torch.tensor(tokens, device=world.device), lengths, cfg.likelihood == 'causal')
+            states = model.model(tokens, lengths, cfg.likelihood == 'causal')
         states = states.float()[at].type_as(model.head)
-        losses = losses_of(model, states, torch.tensor(targets), checkpoint.sizes.vocab_size)
+        losses = losses_of(model, states, targets, checkpoint.sizes.vocab_size)
         np.subtract.at(sums, owners, losses)
     return sums
 
@@ -204,9 +206,10 @@ def losses_of(model, states, targets, vocab_size):
     losses = []
     for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
         logits = model.logits(x).float()
-        loss = F.cross_entropy(logits[:, :vocab_size], y.to(logits.device), reduction='none')
-        losses.append(loss.cpu().numpy())
-    return np.concatenate(losses)
+        logits = logits[:, :vocab_size]
+        loss = F.cross_entropy(logits, y, reduction='none')
+        losses.append(loss)
+    return torch.cat(losses).cpu().numpy()
 
 
 def do_pairs(cfg, checkpoint, about, rows, world):
