@@ -4,7 +4,6 @@ import itertools
 import random
 import re
 import shutil
-import warnings
 
 import numpy as np
 import pytest
@@ -42,16 +41,15 @@ def changed(tags, draw):
         for tag in tags]
 
 
+@pytest.mark.filterwarnings('ignore')       # seqeval's, of tags that are no entity
 def test_entity_f1_equals_seqeval():
     """Of random tag sequences, legal or not: its default has the rules of the CoNLL-2000 script."""
     for seed in range(150):
         draw = random.Random(seed)
         golds = [draw.choices(LABELS, k=draw.randint(1, 8)) for _ in range(20)]
         preds = [changed(tags, draw) for tags in golds]
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            conlleval = seqeval.metrics.f1_score(golds, preds)
-            strict = seqeval.metrics.f1_score(golds, preds, mode='strict', scheme=seqeval.scheme.IOB2)
+        conlleval = seqeval.metrics.f1_score(golds, preds)
+        strict = seqeval.metrics.f1_score(golds, preds, mode='strict', scheme=seqeval.scheme.IOB2)
         ours = standard('TC', golds, preds)
         assert ours['score'] == pytest.approx(conlleval, abs=1e-12)
         assert ours['others']['strict IOB2 F1'] == pytest.approx(strict, abs=1e-12)
@@ -223,7 +221,10 @@ def cell(scores, cfg, seeds=range(9), dataset='d', model='m', **about):
 
 
 def difference(a, b, cfg, **more):
-    arms = [(1, b), (-1, a)]
+    """The Estimate of b - a."""
+    arms = [
+        (1, b),
+        (-1, a)]
     return evaluate.estimate([arms], cfg, **more)
 
 
@@ -239,7 +240,8 @@ def test_intervals_hold_what_they_say(seeds):
     for trial in range(600):
         luck = normal(0, 0.03, (seeds, 1)) if seeds > 1 else 0
         scores = 0.6 + normal(0, 0.2, 60) + luck + normal(0, 0.05, (seeds, 60))
-        own = cell(scores, evaluate.Settings(resamples=1_000, seed=trial), dataset=f'd{trial}')
+        cfg = evaluate.Settings(resamples=1_000, seed=trial)
+        own = cell(scores, cfg, dataset=f'd{trial}')
         held += own.low <= 0.6 <= own.high
     assert 0.93 <= held / 600 <= 0.975
 
@@ -260,7 +262,10 @@ def test_variances_are_those_of_the_closed_form():
     """MS_I / SN is that of the draws over instances; (MS_S - 2/3 MS_R) / SN is added, by Student's t."""
     normal = np.random.default_rng(13).normal
     S, N = 5, 80
-    values = normal(0, 0.1, N) + normal(0, 0.05, (S, 1)) + normal(0.6, 0.2, (S, N))
+    values = (
+        normal(0, 0.1, N)
+        + normal(0, 0.05, (S, 1))
+        + normal(0.6, 0.2, (S, N)))
     MS_S, MS_I, MS_R = two_way(values)
     own = cell(values, MANY)
     assert own.draws.mean(0).var() == pytest.approx(MS_I / (S * N), rel=0.05)
@@ -274,7 +279,8 @@ def test_variances_are_those_of_the_closed_form():
 
 def test_seeds_that_agree_narrow_the_draws_over_instances():
     S, N = 3, 300
-    values = np.random.default_rng(17).normal(0.5, 0.2, (S, N))
+    draw = np.random.default_rng(17)
+    values = draw.normal(0.5, 0.2, (S, N))
     values += 0.5 - values.mean(1, keepdims=True)
     _, MS_I, MS_R = two_way(values)
     variance = (MS_I - MS_R / 2) / (S * N)
@@ -306,7 +312,8 @@ def test_one_seed_has_no_p_value():
     draw = np.random.default_rng(15)
     hard = draw.random((1, 300))
     one = cell(hard, FEW)
-    five = cell(hard + draw.normal(0, 0.1, (5, 300)), FEW)
+    noise = draw.normal(0, 0.1, (5, 300))
+    five = cell(hard + noise, FEW)
     baseline = cell(hard, FEW, method='baseline')
     assert difference(one, five, FEW).p is None
     assert difference(baseline, five, FEW).p
@@ -316,14 +323,15 @@ def test_one_seed_has_no_p_value():
 def test_an_average_shares_the_seeds_that_all_have():
     """A seed that is lucky on both datasets is lucky in their average."""
     luck = np.array([[-0.1], [0.0], [0.1]])
-    normal = np.random.default_rng(16).normal
-    first = 0.5 + luck + normal(0, 0.01, (3, 200))
-    second = cell(0.5 + luck + normal(0, 0.01, (3, 200)), MANY, dataset='e')
+    first, second = 0.5 + luck + np.random.default_rng(16).normal(0, 0.01, (2, 3, 200))
+    second = cell(second, MANY, dataset='e')
     both = evaluate.average([cell(first, MANY), second], MANY)
     of_seeds = 0.1 / 3 ** 0.5
     assert both.high - both.low == pytest.approx(2 * 4.303 * of_seeds, rel=0.05)     # Student's t
     fewer = evaluate.average([cell(first[:2], MANY), second], MANY)
-    assert fewer.scores == pytest.approx({seed: both.scores[seed] for seed in (0, 10)})
+    assert fewer.scores == pytest.approx({
+        seed: both.scores[seed]
+        for seed in (0, 10)})
 
 
 # ---------------------------------------------------------------------------
@@ -331,9 +339,12 @@ def test_an_average_shares_the_seeds_that_all_have():
 def study(seed, S=6, F=3, N=200):
     """(S, F, N) scores: instances, pretrainings and fine-tunings have a share, and both with instances."""
     normal = np.random.default_rng(seed).normal
-    scores = normal(0.6, 0.2, N)
-    scores = scores + normal(0, 0.02, (S, 1, 1)) + normal(0, 0.1, (S, 1, N))
-    return scores + normal(0, 0.02, (S, F, 1)) + normal(0, 0.1, (S, F, N))
+    return (
+        normal(0.6, 0.2, N)
+        + normal(0, 0.02, (S, 1, 1))
+        + normal(0, 0.1, (S, 1, N))
+        + normal(0, 0.02, (S, F, 1))
+        + normal(0, 0.1, (S, F, N)))
 
 
 def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
@@ -366,8 +377,9 @@ def test_one_pretraining_seed_speaks_of_one_model():
     ('m', 'baseline', 'pretraining')])
 def test_one_model_without_seeds_against_several_pretrainings(model, method, unit):
     """Another pretraining would give a probe another score, but a floor has none; it shares no seeds."""
-    one = cell(study(27)[0, :1], FEW, model=model, method=method)
-    six = cell(study(28), FEW, seeds=range(1, 7))
+    of_one, *_ = study(27)
+    one = cell(of_one[:1], FEW, model=model, method=method)
+    six = cell(study(28), FEW, range(1, 7))
     result = difference(one, six, FEW)
     gains = {seed: score - one.mean for seed, score in six.scores.items()}
     assert result.unit == unit
@@ -549,7 +561,8 @@ def test_what_a_grid_lacks_is_named(rows):
     shutil.rmtree(rows / 'clm-s1/SC/toy/lr1e-04_sd11')
     missed = asked(rows, 'table', '--models=("clm",)')
     assert missed.returncode == 1 and missed.stderr == 'warning: clm-s1/SC/toy: missing lr1e-04_sd11\n'
-    assert '\nclm ' in missed.stdout and 'mlm' not in missed.stdout
+    assert '\nclm ' in missed.stdout
+    assert 'mlm' not in missed.stdout
 
 
 @pytest.mark.parametrize('about, words', [
@@ -693,11 +706,17 @@ def test_a_figure_is_drawn_of_intervals_without_width():
 
 
 def test_figures_know_phases_that_are_run_through_again():
-    about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
+    about = {
+        'phases': [('clm', 1), ('mlm', 3)],
+        'repeat': 100,
+        'mask_ratio': 0.4,
+        'step': 400,
+        'flops': 1.0,
+        'tokens': 800,
+    }
     for name, wanted in {'share': 25, 'ratio': 40, 'steps': 400}.items():
         _, x = figures.place(name, about)
         assert x == wanted, name
-    about['tokens'] = 800
     assert figures.place('tokens', about) == ('CLM and MLM 40% in turn', 800)
     assert figures.place('share', about | {'step': 4}) is None  # not at its end
     drawn = figures.against('ratio', [('m+causal', about, 'SC', 50, 40, 60)])
@@ -714,7 +733,13 @@ def write_log(folder, objective, steps, unigram_loss, **held_out):
     write_json(folder / 'config.json', config)
     lines = []
     for step in range(1, steps + 1):
-        lines.append({'step': step, 'loss': 5.0, 'tokens': 8 * step, 'tokens_per_second': 100.0, 'lr': 0.1})
+        lines.append({
+            'step': step,
+            'loss': 5.0,
+            'tokens': 8 * step,
+            'tokens_per_second': 100.0,
+            'lr': 0.1,
+        })
     lines[-1] |= held_out
     (folder / 'log.jsonl').write_text(json_lines(lines) + '{"step": ')
 
@@ -726,5 +751,7 @@ def test_losses(tmp_path):
     head, long, unseen, frequencies, path = shown.splitlines()
     assert head.split() == 'run phases step tokens tokens/s val_mlm_loss'.split()
     assert long.split() == 'long 12 mlm 12 96 100 4.880'.split()
-    assert unseen.split() == 'unseen 2 clm 2 16 100'.split() and frequencies.split()[-1] == '6.500'
-    assert path == f'{tmp_path}/losses.png' and (tmp_path / 'losses.png').stat().st_size > 5_000
+    assert unseen.split() == 'unseen 2 clm 2 16 100'.split()
+    assert frequencies.endswith(' 6.500')
+    assert path == f'{tmp_path}/losses.png'
+    assert (tmp_path / 'losses.png').stat().st_size > 5_000

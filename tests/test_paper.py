@@ -23,8 +23,10 @@ def test_the_papers_cells_from_its_own_runs(tmp_path):
     shown = run_script('studies.paper.results', tmp_path, 'table', '--published', '--format=csv').stdout
     cells = {}
     for row in csv.DictReader(shown.splitlines()):
-        cells[row['model'], row['task'], row['dataset']] = float(row['mean']), float(row['high'])
-    assert len(cells) == 5 and ('210m-clm-42k', 'SC', 'Average') in cells
+        key = row['model'], row['task'], row['dataset']
+        cells[key] = float(row['mean']), float(row['high'])
+    assert len(cells) == 5
+    assert ('210m-clm-42k', 'SC', 'Average') in cells
     for key, (mean, high) in cells.items():
         assert paper.published(*key, cells) == (round(mean, 2), round(high - mean, 2)), key
 
@@ -36,13 +38,13 @@ def write_results(folder, scores):
 
 def test_results_of_the_authors_are_read_and_never_written(tmp_path):
     """Retrieval's folders name what was trained on."""
-    for name, score in {'SC/toy/lr1e-04_sd0': 0.75, 'IR/nq/msmarco_pairs_lr1e-04_sd0': 0.5}.items():
-        scores = {'score': score, 'scores_i': [score] * 40}
+    for name in ('SC/toy/lr1e-04_sd0', 'IR/nq/msmarco_pairs_lr1e-04_sd0'):
+        scores = {'score': 0.75, 'scores_i': [0.5] * 40}
         write_results(tmp_path / 'theirs' / name, {'validation': scores, 'test': scores})
     before = {path: path.read_bytes() for path in tmp_path.rglob('*.*')}
     shown = ran('studies.paper.results', tmp_path, 'table').stdout
     assert 'toy (accuracy, n=40)' in shown and 'nq (NDCG@10, n=40)' in shown
-    assert '75.00 (one seed)' in shown and '50.00 (one seed)' in shown
+    assert shown.count('75.00 (one seed)') == 2
     assert {path: path.read_bytes() for path in tmp_path.rglob('*.*')} == before
     write_results(tmp_path / 'theirs/SC/toy/lr1e-04_sd1', {'validation': scores})
     result = run_script('studies.paper.results', tmp_path, 'table')
