@@ -171,7 +171,8 @@ def readings(sentences, likelihood, mask):
 def likelihoods(model, checkpoint, sentences, cfg, world):
     """Return the log-likelihood of each sentence: the sum of its tokens'."""
     tokenizer = checkpoint.tokenizer()
-    # put_token_in_front put one there if a token is predicted at the position before it, and none else
+    # A decoder and MNTP predict a token at the position before it. The first one needs a position, too: then
+    # put_token_in_front has added a token, and else none. So the prefix is as long as the shift, 1 or 0.
     shift = len(tokenizer.prefix)
     sums = np.zeros(len(sentences))
     todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
@@ -201,8 +202,9 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
 
 
 def losses_of(model, states, targets, vocab_size):
-    """Return the cross-entropy of each target, float32. Logits have a row more than vocab_size if a mask token
-    was added to the tokenizer; it is left out."""
+    """Return the cross-entropy of each target, float32.
+
+    vocab_size  of the checkpoint; logits may have one row more, for a mask that its tokenizer was given"""
     losses = []
     for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
         logits = model.logits(x).float()

@@ -67,8 +67,8 @@ def pairs(folder, count=100):
 
 @torch.no_grad()
 def slow(model, read, text, likelihood, front, keep_causal):
-    """The likelihood by all logits of transformers; with a token in front, of the position before. Each Chinese character is
-    a word of its own."""
+    """The likelihood by all logits of transformers; with a token in front, of the position before. Each
+    Chinese character is a word of its own."""
     encoding = read(text, add_special_tokens=False, return_offsets_mapping=True)
     ids = encoding['input_ids']
     words = encoding.word_ids()
