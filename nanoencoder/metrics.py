@@ -298,8 +298,9 @@ def score_answers(rows, scheme, metric):
 
 def score_rankings(rows, scheme, metric):
     scores = [ndcg(row) for row in rows]
-    binary = statistics.fmean(ndcg(row, binary=True) for row in rows)
-    return 'NDCG@10', 'mean', [scores], {'binary NDCG@10': binary}
+    binary = [ndcg(row, binary=True) for row in rows]
+    others = {'binary NDCG@10': statistics.fmean(binary)}
+    return 'NDCG@10', 'mean', [scores], others
 
 
 def score_pairs(rows, scheme, metric):
