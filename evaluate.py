@@ -15,13 +15,13 @@ import os
 import statistics
 import sys
 import zlib
-from collections import Counter
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Callable, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from data import OBJECTIVES
 from nanoencoder import figures, metrics, paper
@@ -85,7 +85,7 @@ class Run:
     test: float
     metric: str
     n: int                  # instances that are scored
-    instances: Callable     # split -> its {'ids', 'statistic', 'columns'}, read when it is needed
+    load: Callable          # () -> what scores_of returns; of all runs at once it would fill the memory
     about: dict             # run.json, as nanoencoder/predictions.py writes it; older ones lack some of it
     origin: int | None      # seed of pretraining; None where no row is named
     folder: str             # in predictions: of this model and pretraining seed
@@ -153,8 +153,6 @@ def make_run(folder, about, load, cfg):
     """Return the Run of a folder, with its scores by cfg.protocol."""
     model_folder, task, dataset, _ = folder.parts[-4:]
     lr, seed = rate_and_seed(folder)
-    if task not in METRICS:
-        raise ValueError(f'{folder}: {task} is no kind of task, such as {", ".join(METRICS)}')
     scores = load()
     metric = scores.get('name')
     if cfg.protocol == 'paper' and metric not in CORRELATIONS:
@@ -166,7 +164,7 @@ def make_run(folder, about, load, cfg):
         test=scores['test'][cfg.protocol]['score'],
         metric=metric,
         n=sum(len(scores[split]['standard']['columns'][0]) for split in cfg.splits),
-        instances=lambda split: load()[split]['standard'],
+        load=load,
         about=about,
         origin=past.get('seed') if past.get('row') else None,
         folder=model_folder)
@@ -204,9 +202,9 @@ def missing_pairs(runs):
     lrs = {run.lr for run in runs}
     seeds = {run.seed for run in runs}
     for run in runs:
-        if run.about.get('grid'):
-            lrs.update(run.about['grid'][0])
-            seeds.update(run.about['grid'][1])
+        asked_lrs, asked_seeds = run.about.get('grid') or ((), ())
+        lrs.update(asked_lrs)
+        seeds.update(asked_seeds)
     grid = itertools.product(sorted(lrs), sorted(seeds))
     return [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in grid if (lr, seed) not in done]
 
@@ -239,7 +237,8 @@ def bootstrap(statistic, terms, resamples=10_000, seed=0):
         drawn = random.integers(0, N, (count, N), dtype=np.int32)
 
         # how often each instance is drawn: one bincount of all these resamples, each with its own N numbers
-        drawn += np.arange(count, dtype=np.int32)[:, None] * N
+        first = np.arange(count, dtype=np.int32) * N
+        drawn += first[:, None]
         times = np.bincount(drawn.ravel(), minlength=drawn.size)
         times = times.reshape(count, N).astype(float)
 
@@ -281,21 +280,20 @@ def with_seeds(draws, arms, cfg):
     Draws and scores both contain the instances' noise, which must count once: (S - 1) / (S + 1) of it is
     subtracted from the variance between seeds; if that would be negative, the draws are shrunk instead
     (docs/protocols.md). One seed says nothing of the noise of seeds."""
-    sizes = []
-    shares = []     # of each arm: the variance that its seeds add to the mean
+    shares = []     # of each arm with several seeds: S, and the variance that they add to the mean
     for scores, noise in arms:
         S = len(scores)
         if S > 1:
-            sizes.append(S)
-            shares.append((statistics.variance(scores) - noise * (S - 1) / (S + 1)) / S)
+            of_seeds = statistics.variance(scores) - noise * (S - 1) / (S + 1)
+            shares.append((S, of_seeds / S))
 
-    excess = sum(min(0.0, share) for share in shares)
+    excess = sum(min(0.0, share) for _, share in shares)
     if excess:
         mean = draws.mean()
         draws = mean + (draws - mean) * math.sqrt(max(0.0, 1 + excess / max(draws.var(), 1e-300)))
 
     random = np.random.default_rng((cfg.seed, 1))
-    for S, share in zip(sizes, shares):
+    for S, share in shares:
         if cfg.rules == 1:
             noise = random.standard_t(S - 1, len(draws))
         else:
@@ -308,7 +306,6 @@ def with_seeds(draws, arms, cfg):
 def t_quantiles(freedom, count):
     """Return so many quantiles of Student's t, evenly spaced. 10,000 random draws miss its tails: of two
     degrees of freedom the 2.5th percentile comes out 3 % too near or too far, of one degree 6 %."""
-    from scipy.special import stdtrit
     return stdtrit(freedom, (np.arange(count) + 0.5) / count)
 
 
@@ -316,7 +313,6 @@ def seeds_half(parts):
     """Return half of the 95 % interval over seeds, by Student's t; nan with one seed.
 
     parts  lists of scores whose sum is estimated; several have Welch's degrees of freedom"""
-    from scipy.special import stdtrit
     variances = [(statistics.variance(part) / len(part), len(part) - 1) for part in parts if len(part) > 1]
     if not variances:
         return math.nan
@@ -363,9 +359,15 @@ class Cell:
 
     @property
     def is_trained(self):
-        """Whether another seed gives another score, of a model that was pretrained."""
-        model = self.runs[0].model      # or untrained+<variant>
-        return not self.is_seedless and model.split('+')[0] != 'untrained'
+        """Whether it was pretrained, so that another pretraining could give another score."""
+        first = self.runs[0]
+        model, _, _ = first.model.partition('+')    # untrained, untrained+<variant> or untrained-probe
+        return first.method != 'baseline' and model.removesuffix('-probe') != 'untrained'
+
+    @property
+    def units(self):
+        """Return (whose seeds the units are, these seeds). Arms with the same units are paired."""
+        return self.unit, tuple(self.scores)
 
     @property
     def seeds(self):
@@ -389,7 +391,6 @@ class Estimate(NamedTuple):
     draws: object           # (resamples,) of instances and units
     units: dict             # {seed: value}, where all arms that were pretrained share their units
     unit: str               # pretraining, or fine-tuning: it then speaks of one pretrained model
-    n: int                  # test instances, of all datasets
 
 
 class Arm(NamedTuple):
@@ -407,10 +408,8 @@ def estimate(parts, cfg, without=()):
     A seed fixes the order of the data and the first weights, so runs of one seed go up and down together.
     Arms of the same units are therefore paired, unit by unit; arms of other units add a share of theirs."""
     arms = []
-    n = 0
     for dataset, cells in enumerate(parts):
-        first = cells[0][1]
-        n += first.values.shape[1]
+        _, first = cells[0]
         for weight, cell in cells:
             if cell.data != first.data:
                 name = first.runs[0].dataset
@@ -418,39 +417,40 @@ def estimate(parts, cfg, without=()):
             arms.append(Arm(dataset, weight / len(parts), cell))
     arms = with_shared_units(arms, without)
 
-    groups = {}     # {(unit, seeds): arms}
-    for arm in arms:
-        key = arm.cell.unit, tuple(arm.cell.scores)
-        groups.setdefault(key, []).append(arm)
-    # {(unit, seeds): (scores of these seeds, their noise)}
-    summed = {key: paired(group) for key, group in groups.items()}
-    scores = [of_seeds for of_seeds, _ in summed.values()]
+    groups = grouped(arms, 'cell.units')
+    summed = {units: paired(group) for units, group in groups.items()}
+    scores = [of_units for of_units, _ in summed.values()]
     mean = sum(map(statistics.fmean, scores))
     half = seeds_half(scores)
-
-    draws = 0
-    for arm in arms:
-        draws = draws + arm.weight * arm.cell.draws.mean(0, dtype=float)
+    draws = sum(arm.weight * arm.cell.draws.mean(0, dtype=float) for arm in arms)
     draws = with_seeds(draws, summed.values(), cfg)
     low, high = np.percentile(draws, [2.5, 97.5]).tolist()
     p = None
     if all(len(arm.cell.scores) > 1 or arm.cell.is_seedless for arm in arms):
         p = p_value(draws)
+    unit, by_unit = values_of_units(groups, summed, mean)
+    return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_unit, unit)
 
-    # the groups with a trained arm say what the units are; if there is one such group, each unit has a value
-    trained = [key for key, group in groups.items() if any(arm.cell.is_trained for arm in group)]
-    units = {unit for unit, _ in trained}
-    unit = 'pretraining' if units == {'pretraining'} else 'fine-tuning'
+
+def values_of_units(groups, summed, mean):
+    """Return (what the units of an Estimate are, {seed: value}). Groups with a trained arm say what they are;
+    only if there is one such group, each unit has a value.
+
+    groups  {units: arms}
+    summed  {units: (scores of these arms' sum, their noise)}"""
+    trained = [units for units, group in groups.items() if any(arm.cell.is_trained for arm in group)]
+    unit = 'fine-tuning'
+    if {whose for whose, _ in trained} == {'pretraining'}:
+        unit = 'pretraining'
     counting = trained or [*groups]
-    by_unit = {}
-    if len(counting) == 1:
-        key, = counting
-        _, seeds = key
-        own, _ = summed[key]
-        middle = statistics.fmean(own)
-        for seed, score in zip(seeds, own):
-            by_unit[seed] = score + mean - middle   # arms of other units add the same to each
-    return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_unit, unit, n)
+    if len(counting) > 1:
+        return unit, {}
+    units, = counting
+    _, seeds = units
+    scores, _ = summed[units]
+    middle = statistics.fmean(scores)
+    # groups of other units add the same to each
+    return unit, {seed: score + mean - middle for seed, score in zip(seeds, scores)}
 
 
 def paired(arms):
@@ -469,7 +469,7 @@ def with_shared_units(arms, without):
     """Return the arms with the units that count. Arms with several seeds keep the seeds that they share. An
     arm with one seed keeps it, and restricts no other."""
     kept = []
-    common = {}     # {unit: those that all arms with several have}
+    common = {}     # {unit: seeds that all arms with several have}
     for arm in arms:
         unit = arm.cell.unit
         seeds = set(arm.cell.scores)
@@ -486,7 +486,7 @@ def with_shared_units(arms, without):
         if len(both) > 1:
             seeds = both
         at = [seed in seeds for seed in cell.scores]
-        scores = {seed: score for seed, score in cell.scores.items() if seed in seeds}
+        scores = {seed: cell.scores[seed] for seed in cell.scores if seed in seeds}
         cell = replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores)
         shared.append(arm._replace(cell=cell))
     return shared
@@ -510,8 +510,10 @@ def make_cells(runs, cfg, problems):
         of_model = [cell for key, cell in cells.items() if key[:2] == (model, task)]
         datasets = {key[2] for key in cells if key[1] == task}
         if 1 < len(of_model) == len(datasets):
-            averages[model, task, 'Average'] = average(of_model, cfg)
-    return cells | {key: cell for key, cell in averages.items() if cell}
+            cell = average(of_model, cfg)
+            if cell:
+                averages[model, task, 'Average'] = cell
+    return cells | averages
 
 
 def rank(cfg, run):
@@ -530,47 +532,63 @@ def make_cell(runs, cfg):
     if cfg.protocol == 'paper':
         return paper_cell_of(runs)
 
-    chosen = {split: best_rate(runs, split) for split in cfg.splits}    # {split: runs}
-    # for each split {(pretraining seed, seed): run}
-    tables = [{(run.origin, run.seed): run for run in of_split} for of_split in chosen.values()]
-    seeds = sorted(set.intersection(*map(set, tables)))
-    if not seeds:
-        raise ValueError('the runs that validation and test choose have no seed in common')
-
-    scored = []     # of each seed, the instances of its splits
-    for seed in seeds:
-        scored.append([table[seed].instances(split) for split, table in zip(chosen, tables)])
-    columns = [np.hstack([part['columns'] for part in of_seed]) for of_seed in scored]  # splits joined
+    rates = {split: best_rate(runs, split) for split in cfg.splits}
+    chosen = [run for run in runs if run.lr in rates.values()]
+    instances = read_instances(chosen, rates)
+    columns = []        # of each seed, its splits joined
+    for of_seed in instances.values():
+        columns.append(np.hstack([part['columns'] for part in of_seed]))
     if not columns[0].size:
         raise ValueError(f'{cfg.split} has no instances')
-    statistic = scored[0][0]['statistic']
-    terms = STATISTICS[statistic].terms(np.stack(columns, 1))
-    name = f'{runs[0].dataset} {cfg.split}'     # models on one dataset have the same resamples
-    draws = bootstrap(statistic, terms, cfg.resamples, (cfg.seed, key_of([name])))
 
-    of_seeds = [tables[0][seed] for seed in seeds]
-    first = of_seeds[0]
-    ids = [key_of(part['ids']) for part in scored[0]]
+    parts = [*instances.values()][0]    # models are compared only if these have the same ids
+    statistic = parts[0]['statistic']
+    terms = STATISTICS[statistic].terms(np.stack(columns, 1))
+    first = runs[0]
+    name = f'{first.dataset} {cfg.split}'       # models on one dataset have the same resamples
+    seed = cfg.seed, key_of([name])
+    draws = bootstrap(statistic, terms, cfg.resamples, seed)
+    values = instance_values(statistic, terms)
+
+    ids = [key_of(part['ids']) for part in parts]
     data = first.about.get('data', ''), first.metric, *ids
-    cell = standard_cell(of_seeds, draws, instance_values(statistic, terms), data, cfg)
+    cell = standard_cell(chosen, instances, draws, values, data, cfg)
     least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
-    return replace(
-        cell,
-        low=max(least, cell.low),
-        high=min(1.0, cell.high),
-        runs=sum(chosen.values(), []),
-    )
+    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high))
 
 
 def best_rate(runs, split):
-    """Return the runs of the learning rate with the best mean score on the other split. Of equally good rates
-    the smaller one; rates that lack seeds do not compete."""
+    """Return the learning rate with the best mean score on the other split. Of equally good rates the smaller
+    one; rates that lack seeds do not compete."""
     other = 'validation' if split == 'test' else 'test'
-    ordered = sorted(runs, key=attrgetter('lr'))
-    by_lr = grouped(ordered, 'lr').values()
-    most = max(map(len, by_lr))
-    complete = [group for group in by_lr if len(group) == most]
-    return max(complete, key=lambda group: statistics.fmean(getattr(run, other) for run in group))
+    by_lr = grouped(runs, 'lr')
+    most = max(map(len, by_lr.values()))
+    means = {}
+    for lr, group in sorted(by_lr.items()):
+        if len(group) == most:
+            means[lr] = statistics.fmean(getattr(run, other) for run in group)
+    return max(means, key=means.get)
+
+
+def read_instances(runs, rates):
+    """Return {(pretraining seed, seed): [its instances in each split]} of the seeds that all splits have.
+
+    rates  {split: learning rate of the runs that are scored on it}"""
+    found = {}      # {(pretraining seed, seed): {split: instances}}
+    for run in runs:
+        scores = run.load()
+        of_seed = found.setdefault((run.origin, run.seed), {})
+        for split, lr in rates.items():
+            if lr == run.lr:
+                of_seed[split] = scores[split]['standard']
+
+    instances = {}
+    for seed, of_seed in sorted(found.items()):
+        if len(of_seed) == len(rates):
+            instances[seed] = [of_seed[split] for split in rates]
+    if not instances:
+        raise ValueError('the runs that validation and test choose have no seed in common')
+    return instances
 
 
 def key_of(ids):
@@ -580,48 +598,55 @@ def key_of(ids):
     return zlib.crc32('\n'.join(ids).encode())
 
 
-def unit_of(runs):
-    """Return (the attribute of a run whose seeds are the units, whose seeds those are)."""
-    if len({run.origin for run in runs}) > 1:
-        return 'origin', 'pretraining'
-    return 'seed', 'fine-tuning'
+def units_of(seeds):
+    """Return (whose seeds the units are, {unit: its places}) of [(pretraining seed, seed)]."""
+    unit = 'fine-tuning'
+    if len({origin for origin, _ in seeds}) > 1:
+        unit = 'pretraining'
+    places = {}
+    for k, (origin, seed) in enumerate(seeds):
+        number = origin if unit == 'pretraining' else seed
+        places.setdefault(number, []).append(k)
+    return unit, places
 
 
-def standard_cell(runs, draws, values, data, cfg):
-    """Return the Cell of S runs. Several fine-tunings of one pretraining are averaged.
+def standard_cell(runs, seeds, draws, values, data, cfg):
+    """Return the Cell of S seeds. Several fine-tunings of one pretraining are averaged.
 
+    seeds   (pretraining seed, seed) of each
     draws   (resamples, S) of the bootstrap
     values  (S, N) of `instance_values`"""
-    name, unit = unit_of(runs)
-    places = {}     # {unit: indices of its runs}
-    for k, run in enumerate(runs):
-        seed = getattr(run, name)
-        places.setdefault(seed, []).append(k)
-    draws = np.array([draws.T[at].mean(0) for at in places.values()])
+    unit, places = units_of(seeds)
+    draws = np.array([draws.T[at].mean(0) for at in places.values()], np.float32)
     values = np.array([values[at].mean(0) for at in places.values()])
-    means = values.mean(1).tolist()
-    cell = Cell(
-        mean=0, low=0, high=0,      # to be estimated
-        draws=draws.astype(np.float32),
-        scores=dict(zip(places, means)),
+    scores = values.mean(1).tolist()
+    values = values.astype(np.float32)
+
+    noise = seed_noise(values.astype(float))
+    over_seeds = with_seeds(draws.mean(0, dtype=float), [(scores, noise)], cfg)
+    low, high = np.percentile(over_seeds, [2.5, 97.5]).tolist()
+    return Cell(
+        mean=statistics.fmean(scores),
+        low=low,
+        high=high,
+        draws=draws,
+        scores=dict(zip(places, scores)),
         runs=runs,
-        values=values.astype(np.float32),
+        values=values,
         data=data,
         unit=unit,
     )
-    result = estimate([[(1, cell)]], cfg)
-    return replace(cell, mean=result.mean, low=result.low, high=result.high)
 
 
 def paper_cell_of(runs):
     """Return the Cell by the paper's protocol: each seed has the learning rate of its own best validation."""
     ordered = sorted(runs, key=attrgetter('seed', 'lr'))    # of equally good rates the smaller one
-    groups = grouped(ordered, 'seed', 'origin').values()
-    best = [max(group, key=attrgetter('validation')) for group in groups]
-    name, unit = unit_of(best)
+    groups = grouped(ordered, 'origin', 'seed')
+    best = [max(group, key=attrgetter('validation')) for group in groups.values()]
+    unit, places = units_of(groups)
     scores = {}
-    for seed, group in grouped(best, name).items():
-        scores[seed] = statistics.fmean(run.test for run in group)
+    for seed, at in places.items():
+        scores[seed] = statistics.fmean(best[k].test for k in at)
     return paper_cell(scores, runs=best, unit=unit)
 
 
@@ -658,19 +683,13 @@ def check_one_experiment(runs):
         if len(group) > 1:
             raise ValueError(f'two runs are lr{lr_text(lr)}_sd{seed}')
 
-    names = set()
-    for run in runs:
-        names |= run.pretraining.keys() | run.settings.keys()
+    names = set().union(*(run.pretraining | run.settings for run in runs))
     first = {}      # {name: what the first run that says it has}
     differing = set()
     for run in runs:
         for name, value in facts_of(run, names).items():
             if first.setdefault(name, value) != value:
                 differing.add(name)
-    for group in grouped(runs, 'origin').values():      # another pretraining seed makes other weights
-        checkpoints = {run.about.get('checkpoint') for run in group}
-        if len(checkpoints - {None}) > 1:
-            differing.add('checkpoint')
     differing -= {'lr', 'seed', 'fixed', 'tokens', 'seed of pretraining'}
     if differing:
         raise ValueError(f'its runs differ in {", ".join(sorted(differing))}; give them other names')
@@ -682,9 +701,11 @@ def facts_of(run, names):
     said = run.pretraining | run.settings
     facts = {name: said.get(name) or None for name in names}
     facts |= {'data': run.about.get('data'), 'method': run.method, 'metric': run.metric}
-    for name in ('training_data', 'tokenizer', 'sizes'):
+    for name in ('training_data', 'tokenizer', 'sizes', 'checkpoint'):
         if run.about.get(name):
             facts[name] = run.about[name]
+    if run.origin is not None and 'checkpoint' in facts:    # another pretraining seed makes other weights
+        facts[f'checkpoint of pretraining seed {run.origin}'] = facts.pop('checkpoint')
     for name, value in run.pretraining.get('fixed', {}).items():
         facts[f'{name} of pretraining'] = value
     return facts
@@ -696,6 +717,27 @@ def facts_of(run, names):
 
 def table(cfg, problems, found=None):
     """Print a table for each kind of task: a row a model, a column a dataset. For `found` see read_runs."""
+    cells, cfg = cells_to_show(cfg, problems, found)
+    frame = frame_of(cells, cfg)
+    if cfg.format == 'csv':
+        print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
+        return
+    for task in METRICS:
+        rows = frame[frame['task'] == task]
+        if len(rows):
+            print(table_of_task(task, rows, cfg.format), end='\n\n')
+    for (model, _, dataset), cell in cells.items():
+        if is_constant(cell):
+            print(f'{model} on {dataset}: {CONSTANT}')
+    print(NOTES[cfg.protocol])
+    print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.')
+    if cfg.published:
+        print("After the slash: the paper's appendix C.")
+
+
+def cells_to_show(cfg, problems, found):
+    """Return (cells of a table, its Settings). Where --published finds no model of the paper's, the paper's
+    tables are shown by themselves."""
     cells = {}
     if found or not cfg.published or Path(cfg.predictions).exists():
         cells = make_cells(read_runs(cfg, problems, found), cfg, problems)
@@ -707,23 +749,7 @@ def table(cfg, problems, found=None):
         cfg = replace(cfg, published=False, protocol='paper')
     if not cells:
         raise ValueError('; '.join(problems) or 'the paper has no such models or datasets')
-
-    frame = frame_of(cells, cfg)
-    for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
-        if rows['column'].nunique() > 1:
-            problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
-    if cfg.format == 'csv':
-        print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
-        return
-    for task, rows in sorted(frame.groupby('task'), key=lambda group: [*METRICS].index(group[0])):
-        print(table_of_task(task, rows, cfg.format), end='\n\n')
-    for (model, _, dataset), cell in cells.items():
-        if is_constant(cell):
-            print(f'{model} on {dataset}: {CONSTANT}')
-    print(NOTES[cfg.protocol])
-    print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.')
-    if cfg.published:
-        print("After the slash: the paper's appendix C.")
+    return cells, cfg
 
 
 def frame_of(cells, cfg):
@@ -732,42 +758,15 @@ def frame_of(cells, cfg):
     import pandas
     rows = []
     for (model, task, dataset), cell in cells.items():
-        mean = 100 * cell.mean
-        low = 100 * cell.low
-        high = 100 * cell.high
-        row = {
-            'model': model,
-            'task': task,
-            'dataset': dataset,
-            'metric': '',
-            'mean': f'{mean:.4f}',
-            'low': f'{low:.4f}',
-            'high': f'{high:.4f}',
-            'n': '',
-            'seeds': cell.seeds,
-            'lr': '/'.join(lr_text(lr) for lr in sorted({run.lr for run in cell.runs}) if lr),
-            'method': joined(run.method for run in cell.runs),
-            'weights': joined(run.about.get('weights') for run in cell.runs),
-            'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
-            'protocol': cfg.protocol,
-            'column': dataset,
-        }
+        row = {'model': model, 'task': task, 'dataset': dataset}
+        row |= row_of(cell) | {'protocol': cfg.protocol}
+        row['column'] = dataset
         if cell.runs:       # an average, and the paper's numbers, have none
-            first = cell.runs[0]
-            row['metric'] = first.metric
-            row['n'] = first.n
             data = f', data {row["data"]}' if row['data'] else ''
-            row['column'] = f'{dataset} ({first.metric}, n={first.n:,}{data})'
-
-        if cfg.protocol == 'standard':
-            row['shown'] = f'{mean:.1f} [{low:.1f}, {high:.1f}]'
-        elif len(cell.scores) > 1:
-            row['shown'] = f'{mean:.2f} ({high - mean:.2f})'
-        else:
-            row['shown'] = f'{mean:.2f} (one seed)'
+            row['column'] += f' ({row["metric"]}, n={row["n"]:,}{data})'
+        row['shown'] = shown(cell, cfg.protocol)
         unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
         row['notes'] = ', '.join(sorted(unusual))
-
         if cfg.published:
             row['published'] = row['published_ci95'] = ''
             published = paper.published(model, task, dataset, cells)
@@ -778,6 +777,37 @@ def frame_of(cells, cfg):
     return pandas.DataFrame(rows)
 
 
+def row_of(cell):
+    """Return what a .csv says of a Cell."""
+    mean, low, high = in_percent(cell)
+    return {
+        'metric': joined(run.metric for run in cell.runs),
+        'mean': f'{mean:.4f}',
+        'low': f'{low:.4f}',
+        'high': f'{high:.4f}',
+        'n': max((run.n for run in cell.runs), default=''),
+        'seeds': cell.seeds,
+        'lr': '/'.join(lr_text(lr) for lr in sorted({run.lr for run in cell.runs}) if lr),
+        'method': joined(run.method for run in cell.runs),
+        'weights': joined(run.about.get('weights') for run in cell.runs),
+        'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
+    }
+
+
+def shown(cell, protocol):
+    """Write a Cell as a table has it."""
+    mean, low, high = in_percent(cell)
+    if protocol == 'standard':
+        return f'{mean:.1f} [{low:.1f}, {high:.1f}]'
+    half = f'{high - mean:.2f}' if len(cell.scores) > 1 else 'one seed'
+    return f'{mean:.2f} ({half})'
+
+
+def in_percent(result):
+    """Return the mean and the interval of a Cell or an Estimate in percent."""
+    return 100 * result.mean, 100 * result.low, 100 * result.high
+
+
 def joined(texts):
     """Join texts that are not empty, each once: a/b."""
     return '/'.join(sorted({text for text in texts if text}))
@@ -786,17 +816,16 @@ def joined(texts):
 def table_of_task(task, rows, form):
     """Return the table of a task's models, as text or markdown, from rows of frame_of."""
     about = rows[rows['dataset'] != 'Average']
-    about = about.groupby('model')[['notes', 'seeds', 'lr']]
-    about = about.agg(joined)
+    about = about.groupby('model')[['notes', 'seeds', 'lr']].agg(joined)
     scores = rows.pivot(index='model', columns='column', values='shown')
     scores = scores[rows['column'].unique()]    # in the order of the rows, and not of the alphabet
-    shown = about.join(scores).loc[rows['model'].unique()]
+    shown = about.join(scores)
+    shown = shown.loc[rows['model'].unique()]
     shown = shown.replace('', '-').fillna('-')
     if {*shown['notes']} == {'-'}:
         shown = shown.drop(columns='notes')
     if form == 'text':
-        shown = shown.rename_axis(None)
-        return shown.rename_axis(columns=task).to_string()
+        return shown.rename_axis(index=None, columns=task).to_string()
     return markdown([task, *shown], shown.reset_index().values)
 
 
@@ -851,77 +880,82 @@ def compare(cfg, first, second, problems, found=None):
             continue
         results.append(result)
         print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   '
-              f'{in_words(result, cfg)}   n = {result.n:,}, {a.seeds} and {b.seeds} seeds')
-        for model, cell in {first: a, second: b}.items():
-            if is_constant(cell):
-                print(f'    note: {model}: {CONSTANT}')
-        if result.units and {*result.units} != a.scores.keys() | b.scores.keys():
-            print(f'    note: the difference is of seeds {str([*result.units])[1:-1]}, which both have')
-        before = a.runs[0].settings
-        after = b.runs[0].settings
-        for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
-            if before[name] != after[name]:
-                print(f'    note: {name} {before[name]} -> {after[name]}')
+              f'{in_words(result, cfg)}   n = {a.values.shape[1]:,}, {a.seeds} and {b.seeds} seeds')
+        for note in notes_of(a, b, result):
+            print(f'    note: {note}')
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if any(result.unit == 'fine-tuning' for result in results):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
 
 
+def notes_of(a, b, result):
+    """Yield what a reader of b - a should know: constant scores, seeds that only one has, other settings."""
+    for cell in (a, b):
+        if is_constant(cell):
+            yield f'{cell.runs[0].model}: {CONSTANT}'
+    seeds = [*result.units]
+    if seeds and any(cell.is_trained and cell.scores.keys() != {*seeds} for cell in (a, b)):
+        yield f'the difference is of seeds {str(seeds)[1:-1]}, which both have'
+    before = a.runs[0].settings
+    after = b.runs[0].settings
+    for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
+        if before[name] != after[name]:
+            yield f'{name} {before[name]} -> {after[name]}'
+
+
 def in_words(result, cfg):
     """Write an Estimate as +5.9 [+3.1, +8.6] (+4.0, +7.8)   p = 0.0012."""
-    points = f'{100 * result.mean:+.1f} [{100 * result.low:+.1f}, {100 * result.high:+.1f}]'
+    mean, low, high = in_percent(result)
+    words = f'{mean:+.1f} [{low:+.1f}, {high:+.1f}]'
     if not math.isnan(result.seeds_low):
-        points += f' ({100 * result.seeds_low:+.1f}, {100 * result.seeds_high:+.1f})'
+        words += f' ({100 * result.seeds_low:+.1f}, {100 * result.seeds_high:+.1f})'
     if result.p is None:
-        p = 'no p value'
-    elif result.p == 2 / (cfg.resamples + 1):
-        p = f'p <= {result.p:.4f}'      # the draws can show no less
-    else:
-        p = f'p = {result.p:.4f}'
-    return f'{points}   {p}'
+        return f'{words}   no p value'
+    sign = '<=' if result.p == 2 / (cfg.resamples + 1) else '='     # the draws can show no less
+    return f'{words}   p {sign} {result.p:.4f}'
 
 
 def figure(cfg, name, problems, found=None):
     """Draw scores against what pretraining was: a panel a task, a line a family of models."""
     check_value('figure', str, name, choices=(*figures.AGAINST,))
     pretraining = paper.models()
-    points = []
     if cfg.published:
-        points = points_of(published_cells(cfg), pretraining, None, problems)
+        parts = {None: published_cells(cfg)}
     else:
         runs = read_runs(cfg, problems, found)
         pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
         runs = [run for run in runs if run.model in pretraining]
-        parts = {None: runs}
+        groups = {None: runs}
         if name == 'rate':      # a score at each rate; other figures have the rate that the other split chose
-            parts = grouped(runs, 'lr')
-        for lr, part in parts.items():
-            points += points_of(make_cells(part, cfg, problems), pretraining, lr, problems)
+            groups = grouped(runs, 'lr')
+        parts = {lr: make_cells(group, cfg, problems) for lr, group in groups.items()}
+    points = []
+    for lr, cells in parts.items():
+        points += points_of(cells, pretraining, lr, problems)
     print(figures.save(figures.against(name, points), Path(cfg.out, f'{name}.png')))
 
 
 def points_of(cells, pretraining, lr, problems):
     """Return points for figures.against. Of a task with several datasets, their average is shown."""
-    datasets = Counter(task for task, _ in {key[1:] for key in cells})
-    several = {task for task, count in datasets.items() if count > 1}
-    for model, task in dict.fromkeys(key[:2] for key in cells):
-        if task in several and (model, task, 'Average') not in cells:
-            problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
+    datasets = {task: set() for _, task, _ in cells}
+    for _, task, dataset in cells:
+        datasets[task].add(dataset)
     points = []
     for (model, task, dataset), cell in cells.items():
-        if (dataset == 'Average') != (task in several):
+        several = len(datasets[task]) > 1
+        if several and (model, task, 'Average') not in cells:
+            problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
+            continue
+        if (dataset == 'Average') != several:
             continue
         about = pretraining[model] | {'finetuning_rate': lr}
         panel = f'{task} {dataset}'
         if cell.runs:
             panel += f', {cell.runs[0].metric}'
-        low = cell.low
-        high = cell.high
         if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
-            low = min(cell.scores.values())
-            high = max(cell.scores.values())
-        points.append((model, about, panel, 100 * cell.mean, 100 * low, 100 * high))
+            cell = replace(cell, low=min(cell.scores.values()), high=max(cell.scores.values()))
+        points.append((model, about, panel, *in_percent(cell)))
     return points
 
 
@@ -930,7 +964,7 @@ def losses(folders, out):
     <out>/losses.png."""
     import pandas
     rows = []
-    corpora = {}        # {fingerprint: the loss of its token frequencies}
+    frequencies = {}    # {corpus: the loss of its token frequencies}
     points = []         # (panel, run, step, mean, low, high)
     for folder in folders:
         config, lines = read_log(folder)
@@ -940,7 +974,7 @@ def losses(folders, out):
         rows.append(losses_row(config, lines))
         corpus = config['corpus_meta']
         if corpus['unigram_loss']:      # None without held-out text
-            corpora[corpus['fingerprint']] = corpus['unigram_loss']
+            frequencies[f'corpus {corpus["fingerprint"][:12]}'] = corpus['unigram_loss']
         log = pandas.DataFrame(lines).set_index('step')
         shown = {
             'training loss, nats': log['loss'].rolling(math.ceil(len(log) / 200)).mean(),
@@ -951,9 +985,10 @@ def losses(folders, out):
         for panel, values in shown.items():
             for step, value in values.dropna().items():
                 points.append((panel, name, step, value, value, value))
+
     measured = LOSSES.keys() & set().union(*rows)
-    for fingerprint, loss in corpora.items():
-        row = {'run': 'token frequencies', 'phases': f'corpus {fingerprint[:12]}'}
+    for corpus, loss in frequencies.items():
+        row = {'run': 'token frequencies', 'phases': corpus}
         rows.append(row | dict.fromkeys(measured, f'{loss:.3f}'))
     print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
     print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
@@ -964,8 +999,10 @@ def losses_row(config, lines):
     phases = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
     if config.get('repeat', 1) > 1:
         phases += f', {config["repeat"]} times'
-    measured = [line for line in lines if line.keys() & LOSSES.keys()]
-    last = (measured or lines)[-1]
+    last = lines[-1]
+    for line in lines:
+        if line.keys() & LOSSES.keys():
+            last = line
     speed = statistics.median(line['tokens_per_second'] for line in lines)
     row = {
         'run': config['name'],

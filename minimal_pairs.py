@@ -71,22 +71,17 @@ def read_pairs(cfg):
     """Return the pairs: dicts of id, good, bad, set."""
     table, _ = read_table(cfg, (cfg.source,), cfg.test, cfg.subset)
     rows = []
-    seen = set()
     for number, row in enumerate(table):
         where = f'{cfg.dataset} {cfg.test} row {number}'
         good = get(row, cfg.good, where)
         bad = get(row, cfg.bad, where)
         if not good.strip() or not bad.strip():     # both may be the same, as in seven of BLiMP's
             raise ValueError(f'{where}: has an empty sentence')
-        name = str(row.get('id', row.get('idx', number)))
-        if name in seen:
-            name = f'{name}#{number}'
-        seen.add(name)
         rows.append({
             'good': good,
             'bad': bad,
             'set': get(row, cfg.group, where) if cfg.group else '',
-            'id': name
+            'id': str(row.get('id', row.get('idx', number)))
         })
     return rows
 
@@ -145,10 +140,10 @@ def words_or_characters(text, places, words):
 
 class Reading(NamedTuple):
     """A sentence as the model reads it once, and what is predicted there."""
-    number: int             # of the sentence
-    tokens: np.ndarray      # (n,) with masks
-    at: np.ndarray          # (t,) places of the tokens that are scored
-    targets: np.ndarray     # (t,) these tokens
+    number: int     # of the sentence
+    tokens: list    # with masks
+    at: list        # places of the tokens that are scored
+    targets: list   # these tokens
 
 
 def readings(sentences, likelihood, mask):
@@ -157,59 +152,66 @@ def readings(sentences, likelihood, mask):
     A causal model reads a sentence once. Others read a copy for each token, in which it is masked; for
     "pseudo" together with the rest of its word, which would tell too much of it (Kauf & Ivanova 2023)."""
     made = []
-    for k, sentence in sorted(enumerate(sentences), key=lambda one: len(one[1].tokens)):
-        scored = np.flatnonzero(sentence.words >= 0)
+    for k, (tokens, words) in sorted(enumerate(sentences), key=lambda one: len(one[1].tokens)):
+        scored = np.flatnonzero(words >= 0).tolist()
         if likelihood == 'causal':
-            made.append(Reading(k, sentence.tokens, scored, sentence.tokens[scored]))
+            made.append(Reading(k, tokens.tolist(), scored, tokens[scored].tolist()))
             continue
-        places = np.arange(len(sentence.tokens))
+        places = np.arange(len(tokens))
         for at in scored:
             masked = places == at
             if likelihood == 'pseudo':
-                masked = (places >= at) & (sentence.words == sentence.words[at])
-            tokens = np.where(masked, mask, sentence.tokens)
-            made.append(Reading(k, tokens, np.array([at]), sentence.tokens[[at]]))
+                masked = (places >= at) & (words == words[at])
+            copy = np.where(masked, mask, tokens)
+            made.append(Reading(k, copy.tolist(), [at], [tokens[at].item()]))
     return made
 
 
 @torch.no_grad()
 def likelihoods(model, checkpoint, sentences, cfg, world):
     """Return the log-likelihood of each sentence: the sum of its tokens'."""
-    def to_device(arrays):
-        row = torch.from_numpy(np.concatenate(arrays))
-        return row.to(world.device)
-
     tokenizer = checkpoint.tokenizer()
-    shift = len(tokenizer.prefix)           # with a token in front, predictions stand one position earlier
+    # A decoder and MNTP predict a token at the position before it. The first one needs a position, too: then
+    # put_token_in_front has added a token, and else none. So the prefix is as long as the shift, 1 or 0.
+    shift = len(tokenizer.prefix)
     sums = np.zeros(len(sentences))
     todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
     packs = pack([len(reading.tokens) for reading in todo], cfg.tokens_at_once)
     for chosen in tqdm(packs, 'likelihoods', leave=False, disable=None):
         part = [todo[i] for i in chosen]
-        lengths = [len(reading.tokens) for reading in part]
         # the readings of a pack stand one after the other, in one flat row of tokens
-        starts = np.cumsum(lengths) - lengths
-        tokens = to_device([reading.tokens for reading in part])
-        targets = to_device([reading.targets for reading in part])
-        at = to_device([
-            start + reading.at - shift
-            for start, reading in zip(starts, part)])
-        owners = [      # the sentence of each
-            np.full(len(reading.at), reading.number)
-            for reading in part]
+        tokens = []
+        at = []
+        targets = []
+        owners = []     # the sentence of each target
+        for reading in part:
+            at += [len(tokens) + place - shift for place in reading.at]
+            owners += [reading.number for _ in reading.at]
+            targets += reading.targets
+            tokens += reading.tokens
 
+        lengths = [len(reading.tokens) for reading in part]
+        tokens = torch.tensor(tokens, device=world.device)
+        targets = torch.tensor(targets, device=world.device)
         with world.autocast():
             states = model.model(tokens, lengths, cfg.likelihood == 'causal')
         states = states.float()[at].type_as(model.head)
-        losses = []
-        for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
-            logits = model.logits(x).float()
-            # without a row that its tokenizer was given for the mask
-            logits = logits[:, :checkpoint.sizes.vocab_size]
-            losses.append(F.cross_entropy(logits, y, reduction='none'))
-        losses = torch.cat(losses).cpu().numpy()
-        np.subtract.at(sums, np.concatenate(owners), losses)
+        losses = losses_of(model, states, targets, checkpoint.sizes.vocab_size)
+        np.subtract.at(sums, owners, losses)
     return sums
+
+
+def losses_of(model, states, targets, vocab_size):
+    """Return the cross-entropy of each target, float32.
+
+    vocab_size  of the checkpoint; logits may have one row more, for a mask that its tokenizer was given"""
+    losses = []
+    for x, y in zip(states.split(512), targets.split(512)):     # not all logits at once
+        logits = model.logits(x).float()
+        logits = logits[:, :vocab_size]
+        loss = F.cross_entropy(logits, y, reduction='none')
+        losses.append(loss)
+    return torch.cat(losses).cpu().numpy()
 
 
 def do_pairs(cfg, checkpoint, about, rows, world):

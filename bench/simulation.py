@@ -148,13 +148,13 @@ def closed_form(values):
     return mean, stats.t.ppf(0.975, nu) * np.sqrt(total / (S * N))
 
 
-def make_run(dataset, seed, origin=None, instances=None):
+def make_run(dataset, seed, origin=None, load=None):
     """Return a Run of a model without a name, of which only these matter."""
     return evaluate.Run(
         '', 'SC', dataset,
         1e-4, seed,
         0.0, 0.0, '', 0,    # its scores, their metric and number
-        instances,
+        load,
         {},
         origin, '')
 
@@ -179,6 +179,7 @@ def simulated(metric, seeds, spread, n, cfg, better, suffix):
     for k in range(seeds * cfg.each):
         origin = k // cfg.each if cfg.each > 1 else None
         runs.append(make_run('', k, origin))
+    pairs = [(run.origin, run.seed) for run in runs]
     for batch in range(cfg.simulations // BATCH):
         quality = draw_qualities(random, metric, seeds, spread, n, cfg.each, better)
         statistic, terms = draw_answers(random, metric, quality)
@@ -188,7 +189,8 @@ def simulated(metric, seeds, spread, n, cfg, better, suffix):
             cells = []
             for model in range(len(better)):
                 values = evaluate.instance_values(statistic, terms[:, k, model].astype(float))
-                cells.append(evaluate.standard_cell(runs, draws[:, k, model], values, (), bootstrap))
+                own = draws[:, k, model]
+                cells.append(evaluate.standard_cell(runs, pairs, own, values, (), bootstrap))
             yield cells, bootstrap
 
 
@@ -288,7 +290,8 @@ def correlations(cfg):
             if statistic == 'Matthews':
                 columns = columns > 0
             content = {'ids': k, 'statistic': statistic, 'columns': columns}
-            run = make_run(f'd{k}', 0, instances={'test': content}.get)
+            scores = {'test': {'standard': content}}
+            run = make_run(f'd{k}', 0, load=lambda: scores)
             cell = evaluate.make_cell([run], evaluate.Settings(resamples=cfg.resamples, seed=k))
             held += cell.low <= true <= cell.high
         share = 100 * held / cfg.simulations

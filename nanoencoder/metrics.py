@@ -298,8 +298,9 @@ def score_answers(rows, scheme, metric):
 
 def score_rankings(rows, scheme, metric):
     scores = [ndcg(row) for row in rows]
-    binary = statistics.fmean(ndcg(row, binary=True) for row in rows)
-    return 'NDCG@10', 'mean', [scores], {'binary NDCG@10': binary}
+    binary = [ndcg(row, binary=True) for row in rows]
+    others = {'binary NDCG@10': statistics.fmean(binary)}
+    return 'NDCG@10', 'mean', [scores], others
 
 
 def score_pairs(rows, scheme, metric):
@@ -344,8 +345,7 @@ def both_scores(kind, rows, scheme='IOB2', metric='accuracy'):
         'others': others,
         'ids': [str(row['id']) for row in rows],
     }
-    if metric in CORRELATIONS:      # which the paper has none of
-        return name, {'standard': standard, 'paper': {'score': score, 'scores_i': []}}
-    by_row = [METRICS[kind].paper(row) for row in rows]
-    of_paper = statistics.fmean(by_row) if by_row else score
-    return name, {'standard': standard, 'paper': {'score': of_paper, 'scores_i': by_row}}
+    of_paper = score
+    if rows and metric not in CORRELATIONS:     # of which the paper has none
+        of_paper = statistics.fmean(METRICS[kind].paper(row) for row in rows)
+    return name, {'standard': standard, 'paper': {'score': of_paper}}

@@ -4,7 +4,6 @@ import itertools
 import random
 import re
 import shutil
-import warnings
 
 import numpy as np
 import pytest
@@ -26,38 +25,34 @@ LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
 
 
 def standard(task, golds, preds, **settings):
-    rows = [{'id': k, 'gold': gold, 'pred': pred} for k, (gold, pred) in enumerate(zip(golds, preds))]
-    return metrics.both_scores(task, rows, **settings)[1]['standard']
+    rows = []
+    for k, (gold, pred) in enumerate(zip(golds, preds)):
+        rows.append({'id': k, 'gold': gold, 'pred': pred})
+    _, scores = metrics.both_scores(task, rows, **settings)
+    return scores['standard']
 
 
 # ---------------------------------------------------------------------------
 # Labels and entities
 def changed(tags, draw):
-    return [tag if draw.random() < 0.6 else draw.choice(LABELS) for tag in tags]
+    """Tags of which two fifths are drawn anew."""
+    return [
+        tag if draw.random() < 0.6 else draw.choice(LABELS)
+        for tag in tags]
 
 
+@pytest.mark.filterwarnings('ignore')       # seqeval's, of tags that are no entity
 def test_entity_f1_equals_seqeval():
-    """Of random tag sequences, legal or not."""
+    """Of random tag sequences, legal or not: its default has the rules of the CoNLL-2000 script."""
     for seed in range(150):
         draw = random.Random(seed)
         golds = [draw.choices(LABELS, k=draw.randint(1, 8)) for _ in range(20)]
         preds = [changed(tags, draw) for tags in golds]
+        conlleval = seqeval.metrics.f1_score(golds, preds)
+        strict = seqeval.metrics.f1_score(golds, preds, mode='strict', scheme=seqeval.scheme.IOB2)
         ours = standard('TC', golds, preds)
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            conlleval = seqeval.metrics.f1_score(golds, preds)
-            strict = seqeval.metrics.f1_score(golds, preds, mode='strict', scheme=seqeval.scheme.IOB2)
         assert ours['score'] == pytest.approx(conlleval, abs=1e-12)
         assert ours['others']['strict IOB2 F1'] == pytest.approx(strict, abs=1e-12)
-
-
-@pytest.mark.parametrize('tags, chunks', [  # worked by hand from the rules of the CoNLL-2000 script
-    (['I-PER', 'I-PER', 'O'], {('PER', 0, 2)}),                        # IOB1: I- begins after O
-    (['I-PER', 'B-PER'], {('PER', 0, 1), ('PER', 1, 2)}),              # IOB1: B- where two of a type touch
-    (['B-PER', 'I-LOC'], {('PER', 0, 1), ('LOC', 1, 2)}),              # another type begins a new chunk
-    (['B-LOC', 'I-LOC', 'O', 'I-LOC'], {('LOC', 0, 2), ('LOC', 3, 4)})])
-def test_conlleval_rules(tags, chunks):
-    assert metrics.entities(tags) == chunks
 
 
 def test_scores_of_labels_equal_sklearn():
@@ -66,12 +61,13 @@ def test_scores_of_labels_equal_sklearn():
         size = draw.randint(1, 12)
         golds = draw.choices('abcO', k=size)
         preds = draw.choices('abcO', k=size)
-        ours = standard('SC', golds, preds)
-        macro = sklearn.metrics.f1_score(golds, preds, average='macro', zero_division=0)
+        ours = standard('SC', golds, preds, metric='Matthews')
         matthews = sklearn.metrics.matthews_corrcoef(golds, preds)
-        assert ours['score'] == pytest.approx(sklearn.metrics.accuracy_score(golds, preds))
+        macro = sklearn.metrics.f1_score(golds, preds, average='macro', zero_division=0)
+        accuracy = sklearn.metrics.accuracy_score(golds, preds)
+        assert ours['score'] == pytest.approx(matthews, abs=1e-9)
         assert ours['others']['macro F1'] == pytest.approx(macro, abs=1e-12)
-        assert standard('SC', golds, preds, metric='Matthews')['score'] == pytest.approx(matthews, abs=1e-9)
+        assert ours['others']['accuracy'] == pytest.approx(accuracy)
 
 
 @pytest.mark.filterwarnings('ignore')       # scipy's, of constants
@@ -83,12 +79,14 @@ def test_correlations_equal_scipy_with_ties_and_constants(name, judge):
     zeros = 0
     for k in range(500):
         n = draw.integers(2, 60)
-        golds = draw.integers(0, draw.choice([1, 2, 5, 10 ** 6]), n) / 5 + draw.choice([0.0, 1e6])
+        grades = draw.choice([1, 2, 5, 10 ** 6])
+        golds = draw.integers(0, grades, n) / 5 + draw.choice([0.0, 1e6])
         preds = draw.choice([0, 0.3, 1]) * golds
         if k % 7:
             preds += draw.normal(size=n).round(draw.integers(0, 7))
         theirs = np.nan_to_num(judge(golds, preds).statistic)
-        assert standard('SC', golds, preds, metric=name)['score'] == pytest.approx(theirs, abs=1e-9)
+        ours = standard('SC', golds, preds, metric=name)
+        assert ours['score'] == pytest.approx(theirs, abs=1e-9)
         zeros += theirs == 0
     assert zeros > 50
 
@@ -104,13 +102,16 @@ def test_answers_equal_torchmetrics_squad():
                                                     _metric_max_over_ground_truths)
     draw = random.Random(3)
     for _ in range(5_000):
-        pred, *golds = (' '.join(draw.choices(WORDS, k=draw.randint(1, 4)))
-                        for _ in range(draw.randint(2, 4)))
+        pred, *golds = [
+            ' '.join(draw.choices(WORDS, k=draw.randint(1, 4)))
+            for _ in range(draw.randint(2, 4))]
         golds = [gold for gold in golds if metrics.normalise(gold)] or ['cat']
         if metrics.normalise(pred):     # v1.1 has no empty answers; v2's rule is tested below
-            f1 = _metric_max_over_ground_truths(_compute_f1_score, pred, golds)
-            exact = _metric_max_over_ground_truths(_compute_exact_match_score, pred, golds)
-            assert metrics.answer_scores(pred, golds) == pytest.approx((float(f1), float(exact)))
+            scores = []
+            for judge in (_compute_f1_score, _compute_exact_match_score):
+                score = _metric_max_over_ground_truths(judge, pred, golds)
+                scores.append(float(score))
+            assert metrics.answer_scores(pred, golds) == pytest.approx(tuple(scores))
 
 
 @pytest.mark.parametrize('pred, golds, exact, f1', [  # worked by hand from the official scripts
@@ -126,13 +127,20 @@ def test_squad_v2_by_hand(pred, golds, exact, f1):
 
 
 def test_answered_and_unanswered_questions_are_scored_apart():
-    answers = [(['cat'], 'cat'), (['cat sat'], 'cat'), ([], ''), ([], 'mat'), ([], '')]
-    rows = [{'id': 0, 'golds': golds, 'pred': pred} for golds, pred in answers]
-    ours = metrics.both_scores('QA', rows)[1]['standard']
-    assert ours['score'] == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
-    assert ours['others'] == {
-        'exact': 3 / 5, 'HasAns exact': 1 / 2, 'HasAns F1': pytest.approx(5 / 6), 'HasAns questions': 2,
-        'NoAns exact': 2 / 3, 'NoAns F1': 2 / 3, 'NoAns questions': 3}
+    rows = []
+    for golds, pred in [(['cat'], 'cat'), (['cat sat'], 'cat'), ([], ''), ([], 'mat'), ([], '')]:
+        rows.append({'id': 0, 'golds': golds, 'pred': pred})
+    _, scores = metrics.both_scores('QA', rows)
+    assert scores['standard']['score'] == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
+    assert scores['standard']['others'] == {
+        'exact': 3 / 5,
+        'HasAns exact': 1 / 2,
+        'HasAns F1': pytest.approx(5 / 6),
+        'HasAns questions': 2,
+        'NoAns exact': 2 / 3,
+        'NoAns F1': 2 / 3,
+        'NoAns questions': 3,
+    }
 
 
 # ---------------------------------------------------------------------------
@@ -143,10 +151,14 @@ def rankings(count, graded):
     for _ in range(count):
         documents = [f'd{k}' for k in range(draw.randint(2, 30))]
         judged = draw.sample(documents, draw.randint(1, len(documents)))
-        grades = {document: draw.randint(-1, 3 if graded else 1) for document in judged}
+        grades = {}
+        for document in judged:
+            grades[document] = draw.randint(-1, 3 if graded else 1)
         grades['d0'] = 1
-        scores = [draw.choice([0.1, 0.2, 0.3, 0.7, round(draw.random(), 6)]) for _ in documents]
-        yield grades, dict(zip(documents, scores))
+        scores = {}
+        for document in documents:
+            scores[document] = draw.choice([0.1, 0.2, 0.3, 0.7, round(draw.random(), 6)])
+        yield grades, scores
 
 
 @pytest.mark.parametrize('graded', [False, True])
@@ -155,12 +167,15 @@ def test_ndcg_equals_trec_eval_and_the_papers_sklearn(graded):
     cut = 0
     for grades, scores in rankings(1_000, graded):
         ids = sorted(sorted(scores, reverse=True), key=scores.get, reverse=True)
-        row = retrieval.ranking({'id': 'q', 'grades': grades}, ids, [*map(scores.get, ids)])
+        ordered = [scores[document] for document in ids]
+        row = retrieval.ranking({'id': 'q', 'grades': grades}, ids, ordered)
+
         evaluator = pytrec_eval.RelevanceEvaluator({'q': grades}, {'ndcg_cut.10'})
         trec = evaluator.evaluate({'q': scores})['q']['ndcg_cut_10']
         assert metrics.ndcg(row) == pytest.approx(trec, abs=1e-9)
-        gains = [max(0, grades.get(document, 0)) for document in scores]
-        averaged = sklearn.metrics.ndcg_score([gains], [[*scores.values()]], k=10)
+
+        gains = [max(0, grades.get(document, 0)) for document in ids]
+        averaged = sklearn.metrics.ndcg_score([gains], [ordered], k=10)
         assert metrics.ndcg(row, ties=True) == pytest.approx(averaged, abs=1e-9)
         cut += 'tied' in row
     assert cut > 250
@@ -168,20 +183,25 @@ def test_ndcg_equals_trec_eval_and_the_papers_sklearn(graded):
 
 # ---------------------------------------------------------------------------
 # Intervals
-@pytest.mark.parametrize('above, below', [
-    (np.random.default_rng(6).random(200), np.ones(200)),
-    (np.random.default_rng(7).lognormal(size=150), np.ones(150)),
-    (np.random.default_rng(8).integers(0, 3, 250), np.random.default_rng(8).integers(0, 3, 250) + 1)])
-def test_bootstrap_equals_scipy(above, below):
+@pytest.mark.parametrize('kind', ['mean', 'ratio'])
+def test_bootstrap_equals_scipy(kind):
     """Of means, and of a ratio of two sums, as micro F1, over instances that are resampled together."""
+    draw = np.random.default_rng(8)
+    above = draw.lognormal(size=150)
+    below = np.ones(150)
+    if kind == 'ratio':
+        below += draw.integers(0, 3, 150)
+
+    def ratio(a, b, axis):
+        return a.sum(axis) / b.sum(axis)
     theirs = scipy.stats.bootstrap(
-        (above, below), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, n_resamples=20_000,
-        method='percentile', rng=1).confidence_interval
-    terms = np.array([[above, above], [below, below]], float)
+        (above, below), ratio, paired=True, n_resamples=20_000, method='percentile', rng=1)
+    low, high = theirs.confidence_interval
+    terms = np.array([[above, above], [below, below]])
     draws = evaluate.bootstrap('ratio', terms, resamples=20_000)
     assert np.array_equal(draws[:, 0], draws[:, 1])     # the same instances for all seeds
-    tolerance = 0.03 * (theirs.high - theirs.low)
-    assert np.percentile(draws[:, 0], [2.5, 97.5]) == pytest.approx(tuple(theirs), abs=tolerance)
+    ours = np.percentile(draws[:, 0], [2.5, 97.5])
+    assert ours == pytest.approx((low, high), abs=0.03 * (high - low))
 
 
 def cell(scores, cfg, seeds=range(9), dataset='d', model='m', **about):
@@ -191,13 +211,21 @@ def cell(scores, cfg, seeds=range(9), dataset='d', model='m', **about):
         origin = seed if scores.ndim == 3 else None
         for k, values in enumerate(np.atleast_2d(of_seed)):
             content = {'ids': 7, 'statistic': 'mean', 'columns': [values]}
-            runs.append(evaluate.Run(model, 'SC', dataset, 1e-4, 10 * seed + k, 0.0, 0.0, about.get('metric'),
-                                     0, lambda split, content=content: content, about, origin, ''))
+            runs.append(evaluate.Run(
+                model, 'SC', dataset,
+                1e-4, 10 * seed + k,
+                0.0, 0.0, about.get('metric'), 0,       # scores, their metric and number
+                lambda content=content: {'test': {'standard': content}},
+                about, origin, ''))
     return evaluate.make_cell(runs, cfg)
 
 
 def difference(a, b, cfg, **more):
-    return evaluate.estimate([[(1, b), (-1, a)]], cfg, **more)
+    """The Estimate of b - a."""
+    arms = [
+        (1, b),
+        (-1, a)]
+    return evaluate.estimate([arms], cfg, **more)
 
 
 FEW = evaluate.Settings(resamples=500)
@@ -212,7 +240,8 @@ def test_intervals_hold_what_they_say(seeds):
     for trial in range(600):
         luck = normal(0, 0.03, (seeds, 1)) if seeds > 1 else 0
         scores = 0.6 + normal(0, 0.2, 60) + luck + normal(0, 0.05, (seeds, 60))
-        own = cell(scores, evaluate.Settings(resamples=1_000, seed=trial), dataset=f'd{trial}')
+        cfg = evaluate.Settings(resamples=1_000, seed=trial)
+        own = cell(scores, cfg, dataset=f'd{trial}')
         held += own.low <= 0.6 <= own.high
     assert 0.93 <= held / 600 <= 0.975
 
@@ -223,43 +252,40 @@ def two_way(values):
     of_seeds = values.mean(1, keepdims=True)
     of_instances = values.mean(0)
     rest = values - of_seeds - of_instances + values.mean()
-    return N * of_seeds.var(ddof=1), S * of_instances.var(ddof=1), (rest ** 2).sum() / ((S - 1) * (N - 1))
+    return (
+        N * of_seeds.var(ddof=1),
+        S * of_instances.var(ddof=1),
+        (rest ** 2).sum() / ((S - 1) * (N - 1)))
 
 
 def test_variances_are_those_of_the_closed_form():
     """MS_I / SN is that of the draws over instances; (MS_S - 2/3 MS_R) / SN is added, by Student's t."""
     normal = np.random.default_rng(13).normal
     S, N = 5, 80
-    values = normal(0, 0.1, N) + normal(0, 0.05, (S, 1)) + normal(0.6, 0.2, (S, N))
+    values = (
+        normal(0, 0.1, N)
+        + normal(0, 0.05, (S, 1))
+        + normal(0.6, 0.2, (S, N)))
     MS_S, MS_I, MS_R = two_way(values)
     own = cell(values, MANY)
+    assert own.draws.mean(0).var() == pytest.approx(MS_I / (S * N), rel=0.05)
     noise = evaluate.seed_noise(values)
     assert noise == pytest.approx(MS_R / N, rel=1e-9)
-    assert own.draws.mean(0).var() == pytest.approx(MS_I / (S * N), rel=0.05)
     draws = evaluate.with_seeds(np.zeros(20_000), [(own.scores.values(), noise)], MANY)
-    half = scipy.stats.t.ppf(0.975, S - 1) * np.sqrt((MS_S - 2 / 3 * MS_R) / (S * N))
+    variance = (MS_S - 2 / 3 * MS_R) / (S * N)
+    half = scipy.stats.t.ppf(0.975, S - 1) * variance ** 0.5
     assert np.percentile(draws, [2.5, 97.5]) == pytest.approx([-half, half], rel=5e-3)
 
 
 def test_seeds_that_agree_narrow_the_draws_over_instances():
     S, N = 3, 300
-    values = np.random.default_rng(17).normal(0.5, 0.2, (S, N))
+    draw = np.random.default_rng(17)
+    values = draw.normal(0.5, 0.2, (S, N))
     values += 0.5 - values.mean(1, keepdims=True)
     _, MS_I, MS_R = two_way(values)
+    variance = (MS_I - MS_R / 2) / (S * N)
     own = cell(values, MANY)
-    assert (own.high - own.low) / 2 == pytest.approx(1.96 * np.sqrt((MS_I - MS_R / 2) / (S * N)), rel=0.03)
-
-
-def test_influence_values_of_f1():
-    """Their mean is F1 itself, and their variance over N that of the bootstrap."""
-    draw = np.random.default_rng(14)
-    below = draw.integers(0, 6, (3, 400)).astype(float)
-    above = np.floor(below * draw.random((3, 400)))
-    terms = np.array([above, below])
-    values = evaluate.instance_values('ratio', terms)
-    assert values.mean(1) == pytest.approx(above.sum(1) / below.sum(1), rel=1e-9)
-    draws = evaluate.bootstrap('ratio', terms, resamples=20_000)
-    assert values.var(1) / 400 == pytest.approx(draws.var(0), rel=0.06)
+    assert (own.high - own.low) / 2 == pytest.approx(1.96 * variance ** 0.5, rel=0.03)
 
 
 @pytest.mark.parametrize('seeds', [range(5), range(5, 10)])     # the same, and others: paired by instances
@@ -269,10 +295,14 @@ def test_paired_test_under_the_null_and_not(seeds):
 
     def compared(shift):
         hard = normal(0.5, 0.3, 80)
-        first, second = (hard + normal(0, 0.1, (5, 80)) + normal(0, 0.01, (5, 1)) for _ in range(2))
-        return difference(cell(first, cfg), cell(second + shift, cfg, seeds), cfg)
+        cells = []
+        for own_seeds, gain in [(range(5), 0), (seeds, shift)]:
+            scores = hard + normal(gain, 0.1, (5, 80)) + normal(0, 0.01, (5, 1))
+            cells.append(cell(scores, cfg, own_seeds))
+        return difference(*cells, cfg)
     p_values = np.array([compared(0).p for _ in range(200)])
-    assert 0.01 < np.mean(p_values < 0.05) < 0.09 and 0.4 < np.median(p_values) < 0.6
+    assert 0.01 < np.mean(p_values < 0.05) < 0.09
+    assert 0.4 < np.median(p_values) < 0.6
     result = compared(0.1)
     assert 0 < result.low < 0.1 < result.high and result.p < 0.01
 
@@ -282,10 +312,12 @@ def test_one_seed_has_no_p_value():
     draw = np.random.default_rng(15)
     hard = draw.random((1, 300))
     one = cell(hard, FEW)
-    five = cell(hard + draw.normal(0, 0.1, (5, 300)), FEW)
+    noise = draw.normal(0, 0.1, (5, 300))
+    five = cell(hard + noise, FEW)
     baseline = cell(hard, FEW, method='baseline')
-    assert difference(one, one, FEW).p is None and difference(one, five, FEW).p is None
-    assert difference(baseline, five, FEW).p and difference(baseline, baseline, FEW).p == 1
+    assert difference(one, five, FEW).p is None
+    assert difference(baseline, five, FEW).p
+    assert difference(baseline, baseline, FEW).p == 1
 
 
 def test_an_average_shares_the_seeds_that_all_have():
@@ -294,9 +326,12 @@ def test_an_average_shares_the_seeds_that_all_have():
     first, second = 0.5 + luck + np.random.default_rng(16).normal(0, 0.01, (2, 3, 200))
     second = cell(second, MANY, dataset='e')
     both = evaluate.average([cell(first, MANY), second], MANY)
-    assert both.high - both.low == pytest.approx(2 * 4.303 * 0.1 / 3 ** 0.5, rel=0.05)     # Student's t
+    of_seeds = 0.1 / 3 ** 0.5
+    assert both.high - both.low == pytest.approx(2 * 4.303 * of_seeds, rel=0.05)     # Student's t
     fewer = evaluate.average([cell(first[:2], MANY), second], MANY)
-    assert fewer.scores == pytest.approx({seed: both.scores[seed] for seed in (0, 10)})
+    assert fewer.scores == pytest.approx({
+        seed: both.scores[seed]
+        for seed in (0, 10)})
 
 
 # ---------------------------------------------------------------------------
@@ -304,8 +339,12 @@ def test_an_average_shares_the_seeds_that_all_have():
 def study(seed, S=6, F=3, N=200):
     """(S, F, N) scores: instances, pretrainings and fine-tunings have a share, and both with instances."""
     normal = np.random.default_rng(seed).normal
-    of_pretraining = normal(0, 0.02, (S, 1, 1)) + normal(0, 0.1, (S, 1, N))
-    return normal(0.6, 0.2, N) + of_pretraining + normal(0, 0.02, (S, F, 1)) + normal(0, 0.1, (S, F, N))
+    return (
+        normal(0.6, 0.2, N)
+        + normal(0, 0.02, (S, 1, 1))
+        + normal(0, 0.1, (S, 1, N))
+        + normal(0, 0.02, (S, F, 1))
+        + normal(0, 0.1, (S, F, N)))
 
 
 def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
@@ -316,7 +355,7 @@ def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
     assert second.unit == 'pretraining' and second.seeds == '6 x 3'
     result = difference(cell(a, MANY), second, MANY)
     d = (b - a).mean(1)                                                 # (pretraining seeds, instances)
-    assert result.unit == 'pretraining' and result.n == 200
+    assert result.unit == 'pretraining'
     assert result.units == pytest.approx(dict(enumerate(d.mean(1))), abs=1e-6)
     theirs = scipy.stats.ttest_1samp(d.mean(1), 0).confidence_interval()
     assert result[3:5] == pytest.approx(tuple(theirs), abs=1e-5)
@@ -327,13 +366,25 @@ def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
 
 def test_one_pretraining_seed_speaks_of_one_model():
     one = cell(study(22)[:1], FEW)
+    assert one.unit == 'fine-tuning' and one.seeds == '3'
     six = cell(study(23), FEW)
-    assert one.unit == 'fine-tuning' and one.seeds == '3' and [*one.scores] == [0, 1, 2]
     assert difference(one, six, FEW).unit == 'fine-tuning'
-    floor = cell(study(24)[0], FEW, model='untrained')     # has seen none, of which another could be another
-    gain = difference(floor, six, FEW)
-    assert gain.unit == 'pretraining'
-    assert gain.units == pytest.approx({seed: score - floor.mean for seed, score in six.scores.items()})
+
+
+@pytest.mark.parametrize('model, method, unit', [
+    ('m', 'probe', 'fine-tuning'), ('m', 'zero-shot', 'fine-tuning'),       # of one pretraining
+    ('untrained', 'fine-tuned', 'pretraining'), ('untrained-probe', 'probe', 'pretraining'),
+    ('m', 'baseline', 'pretraining')])
+def test_one_model_without_seeds_against_several_pretrainings(model, method, unit):
+    """Another pretraining would give a probe another score, but a floor has none; it shares no seeds."""
+    of_one, *_ = study(27)
+    one = cell(of_one[:1], FEW, model=model, method=method)
+    six = cell(study(28), FEW, range(1, 7))
+    result = difference(one, six, FEW)
+    gains = {seed: score - one.mean for seed, score in six.scores.items()}
+    assert result.unit == unit
+    assert result.units == pytest.approx(gains if unit == 'pretraining' else {})
+    assert not [*evaluate.notes_of(one, six, result)]
 
 
 def test_units_that_arms_share_and_units_of_their_own():
@@ -341,32 +392,39 @@ def test_units_that_arms_share_and_units_of_their_own():
     a = study(25)
     b = study(26)
     first = cell(a, FEW)
-    three = cell(b[2:5], FEW, (2, 3, 4))
-    same = difference(cell(a[2:5], FEW, (2, 3, 4)), three, FEW)
-    assert [*same.units] == [2, 3, 4] and difference(first, three, FEW)[:6] == same[:6]
-    assert difference(first, cell(b, FEW), FEW, without=(0, 1, 5))[:6] == same[:6]
-    others = difference(first, cell(b[:4], FEW, (5, 6, 7, 8)), FEW)
-    assert others.units == {} and others.mean == pytest.approx(b[:4].mean() - a.mean(), abs=1e-6)
-    theirs = scipy.stats.ttest_ind(b[:4].mean((1, 2)), a.mean((1, 2)), equal_var=False).confidence_interval()
-    assert others[3:5] == pytest.approx(tuple(theirs), abs=1e-5)
+    some = range(2, 5)
+    three = cell(b[2:5], FEW, some)
+    same = difference(cell(a[2:5], FEW, some), three, FEW)
+    assert [*same.units] == [2, 3, 4]
+    assert difference(first, three, FEW)[:6] == same[:6]
+    left_out = difference(first, cell(b, FEW), FEW, without=(0, 1, 5))
+    assert left_out[:6] == same[:6]
+
+    others = difference(first, cell(b[:4], FEW, range(5, 9)), FEW)
+    theirs = scipy.stats.ttest_ind(b[:4].mean((1, 2)), a.mean((1, 2)), equal_var=False)
+    assert others.units == {}
+    assert others.mean == pytest.approx(b[:4].mean() - a.mean(), abs=1e-6)
+    assert others[3:5] == pytest.approx(tuple(theirs.confidence_interval()), abs=1e-5)
 
 
 def test_contrasts_are_linear_and_of_several_datasets():
     """A weighted sum of three arms on two datasets: its own units, noise and variance of draws."""
     weights = np.array([1, -0.25, -0.75])
     parts = []
-    values = []     # of each dataset, (pretraining seeds, instances) of the sum
-    for k, dataset in enumerate('de'):
-        scores = [study(30 + 3 * k + arm, N=100 + 50 * k) for arm in range(3)]
-        parts.append([(weight, cell(own, MANY, dataset=dataset)) for weight, own in zip(weights, scores)])
-        values.append(np.tensordot(weights, scores, 1).mean(1))
+    by_unit = noise = drawn = 0
+    for k, N in enumerate([100, 150]):
+        scores = [study(30 + 3 * k + arm, N=N) for arm in range(3)]
+        cells = [cell(own, MANY, dataset=f'd{k}') for own in scores]
+        parts.append([*zip(weights, cells)])
+        values = np.tensordot(weights, scores, 1).mean(1)       # (pretraining seeds, instances) of the sum
+        by_unit += values.mean(1) / 2
+        noise += two_way(values)[2] / N / 4
+        drawn += values.mean(0).var() / N / 4
     result = evaluate.estimate(parts, MANY)
-    by_unit = (values[0].mean(1) + values[1].mean(1)) / 2
-    assert result.units == pytest.approx(dict(enumerate(by_unit)), abs=1e-6) and result.n == 250
-    noise = sum(two_way(own)[2] / own.shape[1] for own in values) / 4
-    drawn = sum(own.mean(0).var() / own.shape[1] for own in values) / 4
+    assert result.units == pytest.approx(dict(enumerate(by_unit)), abs=1e-6)
     share = (by_unit.var(ddof=1) - noise * 5 / 7) / 6
-    assert share > 0 and result.draws.var() == pytest.approx(drawn + share * 5 / 3, rel=0.1)    # t's, of 5
+    assert share > 0
+    assert result.draws.var() == pytest.approx(drawn + share * 5 / 3, rel=0.1)      # t's variance, of 5
 
 
 @pytest.mark.slow
@@ -387,12 +445,18 @@ def test_coverage(metric, seeds, spread, n, each):
 # Run folders
 def answers(right, count=100):
     """So many right answers, the first ones."""
-    return [{'id': k, 'gold': 'yes', 'pred': 'yes' if k < right else 'no'} for k in range(count)]
+    rows = []
+    for k in range(count):
+        pred = 'yes' if k < right else 'no'
+        rows.append({'id': k, 'gold': 'yes', 'pred': pred})
+    return rows
 
 
 def write(folder, rows, name='lr1e-04_sd0', **about):
     about = {'method': 'fine-tuned', 'weights': 'fp32', 'data': 'd' * 64, 'settings': {}} | about
-    write_run(folder / name, about, rows if isinstance(rows, dict) else dict.fromkeys(SCORED, rows))
+    if not isinstance(rows, dict):
+        rows = dict.fromkeys(SCORED, rows)
+    write_run(folder / name, about, rows)
 
 
 def change(folder, **about):
@@ -447,53 +511,33 @@ def told(folder, *words):
 
 def means(printed):
     """{model: its mean} of a table in csv."""
-    return {row['model']: float(row['mean']) for row in csv.DictReader(printed.splitlines())}
+    table = csv.DictReader(printed.splitlines())
+    return {row['model']: float(row['mean']) for row in table}
 
 
 def test_the_metric_halved_halves_the_table(predictions, tmp_path):
     """Of the same predictions: scores are computed again when metrics.py is another one."""
-    for name in ('evaluate.py', 'data.py', 'pretrain.py', 'nanoencoder', 'configs'):
-        path = ROOT / name
-        copy = shutil.copytree if path.is_dir() else shutil.copy
-        copy(path, tmp_path / name)
+    for name in ('evaluate.py', 'data.py', 'pretrain.py'):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ('nanoencoder', 'configs'):
+        shutil.copytree(ROOT / name, tmp_path / name)
     words = tmp_path / 'evaluate.py', 'table', '--format=csv', f'--predictions={predictions}'
-    before = run_process(*words).stdout
-    assert means(before) == {'good': 81, 'poor': 51}
+    assert means(run_process(*words).stdout) == {'good': 81, 'poor': 51}
     path = tmp_path / 'nanoencoder/metrics.py'
     code = path.read_text()
     assert code.count('[float(pred == gold) for') == 1
     path.write_text(code.replace('[float(pred == gold) for', '[0.5 * (pred == gold) for'))
     assert means(run_process(*words).stdout) == {'good': 40.5, 'poor': 25.5}
-    path.write_text(code)
-    assert run_process(*words).stdout == before
-
-
-def test_scores_of_an_older_form_are_computed_anew(predictions):
-    before = told(predictions, 'table')
-    for path in predictions.rglob('scores.json'):
-        scores = read_json(path)
-        assert scores.pop('of')
-        scores['test']['standard']['columns'] = [[1.0] * 100]
-        write_json(path, scores)
-    assert told(predictions, 'table') == before
 
 
 @pytest.mark.parametrize('name', ['test.jsonl.gz', 'run.json'])
-@pytest.mark.parametrize('command', [['table'], ['compare', 'poor', 'good']])
-def test_edited_predictions_have_no_score(predictions, command, name):
+def test_edited_predictions_have_no_score(predictions, name):
     told(predictions, 'table')      # after which scores.json is there
     path = predictions / f'good/SC/toy/lr1e-04_sd1/{name}'
     content = path.read_bytes()
     path.write_bytes(content.replace(b'fp32', b'fp16') if name == 'run.json' else content[:-1] + b'!')
-    one_line_error(asked(predictions, *command),
+    one_line_error(asked(predictions, 'table'),
                    f'{path}: changed since it was written; remove its folder, and fine-tune again')
-
-
-def test_deleted_predictions_have_no_score(predictions):
-    told(predictions, 'table')
-    folder = predictions / 'good/SC/toy/lr1e-04_sd1'
-    (folder / 'test.jsonl.gz').unlink()
-    one_line_error(asked(predictions, 'table'), f'{folder}: its predictions test.jsonl.gz are gone')
 
 
 def test_rows_are_models_and_probes_are_others(rows):
@@ -517,32 +561,27 @@ def test_what_a_grid_lacks_is_named(rows):
     shutil.rmtree(rows / 'clm-s1/SC/toy/lr1e-04_sd11')
     missed = asked(rows, 'table', '--models=("clm",)')
     assert missed.returncode == 1 and missed.stderr == 'warning: clm-s1/SC/toy: missing lr1e-04_sd11\n'
-    assert '\nclm ' in missed.stdout and 'mlm' not in missed.stdout
+    assert '\nclm ' in missed.stdout
+    assert 'mlm' not in missed.stdout
 
 
 @pytest.mark.parametrize('about, words', [
     ({'pretraining': CLM | {'seed': 1, 'phases': [['clm', 9]]}}, 'differ in phases'),
     ({'pretraining': CLM | {'seed': 1, 'fixed': {'lr': 2, 'seed': 1}}}, 'differ in lr of pretraining'),
-    ({'settings': {'steps': 7}}, 'differ in steps'), ({'data': 'other'}, 'differ in data'),
-    ({'training_data': 'other'}, 'differ in training_data'), ({'tokenizer': 'other'}, 'differ in tokenizer'),
-    ({'sizes': {'layers': 3}}, 'differ in sizes'), ({'checkpoint': 'other'}, None),
-    ({'training_data': None, 'tokenizer': None, 'sizes': None, 'checkpoint': None}, None),     # as older ones
-    ({'pretraining': CLM | {'seed': 0}}, 'differ in checkpoint'),
-    ({'pretraining': CLM | {'seed': 0}, 'checkpoint': 'clm 0'}, None)])
+    ({'settings': {'steps': 7}}, 'differ in steps'),
+    ({'data': 'other'}, 'differ in data'),
+    ({'tokenizer': 'other'}, 'differ in tokenizer'),
+    ({'checkpoint': 'other'}, ''),
+    ({'training_data': None, 'tokenizer': None, 'sizes': None, 'checkpoint': None}, ''),     # as older ones
+    ({'pretraining': CLM | {'seed': 0}}, 'differ in checkpoint')])
 def test_runs_of_a_row_differ_only_in_seeds(rows, about, words):
     change(rows / 'clm-s1', **about)
     shown = asked(rows, 'table')
-    assert (shown.returncode == 1) == bool(words), shown.stderr
-    assert '\nmlm' in shown.stdout
-    assert not words or f'clm/SC/toy is left out: its runs {words}' in shown.stderr
-
-
-def test_fine_tunings_of_different_weights_are_not_seeds_of_one_model(rows):
-    """Also where nothing is said of their pretraining."""
-    for seed in range(2):
-        write(rows / 'hub/SC/toy', answers(90), f'lr1e-04_sd{seed}', checkpoint=f'of seed {seed}')
-    shown = asked(rows, 'table')
-    assert 'hub/SC/toy is left out: its runs differ in checkpoint; give them other names' in shown.stderr
+    if words:
+        assert shown.returncode == 1
+        assert f'clm/SC/toy is left out: its runs {words}' in shown.stderr
+    else:
+        assert shown.returncode == 0, shown.stderr
 
 
 def test_the_held_out_splits(tmp_path):
@@ -553,21 +592,19 @@ def test_the_held_out_splits(tmp_path):
         write(tmp_path / 'm/SC/toy', low, f'lr1e-04_sd{seed}')
         write(tmp_path / 'm/SC/toy', high, f'lr1e-03_sd{seed}')
 
-    def cell_of(split):
+    cells = {}
+    for split in (*SCORED, 'both'):
         cfg = evaluate.Settings(predictions=str(tmp_path), resamples=200, split=split)
-        own, = evaluate.make_cells(evaluate.read_runs(cfg, []), cfg, []).values()
-        return own
-    test = cell_of('test')
-    both = cell_of('both')
-    assert test.mean == pytest.approx(11 / 60) and {run.lr for run in test.runs} == {1e-4}
-    assert {run.lr for run in cell_of('validation').runs} == {1e-3}
-    assert both.scores == pytest.approx({0: (10 + 50) / 160, 1: (12 + 50) / 160}) and both.runs[0].n == 160
+        runs = evaluate.read_runs(cfg, [])
+        cells[split] = evaluate.make_cell(runs, cfg)
+    test = cells['test']
+    both = cells['both']
+    assert test.mean == pytest.approx(11 / 60)
+    assert {run.lr for run in test.runs} == {1e-4}
+    assert {run.lr for run in cells['validation'].runs} == {1e-3}
+    assert both.scores == pytest.approx({0: (10 + 50) / 160, 1: (12 + 50) / 160})
+    assert both.runs[0].n == 160
     refused('different data', difference, both, test, FEW)
-
-
-def test_different_metrics_are_not_compared():
-    scores = np.ones((2, 9))
-    refused('different metrics', difference, cell(scores, FEW), cell(scores, FEW, metric='F1'), FEW)
 
 
 # ---------------------------------------------------------------------------
@@ -581,11 +618,12 @@ def test_one_answer_to_everything_is_said_to_be_that(tmp_path):
     for seed in range(2):
         write(tmp_path / 'empty/TC/tags', empty, f'lr1e-04_sd{seed}')
         write(tmp_path / 'right/TC/tags', right, f'lr1e-04_sd{seed}')
-    words = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right\n'
     compared = told(tmp_path, 'compare', 'empty', 'right')
-    assert f'note: empty: {words}' in compared and 'note: right' not in compared
+    assert f'note: empty: {evaluate.CONSTANT}\n' in compared and 'note: right' not in compared
     shown = told(tmp_path, 'table')
-    assert f'\nempty on tags: {words}' in shown and shown.count('whatever is drawn') == 1
+    assert f'\nempty on tags: {evaluate.CONSTANT}\n' in shown and shown.count(evaluate.CONSTANT) == 1
+
+
 def test_tables_and_comparisons(predictions):
     shown = told(predictions, 'table')
     assert 'toy (accuracy, n=100, data dddddddd)' in shown
@@ -612,12 +650,11 @@ def test_the_papers_numbers_beside_and_by_themselves(predictions):
 
 
 @pytest.mark.parametrize('words, part', [
-    ([], 'the command is'), (['tabel'], 'the command is'), (['losses'], 'losses FOLDERS'),
+    ([], 'the command is'),
     (['table', '--protocol=paper', '--split=both'], 'scores test alone'),
     (['table', '--predictions=nowhere'], 'nowhere: no runs there'),
     (['figure', 'pie'], 'figure is one of'),
-    (['losses', 'nowhere'], 'nowhere/config.json: No such file'),
-    (['table', '--resamples=1000000000000'], 'resamples must be from 100 to 1000000')])
+    (['losses', 'nowhere'], 'nowhere/config.json: No such file')])
 def test_bad_commands_get_one_line(words, part):
     one_line_error(run_script('evaluate.py', *words), part)
 
@@ -626,10 +663,9 @@ def test_bad_commands_get_one_line(words, part):
 # Figures
 def test_a_colour_is_an_objective_and_a_dash_an_optimizer():
     blue, orange, green = figures.COLOURS.values()
-    assert figures.style_of('CLM') == figures.style_of('clm-3600') == (blue, '-')
-    assert figures.style_of('210m MLM 40%, of 42,000 steps') == (orange, '-')
-    assert figures.style_of('muon-mlm-s1') == figures.style_of('MLM, then MLM, Muon') == (orange, '--')
-    assert figures.style_of('CLM then MLM, AdamW') == figures.style_of('clm25-mlm-1800') == (green, '-')
+    assert figures.style_of('clm-3600') == (blue, '-')
+    assert figures.style_of('MLM, then MLM, Muon') == (orange, '--')
+    assert figures.style_of('CLM then MLM 40%, of 42,000 steps') == (green, '-')
 
 
 @pytest.mark.parametrize('name', ['ratio', 'share', 'steps', 'flops', 'cpt'])
@@ -649,28 +685,43 @@ def test_a_figure_of_rates_has_a_score_at_each_rate(predictions, monkeypatch):
     evaluate.figure(evaluate.Settings(predictions=str(predictions), resamples=100), 'rate', [])
     ax, = drawn[0].axes
     bars, = ax.containers
-    assert ax.get_title(loc='left') == 'SC toy, accuracy' and ax.get_ylabel() == 'score, %'
-    assert bars.lines[0].get_xydata() == pytest.approx(np.array([[1e-4, 80.5], [1e-3, 70]]))
-    ranges = [ends[:, 1] for ends in bars.lines[2][0].get_segments()]
+    line, _, (segments,) = bars.lines
+    assert ax.get_title(loc='left') == 'SC toy, accuracy'
+    assert line.get_xydata() == pytest.approx(np.array([[1e-4, 80.5], [1e-3, 70]]))
+    ranges = [ends[:, 1] for ends in segments.get_segments()]
     assert np.array(ranges) == pytest.approx(np.array([[80, 81], [60, 80]]))
 
 
 def test_a_figure_is_drawn_of_intervals_without_width():
     """Whose mean may lie outside by rounding; and of one seed, which has none."""
-    points = [('SC', 'CLM', 1, 50.0, 50 + 1e-14, 50 + 1e-14), ('SC', 'CLM', 2, 50.0, 40, 60),
-              ('SC', 'CLM', 3, 50.0, np.nan, np.nan)]
-    bars, = figures.curves(points, 'steps', 'linear').axes[0].collections
+    points = [
+        ('SC', 'CLM', 1, 50.0, 50 + 1e-14, 50 + 1e-14),
+        ('SC', 'CLM', 2, 50.0, 40, 60),
+        ('SC', 'CLM', 3, 50.0, np.nan, np.nan)]
+    drawn = figures.curves(points, 'steps', 'linear')
+    bars, = drawn.axes[0].collections
     first, second, _ = bars.get_segments()
-    assert np.ptp(first[:, 1]) < 1e-13 and second[:, 1].tolist() == [40, 60]
+    assert np.ptp(first[:, 1]) < 1e-13
+    assert second[:, 1].tolist() == [40, 60]
 
 
 def test_figures_know_phases_that_are_run_through_again():
-    about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
-    assert [figures.place(name, about)[1] for name in ('share', 'ratio', 'steps')] == [25, 40, 400]
-    assert figures.place('tokens', about | {'tokens': 800}) == ('CLM and MLM 40% in turn', 800)
+    about = {
+        'phases': [('clm', 1), ('mlm', 3)],
+        'repeat': 100,
+        'mask_ratio': 0.4,
+        'step': 400,
+        'flops': 1.0,
+        'tokens': 800,
+    }
+    for name, wanted in {'share': 25, 'ratio': 40, 'steps': 400}.items():
+        _, x = figures.place(name, about)
+        assert x == wanted, name
+    assert figures.place('tokens', about) == ('CLM and MLM 40% in turn', 800)
     assert figures.place('share', about | {'step': 4}) is None  # not at its end
     drawn = figures.against('ratio', [('m+causal', about, 'SC', 50, 40, 60)])
-    assert drawn.legends[0].texts[0].get_text() == 'CLM and MLM in turn, 400 steps, causal'
+    words, = drawn.legends[0].texts
+    assert words.get_text() == 'CLM and MLM in turn, 400 steps, causal'
 
 
 # ---------------------------------------------------------------------------
@@ -680,8 +731,15 @@ def write_log(folder, objective, steps, unigram_loss, **held_out):
     corpus = {'fingerprint': 'f' * 64, 'unigram_loss': unigram_loss}
     config = {'name': folder.name, 'phases': [[objective, steps]], 'corpus_meta': corpus}
     write_json(folder / 'config.json', config)
-    lines = [{'step': step, 'loss': 5.0, 'tokens': 8 * step, 'tokens_per_second': 100.0, 'lr': 0.1}
-             for step in range(1, steps + 1)]
+    lines = []
+    for step in range(1, steps + 1):
+        lines.append({
+            'step': step,
+            'loss': 5.0,
+            'tokens': 8 * step,
+            'tokens_per_second': 100.0,
+            'lr': 0.1,
+        })
     lines[-1] |= held_out
     (folder / 'log.jsonl').write_text(json_lines(lines) + '{"step": ')
 
@@ -693,5 +751,7 @@ def test_losses(tmp_path):
     head, long, unseen, frequencies, path = shown.splitlines()
     assert head.split() == 'run phases step tokens tokens/s val_mlm_loss'.split()
     assert long.split() == 'long 12 mlm 12 96 100 4.880'.split()
-    assert unseen.split() == 'unseen 2 clm 2 16 100'.split() and frequencies.split()[-1] == '6.500'
-    assert path == f'{tmp_path}/losses.png' and (tmp_path / 'losses.png').stat().st_size > 5_000
+    assert unseen.split() == 'unseen 2 clm 2 16 100'.split()
+    assert frequencies.endswith(' 6.500')
+    assert path == f'{tmp_path}/losses.png'
+    assert (tmp_path / 'losses.png').stat().st_size > 5_000
