@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from data import OBJECTIVES
 from nanoencoder import figures, metrics, paper
@@ -306,6 +305,7 @@ def with_seeds(draws, arms, cfg):
 def t_quantiles(freedom, count):
     """Return so many quantiles of Student's t, evenly spaced. 10,000 random draws miss its tails: of two
     degrees of freedom the 2.5th percentile comes out 3 % too near or too far, of one degree 6 %."""
+    from scipy.special import stdtrit
     return stdtrit(freedom, (np.arange(count) + 0.5) / count)
 
 
@@ -313,6 +313,7 @@ def seeds_half(parts):
     """Return half of the 95 % interval over seeds, by Student's t; nan with one seed.
 
     parts  lists of scores whose sum is estimated; several have Welch's degrees of freedom"""
+    from scipy.special import stdtrit
     variances = [(statistics.variance(part) / len(part), len(part) - 1) for part in parts if len(part) > 1]
     if not variances:
         return math.nan
@@ -719,6 +720,9 @@ def table(cfg, problems, found=None):
     """Print a table for each kind of task: a row a model, a column a dataset. For `found` see read_runs."""
     cells, cfg = cells_to_show(cfg, problems, found)
     frame = frame_of(cells, cfg)
+    for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
+        if rows['column'].nunique() > 1:
+            problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
     if cfg.format == 'csv':
         print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
         return

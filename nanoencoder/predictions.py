@@ -70,11 +70,13 @@ def read_about(folder):
 
 def check_predictions(folder, about):
     """Compare a run's predictions with run.json. Returns {file name: sha256}.
-    FileNotFoundError, or ValueError if a file has changed: then there is no score."""
+    ValueError if a file is gone or has changed: then there is no score."""
     digests = {}
     for name, written in about['sha256'].items():
         if name.endswith('.jsonl.gz'):
             path = Path(folder, name)
+            if not path.exists():
+                raise ValueError(f'{folder}: its predictions {name} are gone, so there is no score; {ADVICE}')
             digests[name] = sha256(path)
             if digests[name] != written:
                 raise ValueError(f'{path}: changed since it was written; {ADVICE}')

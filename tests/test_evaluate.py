@@ -55,6 +55,15 @@ def test_entity_f1_equals_seqeval():
         assert ours['others']['strict IOB2 F1'] == pytest.approx(strict, abs=1e-12)
 
 
+@pytest.mark.parametrize('tags, chunks', [  # worked by hand from the rules of the CoNLL-2000 script
+    (['I-PER', 'I-PER', 'O'], {('PER', 0, 2)}),                        # IOB1: I- begins after O
+    (['I-PER', 'B-PER'], {('PER', 0, 1), ('PER', 1, 2)}),              # IOB1: B- where two of a type touch
+    (['B-PER', 'I-LOC'], {('PER', 0, 1), ('LOC', 1, 2)}),              # another type begins a new chunk
+    (['B-LOC', 'I-LOC', 'O', 'I-LOC'], {('LOC', 0, 2), ('LOC', 3, 4)})])
+def test_conlleval_rules(tags, chunks):
+    assert metrics.entities(tags) == chunks
+
+
 def test_scores_of_labels_equal_sklearn():
     draw = random.Random(2)
     for _ in range(1_000):
@@ -304,7 +313,8 @@ def test_paired_test_under_the_null_and_not(seeds):
     assert 0.01 < np.mean(p_values < 0.05) < 0.09
     assert 0.4 < np.median(p_values) < 0.6
     result = compared(0.1)
-    assert 0 < result.low < 0.1 < result.high and result.p < 0.01
+    assert 0 < result.low < 0.1 < result.high
+    assert result.p < 0.01
 
 
 def test_one_seed_has_no_p_value():
@@ -352,7 +362,8 @@ def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
     a = study(20)
     b = study(21)
     second = cell(b, MANY)
-    assert second.unit == 'pretraining' and second.seeds == '6 x 3'
+    assert second.unit == 'pretraining'
+    assert second.seeds == '6 x 3'
     result = difference(cell(a, MANY), second, MANY)
     d = (b - a).mean(1)                                                 # (pretraining seeds, instances)
     assert result.unit == 'pretraining'
@@ -366,7 +377,8 @@ def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
 
 def test_one_pretraining_seed_speaks_of_one_model():
     one = cell(study(22)[:1], FEW)
-    assert one.unit == 'fine-tuning' and one.seeds == '3'
+    assert one.unit == 'fine-tuning'
+    assert one.seeds == '3'
     six = cell(study(23), FEW)
     assert difference(one, six, FEW).unit == 'fine-tuning'
 
@@ -436,7 +448,8 @@ def test_coverage(metric, seeds, spread, n, each):
     results = simulation.simulate(metric, seeds, spread, n, simulation.Settings(each=each))
     assert simulation.within(results['now']), results
     if each == 1:   # beside seeds' variance added whole
-        assert results['sum'][2] < 3.5 and results['sum'][2] < results['now'][2]
+        assert results['sum'][2] < 3.5
+        assert results['sum'][2] < results['now'][2]
     else:           # pretraining seeds, of three fine-tunings each, beside the closed form
         assert np.abs(results['now'] - results['closed form']).max() < 3, results
 
@@ -530,6 +543,13 @@ def test_the_metric_halved_halves_the_table(predictions, tmp_path):
     assert means(run_process(*words).stdout) == {'good': 40.5, 'poor': 25.5}
 
 
+def test_deleted_predictions_have_no_score(predictions):
+    told(predictions, 'table')
+    folder = predictions / 'good/SC/toy/lr1e-04_sd1'
+    (folder / 'test.jsonl.gz').unlink()
+    one_line_error(asked(predictions, 'table'), f'{folder}: its predictions test.jsonl.gz are gone')
+
+
 @pytest.mark.parametrize('name', ['test.jsonl.gz', 'run.json'])
 def test_edited_predictions_have_no_score(predictions, name):
     told(predictions, 'table')      # after which scores.json is there
@@ -550,7 +570,8 @@ def test_rows_are_models_and_probes_are_others(rows):
         'untrained': ('fine-tuned', '1'), 'mlm': ('fine-tuned', '3 x 2'), 'clm': ('fine-tuned', '3 x 2'),
         'clm-probe': ('probe', '1'), 'mine-probe': ('probe', '1')}
     compared = told(rows, 'compare', 'mlm', 'clm')
-    assert '3 x 2 and 3 x 2 seeds' in compared and 'the difference is of' not in compared
+    assert '3 x 2 and 3 x 2 seeds' in compared
+    assert 'the difference is of' not in compared
     shutil.rmtree(rows / 'mlm-s1')
     assert 'note: the difference is of seeds 0, 2, which both have' in told(rows, 'compare', 'mlm', 'clm')
     one_line_error(asked(rows, 'compare', 'mlm-s0', 'clm'),
@@ -560,7 +581,8 @@ def test_rows_are_models_and_probes_are_others(rows):
 def test_what_a_grid_lacks_is_named(rows):
     shutil.rmtree(rows / 'clm-s1/SC/toy/lr1e-04_sd11')
     missed = asked(rows, 'table', '--models=("clm",)')
-    assert missed.returncode == 1 and missed.stderr == 'warning: clm-s1/SC/toy: missing lr1e-04_sd11\n'
+    assert missed.returncode == 1
+    assert missed.stderr == 'warning: clm-s1/SC/toy: missing lr1e-04_sd11\n'
     assert '\nclm ' in missed.stdout
     assert 'mlm' not in missed.stdout
 
@@ -619,9 +641,11 @@ def test_one_answer_to_everything_is_said_to_be_that(tmp_path):
         write(tmp_path / 'empty/TC/tags', empty, f'lr1e-04_sd{seed}')
         write(tmp_path / 'right/TC/tags', right, f'lr1e-04_sd{seed}')
     compared = told(tmp_path, 'compare', 'empty', 'right')
-    assert f'note: empty: {evaluate.CONSTANT}\n' in compared and 'note: right' not in compared
+    assert f'note: empty: {evaluate.CONSTANT}\n' in compared
+    assert 'note: right' not in compared
     shown = told(tmp_path, 'table')
-    assert f'\nempty on tags: {evaluate.CONSTANT}\n' in shown and shown.count(evaluate.CONSTANT) == 1
+    assert f'\nempty on tags: {evaluate.CONSTANT}\n' in shown
+    assert shown.count(evaluate.CONSTANT) == 1
 
 
 def test_tables_and_comparisons(predictions):
@@ -634,17 +658,23 @@ def test_tables_and_comparisons(predictions):
         change(predictions / model, settings={'steps': steps, 'max_length': 507, 'seed': steps})
         write(predictions / f'{model}-b/SC/toy', answers(steps / 10), 'lr0e+00_sd0', method='baseline')
     compared = told(predictions, 'compare', 'poor', 'good')
-    assert 'SC toy' in compared and '+30.0 [' in compared
+    assert 'SC toy' in compared
+    assert '+30.0 [' in compared
     assert 'note: steps 20 -> 500\n' in compared
-    assert 'max_length' not in compared and 'seed 20' not in compared
+    assert 'max_length' not in compared
+    assert 'seed 20' not in compared
     compared = told(predictions, 'compare', 'poor-b', 'good-b')
-    assert '+48.0 [' in compared and 'p <= ' in compared and 'nan' not in compared
+    assert '+48.0 [' in compared
+    assert 'p <= ' in compared
+    assert 'nan' not in compared
 
 
 def test_the_papers_numbers_beside_and_by_themselves(predictions):
     assert '90.00 (0.30)' in told(predictions / 'none', 'table', '--published')
     mixed = asked(predictions, 'table', '--published')
-    assert '90.00 (0.30)' in mixed.stdout and 'good' not in mixed.stdout and 'stand alone' in mixed.stderr
+    assert '90.00 (0.30)' in mixed.stdout
+    assert 'good' not in mixed.stdout
+    assert 'stand alone' in mixed.stderr
     write(predictions / '210m-clm-42k/SC/sst2', answers(90))
     assert '90.00 (one seed) / ' in told(predictions, 'table', '--published', '--protocol=paper')
 

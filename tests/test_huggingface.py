@@ -262,7 +262,8 @@ def test_a_run_is_its_newest_checkpoint_and_a_digest_is_of_the_weights(tmp_path)
     make('llama', tmp_path / '900', max_shard_size='20KB')
     make('llama', tmp_path / '1200')
     newest = open_checkpoint(tmp_path)
-    assert newest.folder == tmp_path / '1200' and not newest.has_tokenizer
+    assert newest.folder == tmp_path / '1200'
+    assert not newest.has_tokenizer
     assert newest.digest() == files.sha256(tmp_path / '1200/model.safetensors')
     shards = sorted((tmp_path / '900').glob('*.safetensors'))
     joined = ''.join(map(files.sha256, shards))

@@ -43,7 +43,8 @@ def test_results_of_the_authors_are_read_and_never_written(tmp_path):
         write_results(tmp_path / 'theirs' / name, {'validation': scores, 'test': scores})
     before = {path: path.read_bytes() for path in tmp_path.rglob('*.*')}
     shown = ran('studies.paper.results', tmp_path, 'table').stdout
-    assert 'toy (accuracy, n=40)' in shown and 'nq (NDCG@10, n=40)' in shown
+    assert 'toy (accuracy, n=40)' in shown
+    assert 'nq (NDCG@10, n=40)' in shown
     assert shown.count('75.00 (one seed)') == 2
     assert {path: path.read_bytes() for path in tmp_path.rglob('*.*')} == before
     write_results(tmp_path / 'theirs/SC/toy/lr1e-04_sd1', {'validation': scores})

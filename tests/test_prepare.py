@@ -129,7 +129,8 @@ def test_ids_beyond_two_bytes_and_ids_that_are_no_token(tmp_path):
     cfg = small(jsonl(tmp_path / 'a.jsonl', texts), tmp_path / 'out', tokenizer=str(tmp_path / 'wide'))
     corpus = prepared(cfg)
     ids, = corpus.streams['train'][0]
-    assert ids.dtype == np.uint32 and ids.max() == 65_799
+    assert ids.dtype == np.uint32
+    assert ids.max() == 65_799
     assert documents(corpus) == split_of(texts)[0]
     assert corpus.meta['unused_ids'] == [*range(65_792, 65_799)]
     assert corpus.ordinary_ids.tolist() == [*range(65_792)]

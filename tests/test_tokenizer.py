@@ -97,7 +97,8 @@ def test_a_corpus_has_the_ids_of_hugging_face(style, tmp_path, capsys):
     library = huggingface(style, tmp_path)
     ours = load_tokenizer(str(tmp_path))
     bulk = ours.bulk()
-    assert bulk.__name__ == 'fast' and not capsys.readouterr().err
+    assert bulk.__name__ == 'fast'
+    assert not capsys.readouterr().err
     samples = sample_texts(3_000, more=LACKED)
     same_ids(bulk, library, samples)
     same_ids(ours.encode, library, samples[:300])
@@ -124,7 +125,8 @@ def test_the_embedded_tokenizer_has_the_ids_of_hugging_face_and_its_old_fingerpr
 def test_llama3_is_what_transformers_makes_of_the_same_file():
     from transformers.convert_slow_tokenizer import TikTokenConverter
     ours = load_tokenizer(str(LLAMA3))
-    assert ours.vocab_size == 128_256 and ours.largest == 127_999
+    assert ours.vocab_size == 128_256
+    assert ours.largest == 127_999
     assert ours.ids == {'bos': 128_000, 'eos': 128_001, 'pad': 128_001, 'mask': 128_002}
     assert ours.fingerprint() == '157dca369c8e55d39af83ab6f118ba0485bd47cd503ff6c55680b211e5c58d5a'
     library = TikTokenConverter(vocab_file=str(LLAMA3), pattern=LLAMA3_PATTERN).converted()
@@ -156,7 +158,8 @@ def test_what_has_no_tiktoken_form_is_said(tmp_path, capsys, change, words):
     ours = changed(tmp_path, change)
     same_ids(ours.bulk(), ours.backend, sample_texts(200))
     said = capsys.readouterr().err
-    assert words in said and said.endswith(': tokenizers encodes, about three times slower\n')
+    assert words in said
+    assert said.endswith(': tokenizers encodes, about three times slower\n')
 
 
 def test_masks_are_encoded_where_asked_and_surrogates_replaced():
