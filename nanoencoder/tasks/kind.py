@@ -43,7 +43,7 @@ class Kind:
             name = getattr(task, split)
             if name:
                 tables[split] = read_table(task, (task.source,), name, task.subset)
-        labels = Labels(task, tables, getattr(task, self.labelled_by, ''))
+        labels = Labels(task, tables['train'], getattr(task, self.labelled_by, ''))
         rows = {}
         for split, (table, _) in tables.items():
             rows[split] = []
