@@ -137,7 +137,7 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
     kind = tasks.kind_of(tasks.Task(kind='QA', dataset='d', source='x', template='{question} {context}'))
     for word in odd:
         row = {'question': 'Which? ', 'context': context, 'answers': [(word, context.index(word))]}
-        (example,), _ = kind.examples([row], (), tokenizer, 128)
+        example, = kind.examples(row, (), tokenizer, 128, collections.Counter())
         logits = np.stack([-example.targets, example.targets], 1).astype(float)
         assert kind.answer(row, [(example, logits)], ()) == word
 

@@ -150,17 +150,15 @@ def read_json_array(path, source):
 
 
 def squad_rows(articles):
-    """The rows that the hub has of SQuAD, from articles of paragraphs of questions."""
+    """Rows as the hub has them of SQuAD, from articles of paragraphs of questions."""
     rows = []
     for article in articles:
         for paragraph in article['paragraphs']:
             for question in paragraph['qas']:
                 answers = question['answers']   # none where it cannot be answered
-                rows.append({
-                    'id': question['id'],
+                rows.append(question | {
                     'title': article.get('title'),
                     'context': paragraph['context'],
-                    'question': question['question'],
                     'answers': {column: [answer[column] for answer in answers]
                                 for column in ('text', 'answer_start')}})
     return rows

@@ -142,10 +142,8 @@ class Labels:
                 labels = [labels]
             for label in labels:
                 if isinstance(label, LABEL_TYPES):
-                    label = self.meant.get(label, label)
-                if isinstance(label, str) and label:
-                    names.add(label)
-        return names
+                    names.add(self.meant.get(label, label))
+        return {name for name in names if isinstance(name, str) and name}
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
