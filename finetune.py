@@ -251,8 +251,7 @@ def check_training(cfg, num_examples):
     if not num_examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     steps = cfg.num_steps(num_examples)
-    asked_for = cfg.steps not in (0, Settings.steps)
-    if steps < (cfg.steps if asked_for else 50):
+    if steps < 50 and steps != cfg.steps:
         print(f'{cfg.dataset}: {num_examples} examples make {steps} steps; see --epochs', file=sys.stderr)
 
 
@@ -289,10 +288,8 @@ def lr_at(step, cfg, total):
     """Linear warm-up, then linear decay to 0."""
     warmup = math.ceil(cfg.warmup * total)
     if step < warmup:
-        share = (step + 1) / warmup
-    else:
-        share = (total - step) / (total - warmup)
-    return cfg.lr * share
+        return cfg.lr * ((step + 1) / warmup)
+    return cfg.lr * ((total - step) / (total - warmup))
 
 
 def new_encoder(cfg, base, head):
@@ -426,18 +423,24 @@ def write(cfg, base, sets, data, predictions, log=(), grid=()):
     return f'{task.dataset} validation {metric} {100 * score:.1f}'
 
 
-def do_run(cfg, base, sets, grid=()):
-    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it."""
-    encoder, log = fit(cfg, base, sets[0], tell=not grid)
+def write_all(cfg, base, sets, encoder, log=(), grid=()):
+    """Predict every set and write its folder. Returns the validation scores, in words."""
     words = []
     for data in sets:
         predictions = predict(cfg, base.world, encoder, data)
         words.append(write(cfg, base, sets, data, predictions, log, grid))
+    return '; '.join(words)
+
+
+def do_run(cfg, base, sets, grid=()):
+    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it."""
+    encoder, log = fit(cfg, base, sets[0], tell=not grid)
+    words = write_all(cfg, base, sets, encoder, log, grid)
     if cfg.save_model:
         folder = saved_folder(cfg)
         save_encoder(cfg, base, sets[0], encoder, folder)
-        words.append(str(folder))
-    return '; '.join(words)
+        words += f'; {folder}'
+    return words
 
 
 # ---------------------------------------------------------------------------
@@ -446,26 +449,22 @@ def do_run(cfg, base, sets, grid=()):
 
 def probe(cfg, base, sets):
     """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell."""
-    per_token = sets[0].kind.head == 'tokens'
+    data = sets[0]
+    per_token = data.kind.head == 'tokens'
     encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
-    words = []
-    for data in sets:
-        if data.labels and not per_token:
-            labels = [row[data.kind.labelled_by] for row in data.rows['train']]
-            if set(labels) != set(labels[:PROBED]):     # as in a file that is sorted by label
-                raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+    if not data.labels:
+        return write_all(cfg, base, sets, encoder)
 
-        parts = dict(data.examples)
-        parts['train'] = parts['train'][:PROBED] if data.labels else []
-        read = {part: outputs(cfg, base.world, encoder, examples, per_token)
-                for part, examples in parts.items()}
-        if data.labels:
-            targets = {part: [example.targets for example in examples]
-                       for part, examples in parts.items()}
-            read = ridge(read, targets, len(data.labels))
-        predictions = data.kind.predict(data, read)
-        words.append(write(cfg, base, sets, data, predictions))
-    return '; '.join(words)
+    if not per_token:
+        labels = [row[data.kind.labelled_by] for row in data.rows['train']]
+        if set(labels) != set(labels[:PROBED]):     # as in a file that is sorted by label
+            raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+    examples = data.examples | {'train': data.examples['train'][:PROBED]}
+    features = {split: outputs(cfg, base.world, encoder, part, per_token)
+                for split, part in examples.items()}
+    targets = {split: [example.targets for example in part] for split, part in examples.items()}
+    scores = ridge(features, targets, len(data.labels))
+    return write(cfg, base, sets, data, data.kind.predict(data, scores))
 
 
 def ridge(features, targets, num_labels):
@@ -475,20 +474,19 @@ def ridge(features, targets, num_labels):
     targets   {split: [(n,) labels]}; below 0 there is no label
     Returns {split: [(n, num_labels) scores of each array]} of validation and test."""
     from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     x = {split: np.vstack(arrays).astype(np.float64) for split, arrays in features.items()}
     y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
     known = y['train'] >= 0
     labels = y['train'][known]
-    one_hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
-    scaler = StandardScaler().fit(x['train'][known])
-    x = {split: scaler.transform(rows) for split, rows in x.items()}
-    trained_on = x['train'][known]
+    one_hot = np.eye(num_labels)[labels]
 
     models = []
     right = []      # how often each is, on validation
     for penalty in PENALTIES:
-        model = Ridge(penalty * len(labels)).fit(trained_on, one_hot)
+        model = make_pipeline(StandardScaler(), Ridge(penalty * len(labels)))
+        model.fit(x['train'][known], one_hot)
         predicted = model.predict(x['validation']).argmax(1)
         models.append(model)
         right.append(np.sum(predicted == y['validation']))
