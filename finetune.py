@@ -213,14 +213,12 @@ class Pretrained(NamedTuple):
     about: dict              # what run.json says of the model
 
 
-def prepare(cfg, method='fine-tuned', seeds=None):
-    """Open the model and read the task.
+def prepare(cfg, method='fine-tuned', reads=range):
+    """Open the model and read the task. For `reads` see Kind.encode.
 
-    Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on. Of
-    its training rows those are tokenised that runs of these seeds read; without seeds, all."""
+    Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
     dtype = 'fp32' if cfg.weights == 'bf16' else cfg.dtype
     device, dtype = pick_device(cfg.device, dtype)
-    kind = tasks.kind_of(cfg)
     checkpoint = open_encoder(cfg)
     transformer = checkpoint.model(head=False)
     if cfg.untrained:
@@ -236,10 +234,7 @@ def prepare(cfg, method='fine-tuned', seeds=None):
     base = Pretrained(transformer, checkpoint, world, about | {'method': method})
 
     if cfg.save_model:
-        check_export(kind, transformer.sizes)   # save_encoder's own check, before hours of training
-    reads = range
-    if seeds is not None:
-        reads = functools.partial(rows_read, cfg, kind, method, seeds)
+        check_export(tasks.kind_of(cfg), transformer.sizes)
     sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length, reads)
     if method == 'fine-tuned':
         check_training(cfg, len(sets[0].examples['train']))
@@ -255,15 +250,15 @@ def check_training(cfg, num_examples):
         print(f'{cfg.dataset}: {num_examples} examples make {steps} steps; see --epochs', file=sys.stderr)
 
 
-def rows_read(cfg, kind, method, seeds, count):
-    """Return the sorted indices, of `count` training rows, that a probe, or runs of these seeds, read."""
-    if method == 'probe':
-        return range(min(count, PROBED) if kind.labelled_by else 0)
+def rows_read(cfg, actions, count):
+    """Return the indices, of `count` training rows, that a probe, a grid or a single run reads."""
+    if actions.probe:
+        return range(min(count, PROBED))
     chosen = set()
-    for seed in seeds:
+    for seed in cfg.seeds if actions.grid else [cfg.seed]:
         order = training_order(cfg, seed, count)
         chosen.update(itertools.islice(order, cfg.num_steps(count) * cfg.batch_size))
-    return sorted(chosen)
+    return chosen
 
 
 def training_order(cfg, seed, count):
@@ -409,33 +404,24 @@ def predict(cfg, world, encoder, data):
     return data.kind.predict(data, read)
 
 
-def write(cfg, base, sets, data, predictions, log=(), grid=()):
-    """Write the folder of a run on one dataset. Returns its validation score, in words."""
-    task = data.kind.task
-    metric, scores = both_scores(
-        task.kind,
-        predictions['validation'],
-        task.scheme,
-        task.metric)
-    score = scores['standard']['score']
-    about = about_run(cfg, base.about, data, sets[0], grid)
-    write_run(run_folder(cfg, task.dataset), about, predictions, log)
-    return f'{task.dataset} validation {metric} {100 * score:.1f}'
-
-
-def write_all(cfg, base, sets, encoder, log=(), grid=()):
-    """Predict every set and write its folder. Returns the validation scores, in words."""
+def write(cfg, base, sets, predictions, log=(), grid=()):
+    """Write the folder of a run on each dataset. Returns its validation scores, in words."""
     words = []
-    for data in sets:
-        predictions = predict(cfg, base.world, encoder, data)
-        words.append(write(cfg, base, sets, data, predictions, log, grid))
+    for data, rows in zip(sets, predictions):
+        task = data.kind.task
+        metric, scores = both_scores(task.kind, rows['validation'], task.scheme, task.metric)
+        score = scores['standard']['score']
+        about = about_run(cfg, base.about, data, sets[0], grid)
+        write_run(run_folder(cfg, task.dataset), about, rows, log)
+        words.append(f'{task.dataset} validation {metric} {100 * score:.1f}')
     return '; '.join(words)
 
 
 def do_run(cfg, base, sets, grid=()):
     """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it."""
     encoder, log = fit(cfg, base, sets[0], tell=not grid)
-    words = write_all(cfg, base, sets, encoder, log, grid)
+    predictions = [predict(cfg, base.world, encoder, data) for data in sets]
+    words = write(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:
         folder = saved_folder(cfg)
         save_encoder(cfg, base, sets[0], encoder, folder)
@@ -449,22 +435,31 @@ def do_run(cfg, base, sets, grid=()):
 
 def probe(cfg, base, sets):
     """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell."""
-    data = sets[0]
-    per_token = data.kind.head == 'tokens'
+    kind = sets[0].kind
+    per_token = kind.head == 'tokens'
     encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
-    if not data.labels:
-        return write_all(cfg, base, sets, encoder)
+    if kind.labelled_by:
+        predictions = [classify(cfg, base, sets[0], encoder, per_token)]
+    else:
+        predictions = [predict(cfg, base.world, encoder, data) for data in sets]
+    return write(cfg, base, sets, predictions)
 
+
+def classify(cfg, base, data, encoder, per_token):
+    """Predict labels by ridge regression on what the encoder gives for the first training rows."""
     if not per_token:
         labels = [row[data.kind.labelled_by] for row in data.rows['train']]
         if set(labels) != set(labels[:PROBED]):     # as in a file that is sorted by label
             raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
-    examples = data.examples | {'train': data.examples['train'][:PROBED]}
-    features = {split: outputs(cfg, base.world, encoder, part, per_token)
-                for split, part in examples.items()}
-    targets = {split: [example.targets for example in part] for split, part in examples.items()}
+    features = {}
+    targets = {}
+    for split, examples in data.examples.items():
+        if split == 'train':
+            examples = examples[:PROBED]
+        features[split] = outputs(cfg, base.world, encoder, examples, per_token)
+        targets[split] = [example.targets for example in examples]
     scores = ridge(features, targets, len(data.labels))
-    return write(cfg, base, sets, data, data.kind.predict(data, scores))
+    return data.kind.predict(data, scores)
 
 
 def ridge(features, targets, num_labels):
@@ -554,7 +549,7 @@ def run_grid(cfg, base, sets):
     return code
 
 
-def check_actions(cfg, kind, actions, typed):
+def check_actions(cfg, actions, typed):
     """ValueError where actions and settings do not go together.
 
     typed  names of the settings on the command line: those of a config may be for its other actions"""
@@ -575,7 +570,7 @@ def check_actions(cfg, kind, actions, typed):
         raise ValueError('causal and layers make another encoder, which needs a name: add --variant=causal, '
                          'or --variant=layers4')
     if actions.probe:
-        if not kind.has_probe:
+        if not tasks.kind_of(cfg).has_probe:
             raise ValueError('a probe reads labels or retrieves, and does neither QA nor regression: '
                              'fine-tune the model')
         ignored = [f'--{name}' for name in OF_TRAINING if name in typed]
@@ -586,13 +581,14 @@ def check_actions(cfg, kind, actions, typed):
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     typed = {word.removeprefix('--').partition('=')[0] for word in sys.argv[1:]}
-    check_actions(cfg, tasks.kind_of(cfg), actions, typed)
+    check_actions(cfg, actions, typed)
     if actions.look:
         tasks.look(cfg, load_tokenizer(cfg.tokenizer))
         return
 
     method = 'probe' if actions.probe else 'fine-tuned'
-    cfg, base, sets = prepare(cfg, method, cfg.seeds if actions.grid else (cfg.seed,))
+    reads = functools.partial(rows_read, cfg, actions)
+    cfg, base, sets = prepare(cfg, method, reads)
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     work = do_run
