@@ -170,18 +170,19 @@ class Encoder(nn.Module):
 # Losses: each is a sum over the examples of a batch
 
 
-def label_loss(cfg, logits, batch):
+def targets_of(batch):
     targets = [example.targets for example in batch]
-    targets = torch.from_numpy(np.concatenate(targets))
-    targets = targets.to(logits.device)
+    return torch.from_numpy(np.concatenate(targets))
+
+
+def label_loss(cfg, logits, batch):
+    targets = targets_of(batch).to(logits.device)
     return F.cross_entropy(logits, targets, ignore_index=NO_LABEL, reduction='sum')
 
 
 def square_loss(cfg, outputs, batch):
-    targets = [example.targets[0] for example in batch]
-    targets = torch.tensor(targets, dtype=torch.float32, device=outputs.device)
-    predicted = outputs.squeeze(1)
-    return F.mse_loss(predicted, targets, reduction='sum')
+    targets = targets_of(batch).float()     # on the CPU, as mps has no float64
+    return F.mse_loss(outputs.squeeze(1), targets.to(outputs.device), reduction='sum')
 
 
 def pair_loss(cfg, vectors, batch):
@@ -314,7 +315,7 @@ def backward(cfg, world, encoder, batch, loss):
     """Add the gradients of a batch's mean loss, a few examples at once. Returns the loss, on the device."""
     count = len(batch)
     if loss == 'labels':
-        count = max(1, sum(int((example.targets != NO_LABEL).sum()) for example in batch))
+        count = max(1, int((targets_of(batch) != NO_LABEL).sum()))
     # pairs need the batch in one piece: all queries, then all documents
     budget = math.inf if loss == 'pairs' else cfg.tokens_at_once
     total = torch.zeros((), device=world.device)
@@ -539,7 +540,6 @@ def run_grid(cfg, base, sets):
             continue
         except Exception as error:
             if is_full(error):  # no other run could be written either
-                print(f'{title}: {len(todo) - k + 1} of {len(runs)} runs are left', file=sys.stderr)
                 raise
             words = f'failed: {error}'
             code = 1
