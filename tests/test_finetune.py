@@ -177,26 +177,26 @@ def test_a_step_equals_transformers_and_torch(kind, toy, checkpoint, tmp_path):
     assert not about['missing_keys'] and not about['unexpected_keys']
     assert theirs.config.id2label == dict(enumerate(data.labels))
     theirs.model.embed_tokens.padding_idx = None  # pad is eos, which is to learn
-    order = np.random.default_rng([3, 1]).permutation(len(data.examples['train']))[:32]
-    batch = [data.examples['train'][i] for i in order]
+
+    order = np.random.default_rng([3, 1]).permutation(len(data.examples['train']))
+    batch = [data.examples['train'][i] for i in order[:32]]
     inputs = bench.padded_texts([torch.tensor(example.tokens) for example in batch])
     targets = bench.pad([torch.tensor(example.targets) for example in batch], -100)
     out = theirs(**inputs, labels=targets)
-    ours = finetune.encode(encoder, [example.tokens for example in batch], base.world)
     expected = out.logits
     if kind == 'TC':
         expected = expected[inputs['attention_mask'].bool()]
+    ours = finetune.encode(encoder, [example.tokens for example in batch], base.world)
     assert torch.allclose(ours, expected, atol=1e-5)
 
-    after, log = finetune.fit(dataclasses.replace(cfg, seed=3), base, data)
-    assert log[0]['loss'] == pytest.approx(out.loss.item(), abs=1e-5)
+    after, (line,) = finetune.fit(dataclasses.replace(cfg, seed=3), base, data)
     out.loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-    assert log[0]['grad_norm'] == pytest.approx(norm.item(), rel=1e-4)
-    groups = {0.1: [], 0.0: []}     # by weight decay
-    for p in theirs.parameters():
-        groups[0.1 if p.ndim > 1 else 0.0].append(p)
-    groups = [{'params': members, 'weight_decay': decay} for decay, members in groups.items()]
+    assert line['loss'] == pytest.approx(out.loss.item(), abs=1e-5)
+    assert line['grad_norm'] == pytest.approx(norm.item(), rel=1e-4)
+    matrices = [p for p in theirs.parameters() if p.ndim > 1]
+    vectors = [p for p in theirs.parameters() if p.ndim == 1]
+    groups = [{'params': matrices, 'weight_decay': 0.1}, {'params': vectors, 'weight_decay': 0.0}]
     torch.optim.AdamW(groups, lr=cfg.lr, betas=(0.9, 0.95), eps=1e-5).step()
     parameters = dict(theirs.named_parameters())
     for name, p in after.named_parameters():
@@ -214,16 +214,21 @@ def test_contrastive_loss_by_hand(order, checkpoint, toy, tmp_path):
 
     def vectors(arrays):
         states = [encoder.model(torch.tensor(tokens), [len(tokens)], causal=False) for tokens in arrays]
-        return F.normalize(torch.stack([x.mean(0) for x in states]), dim=1).double()
+        means = torch.stack([x.mean(0) for x in states])
+        return F.normalize(means, dim=1).double()
 
     with torch.no_grad():
-        logits = 20 * vectors([pair.tokens for pair in pairs]) @ vectors([pair.positive for pair in pairs]).T
+        queries = vectors([pair.tokens for pair in pairs])
+        documents = vectors([pair.positive for pair in pairs])
+    logits = 20 * queries @ documents.T
     for i, j in ((0, 1), (0, 2), (1, 0), (1, 2), (2, 0)):
         logits[i, j] = -torch.inf
+    expected = -logits.log_softmax(1).diagonal().sum().item()
+
     batch = [pairs[k] for k in order]
     arrays = [pair.tokens for pair in batch] + [pair.positive for pair in batch]
-    loss = finetune.pair_loss(cfg, finetune.encode(encoder, arrays, base.world), batch)
-    assert loss.item() == pytest.approx(-logits.log_softmax(1).diagonal().sum().item(), abs=1e-4)
+    outputs = finetune.encode(encoder, arrays, base.world)
+    assert finetune.pair_loss(cfg, outputs, batch).item() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize('change, same', [
@@ -303,16 +308,17 @@ def test_means_of_bf16_states_are_fp32():
 def test_a_words_label_is_its_tokens_majority():
     row = {'words': ['a', 'b', 'c', 'cut']}
     example = Example(None, words=np.array([0, 0, 0, 1, 1, -1, 2, -1]))
-    kind = tasks.Tagging(tasks.Task(kind='TC', dataset='d', source='x'))
     logits = np.eye(3)[[1, 2, 2, 2, 1, 0, 1, 2]]
-    assert kind.answer(row, [(example, logits)], ('O', 'B-X', 'I-X')) == ['I-X', 'B-X', 'B-X', 'O']
+    kind = tasks.Tagging(tasks.Task(kind='TC', dataset='d', source='x'))
+    tags = kind.answer(row, [(example, logits)], ('O', 'B-X', 'I-X'))
+    assert tags == ['I-X', 'B-X', 'B-X', 'O']
 
 
 def test_the_best_run_by_hand():
-    characters = np.array([[-1, -1], [0, 2], [3, 5], [6, 8], [9, 11], [12, 14], [-1, -1]])
-    logits = np.zeros((7, 2))
-    logits[:, 1] = [9, 1.0, -1, 0.6, 0.7, -2, 9]
-    example = Example(None, characters=characters)
+    first = np.array([-1, 0, 3, 6, 9, 12, -1])
+    odds = np.array([9, 1.0, -1, 0.6, 0.7, -2, 9])
+    example = Example(None, characters=np.stack([first, first + 2], 1))
+    logits = np.stack([0 * odds, odds], 1)
     assert questions.best_run(example, logits) == (pytest.approx(1.3), 6, 11)
     assert questions.best_run(example, -abs(logits)) == (0.0, 0, 0)
 
@@ -371,9 +377,10 @@ def test_retrieval_without_training_pairs_is_probed(toy, command, tmp_path):
 
 
 def test_only_training_rows_that_are_read_are_tokenised(toy, command, tmp_path, monkeypatch):
-    """By one run, a grid and a probe; predictions are those of a run that has all rows tokenised."""
-    lines = (data_of(toy, 'SC') / 'train.jsonl').read_text().splitlines()
-    rows = [json.loads(line)['text'] for line in lines]
+    """Predictions are those of a run that has all rows tokenised."""
+    rows = []
+    for line in (data_of(toy, 'SC') / 'train.jsonl').read_text().splitlines():
+        rows.append(json.loads(line)['text'])
     encoded = Tokenizer.encoded
     texts = set()
 
@@ -386,17 +393,17 @@ def test_only_training_rows_that_are_read_are_tokenised(toy, command, tmp_path, 
         ran(*command('SC', *more))
         return texts & set(rows)
 
-    def expected(*seeds):
-        orders = [np.random.default_rng([seed, 1]).permutation(len(rows)) for seed in seeds]
-        return {rows[k] for order in orders for k in order[:24]}
+    def expected(seed):
+        order = np.random.default_rng([seed, 1]).permutation(len(rows))
+        return {rows[k] for k in order[:24]}
 
     monkeypatch.setattr(Tokenizer, 'encoded', counted)
     steps = '--steps=3', '--batch_size=8'
     assert read_by(*steps) == expected(0)
-    assert read_by(*steps, '--grid', '--lrs=(1e-3,)', '--seeds=(4, 7)') == expected(4, 7)
+    assert read_by(*steps, '--grid', '--lrs=(1e-3,)', '--seeds=(4, 7)') == expected(4) | expected(7)
     monkeypatch.setattr(finetune, 'PROBED', 32)
     assert read_by('--probe') == set(rows[:32])
-    monkeypatch.setattr(finetune, 'rows_read', lambda cfg, kind, method, seeds, count: range(count))
+    monkeypatch.setattr(finetune, 'rows_read', lambda cfg, actions, count: range(count))
     assert read_by(*steps, f'--predictions={tmp_path}/all') == set(rows)
     run = 'random/SC/toy/lr3e-03_sd0'
     assert contents(tmp_path / 'all' / run) == contents(tmp_path / 'p' / run)
@@ -447,7 +454,7 @@ def test_a_full_disk_ends_a_grid_at_its_first_run(command, monkeypatch):
         raise OSError(errno.ENOSPC, 'No space left on device', str(folder))
     monkeypatch.setattr(finetune, 'write_run', write)
     result = run_script(*command('SC', '--grid', '--lrs=(1e-3, 3e-3)', '--seeds=(0, 1)', '--steps=1'))
-    assert tried == ['lr1e-03_sd0'] and '4 of 4 runs are left' in result.stderr
+    assert tried == ['lr1e-03_sd0']
     one_line_error(result, 'lr1e-03_sd0: No space left on device: make room, then run the same command again')
 
 
@@ -522,19 +529,23 @@ def test_ridge_regression_is_its_closed_form():
     features = {split: centres[y] + draw.normal(size=(60, 4, 5)) for split, y in targets.items()}
     scores = finetune.ridge(features, targets, 3)['test']
 
-    X = {split: features[split][y >= 0] for split, y in targets.items()}
-    labels = {split: y[y >= 0] for split, y in targets.items()}
-    scale = X['train'].std(0)
-    X = {split: (x - X['train'].mean(0)) / scale for split, x in X.items()}
-    hot = np.eye(3)[labels['train']]
+    x = {split: features[split][y >= 0] for split, y in targets.items()}
+    y = {split: y[y >= 0] for split, y in targets.items()}
+    mean = x['train'].mean(0)
+    scale = x['train'].std(0)
+    x = {split: (part - mean) / scale for split, part in x.items()}
+    hot = np.eye(3)[y['train']]
     bias = hot.mean(0)
-    weights = []
+    right = []
+    expected = []
     for penalty in finetune.PENALTIES:
-        gram = X['train'].T @ X['train'] + penalty * len(hot) * np.eye(5)
-        weights.append(np.linalg.solve(gram, X['train'].T @ (hot - bias)))
-    right = [np.mean((X['validation'] @ W + bias).argmax(1) == labels['validation']) for W in weights]
-    expected = X['test'] @ weights[np.argmax(right)] + bias
-    assert np.abs(np.stack(scores)[targets['test'] >= 0] - expected).max() < 1e-8
+        gram = x['train'].T @ x['train'] + penalty * len(hot) * np.eye(5)
+        weights = np.linalg.solve(gram, x['train'].T @ (hot - bias))
+        predicted = x['validation'] @ weights + bias
+        right.append(np.mean(predicted.argmax(1) == y['validation']))
+        expected.append(x['test'] @ weights + bias)
+    ours = np.stack(scores)[targets['test'] >= 0]
+    np.testing.assert_allclose(ours, expected[np.argmax(right)], atol=1e-8)
 
 
 # ---------------------------------------------------------------------------
@@ -579,30 +590,25 @@ def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     one_line_error(run_script('finetune.py', *toy['SC'], f'--model={tmp_path}/saved'), 'a classifier')
 
 
-def test_what_cannot_be_exported_is_refused(toy, checkpoint, tmp_path):
-    """Before it trains; and where it is written, as a fork may train by a loss of its own."""
+def test_what_cannot_be_exported_is_refused_before_it_trains(toy, tmp_path):
     normed = random_model(tmp_path / 'normed', qk_norm=True)
-    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={normed}', '--save_model'),
-                   'save_model: transformers has no such classifier')
-    one_line_error(run_script('finetune.py', *toy['IR'], f'--model={normed}', '--save_model',
-                              '--query=Query: {text} ?'), 'must end with a column')
-    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path))
-    data.kind.loss = 'each'
-    encoder = new(cfg, base, data, 0)
-    refused("'each' is not in PROBLEM_TYPES", models.save_encoder,
-            cfg, base, data, encoder, tmp_path / 'saved')
+    options = f'--model={normed}', '--save_model'
+    one_line_error(run_script('finetune.py', *toy['SC'], *options), 'transformers has no such classifier')
+    result = run_script('finetune.py', *toy['IR'], *options, '--query=Query: {text} ?')
+    one_line_error(result, 'must end with a column')
 
 
 @pytest.mark.parametrize('more, words', [
-    ('--model=', 'model is empty'), ('--model=nowhere', 'nowhere: no checkpoint'),
-    ('--max_length=900', 'max_length 900: the model reads 2 to 128'), ('--batch_size=0', 'batch_size must'),
-    ('--lrs=(-1e-4,) --grid', 'lrs must be at least 0'), ('--seeds=a --grid', 'seeds takes int, not str'),
-    ('--name=a/b', 'name must be'), ('--layers=3 --variant=x', 'layers 3: the model has 2'),
+    ('--model=', 'model is empty'),
+    ('--max_length=900', 'max_length 900: the model reads 2 to 128'),
+    ('--seeds=a --grid', 'seeds takes int, not str'),
+    ('--name=a/b', 'name must be'),
+    ('--layers=3 --variant=x', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
-    ('--grid --probe', 'stand alone'), ('--lrs=1e-3', 'lrs and seeds are of --grid'),
+    ('--grid --probe', 'stand alone'),
+    ('--lrs=1e-3', 'lrs and seeds are of --grid'),
     ('--grid --lrs=()', 'lrs and seeds must have one or more'),
     ('--causal --name=x', 'another encoder, which needs a name: add --variant=causal'),
-    ('--probe --layers=0', 'another encoder, which needs a name'),
     ('--grid --lr=1e-3', 'lr and seed are of one run: with --grid give --lrs and --seeds'),
     ('--probe --metric=Pearson', 'does neither QA nor regression'),
     ('--probe --lr=1e-3 --steps=5 --save_model', 'trains no encoder: leave out --lr, --steps, --save_model')])
