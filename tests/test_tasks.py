@@ -30,7 +30,8 @@ def task(name, **changes):
 
 
 def load(name, folder, **changes):
-    return tasks.kind_of(task(name, data=str(folder), **changes)).load()
+    cfg = task(name, data=str(folder), **changes)
+    return tasks.kind_of(cfg).load()
 
 
 def look(name, *options):
@@ -49,27 +50,21 @@ SQUAD = {'id': TEXT, 'title': TEXT, 'context': TEXT, 'question': TEXT,
 SQUAD_ROW = {'id': 'x1', 'title': 'T', 'context': 'It is 42 m high.', 'question': 'How high?',
              'answers': {'text': ['42 m'], 'answer_start': [6]}}
 UNANSWERED = SQUAD_ROW | {'answers': {'text': [], 'answer_start': []}}
-ANSWERED = {'answers': [('42 m', 6)], 'question': 'How high?\n'}
 
 
 def tagged(*names):
     return datasets.List(datasets.ClassLabel(names=[*names]))
 
 
-def labelled(folder, labels, label, shown, splits=PUBLIC, **columns):
-    """The entry in SCHEMAS of a set in GLUE or SuperGLUE: text columns, a label, an index."""
-    pattern = f'{folder}/{SHARD if folder.startswith("glue/") else "{}/0000.parquet"}'
-    features = dict.fromkeys(columns, TEXT) | {'idx': NUMBER}
-    features['label'] = datasets.ClassLabel(names=[*labels]) if labels else datasets.Value('float32')
-    read = labels[label] if labels else label
-    return pattern, splits, features, columns | {'label': label, 'idx': 7}, {'text': shown, 'label': read}
-
-
 SCHEMAS = {  # config: (files below the folder, their splits, features, a row, what is read of it)
-    'sst2': labelled('glue/sst2', ('negative', 'positive'), 1, 'a good one', sentence='a good one'),
-    'mnli': labelled('glue/mnli', ('entailment', 'neutral', 'contradiction'), 2,
-                     'Premise: It rains.\nHypothesis: It is dry.', ('train', 'validation_matched'),
-                     premise='It rains.', hypothesis='It is dry.'),
+    'sst2': (f'glue/sst2/{SHARD}', PUBLIC,
+             {'sentence': TEXT, 'label': datasets.ClassLabel(names=['negative', 'positive']), 'idx': NUMBER},
+             {'sentence': 'a good one', 'label': 1, 'idx': 7},
+             {'text': 'a good one', 'label': 'positive'}),
+    'stsb': (f'glue/stsb/{SHARD}', PUBLIC,
+             {'sentence1': TEXT, 'sentence2': TEXT, 'label': datasets.Value('float32'), 'idx': NUMBER},
+             {'sentence1': 'A.', 'sentence2': 'B.', 'label': 3.75, 'idx': 7},
+             {'text': 'Sentence 1: A.\nSentence 2: B.', 'label': 3.75}),
     'conll2003': (f'conll2003-en/data/{SHARD}', tasks.SPLITS, {'words': TEXTS, 'ner': tagged(*CONLL)},
                   {'words': ['EU', 'rejects', 'German', 'call'], 'ner': [3, 0, 7, 0]},
                   {'tags': ['B-ORG', 'O', 'B-MISC', 'O']}),
@@ -82,8 +77,8 @@ SCHEMAS = {  # config: (files below the folder, their splits, features, a row, w
               'ner_tags': ['B-PER', 'I-PER', 'B-OTH', 'B-O'], 'annotator': ['z']},
              {'tags': ['B-PER', 'I-PER', 'O', 'O'], 'id': 'a-1'}),
     'squad_v2': (f'squad_v2/squad_v2/{SHARD}', PUBLIC, SQUAD, UNANSWERED, {'answers': []}),
-    'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW, ANSWERED),
-    'stsb': labelled('glue/stsb', (), 3.75, 'Sentence 1: A.\nSentence 2: B.', sentence1='A.', sentence2='B.')}
+    'record': (f'record/data/{SHARD}', PUBLIC, SQUAD, SQUAD_ROW,
+               {'answers': [('42 m', 6)], 'question': 'How high?\n'})}
 PAPER = 'sst2 qqp mnli conll2003 ontonotes uner squad squad_v2 record msmarco nq mldr'
 
 
@@ -126,16 +121,22 @@ LAYOUTS = {     # of corpus and queries; of judgements
 def beir(folder, name, form):
     """A set of three documents, one unjudged, as BEIR's .zip holds it, as the hub does, or as parquet."""
     place_of_texts, place_of_grades = LAYOUTS[form]
-    texts = {
-        'corpus': [{'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'} for k in range(3)],
-        'queries': [{'_id': f'q{k}', 'text': f'what {k}', 'metadata': {'k': k}} for k in range(8)]}
-    for part, rows in texts.items():
-        write(folder / place_of_texts.format(name, part), rows)
+    documents = [
+        {'_id': f'd{k}', 'title': f'T{k}', 'text': f'text {k}'}
+        for k in range(3)]
+    queries = [
+        {'_id': f'q{k}', 'text': f'what {k}', 'metadata': {'k': k}}
+        for k in range(8)]
+    write(folder / place_of_texts.format(name, 'corpus'), documents)
+    write(folder / place_of_texts.format(name, 'queries'), queries)
 
-    scored = [(f'q{k}', f'd{k % 2}', grade) for k, grade in enumerate((2, 1, 0, 1, 1, 1, 1, 1))]
-    trained = [('q2', 'd2', 1), ('q0', 'd0', 0), ('q0', 'd1', 2)]
-    for part, rows in {'train': trained, 'dev': scored, 'test': scored}.items():
-        write(folder / place_of_grades.format(name, part), judgements(*rows))
+    scored = [
+        (f'q{k}', f'd{k % 2}', grade)
+        for k, grade in enumerate((2, 1, 0, 1, 1, 1, 1, 1))]
+    write(folder / place_of_grades.format(name, 'dev'), judgements(*scored))
+    write(folder / place_of_grades.format(name, 'test'), judgements(*scored))
+    trained = judgements(('q2', 'd2', 1), ('q0', 'd0', 0), ('q0', 'd1', 2))
+    write(folder / place_of_grades.format(name, 'train'), trained)
 
 
 def write(path, rows):
@@ -237,7 +238,8 @@ def what_is_read(tokenizer, text):
 
 def examples_of(kind, rows, labels, tokenizer, max_length):
     """([Example], what is lost) of rows."""
-    encoded = kind.encode({'train': rows, 'validation': [], 'test': []}, labels, tokenizer, max_length)
+    rows = {'train': rows, 'validation': [], 'test': []}
+    encoded = kind.encode(rows, labels, tokenizer, max_length)
     return encoded['train']
 
 
@@ -279,9 +281,11 @@ def check_questions(rows, tokenizer):
             assert example.characters[k, 0] < start + len(text) and example.characters[k, 1] > start
 
 
-@pytest.mark.parametrize('path', [DOCS, *[LLAMA3] * LLAMA3.exists(), 'composing'])
+@pytest.mark.parametrize('path', [DOCS, LLAMA3, 'composing'])
 def test_strange_words_align(path, tmp_path):
     """Also by our tokenizer with the normalizer that Qwen's has."""
+    if path == LLAMA3 and not path.exists():
+        pytest.skip('the file is not there')
     if path == 'composing':
         content = json.loads((DOCS / 'tokenizer.json').read_text()) | {'normalizer': {'type': 'NFC'}}
         path = tmp_path
@@ -373,7 +377,7 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
 @pytest.mark.parametrize('kind, changes, words', [
     ('sc', {'label': 'great'}, r"label 'great' is none of the labels \(bad, good\); list names"),
     ('sc', {'label': None}, 'label None is no text and no number'),
-    ('sc', {'title': ...}, "has no column 'title', but text, label"),
+    ('sc', {'title': ['x']}, "'title' holds .'x'., which is no text"),
     ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
     ('tc', {'tags': ['O', 'Location']}, "'Location' is not O, B-TYPE or I-TYPE"),
@@ -381,10 +385,14 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
     ('qa', {'answers': {'text': ['me'], 'answer_start': [-3]}}, "answer 'me' is not at character -3"),
     ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts')])
 def test_bad_rows_are_named(kind, changes, words):
-    row = {name: value for name, value in (GOOD[kind] | changes).items() if value is not ...}
-    labels = ('bad', 'good') if kind == 'sc' else ('O', 'B-LOC', 'Location')
-    kind = tasks.kind_of(task(f'example_{kind}', labels=labels))
-    refused(f'^row 2: {words}', kind.make_row, row, Labels(kind.task, ((), {}), ''), 'row 2')
+    row = GOOD[kind] | changes
+    if kind == 'sc':
+        names = ('bad', 'good')
+    else:
+        names = ('O', 'B-LOC', 'Location')
+    kind = tasks.kind_of(task(f'example_{kind}', labels=names))
+    labels = Labels(kind.task, ((), {}), '')
+    refused(f'^row 2: {words}', kind.make_row, row, labels, 'row 2')
 
 
 @pytest.mark.parametrize('name, content, words', [
@@ -413,7 +421,8 @@ def test_a_missing_file_is_a_line_with_what_is_there(tmp_path):
     '--template=text', '--template={text', "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
     '--columns=1', '--columns=-1,0'])
 def test_bad_task_settings_are_named(option):
-    refused(option[2:].split('=')[0], configs.parse, tasks.Task, ['configs/tasks/example_sc.py', option])
+    name = option[2:].split('=')[0]
+    refused(name, configs.parse, tasks.Task, ['configs/tasks/example_sc.py', option])
 
 
 def conllu(number, form, tag):
@@ -422,9 +431,14 @@ def conllu(number, form, tag):
 
 def words_and_tags(folder, content, columns=()):
     """'word/tag word/tag | ...' of a file."""
-    (folder / 'train.conll').write_text(content)
-    rows, _ = read_files([folder / 'train.conll'], task('example_tc', columns=columns))
-    return ' | '.join(' '.join(map('/'.join, zip(row['tokens'], row['tags']))) for row in rows)
+    file = folder / 'train.conll'
+    file.write_text(content)
+    rows, _ = read_files([file], task('example_tc', columns=columns))
+    sentences = []
+    for row in rows:
+        pairs = zip(row['tokens'], row['tags'])
+        sentences.append(' '.join(map('/'.join, pairs)))
+    return ' | '.join(sentences)
 
 
 @pytest.mark.parametrize('content, columns, words', [
@@ -448,7 +462,8 @@ def test_files_of_a_word_a_line(tmp_path, content, columns, words):
     conllu('1-2', 'au fait', 'a b'), conllu('2.1', 'au fait', 'a b')])
 def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
     sentence = line + conllu(1, 'Rome', 'PROPN') + conllu(2, '#', 'SYM') + '\n'
-    assert words_and_tags(tmp_path, 2 * sentence, (1, 3)) == 'Rome/PROPN #/SYM | Rome/PROPN #/SYM'
+    read = words_and_tags(tmp_path, 2 * sentence, (1, 3))
+    assert read == 'Rome/PROPN #/SYM | Rome/PROPN #/SYM'
 
 
 @pytest.mark.parametrize('content, columns, words', [
@@ -460,11 +475,16 @@ def test_a_bad_line_of_words_is_named(tmp_path, content, columns, words):
 
 
 def test_squads_own_file_is_read_as_the_hubs(tmp_path):
-    question = {'id': 'x1', 'question': 'How high?', 'answers': [{'text': '42 m', 'answer_start': 6}]}
-    unanswered = {'id': 'x1', 'question': 'How high?', 'answers': []}
-    paragraph = {'context': SQUAD_ROW['context'], 'qas': [question, unanswered]}
+    question = {
+        'id': 'x1',
+        'question': 'How high?',
+        'answers': [{'text': '42 m', 'answer_start': 6}]}
+    paragraph = {
+        'context': SQUAD_ROW['context'],
+        'qas': [question, question | {'answers': []}]}
+    article = {'title': 'T', 'paragraphs': [paragraph]}
     file = tmp_path / 'train.json'
-    file.write_text(json.dumps({'version': 'v2.0', 'data': [{'title': 'T', 'paragraphs': [paragraph]}]}))
+    file.write_text(json.dumps({'version': 'v2.0', 'data': [article]}))
     rows, _ = read_files([file], task('squad'))
     assert rows == [SQUAD_ROW, UNANSWERED]
     file.write_text(json.dumps(rows, indent=1))     # a list of objects
@@ -472,8 +492,10 @@ def test_squads_own_file_is_read_as_the_hubs(tmp_path):
 
 
 def write_shard(folder, name, labels=('bad', 'good')):
-    features = datasets.Features({'text': TEXT, 'label': datasets.ClassLabel(names=[*labels])})
-    table = datasets.Dataset.from_list([{'text': 'x', 'label': 0}] * 20, features=features)
+    label = datasets.ClassLabel(names=[*labels])
+    features = datasets.Features({'text': TEXT, 'label': label})
+    rows = [{'text': 'x', 'label': 0}] * 20
+    table = datasets.Dataset.from_list(rows, features=features)
     table.to_parquet(folder / f'{name}.parquet')
 
 
@@ -532,8 +554,10 @@ def test_the_label_map_that_a_message_proposes_works_when_it_is_pasted(tmp_path,
 
 def test_whole_numbers_are_those_of_labels_in_any_form():
     labels = Labels(task('sst2', labels=('bad', 'good')), ((), {}), '')
-    assert {labels.name(value, '') for value in (0, 0.0, False, Field('0'), 'bad')} == {'bad'}
-    assert {labels.name(value, '') for value in (1, 1.0, True, Field('1'), 'good')} == {'good'}
+    for value in (0, 0.0, False, Field('0'), 'bad'):
+        assert labels.name(value, '') == 'bad'
+    for value in (1, 1.0, True, Field('1'), 'good'):
+        assert labels.name(value, '') == 'good'
 
 
 def test_a_regressions_label_is_a_number():
@@ -567,9 +591,13 @@ def test_quotes_of_a_tsv_are_characters(tmp_path):
 
 def retrieval_set(folder, **judged):
     """Three documents and two queries in BEIR's files, and judgements of each split."""
-    documents = {'d1': 'apple pie', 'd2': 'banana split', 'd3': 'banana bread'}
-    jsonl(folder / 'corpus.jsonl', [{'_id': name, 'text': text} for name, text in documents.items()])
-    jsonl(folder / 'queries.jsonl', [{'_id': 'q1', 'text': 'apple'}, {'_id': 'q2', 'text': 'banana'}])
+    jsonl(folder / 'corpus.jsonl', [
+        {'_id': 'd1', 'text': 'apple pie'},
+        {'_id': 'd2', 'text': 'banana split'},
+        {'_id': 'd3', 'text': 'banana bread'}])
+    jsonl(folder / 'queries.jsonl', [
+        {'_id': 'q1', 'text': 'apple'},
+        {'_id': 'q2', 'text': 'banana'}])
     judged = dict.fromkeys(tasks.SCORED, [('q1', 'd1', 1)]) | judged
     for split, rows in judged.items():
         jsonl(folder / f'qrels/{split}.jsonl', judgements(*rows))
@@ -612,6 +640,10 @@ def test_judged_documents_and_queries_without_text_count_as_in_trec_eval(tmp_pat
 
 
 def test_judgements_without_text_make_no_training_pair(tmp_path):
-    retrieval_set(tmp_path, train=[('q1', 'd1', 1), ('q1', 'd9', 1), ('q9', 'd1', 1), ('q2', 'd8', 1)])
+    retrieval_set(tmp_path, train=[
+        ('q1', 'd1', 1),
+        ('q1', 'd9', 1),
+        ('q9', 'd1', 1),
+        ('q2', 'd8', 1)])
     rows, _ = load('example_ir', tmp_path)
     assert [row['query'] for row in rows['train']] == ['Query: apple']

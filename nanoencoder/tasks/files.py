@@ -249,11 +249,10 @@ def with_names(rows, features):
     for column, feature in features.items():
         if 'feature' in feature:    # of a list
             feature = feature['feature']
-        if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
-            names[column] = feature['names']
-
-    for column, order in names.items():
-        name_of = dict(enumerate(order))
+        if not isinstance(feature, dict) or feature.get('_type') != 'ClassLabel':
+            continue
+        names[column] = feature['names']
+        name_of = dict(enumerate(feature['names']))
         for row in rows:
             value = row[column]
             if isinstance(value, list):

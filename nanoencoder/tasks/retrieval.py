@@ -50,7 +50,7 @@ class Retrieval(Kind):
         positives = defaultdict(set)
         for row in train:
             positives[row['query']].add(row['positive'])
-        pairs = [None] * len(train)
+        pairs = [None for _ in train]
         for k in reads(len(train)):
             query = train[k]['query']
             document = train[k]['positive']
