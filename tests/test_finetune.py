@@ -81,11 +81,23 @@ def about(text):
 def write_retrieval(draw, folder):
     """A text finds the document that is about it."""
     texts = [' '.join(draw.choices(FILLER, k=3)) for _ in range(600)]
-    jsonl(folder / 'train.jsonl', [{'query': text, 'positive': about(text)} for text in texts])
-    texts = [f'{a} {b} {c}' for a in FILLER[:6] for b in FILLER[6:10] for c in ('Rome', 'Oslo')]
-    jsonl(folder / 'queries.jsonl', [{'_id': str(k), 'text': text} for k, text in enumerate(texts)])
-    jsonl(folder / 'corpus.jsonl', [{'_id': str(k), 'text': about(text)} for k, text in enumerate(texts)])
-    judged = [{'query-id': str(k), 'corpus-id': str(k), 'score': 1} for k in range(48)]
+    jsonl(folder / 'train.jsonl', [
+        {'query': text, 'positive': about(text)}
+        for text in texts])
+    texts = [
+        f'{a} {b} {c}'
+        for a in FILLER[:6]
+        for b in FILLER[6:10]
+        for c in ('Rome', 'Oslo')]
+    jsonl(folder / 'queries.jsonl', [
+        {'_id': str(k), 'text': text}
+        for k, text in enumerate(texts)])
+    jsonl(folder / 'corpus.jsonl', [
+        {'_id': str(k), 'text': about(text)}
+        for k, text in enumerate(texts)])
+    judged = [
+        {'query-id': str(k), 'corpus-id': str(k), 'score': 1}
+        for k in range(48)]
     jsonl(folder / 'qrels/validation.jsonl', judged[:24])
     jsonl(folder / 'qrels/test.jsonl', judged[24:])
 
@@ -112,7 +124,10 @@ def data_of(toy, kind):
 
 def merge(words, *more):
     """A command line in which what comes later wins."""
-    return list({word.split('=')[0]: word for word in (*words, *more)}.values())
+    last = {}
+    for word in (*words, *more):
+        last[word.split('=')[0]] = word
+    return list(last.values())
 
 
 @pytest.fixture
@@ -137,13 +152,16 @@ def settings(toy, checkpoint, kind, tmp_path, **changes):
 
 def new(cfg, base, data, seed):
     """An Encoder that is not trained."""
-    head = finetune.new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels))
-    return finetune.new_encoder(dataclasses.replace(cfg, seed=seed), base, head)
+    hidden_size = base.transformer.sizes.hidden_size
+    head = finetune.new_head(data.kind.head, hidden_size, len(data.labels))
+    cfg = dataclasses.replace(cfg, seed=seed)
+    return finetune.new_encoder(cfg, base, head)
 
 
 def trained(toy, checkpoint, kind, tmp_path, lr=1e-3, **changes):
     """(cfg, base, data, encoder) after some steps; also saved."""
-    cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, kind, tmp_path, lr=lr, seed=0, **changes))
+    cfg = settings(toy, checkpoint, kind, tmp_path, lr=lr, seed=0, **changes)
+    cfg, base, (data,) = finetune.prepare(cfg)
     encoder, _ = finetune.fit(cfg, base, data)
     models.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     return cfg, base, data, encoder
@@ -151,8 +169,10 @@ def trained(toy, checkpoint, kind, tmp_path, lr=1e-3, **changes):
 
 def contents(folder):
     """{file: bytes} of all predictions below a folder; logs and locks are not compared."""
-    return {str(path.relative_to(folder)): path.read_bytes()
-            for path in sorted(Path(folder).rglob('[!.]*')) if path.is_file() and path.name != 'log.jsonl'}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(Path(folder).rglob('[!.]*'))
+        if path.is_file() and path.name != 'log.jsonl'}
 
 
 def told_score(result):
@@ -235,7 +255,8 @@ def test_contrastive_loss_by_hand(order, checkpoint, toy, tmp_path):
     ({}, 0), ({'causal': True}, 9), ({'layers': 1}, 0), ({'layers': 0}, 9)])
 def test_a_control_is_another_encoder_of_the_same_weights(change, same, toy, checkpoint, tmp_path):
     """With the causal mask no token sees what comes; without layers its vector is its normed embedding."""
-    cfg, base, _ = finetune.prepare(settings(toy, checkpoint, 'TC', tmp_path, **change))
+    cfg = settings(toy, checkpoint, 'TC', tmp_path, **change)
+    cfg, base, _ = finetune.prepare(cfg)
     encoder = finetune.new_encoder(cfg, base, finetune.as_it_is)
     whole = huggingface.open_checkpoint(str(checkpoint)).model(head=False)
     del whole.layers[len(encoder.model.layers):]
@@ -245,7 +266,7 @@ def test_a_control_is_another_encoder_of_the_same_weights(change, same, toy, che
         assert torch.equal(first, whole(tokens, [10], cfg.causal))
         tokens[9] = 77
         is_same = torch.isclose(first, encoder(tokens, [10])).all(1)
-    assert is_same.tolist() == [True] * same + [False] * (10 - same)
+    assert torch.equal(is_same, torch.arange(10) < same)
     assert cfg.layers in (-1, len(encoder.model.layers))
 
 
@@ -255,7 +276,8 @@ def test_a_variant_has_a_name_and_a_row_of_its_own(
         changes, name, row, toy, checkpoint, tmp_path, monkeypatch):
     past = {'row': 'mlm-900', 'step': 900, 'phases': [['mlm', 900]]}
     state = {'pretraining': past, 'fixed': {'seed': 0}}
-    opened = dataclasses.replace(huggingface.open_checkpoint(str(checkpoint)), state=state)
+    opened = huggingface.open_checkpoint(str(checkpoint))
+    opened = dataclasses.replace(opened, state=state)
     monkeypatch.setattr(finetune, 'open_encoder', lambda cfg: opened)
     cfg, base, _ = finetune.prepare(settings(toy, checkpoint, 'SC', tmp_path, **changes))
     assert cfg.name == name
@@ -264,39 +286,48 @@ def test_a_variant_has_a_name_and_a_row_of_its_own(
 
 def test_schedule_is_the_papers():
     cfg = finetune.Settings(kind='SC', dataset='d', source='x', model='m')
-    assert cfg.num_steps(10 ** 6) == 1_000
     rates = [finetune.lr_at(step, cfg, 1_000) for step in (0, 99, 100, 550, 999)]
     assert rates == pytest.approx([1e-6, 1e-4, 1e-4, 5e-5, 1e-4 / 900])   # 100 of warm-up
-    assert finetune.lr_at(0, dataclasses.replace(cfg, warmup=0.0), 10) == 1e-4
-    assert finetune.lr_at(9, dataclasses.replace(cfg, warmup=1.0), 10) == 1e-4
-    assert dataclasses.replace(cfg, steps=0).num_steps(14_041) == 439   # CoNLL-2003
+    at_once = dataclasses.replace(cfg, warmup=0.0)
+    assert finetune.lr_at(0, at_once, 10) == 1e-4
+    warming = dataclasses.replace(cfg, warmup=1.0)
+    assert finetune.lr_at(9, warming, 10) == 1e-4
+    assert cfg.num_steps(10 ** 6) == 1_000
     assert cfg.num_steps(100) == 4   # an epoch
     assert dataclasses.replace(cfg, epochs=3).num_steps(100) == 10
+    assert dataclasses.replace(cfg, steps=0).num_steps(14_041) == 439   # CoNLL-2003
 
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_scores_do_not_depend_on_the_batch_size(kind, toy, checkpoint, tmp_path):
     """A batch of retrieval is trained on at once, whatever the budget."""
-    results = []
+    losses = []
+    predictions = []
     for budget in (40, 700, 16_384):
-        changes = dict(tokens_at_once=budget, steps=0, batch_size=8, lr=1e-2)
-        cfg, base, (data,) = finetune.prepare(settings(toy, checkpoint, kind, tmp_path, **changes))
-        if kind != 'IR' or not results:
+        cfg = settings(toy, checkpoint, kind, tmp_path, tokens_at_once=budget, steps=0, batch_size=8, lr=1e-2)
+        cfg, base, (data,) = finetune.prepare(cfg)
+        if kind != 'IR' or not losses:
             encoder, log = finetune.fit(cfg, base, data)
+        losses.append([line['loss'] for line in log])
         rows = finetune.predict(cfg, base.world, encoder, data)['test']
-        results.append(([line['loss'] for line in log], [row | {'scores': None} for row in rows]))
-    for losses, rows in results[1:]:
-        assert losses == pytest.approx(results[0][0], abs=2e-4) and rows == results[0][1]
+        predictions.append([row | {'scores': None} for row in rows])
+    assert losses[1] == pytest.approx(losses[0], abs=2e-4)
+    assert losses[2] == pytest.approx(losses[0], abs=2e-4)
+    assert predictions[0] == predictions[1] == predictions[2]
     assert len({str(row.get('pred', row)) for row in rows}) > 1     # one prediction would show nothing
 
 
 def test_means_of_bf16_states_are_fp32():
     """Against numpy in float64. Rounded to bf16 before they are normalised, vectors differ by 1e-3."""
-    states = torch.randn(40, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
-    means = [part.mean(0) for part in np.split(states.double().numpy(), [7])]
-    expected = [mean / np.linalg.norm(mean) for mean in means]
+    draw = torch.Generator().manual_seed(0)
+    states = torch.randn(40, 64, generator=draw).bfloat16()
+    expected = []
+    for part in np.split(states.double().numpy(), [7]):
+        mean = part.mean(0)
+        expected.append(mean / np.linalg.norm(mean))
     vectors = finetune.unit_vectors(states, [7, 33])
-    assert vectors.dtype == torch.float32 and np.abs(vectors.numpy() - expected).max() < 1e-6
+    assert vectors.dtype == torch.float32
+    np.testing.assert_allclose(vectors.numpy(), expected, atol=1e-6)
     head = finetune.Classifier(64, 2, pooled=True).bfloat16()
     assert head(states, [7, 33]).dtype == torch.bfloat16
 
@@ -348,11 +379,13 @@ def test_a_number_is_learnt_and_saved(toy, command, tmp_path, monkeypatch):
     ran(*command('SC', '--data=data', '--steps=0', '--epochs=4', '--lr=1e-2', '--batch_size=4',
                  '--metric=Pearson', '--save_model'))
     rows = read_predictions('p/random/SC/toy/lr1e-02_sd0', 'test')
-    assert np.mean([abs(row['pred'] - row['gold']) < 0.6 for row in rows]) > 0.9
+    is_near = [abs(row['pred'] - row['gold']) < 0.6 for row in rows]
+    assert np.mean(is_near) > 0.9
     ask = transformers.pipeline('text-classification', 'fine-tuned/random/SC/toy/lr1e-02_sd0')
-    texts = [json.loads(line)['text'] for line in open('data/test.jsonl')]
-    assert [answer['score'] for answer in ask(texts[:5])] == pytest.approx(
-        [row['pred'] for row in rows[:5]], abs=1e-4)
+    with open('data/test.jsonl') as file:
+        texts = [json.loads(line)['text'] for line in file]
+    for row, answer in zip(rows[:5], ask(texts[:5])):
+        assert answer['score'] == pytest.approx(row['pred'], abs=1e-4)
 
 
 def test_retrieval_is_trained_once_and_scored_on_every_set(toy, command, tmp_path):
@@ -440,7 +473,8 @@ def test_a_grid_killed_at_random_equals_the_sequential_one(command, tmp_path):
 
 def test_a_grid_with_a_failure_ends_with_1_after_all_its_runs(command, tmp_path):
     result = torchrun(2, *command('SC', '--grid', '--lrs=(1e30, 1e-3)', '--seeds=(0, 1)', '--epochs=9'))
-    assert result.returncode == 1 and 'lr1e+30_sd0 (1 of 4): failed: step' in result.stdout
+    assert result.returncode == 1
+    assert 'lr1e+30_sd0 (1 of 4): failed: step' in result.stdout
     assert len(list(tmp_path.rglob('lr1e-03_sd*/run.json'))) == 2
     assert result.stderr.count('FloatingPointError: step') >= 2     # both may try one
 
@@ -467,10 +501,12 @@ def test_a_grid_within_a_run_of_another_leaves_it_alone(toy, checkpoint, tmp_pat
     def fit_and_interrupt(cfg, *more, **options):
         fitted.append((cfg.lr, cfg.seed))
         if len(fitted) == 1:
-            assert finetune.run_grid(*grid) == 0 and len(fitted) == 6
+            assert finetune.run_grid(*grid) == 0
+            assert len(fitted) == 6
         return fit(cfg, *more, **options)
     monkeypatch.setattr(finetune, 'fit', fit_and_interrupt)
-    assert finetune.run_grid(*grid) == 0 and len(fitted) == len(set(fitted)) == 6
+    assert finetune.run_grid(*grid) == 0
+    assert len(fitted) == len(set(fitted)) == 6
     assert 'is left to another process' in capsys.readouterr().err
     assert len(list(tmp_path.rglob('run.json'))) == 6
 
@@ -566,22 +602,25 @@ def test_sentence_transformers_gives_our_vectors(qk_norm, toy, checkpoint, tmp_p
     assert (pooling['pooling_mode_mean_tokens'], pooling['pooling_mode_cls_token']) == (True, False)
     texts = ['', 'a', 'the array of floats', 'na\xefve \u6771\u4eac \U0001f642', 'long ' * 300,
              *('word ' * k for k in range(1, 40, 7))]
-    for name, encode in {'query': theirs.encode_query, 'document': theirs.encode_document}.items():
+    encoders = {'query': theirs.encode_query, 'document': theirs.encode_document}
+    for name, encode in encoders.items():
         tokens = [TOKENIZER.encode(theirs.prompts[name] + text) for text in texts]
         examples = [Example(framed(array, TOKENIZER, cfg.max_length)) for array in tokens]
-        ours = np.stack(finetune.outputs(cfg, base.world, encoder, examples, per_token=False))
-        assert np.abs(encode(texts, batch_size=4) - ours).max() < 1e-5
-        assert ours.std() > 0.05
+        ours = finetune.outputs(cfg, base.world, encoder, examples, per_token=False)
+        np.testing.assert_allclose(encode(texts, batch_size=4), ours, atol=1e-5, rtol=0)
+        assert np.std(ours) > 0.05
     again = huggingface.open_checkpoint(tmp_path / 'saved').model(head=False)  # names without "model."
-    assert all(torch.equal(p, encoder.model.get_parameter(name)) for name, p in again.named_parameters())
+    for name, p in again.named_parameters():
+        assert torch.equal(p, encoder.model.get_parameter(name)), name
 
 
 def test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3(toy, tmp_path):
     random_model(tmp_path / 'normed', qk_norm=True)
     cfg, base, data, encoder = trained(toy, tmp_path / 'normed', 'TC', tmp_path, steps=3, save_model=True)
-    theirs, about = transformers.AutoModelForTokenClassification.from_pretrained(
-        tmp_path / 'saved', output_loading_info=True)
-    assert not any(about.values()) and theirs.config.id2label == dict(enumerate(data.labels))
+    auto = transformers.AutoModelForTokenClassification
+    theirs, about = auto.from_pretrained(tmp_path / 'saved', output_loading_info=True)
+    assert not any(about.values())
+    assert theirs.config.id2label == dict(enumerate(data.labels))
     tokens = data.examples['train'][0].tokens
     with torch.no_grad():
         expected = theirs.eval()(torch.tensor(tokens)[None]).logits[0]
