@@ -255,8 +255,9 @@ def rows_read(cfg, actions, count):
     """Return the indices, of `count` training rows, that a probe, a grid or a single run reads."""
     if actions.probe:
         return range(min(count, PROBED))
+    seeds = cfg.seeds if actions.grid else [cfg.seed]
     chosen = set()
-    for seed in cfg.seeds if actions.grid else [cfg.seed]:
+    for seed in seeds:
         order = training_order(cfg, seed, count)
         chosen.update(itertools.islice(order, cfg.num_steps(count) * cfg.batch_size))
     return chosen
