@@ -170,18 +170,19 @@ class Encoder(nn.Module):
 # Losses: each is a sum over the examples of a batch
 
 
-def label_loss(cfg, logits, batch):
+def targets_of(batch):
     targets = [example.targets for example in batch]
-    targets = torch.from_numpy(np.concatenate(targets))
-    targets = targets.to(logits.device)
+    return torch.from_numpy(np.concatenate(targets))
+
+
+def label_loss(cfg, logits, batch):
+    targets = targets_of(batch).to(logits.device)
     return F.cross_entropy(logits, targets, ignore_index=NO_LABEL, reduction='sum')
 
 
 def square_loss(cfg, outputs, batch):
-    targets = [example.targets[0] for example in batch]
-    targets = torch.tensor(targets, dtype=torch.float32, device=outputs.device)
-    predicted = outputs.squeeze(1)
-    return F.mse_loss(predicted, targets, reduction='sum')
+    targets = targets_of(batch).float()     # on the CPU, as mps has no float64
+    return F.mse_loss(outputs.squeeze(1), targets.to(outputs.device), reduction='sum')
 
 
 def pair_loss(cfg, vectors, batch):
@@ -213,14 +214,12 @@ class Pretrained(NamedTuple):
     about: dict              # what run.json says of the model
 
 
-def prepare(cfg, method='fine-tuned', seeds=None):
-    """Open the model and read the task.
+def prepare(cfg, method='fine-tuned', reads=range):
+    """Open the model and read the task. For `reads` see Kind.encode.
 
-    Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on. Of
-    its training rows those are tokenised that runs of these seeds read; without seeds, all."""
+    Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
     dtype = 'fp32' if cfg.weights == 'bf16' else cfg.dtype
     device, dtype = pick_device(cfg.device, dtype)
-    kind = tasks.kind_of(cfg)
     checkpoint = open_encoder(cfg)
     transformer = checkpoint.model(head=False)
     if cfg.untrained:
@@ -236,10 +235,7 @@ def prepare(cfg, method='fine-tuned', seeds=None):
     base = Pretrained(transformer, checkpoint, world, about | {'method': method})
 
     if cfg.save_model:
-        check_export(kind, transformer.sizes)   # save_encoder's own check, before hours of training
-    reads = range
-    if seeds is not None:
-        reads = functools.partial(rows_read, cfg, kind, method, seeds)
+        check_export(tasks.kind_of(cfg), transformer.sizes)
     sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length, reads)
     if method == 'fine-tuned':
         check_training(cfg, len(sets[0].examples['train']))
@@ -251,20 +247,20 @@ def check_training(cfg, num_examples):
     if not num_examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     steps = cfg.num_steps(num_examples)
-    asked_for = cfg.steps not in (0, Settings.steps)
-    if steps < (cfg.steps if asked_for else 50):
+    if steps < 50 and steps != cfg.steps:
         print(f'{cfg.dataset}: {num_examples} examples make {steps} steps; see --epochs', file=sys.stderr)
 
 
-def rows_read(cfg, kind, method, seeds, count):
-    """Return the sorted indices, of `count` training rows, that a probe, or runs of these seeds, read."""
-    if method == 'probe':
-        return range(min(count, PROBED) if kind.labelled_by else 0)
+def rows_read(cfg, actions, count):
+    """Return the indices, of `count` training rows, that a probe, a grid or a single run reads."""
+    if actions.probe:
+        return range(min(count, PROBED))
+    seeds = cfg.seeds if actions.grid else [cfg.seed]
     chosen = set()
     for seed in seeds:
         order = training_order(cfg, seed, count)
         chosen.update(itertools.islice(order, cfg.num_steps(count) * cfg.batch_size))
-    return sorted(chosen)
+    return chosen
 
 
 def training_order(cfg, seed, count):
@@ -289,10 +285,8 @@ def lr_at(step, cfg, total):
     """Linear warm-up, then linear decay to 0."""
     warmup = math.ceil(cfg.warmup * total)
     if step < warmup:
-        share = (step + 1) / warmup
-    else:
-        share = (total - step) / (total - warmup)
-    return cfg.lr * share
+        return cfg.lr * ((step + 1) / warmup)
+    return cfg.lr * ((total - step) / (total - warmup))
 
 
 def new_encoder(cfg, base, head):
@@ -322,7 +316,7 @@ def backward(cfg, world, encoder, batch, loss):
     """Add the gradients of a batch's mean loss, a few examples at once. Returns the loss, on the device."""
     count = len(batch)
     if loss == 'labels':
-        count = max(1, sum(int((example.targets != NO_LABEL).sum()) for example in batch))
+        count = max(1, int((targets_of(batch) != NO_LABEL).sum()))
     # pairs need the batch in one piece: all queries, then all documents
     budget = math.inf if loss == 'pairs' else cfg.tokens_at_once
     total = torch.zeros((), device=world.device)
@@ -412,32 +406,29 @@ def predict(cfg, world, encoder, data):
     return data.kind.predict(data, read)
 
 
-def write(cfg, base, sets, data, predictions, log=(), grid=()):
-    """Write the folder of a run on one dataset. Returns its validation score, in words."""
-    task = data.kind.task
-    metric, scores = both_scores(
-        task.kind,
-        predictions['validation'],
-        task.scheme,
-        task.metric)
-    score = scores['standard']['score']
-    about = about_run(cfg, base.about, data, sets[0], grid)
-    write_run(run_folder(cfg, task.dataset), about, predictions, log)
-    return f'{task.dataset} validation {metric} {100 * score:.1f}'
+def write(cfg, base, sets, predictions, log=(), grid=()):
+    """Write the folder of a run on each dataset. Returns its validation scores, in words."""
+    words = []
+    for data, rows in zip(sets, predictions):
+        task = data.kind.task
+        metric, scores = both_scores(task.kind, rows['validation'], task.scheme, task.metric)
+        score = scores['standard']['score']
+        about = about_run(cfg, base.about, data, sets[0], grid)
+        write_run(run_folder(cfg, task.dataset), about, rows, log)
+        words.append(f'{task.dataset} validation {metric} {100 * score:.1f}')
+    return '; '.join(words)
 
 
 def do_run(cfg, base, sets, grid=()):
     """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it."""
     encoder, log = fit(cfg, base, sets[0], tell=not grid)
-    words = []
-    for data in sets:
-        predictions = predict(cfg, base.world, encoder, data)
-        words.append(write(cfg, base, sets, data, predictions, log, grid))
+    predictions = [predict(cfg, base.world, encoder, data) for data in sets]
+    words = write(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:
         folder = saved_folder(cfg)
         save_encoder(cfg, base, sets[0], encoder, folder)
-        words.append(str(folder))
-    return '; '.join(words)
+        words += f'; {folder}'
+    return words
 
 
 # ---------------------------------------------------------------------------
@@ -446,26 +437,31 @@ def do_run(cfg, base, sets, grid=()):
 
 def probe(cfg, base, sets):
     """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell."""
-    per_token = sets[0].kind.head == 'tokens'
+    kind = sets[0].kind
+    per_token = kind.head == 'tokens'
     encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
-    words = []
-    for data in sets:
-        if data.labels and not per_token:
-            labels = [row[data.kind.labelled_by] for row in data.rows['train']]
-            if set(labels) != set(labels[:PROBED]):     # as in a file that is sorted by label
-                raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+    if kind.labelled_by:
+        predictions = [classify(cfg, base, sets[0], encoder, per_token)]
+    else:
+        predictions = [predict(cfg, base.world, encoder, data) for data in sets]
+    return write(cfg, base, sets, predictions)
 
-        parts = dict(data.examples)
-        parts['train'] = parts['train'][:PROBED] if data.labels else []
-        read = {part: outputs(cfg, base.world, encoder, examples, per_token)
-                for part, examples in parts.items()}
-        if data.labels:
-            targets = {part: [example.targets for example in examples]
-                       for part, examples in parts.items()}
-            read = ridge(read, targets, len(data.labels))
-        predictions = data.kind.predict(data, read)
-        words.append(write(cfg, base, sets, data, predictions))
-    return '; '.join(words)
+
+def classify(cfg, base, data, encoder, per_token):
+    """Predict labels by ridge regression on what the encoder gives for the first training rows."""
+    if not per_token:
+        labels = [row[data.kind.labelled_by] for row in data.rows['train']]
+        if set(labels) != set(labels[:PROBED]):     # as in a file that is sorted by label
+            raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+    features = {}
+    targets = {}
+    for split, examples in data.examples.items():
+        if split == 'train':
+            examples = examples[:PROBED]
+        features[split] = outputs(cfg, base.world, encoder, examples, per_token)
+        targets[split] = [example.targets for example in examples]
+    scores = ridge(features, targets, len(data.labels))
+    return data.kind.predict(data, scores)
 
 
 def ridge(features, targets, num_labels):
@@ -475,20 +471,19 @@ def ridge(features, targets, num_labels):
     targets   {split: [(n,) labels]}; below 0 there is no label
     Returns {split: [(n, num_labels) scores of each array]} of validation and test."""
     from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     x = {split: np.vstack(arrays).astype(np.float64) for split, arrays in features.items()}
     y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
     known = y['train'] >= 0
     labels = y['train'][known]
-    one_hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
-    scaler = StandardScaler().fit(x['train'][known])
-    x = {split: scaler.transform(rows) for split, rows in x.items()}
-    trained_on = x['train'][known]
+    one_hot = np.eye(num_labels)[labels]
 
     models = []
     right = []      # how often each is, on validation
     for penalty in PENALTIES:
-        model = Ridge(penalty * len(labels)).fit(trained_on, one_hot)
+        model = make_pipeline(StandardScaler(), Ridge(penalty * len(labels)))
+        model.fit(x['train'][known], one_hot)
         predicted = model.predict(x['validation']).argmax(1)
         models.append(model)
         right.append(np.sum(predicted == y['validation']))
@@ -546,7 +541,6 @@ def run_grid(cfg, base, sets):
             continue
         except Exception as error:
             if is_full(error):  # no other run could be written either
-                print(f'{title}: {len(todo) - k + 1} of {len(runs)} runs are left', file=sys.stderr)
                 raise
             words = f'failed: {error}'
             code = 1
@@ -556,7 +550,7 @@ def run_grid(cfg, base, sets):
     return code
 
 
-def check_actions(cfg, kind, actions, typed):
+def check_actions(cfg, actions, typed):
     """ValueError where actions and settings do not go together.
 
     typed  names of the settings on the command line: those of a config may be for its other actions"""
@@ -577,7 +571,7 @@ def check_actions(cfg, kind, actions, typed):
         raise ValueError('causal and layers make another encoder, which needs a name: add --variant=causal, '
                          'or --variant=layers4')
     if actions.probe:
-        if not kind.has_probe:
+        if not tasks.kind_of(cfg).has_probe:
             raise ValueError('a probe reads labels or retrieves, and does neither QA nor regression: '
                              'fine-tune the model')
         ignored = [f'--{name}' for name in OF_TRAINING if name in typed]
@@ -588,13 +582,14 @@ def check_actions(cfg, kind, actions, typed):
 def main():
     cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     typed = {word.removeprefix('--').partition('=')[0] for word in sys.argv[1:]}
-    check_actions(cfg, tasks.kind_of(cfg), actions, typed)
+    check_actions(cfg, actions, typed)
     if actions.look:
         tasks.look(cfg, load_tokenizer(cfg.tokenizer))
         return
 
     method = 'probe' if actions.probe else 'fine-tuned'
-    cfg, base, sets = prepare(cfg, method, cfg.seeds if actions.grid else (cfg.seed,))
+    reads = functools.partial(rows_read, cfg, actions)
+    cfg, base, sets = prepare(cfg, method, reads)
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     work = do_run

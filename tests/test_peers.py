@@ -145,7 +145,7 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
     for word in odd:
         answer = word, context.index(word)
         row = {'question': 'Which? ', 'context': context, 'answers': [answer]}
-        (example,), _ = kind.examples([row], (), tokenizer, 128)
+        example, = kind.examples(row, (), tokenizer, 128, collections.Counter())
         logits = np.stack([-example.targets, example.targets], 1)
         assert kind.answer(row, [(example, logits.astype(float))], ()) == word
 

@@ -32,12 +32,10 @@ def load_data(task, tokenizer, max_length, training=True, reads=range):
     for part, (made, lost) in kind.encode(rows, labels, tokenizer, max_length, reads).items():
         examples[part] = made
         words = ', '.join(f'{count:,} {what}' for what, count in lost.items() if count)
-        if not words:
-            continue
-        unread = made.count(None)
-        if unread:
-            words += f' (of the {len(made) - unread:,} of {len(made):,} rows that are read)'
-        print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}', file=sys.stderr)
+        if words:
+            read = len(made) - made.count(None)
+            print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}; '
+                  f'{read:,} examples are read', file=sys.stderr)
     return Data(kind, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 
 

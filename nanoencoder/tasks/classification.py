@@ -1,6 +1,5 @@
 """SC, sequence classification: a text, or several columns in a template, has one label, or a number."""
 import math
-from collections import Counter
 
 import numpy as np
 
@@ -33,18 +32,14 @@ class Classification(Kind):
         fields = [text_of(row, column, where) for column in columns_of(template)]
         return {'text': text, 'label': label, 'fields': fields}
 
-    def examples(self, rows, labels, tokenizer, max_length):
-        examples = []
-        lost = Counter()
-        for k, row in enumerate(rows):
-            tokens = tokenizer.encode(row['text'])
-            if len(tokens) > room(tokenizer, max_length):
-                lost['texts'] += 1
-            target = row['label']
-            if self.labelled_by:
-                target = labels.index(target)
-            examples.append(Example(framed(tokens, tokenizer, max_length), np.array([target]), k))
-        return examples, lost
+    def examples(self, row, labels, tokenizer, max_length, lost):
+        tokens = tokenizer.encode(row['text'])
+        if len(tokens) > room(tokenizer, max_length):
+            lost['texts'] += 1
+        target = row['label']
+        if self.labelled_by:
+            target = labels.index(target)
+        return [Example(framed(tokens, tokenizer, max_length), np.array([target]))]
 
     def answer(self, row, read, labels):
         (_, logits), = read

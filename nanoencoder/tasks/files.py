@@ -48,9 +48,8 @@ def read_table(source, names, split, subset='', only=None):
 def local_files(folder, names, subset, split):
     """The files of a split: `split` is a name, with or without suffix, or a path. They lie in `folder` or in
     the dataset's own folder within it, and there may be in one more, as on the hub."""
-    names = [name.split('/')[-1] for name in names if name]
-    folders = [folder / name for name in names if (folder / name).is_dir()]
-    root = folders[0] if folders else folder
+    names = [name.split('/')[-1] for name in names]
+    root = next((folder / name for name in names if (folder / name).is_dir()), folder)
     spellings = [split, 'dev'] if split == 'validation' else [split]
     for place in (subset, '', 'data', 'default', 'plain_text', *names):
         for spelling in spellings:
@@ -87,7 +86,6 @@ def files_of(path):
 def read_files(paths, source, only=None):
     """(rows, {column: names of its labels}) of files; of queries and documents `only` some ids, if given."""
     rows = []
-    all_names = []
     for path in paths:
         read = read_iob if source.columns else reader_of(path)
         with blame(f'{path}: cannot be read', UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
@@ -95,13 +93,9 @@ def read_files(paths, source, only=None):
         if only is not None:
             part = [row for row in part if id_of(row) in only]
         rows += part
-        all_names.append(names)
-        if names != all_names[0]:       # a number would have two meanings
-            raise ValueError(f'{path}: has the class names {names!s:.200}, and {paths[0].name} has '
-                             f'{all_names[0]!s:.200}; write all shards with the same ones')
     if not rows and only is None:
         raise ValueError(f'{paths[0]}: holds no row')
-    return rows, all_names[0]
+    return rows, names
 
 
 def reader_of(path):
@@ -156,17 +150,15 @@ def read_json_array(path, source):
 
 
 def squad_rows(articles):
-    """The rows that the hub has of SQuAD, from articles of paragraphs of questions."""
+    """Rows as the hub has them of SQuAD, from articles of paragraphs of questions."""
     rows = []
     for article in articles:
         for paragraph in article['paragraphs']:
             for question in paragraph['qas']:
                 answers = question['answers']   # none where it cannot be answered
-                rows.append({
-                    'id': question['id'],
+                rows.append(question | {
                     'title': article.get('title'),
                     'context': paragraph['context'],
-                    'question': question['question'],
                     'answers': {column: [answer[column] for answer in answers]
                                 for column in ('text', 'answer_start')}})
     return rows
@@ -175,21 +167,19 @@ def squad_rows(articles):
 def read_csv(path, source):
     """Rows below a header. In a .tsv quotes are characters, as in GLUE's files."""
     csv.field_size_limit(2 ** 30)
-    form = {'delimiter': '\t', 'quoting': csv.QUOTE_NONE} if path.suffix == '.tsv' else {}
+    form = {}
+    if path.suffix == '.tsv':
+        form = {'delimiter': '\t', 'quoting': csv.QUOTE_NONE}
     rows = []
     with path.open(encoding='utf-8-sig', newline='') as file:
         reader = csv.DictReader(file, strict=True, **form)
-        try:
+        with blame(f'{path}: is a quote left open? (in a .tsv it is a character)', csv.Error):
             for row in reader:
-                if None in row or None in row.values():
-                    raise csv.Error('has more or fewer fields than the header')
+                # a name that the header has twice is once in `row`; fields beyond the header are at None
+                if len(row) != len(reader.fieldnames) or None in row.values():
+                    raise ValueError(f'{path}:{reader.line_num}: has more or fewer fields than the header '
+                                     'has names; is a quote left open?')
                 rows.append({column: Field(text) for column, text in row.items()})
-        except csv.Error as error:
-            hint = 'is a quote left open? in a .tsv it is a character'
-            raise ValueError(f'{path}:{reader.line_num}: {error} ({hint})') from None
-    header = reader.fieldnames or []
-    if len(set(header)) < len(header):
-        raise ValueError(f'{path}: two columns of its header have one name')
     return rows, {}
 
 
@@ -200,75 +190,51 @@ def read_parquet(path, source):
         metadata = table.schema.metadata or {}
         about = json.loads(metadata.get(b'huggingface', b'{}'))
         features = about.get('info', {}).get('features', {})
-        return table.to_pylist(), label_names(features)
+        return with_names(table.to_pylist(), features)
 
 
 def read_iob(path, source):
     """Sentences of a word a line, its tag in another column; an empty line ends a sentence."""
     lines = path.read_text(encoding='utf-8-sig').split('\n')
-    columns = source.columns
-    numbered = is_numbered(lines, columns)
+    columns = source.columns or usual_columns(path, lines)
+    is_numbered = 0 not in columns      # the words are, in column 0: no word's line begins with #
+    # Elsewhere # may be a word, and a comment is what Universal NER writes: # text = ..., # newdoc id = ...,
+    # # newpar; or what MultiCoNER does: # id 4cfb and a tab.
+    comment = '#' if is_numbered else r'# (\w+ )+=( |\s*$)|# new(doc|par)\s*$|# id \S+\t'
     sentences = [[]]    # of (word, tag)
     for number, line in enumerate(lines, 1):
-        where = f'{path}:{number}'
-        if is_comment(line, numbered):
+        if re.match(comment, line):
             continue
-        fields = fields_of(line)
+        if '\t' in line:    # a field between tabs may hold spaces, or be one
+            fields = [field.strip(' ') or field for field in line.split('\t')]
+        else:
+            fields = re.findall('[^ ]+', line)
         if not line.strip(' \t') or '-DOCSTART-' in fields[:2]:
             sentences.append([])
             continue
-        if numbered and re.fullmatch(r'\d+[-.]\d+', fields[0]):
+        if is_numbered and re.fullmatch(r'\d+[-.]\d+', fields[0]):
             continue    # the words of a range follow it; an empty node stands in no text
-        columns = columns or usual_columns(fields, numbered, where)
-        sentences[-1].append(word_and_tag(fields, columns, where))
+        pair = [fields[column] for column in columns if column < len(fields)]
+        if len(fields) < 2 or len(pair) < 2 or '' in pair:
+            raise ValueError(f'{path}:{number}: has no word and tag in columns {columns}, from 0: '
+                             f'{fields!r:.80}; mend the line, or set --columns')
+        sentences[-1].append(pair)
     return [{source.words: [word for word, _ in pairs], source.tags: [tag for _, tag in pairs]}
             for pairs in sentences if pairs], {}
 
 
-def is_numbered(lines, columns):
-    """Whether lines begin with the number of a word, as in CoNLL-U, Universal NER and GermEval. Most of those
-    with tabs do, so that one line that went wrong changes nothing."""
-    if 0 in columns:
-        return False    # a number there is a word
+def usual_columns(path, lines):
+    """The columns of word and tag where the task does not say them. The words of a file are numbered if most
+    lines with tabs begin with a number, so that one line that went wrong changes nothing."""
     tabbed = [line for line in lines if '\t' in line and not line.startswith('#')]
     numbered = [line for line in tabbed if re.match(r'\d+([-.]\d+)?\t.*\t', line)]
-    return len(numbered) > len(tabbed) / 2
-
-
-def is_comment(line, numbered):
-    """Whether a line is a comment. Where lines are numbered no word begins with #; elsewhere # may be a word,
-    and a comment is what Universal NER writes: # text = ..., # newdoc id = ..., # newpar; or what
-    MultiCoNER does: # id 4cfb and a tab."""
-    if numbered:
-        return line.startswith('#')
-    return bool(re.match(r'# (\w+ )+=( |\s*$)|# new(doc|par)\s*$|# id \S+\t', line))
-
-
-def fields_of(line):
-    """The fields of a line: between tabs, where it has any, and else between spaces. A word of a line with
-    tabs may hold spaces, or be one."""
-    if '\t' in line:
-        return [field.strip(' ') or field for field in line.split('\t')]
-    return re.findall('[^ ]+', line)
-
-
-def usual_columns(fields, numbered, where):
-    """The columns of word and tag where the task does not say them, from a file's first word."""
-    if not numbered:
+    if len(numbered) <= len(tabbed) / 2:
         return 0, -1    # CoNLL's, whatever stands between
-    if len(fields) == 5:
+    num_columns = numbered[0].count('\t') + 1
+    if num_columns == 5:
         return 1, 2     # Universal NER's
-    raise ValueError(f'{where}: the words of this file are numbered; say which of its {len(fields)} columns, '
+    raise ValueError(f'{path}: the words of this file are numbered; say which of its {num_columns} columns, '
                      'from 0, hold word and tag, as --columns=1,3')
-
-
-def word_and_tag(fields, columns, where):
-    if len(fields) > max(1, *columns):
-        word, tag = [fields[column] for column in columns]
-        if word and tag:
-            return word, tag
-    raise ValueError(f'{where}: has no word and tag in columns {columns}, from 0: {fields!r:.80}; '
-                     'mend the line, or set --columns')
 
 
 READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.tsv': read_csv,
@@ -276,15 +242,24 @@ READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.ts
            '.json': read_json_array}
 
 
-def label_names(features):
-    """{column: [names]} of class labels among a dataset's features, alone or in lists."""
+def with_names(rows, features):
+    """The table of these rows: class labels become the names that their numbers stand for among a dataset's
+    features, as another shard or split may number them otherwise. -1, where there is no label, stays."""
     names = {}
     for column, feature in features.items():
-        while 'feature' in feature:     # of a list
+        if 'feature' in feature:    # of a list
             feature = feature['feature']
-        if isinstance(feature, dict) and feature.get('_type') == 'ClassLabel':
-            names[column] = feature['names']
-    return names
+        if not isinstance(feature, dict) or feature.get('_type') != 'ClassLabel':
+            continue
+        names[column] = feature['names']
+        name_of = dict(enumerate(feature['names']))
+        for row in rows:
+            value = row[column]
+            if isinstance(value, list):
+                row[column] = [name_of.get(number, number) for number in value]
+            else:
+                row[column] = name_of.get(value, value)
+    return rows, names
 
 
 def read_hub(name, subset, split, revision, only=None):
@@ -298,4 +273,4 @@ def read_hub(name, subset, split, revision, only=None):
     if only is not None:
         column = '_id' if '_id' in dataset.column_names else 'docid'
         dataset = dataset.select([k for k, value in enumerate(dataset[column]) if str(value) in only])
-    return list(dataset), label_names(dataset.features.to_dict())
+    return with_names(list(dataset), dataset.features.to_dict())

@@ -1,6 +1,6 @@
 """What every kind of task defines, and what most of them share."""
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,8 @@ class Kind:
     """A kind of task, made of a Task's settings. Besides what it changes of this class, it defines
 
     make_row(row, labels, where)   what it needs of a file's row; ValueError that says where
-    examples(rows, labels, tokenizer, max_length)   ([Example], Counter of what truncation lost)
+    examples(row, labels, tokenizer, max_length, lost)
+                                   [Example] of a row; counts in `lost` what truncation loses
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it"""
     head = 'tokens'      # see finetune.new_head: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
@@ -43,7 +44,7 @@ class Kind:
             name = getattr(task, split)
             if name:
                 tables[split] = read_table(task, (task.source,), name, task.subset)
-        labels = Labels(task, tables, getattr(task, self.labelled_by, ''))
+        labels = Labels(task, tables['train'], getattr(task, self.labelled_by, ''))
         rows = {}
         for split, (table, _) in tables.items():
             rows[split] = []
@@ -65,18 +66,21 @@ class Kind:
         return rows, self.outputs or labels.names
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
-        """{split: ([Example], Counter of what truncation lost)}. reads(n) returns the sorted indices, of n
-        training rows, that will be read; the others are not tokenised, and None is in their places. A kind
-        whose rows make several examples has an `encode` of its own."""
-        train = rows['train']
-        chosen = reads(len(train))
-        read, lost = self.examples([train[k] for k in chosen], labels, tokenizer, max_length)
-        examples = [None for _ in train]
-        for k, example in zip(chosen, read):
-            examples[k] = example._replace(row=k)
-        encoded = {'train': (examples, lost)}
-        for split in SCORED:
-            encoded[split] = self.examples(rows[split], labels, tokenizer, max_length)
+        """{split: ([Example], Counter of what truncation lost)}. reads(n) returns the indices, of n training
+        rows, that will be read; the others are not tokenised, and None is in their places."""
+        encoded = {}
+        for split in SPLITS:
+            count = len(rows[split])
+            chosen = set(reads(count)) if split == 'train' else range(count)
+            examples = []
+            lost = Counter()
+            for k, row in enumerate(rows[split]):
+                if k in chosen:
+                    made = self.examples(row, labels, tokenizer, max_length, lost)
+                    examples += [example._replace(row=k) for example in made]
+                else:
+                    examples.append(None)
+            encoded[split] = examples, lost
         return encoded
 
     def predict(self, data, outputs):

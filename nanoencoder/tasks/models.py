@@ -18,10 +18,13 @@ def describe(checkpoint, sizes, cfg, is_untrained=False):
     tokenizer = checkpoint.tokenizer()
     sizes = asdict(sizes) | {'max_position_embeddings': checkpoint.context}
     sizes |= {f'{role}_token_id': number for role, number in tokenizer.ids.items()}
-    about = {'tokenizer': tokenizer.fingerprint(), 'sizes': sizes}
+    about = {
+        'tokenizer': tokenizer.fingerprint(),
+        'sizes': sizes,
+        'pretraining': None,
+        'checkpoint': 'none'}
     suffix = f'+{cfg.variant}' if cfg.variant else ''
     if is_untrained:
-        about |= {'pretraining': None, 'checkpoint': 'none'}
         return (cfg.name or 'untrained') + suffix, about
 
     past = checkpoint.state.get('pretraining')
@@ -33,8 +36,9 @@ def describe(checkpoint, sizes, cfg, is_untrained=False):
         total = sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
         if past['step'] < total:
             run = f'{run}-{past["step"]}'
-        row = past['row'] + suffix if past['row'] else past['row']
-        past = past | {'fixed': checkpoint.state['fixed'], 'row': row}
+        past = past | {'fixed': checkpoint.state['fixed']}
+        if past['row']:
+            past['row'] += suffix
     about |= {'pretraining': past, 'checkpoint': checkpoint.digest()}
     return (cfg.name or run) + suffix, about
 
@@ -57,12 +61,10 @@ def saved_folder(cfg):
 
 def check_export(kind, sizes):
     """ValueError if transformers, or sentence-transformers, cannot hold a fine-tuned model."""
-    if kind.head == 'text' and kind.loss not in PROBLEM_TYPES:
-        raise ValueError(f'save_model: {kind.loss!r} is not in PROBLEM_TYPES of nanoencoder/tasks/models.py; '
-                         "add what transformers is to make of the outputs, 'multi_label_classification' or "
-                         "'regression'")
-    if kind.head == 'text' and sizes.qk_norm:
-        raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
+    if kind.head == 'text':
+        assert kind.loss in PROBLEM_TYPES
+        if sizes.qk_norm:
+            raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
     if kind.head == 'vector':
         for name in ('query', 'document'):
             template = getattr(kind.task, name)
@@ -75,7 +77,6 @@ def save_encoder(cfg, base, data, encoder, folder):
     are normalised. A retrieval model is one that sentence-transformers opens, with its prompts."""
     sizes = base.transformer.sizes
     head = data.kind.head
-    check_export(data.kind, sizes)
     tokenizer = base.checkpoint.tokenizer()
     tensors = {}
     for name, p in encoder.named_parameters():

@@ -1,11 +1,9 @@
 """QA, extractive question answering: the answer is a part of the context, or there is none. As the paper's
 authors do, each token of the context is classified: is it of the answer?"""
-from collections import Counter
-
 import numpy as np
 
 from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
-from nanoencoder.tasks.task import SPLITS, fill, get
+from nanoencoder.tasks.task import fill, get
 
 OVERLAP = 128   # tokens that a window of a long context shares with the one before
 
@@ -34,39 +32,33 @@ class Questions(Kind):
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """All rows, whatever `reads` says: how many windows each has decides which of them the steps read."""
-        encoded = {}
-        for split in SPLITS:
-            encoded[split] = self.examples(rows[split], labels, tokenizer, max_length)
-        return encoded
+        return super().encode(rows, labels, tokenizer, max_length)
 
-    def examples(self, rows, labels, tokenizer, max_length):
-        """A window or more of each context, after the question, which is cut at half of max_length. Targets
+    def examples(self, row, labels, tokenizer, max_length, lost):
+        """A window or more of the context, after the question, which is cut at half of max_length. Targets
         are 1 at the tokens of the first answer, also where a window has only a part of it."""
-        examples = []
-        lost = Counter()
-        for k, row in enumerate(rows):
-            question = tokenizer.encode(row['question'])
-            if len(question) >= max_length // 2:
-                lost['questions'] += 1
-                question = question[:max_length // 2 - 1]
-            outside = np.full((len(question), 2), -1)
-            tokens, characters = tokenizer.encode_with_offsets(row['context'])
-            windows = windows_of(len(tokens), room(tokenizer, max_length) - len(question))
-            if len(windows) > 1:
-                lost['texts'] += 1
-                lost['windows'] += len(windows) - 1
+        question = tokenizer.encode(row['question'])
+        if len(question) >= max_length // 2:
+            lost['questions'] += 1
+            question = question[:max_length // 2 - 1]
+        outside = np.full((len(question), 2), -1)
+        tokens, characters = tokenizer.encode_with_offsets(row['context'])
+        windows = windows_of(len(tokens), room(tokenizer, max_length) - len(question))
+        if len(windows) > 1:
+            lost['texts'] += 1
+            lost['windows'] += len(windows) - 1
 
-            in_windows = []     # how many of the answer's tokens each has
-            for window in windows:
-                read = framed(np.concatenate([outside, characters[window]]), tokenizer, max_length, -1)
-                targets = np.where(read[:, 0] < 0, NO_LABEL, is_answer(row, read))
-                in_windows.append(np.sum(targets == 1))
-                window_tokens = framed([*question, *tokens[window]], tokenizer, max_length)
-                examples.append(Example(window_tokens, targets, k, characters=read))
-            in_context = np.sum(is_answer(row, characters))
-            if row['answers'] and (in_context == 0 or max(in_windows) < in_context):
-                lost['answers'] += 1    # it has no token of its own, or no window has all of it
-        return examples, lost
+        examples = []
+        for window in windows:
+            read = framed(np.concatenate([outside, characters[window]]), tokenizer, max_length, -1)
+            targets = np.where(read[:, 0] < 0, NO_LABEL, is_answer(row, read))
+            window_tokens = framed([*question, *tokens[window]], tokenizer, max_length)
+            examples.append(Example(window_tokens, targets, characters=read))
+        whole = np.sum(is_answer(row, characters))      # how many tokens the answer has
+        most = max(np.sum(example.targets == 1) for example in examples)
+        if row['answers'] and (whole == 0 or most < whole):
+            lost['answers'] += 1    # it has no token of its own, or no window has all of it
+        return examples
 
     def answer(self, row, read, labels):
         """The text of the best run of any window, empty if there is none; of equal runs the later one."""

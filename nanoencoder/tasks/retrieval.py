@@ -105,12 +105,11 @@ def training_pairs(task, queries, corpus):
 
 def judged_pairs(task, queries, corpus):
     """[{query, positive}]: each query of train and each document that is judged relevant to it."""
-    grades = judgements(task, task.train, {}, {})
     pairs = []
-    for row in judged_queries(f'{task.dataset} {task.train}', queries, grades, corpus):
-        for document, grade in row['grades'].items():
-            if grade >= 1 and document in corpus:
-                pairs.append({'query': row['query'], 'positive': corpus[document]})
+    for query, graded in judgements(task, task.train, {}, {}).items():
+        for document, grade in graded.items():
+            if grade >= 1 and query in queries and document in corpus:
+                pairs.append({'query': queries[query], 'positive': corpus[document]})
     return pairs
 
 

@@ -1,7 +1,6 @@
 """TC, token classification: each word of a sentence has a tag: O, B-TYPE or I-TYPE, or (plain) any other."""
 import re
 import string
-from collections import Counter
 
 import numpy as np
 
@@ -14,9 +13,9 @@ class Tagging(Kind):
     """Rows of id, words, tags."""
     labelled_by = 'tags'
 
-    def __init__(self, task):
-        super().__init__(task)
-        self.is_plain = task.scheme == 'plain'
+    @property
+    def is_plain(self):
+        return self.task.scheme == 'plain'
 
     def make_row(self, row, labels, where):
         words = get(row, self.task.words, where, list)
@@ -31,25 +30,21 @@ class Tagging(Kind):
                 raise ValueError(f'{where}: {tag!r:.80} is not O, B-TYPE or I-TYPE; --scheme=plain takes any')
         return {'words': words, 'tags': tags}
 
-    def examples(self, rows, labels, tokenizer, max_length):
-        examples = []
-        lost = Counter()
-        for k, row in enumerate(rows):
-            tokens, word_of = words_of_tokens(row['words'], tokenizer)
-            words = framed(word_of, tokenizer, max_length, -1)
-            if len(tokens) > room(tokenizer, max_length):
-                num_read = int(words.max()) + 1
-                lost['texts'] += 1
-                lost['words'] += len(row['words']) - num_read
-                if not self.is_plain:
-                    ends = [end for _, _, end in entities(row['tags'])]
-                    lost['entities'] += sum(end > num_read for end in ends)
-            targets = np.full(len(words), NO_LABEL)
-            for at, word in enumerate(words):
-                if word >= 0:
-                    targets[at] = labels.index(row['tags'][word])
-            examples.append(Example(framed(tokens, tokenizer, max_length), targets, k, words))
-        return examples, lost
+    def examples(self, row, labels, tokenizer, max_length, lost):
+        tokens, word_of = words_of_tokens(row['words'], tokenizer)
+        words = framed(word_of, tokenizer, max_length, -1)
+        if len(tokens) > room(tokenizer, max_length):
+            num_read = int(words.max()) + 1
+            lost['texts'] += 1
+            lost['words'] += len(row['words']) - num_read
+            if not self.is_plain:
+                ends = [end for _, _, end in entities(row['tags'])]
+                lost['entities'] += sum(end > num_read for end in ends)
+        targets = np.full(len(words), NO_LABEL)
+        for at, word in enumerate(words):
+            if word >= 0:
+                targets[at] = labels.index(row['tags'][word])
+        return [Example(framed(tokens, tokenizer, max_length), targets, words=words)]
 
     def answer(self, row, read, labels):
         """Majority vote of each word's tokens; ties go to the lower label. A word that was cut off gets O

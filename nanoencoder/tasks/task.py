@@ -57,8 +57,6 @@ class Task(Source):
         are_columns = all(type(column) is int and column >= 0 for column in self.columns)
         require('columns', are_columns and len(self.columns) in (0, 2),
                 "a word's and its tag's, counted from 0, as (1, 3)")
-        for name in ('train', 'test'):
-            require(name, getattr(self, name), 'the name of a split or file')
         for name in ('template', 'query', 'document'):
             with blame(f'{name} is no template', ValueError):      # a brace without the other
                 columns = columns_of(getattr(self, name))
@@ -92,9 +90,7 @@ def get(row, column, where, kind=str):
 
 def fill(template, row, where):
     """Put the texts of a row's columns into a template's braces."""
-    texts = {}
-    for column in columns_of(template):
-        texts[column] = text_of(row, column, where)
+    texts = {column: text_of(row, column, where) for column in columns_of(template)}
     return template.format_map(texts)
 
 
@@ -124,24 +120,16 @@ def fingerprint(rows, parts=(*SCORED, 'corpus')):
 
 class Labels:
     """The names of a task's labels, and which of them the texts and numbers in its files mean."""
-    def __init__(self, task, tables, column):
-        """tables   {split: (rows, {column: names of its labels})}
-        column   of the labels; '' if the task has none"""
+    def __init__(self, task, table, column):
+        """table   of the training rows: (rows, {column: names of its labels})
+        column  of the labels; '' if the task has none"""
+        rows, names = table
+        order = names.get(column, task.labels)
         self.meant = dict(task.label_map)
         self.mapped = Counter()     # labels that label_map changed
-        orders = {tuple(names[column]) for _, names in tables.values() if column in names}
-        if len(orders) > 1:
-            raise ValueError(f'{task.dataset}: the splits order their labels differently: {orders}')
-        order = ()
-        if orders:
-            order = orders.pop()
-        named = tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
-        if named and task.labels and named != task.labels:
-            raise ValueError(f'{task.dataset}: the file has the labels {named}, the task {task.labels}')
-        self.names = task.labels or named
-        self.numbered = dict(enumerate(order or task.labels))   # the names that numbers stand for
+        self.numbered = dict(enumerate(order))   # the names that numbers stand for
+        self.names = task.labels or tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
         if column and not self.names:
-            rows, _ = tables['train']
             names = self.names_in(rows, column, f'{task.dataset} train row')
             self.names = tuple(sorted(names, key=lambda name: (name != 'O', name)))
 
@@ -154,10 +142,8 @@ class Labels:
                 labels = [labels]
             for label in labels:
                 if isinstance(label, LABEL_TYPES):
-                    label = self.meant.get(label, label)
-                if isinstance(label, str) and label:
-                    names.add(label)
-        return names
+                    names.add(self.meant.get(label, label))
+        return {name for name in names if isinstance(name, str) and name}
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
