@@ -325,8 +325,8 @@ def seeds_half(parts):
 
 
 def p_value(draws, bounds=(0.0,)):
-    """Return the two-sided p value against the bound that is nearest to being crossed: at least what so many
-    draws can show."""
+    """Return twice the share of draws beyond a bound, on the side with fewer; of several bounds the largest.
+    It is never below 2 / (draws + 1), the least that they can show."""
     p = 2 / (len(draws) + 1)
     for bound in bounds:
         below = (draws <= bound).mean()
@@ -345,7 +345,7 @@ class Cell:
     mean: float
     low: float              # of the 95 % interval
     high: float
-    draws: object           # (units, resamples) of the bootstrap over instances; None by the paper's protocol
+    draws: object           # (units, resamples) over instances; None of averages and by the paper's protocol
     scores: dict            # {unit: score}, of several fine-tunings of a pretraining their mean
     runs: list = ()         # that validation chose; none of an average
     values: object = None   # (units, n) of `instance_values`
@@ -354,7 +354,7 @@ class Cell:
 
     @property
     def is_seedless(self):
-        """Whether any seed of fine-tuning gives the same."""
+        """Whether its method draws nothing, so that one run is enough for a p value."""
         method = self.runs[0].method
         return self.unit == 'fine-tuning' and method in ('baseline', 'probe', 'zero-shot')
 
@@ -362,7 +362,10 @@ class Cell:
     def is_trained(self):
         """Whether it was pretrained, so that another pretraining could give another score."""
         first = self.runs[0]
-        model, _, _ = first.model.partition('+')    # untrained, untrained+<variant> or untrained-probe
+        if first.about.get('checkpoint') == 'none':
+            return False
+        # packed runs do not say it; their names are untrained, untrained+<variant> or untrained-probe
+        model, _, _ = first.model.partition('+')
         return first.method != 'baseline' and model.removesuffix('-probe') != 'untrained'
 
     @property
@@ -390,7 +393,7 @@ class Estimate(NamedTuple):
     seeds_high: float
     p: float | None         # two-sided; None where a trained arm has one unit
     draws: object           # (resamples,) of instances and units
-    units: dict             # {seed: value}, where all arms that were pretrained share their units
+    by_seed: dict           # {seed: value}, where all arms that were pretrained share their units
     unit: str               # pretraining, or fine-tuning: it then speaks of one pretrained model
 
 
@@ -467,8 +470,8 @@ def paired(arms):
 
 
 def with_shared_units(arms, without):
-    """Return the arms with the units that count. Arms with several seeds keep the seeds that they share. An
-    arm with one seed keeps it, and restricts no other."""
+    """Return the arms with the units that count. Arms with several seeds keep those that they share or, if
+    they share fewer than two, all of theirs. An arm with one seed keeps it, and restricts no other."""
     kept = []
     common = {}     # {unit: seeds that all arms with several have}
     for arm in arms:
@@ -510,7 +513,8 @@ def make_cells(runs, cfg, problems):
     for model, task in dict.fromkeys(key[:2] for key in cells):
         of_model = [cell for key, cell in cells.items() if key[:2] == (model, task)]
         datasets = {key[2] for key in cells if key[1] == task}
-        if 1 < len(of_model) == len(datasets):
+        has_all = len(of_model) == len(datasets)
+        if has_all and len(datasets) > 1:
             cell = average(of_model, cfg)
             if cell:
                 averages[model, task, 'Average'] = cell
@@ -669,7 +673,7 @@ def average(cells, cfg):
         least = min(0.0, *(cell.low for cell in cells))     # a correlation may be below 0
         low = max(result.low, least)
         high = min(1.0, result.high)
-        return Cell(result.mean, low, high, result.draws, result.units, unit=result.unit)
+        return Cell(result.mean, low, high, None, result.by_seed)
 
     shared = set.intersection(*(set(cell.scores) for cell in cells))
     scores = {}
@@ -734,7 +738,7 @@ def table(cfg, problems, found=None):
         if is_constant(cell):
             print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
-    print('a/b: datasets differ. data: the first digits of the sha256 of what was scored.')
+    print('a/b: datasets, or rates of one, differ. data: the first digits of the sha256 of what was scored.')
     if cfg.published:
         print("After the slash: the paper's appendix C.")
 
@@ -813,8 +817,8 @@ def in_percent(result):
 
 
 def joined(texts):
-    """Join texts that are not empty, each once: a/b."""
-    return '/'.join(sorted({text for text in texts if text}))
+    """Join texts that are not empty, or the parts of those that were joined before, each once: a/b."""
+    return '/'.join(sorted({part for text in texts if text for part in text.split('/')}))
 
 
 def table_of_task(task, rows, form):
@@ -898,7 +902,7 @@ def notes_of(a, b, result):
     for cell in (a, b):
         if is_constant(cell):
             yield f'{cell.runs[0].model}: {CONSTANT}'
-    seeds = [*result.units]
+    seeds = [*result.by_seed]
     if seeds and any(cell.is_trained and cell.scores.keys() != {*seeds} for cell in (a, b)):
         yield f'the difference is of seeds {str(seeds)[1:-1]}, which both have'
     before = a.runs[0].settings

@@ -272,6 +272,7 @@ def training_order(cfg, seed, count):
 
 @torch.no_grad()
 def initialise(module, prefix, seed):
+    """Give a module its first weights, each keyed by its name, which begins with the prefix, and the seed."""
     for name, p in module.named_parameters(prefix):
         weight = initial_weight(name, p.shape, seed)
         p.copy_(weight)
@@ -419,9 +420,9 @@ def write(cfg, base, sets, predictions, log=(), grid=()):
     return '; '.join(words)
 
 
-def do_run(cfg, base, sets, grid=()):
-    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it."""
-    encoder, log = fit(cfg, base, sets[0], tell=not grid)
+def do_run(cfg, base, sets, grid=(), tell=True):
+    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it; `tell` it on the way."""
+    encoder, log = fit(cfg, base, sets[0], tell)
     predictions = [predict(cfg, base.world, encoder, data) for data in sets]
     words = write(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:
@@ -535,7 +536,7 @@ def run_grid(cfg, base, sets):
             with locked(*run_folders(run, sets)):
                 if is_done(run, base, sets):    # by another process, since the list was made
                     continue
-                words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
+                words = do_run(run, base, sets, (cfg.lrs, cfg.seeds), tell=False)
         except BlockingIOError:
             print(f'{folder}: is left to another process', file=sys.stderr)
             continue
@@ -546,7 +547,8 @@ def run_grid(cfg, base, sets):
             code = 1
             traceback.print_exc()
         left = timedelta(seconds=round((time.monotonic() - began) / k * (len(todo) - k)))
-        print(f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n', end='', flush=True)
+        line = f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n'
+        print(line, end='', flush=True)     # in one write: lines of processes do not mix
     return code
 
 

@@ -61,7 +61,7 @@ def earlier_in_words(values, number):
     if len(values) < 2:
         return ''
     mean = statistics.fmean(values)
-    half = seeds_half([values]) * math.sqrt(len(values) + 1)
+    half = seeds_half([values]) * math.sqrt(len(values) + 1)    # t s / sqrt(S), times sqrt(S + 1)
     mean, low, high = [number.format(value) for value in (mean, mean - half, mean + half)]
     count = NUMBERS.get(len(values), len(values))
     return f' ({count} earlier seeds: {mean}; a new seed should fall between {low} and {high})'
@@ -105,7 +105,7 @@ def main():
     if not shared:
         raise ValueError(f'{cfg.predictions}: {" and ".join(models)} have no dataset in common there')
 
-    # of each earlier seed so many fine-tunings count as you have
+    # of each earlier seed so many fine-tunings count as you have; a study's seeds are 10 s + k
     count = len({run.seed % 10 for run in own[models[0]]})
     study, _ = load([folder, f'--finetuning_seeds={count}'])
     earlier = Evidence(study, scoring, problems)
@@ -118,7 +118,11 @@ def main():
         print_points(models, cells, earlier, datasets)
     for model in models:
         for name in evaluate.grouped(own[model], 'folder'):
-            print_loss(model, Path(cfg.out, name), earlier)
+            folder = Path(cfg.out, name)
+            if folder.exists():
+                print_loss(model, folder, earlier)
+            else:
+                problems.append(f'{folder}: no pretraining there, whose held-out loss could be told')
     sys.exit(evaluate.warn(problems))
 
 

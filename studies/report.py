@@ -128,7 +128,7 @@ class Evidence:
 
     def percents(self, weights, datasets):
         """Return the same in percent, of each seed."""
-        units = self.estimate(weights, datasets).units
+        units = self.estimate(weights, datasets).by_seed
         return [100 * value for value in units.values()]
 
     def row_of(self, model):
@@ -201,7 +201,7 @@ def judge(evidence, contrast):
     seen = {}
     for split in ('both', 'test', 'validation'):
         seen[split] = evidence.estimate(contrast.weights, contrast.datasets, split)
-    seeds = seen['both'].units
+    seeds = seen['both'].by_seed
     if len(seeds) > evidence.least_seeds:
         for seed in seeds:
             seen[seed] = evidence.estimate(contrast.weights, contrast.datasets, without=(seed,))
@@ -229,7 +229,7 @@ def find_margin(evidence, contrast):
 
 def is_few(seen, least_seeds):
     """Whether an Estimate is of fewer pretrainings than a verdict needs."""
-    return seen.unit != 'pretraining' or len(seen.units) < least_seeds
+    return seen.unit != 'pretraining' or len(seen.by_seed) < least_seeds
 
 
 def holm(values, count=0):
@@ -299,13 +299,13 @@ def verdict_row(one, holms_p, evidence, claims):
     over_seeds = 'one model'
     if whole_view.unit == 'pretraining':
         over_seeds = f'[{100 * whole_view.seeds_low:+.1f}, {100 * whole_view.seeds_high:+.1f}]'
-    above = sum(value > 0 for value in whole_view.units.values())
+    above = sum(value > 0 for value in whole_view.by_seed.values())
     tasks = dict.fromkeys(evidence.about[dataset].task for dataset in contrast.datasets)
     p_texts = ['', '']
     if whole_view.p is not None:
         p_texts = [f'{one.p["both"]:.4f}', f'{holms_p:.4f}']
     return [words, f'{weights_in_words(contrast.weights)}; {", ".join(contrast.datasets)}; {rule}',
-            points(whole_view), over_seeds, f'{above}/{len(whole_view.units)}', papers_points(claim, tasks),
+            points(whole_view), over_seeds, f'{above}/{len(whole_view.by_seed)}', papers_points(claim, tasks),
             *p_texts, f'**{one.verdict("both", holms_p)}**']
 
 

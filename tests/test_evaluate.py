@@ -367,7 +367,7 @@ def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
     result = difference(cell(a, MANY), second, MANY)
     d = (b - a).mean(1)                                                 # (pretraining seeds, instances)
     assert result.unit == 'pretraining'
-    assert result.units == pytest.approx(dict(enumerate(d.mean(1))), abs=1e-6)
+    assert result.by_seed == pytest.approx(dict(enumerate(d.mean(1))), abs=1e-6)
     theirs = scipy.stats.ttest_1samp(d.mean(1), 0).confidence_interval()
     assert result[3:5] == pytest.approx(tuple(theirs), abs=1e-5)
     mean, half = simulation.closed_form(d)
@@ -395,7 +395,7 @@ def test_one_model_without_seeds_against_several_pretrainings(model, method, uni
     result = difference(one, six, FEW)
     gains = {seed: score - one.mean for seed, score in six.scores.items()}
     assert result.unit == unit
-    assert result.units == pytest.approx(gains if unit == 'pretraining' else {})
+    assert result.by_seed == pytest.approx(gains if unit == 'pretraining' else {})
     assert not [*evaluate.notes_of(one, six, result)]
 
 
@@ -407,14 +407,14 @@ def test_units_that_arms_share_and_units_of_their_own():
     some = range(2, 5)
     three = cell(b[2:5], FEW, some)
     same = difference(cell(a[2:5], FEW, some), three, FEW)
-    assert [*same.units] == [2, 3, 4]
+    assert [*same.by_seed] == [2, 3, 4]
     assert difference(first, three, FEW)[:6] == same[:6]
     left_out = difference(first, cell(b, FEW), FEW, without=(0, 1, 5))
     assert left_out[:6] == same[:6]
 
     others = difference(first, cell(b[:4], FEW, range(5, 9)), FEW)
     theirs = scipy.stats.ttest_ind(b[:4].mean((1, 2)), a.mean((1, 2)), equal_var=False)
-    assert others.units == {}
+    assert others.by_seed == {}
     assert others.mean == pytest.approx(b[:4].mean() - a.mean(), abs=1e-6)
     assert others[3:5] == pytest.approx(tuple(theirs.confidence_interval()), abs=1e-5)
 
@@ -433,7 +433,7 @@ def test_contrasts_are_linear_and_of_several_datasets():
         noise += two_way(values)[2] / N / 4
         drawn += values.mean(0).var() / N / 4
     result = evaluate.estimate(parts, MANY)
-    assert result.units == pytest.approx(dict(enumerate(by_unit)), abs=1e-6)
+    assert result.by_seed == pytest.approx(dict(enumerate(by_unit)), abs=1e-6)
     share = (by_unit.var(ddof=1) - noise * 5 / 7) / 6
     assert share > 0
     assert result.draws.var() == pytest.approx(drawn + share * 5 / 3, rel=0.1)      # t's variance, of 5

@@ -20,7 +20,7 @@ from studies.study import Contrast
 
 def judged(rule, mean, p, seeds=6, rules=2):
     """A contrast with a margin of 2."""
-    seen = SimpleNamespace(mean=mean, unit='pretraining', units=dict.fromkeys(range(seeds)))
+    seen = SimpleNamespace(mean=mean, unit='pretraining', by_seed=dict.fromkeys(range(seeds)))
     least = report.LEAST_SEEDS[rules]
     return report.Judged(Contrast('', rule, {}, ()), 2, {'both': seen}, {'both': p}, least)
 
@@ -372,4 +372,4 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     assert second.startswith('clm-1: held-out MLM loss 7.50 (three earlier seeds: 8.40')
     own_run(tmp_path, 'new', 9)     # which the study has not
     result = run_script('studies.beside', toy, 'mlm-1', 'new', *words[:1], f'--out={tmp_path}/out')
-    one_line_error(result, 'out/new/config.json: No such file')
+    assert result.stderr.endswith('out/new: no pretraining there, whose held-out loss could be told\n')

@@ -509,15 +509,24 @@ def load_shards(folder):
 
 
 def test_a_shard_that_is_missing_is_named(tmp_path):
+    write_shard(tmp_path, 'train-clean-00000-of-00001')     # another split's
+    with pytest.raises(FileNotFoundError, match='no train with a suffix'):
+        load_shards(tmp_path)
     write_shard(tmp_path, 'train-00000-of-00003')
     write_shard(tmp_path, 'train-00002-of-00003')
     refused(r'have the numbers \[0, 2\] and not 0 to 2', load_shards, tmp_path)
     write_shard(tmp_path, 'train-00001-of-00003')
-    write_shard(tmp_path, 'train-clean-00000-of-00001')     # another split's
     rows, _ = load_shards(tmp_path)
     assert len(rows['test']) == 60
     write_shard(tmp_path, 'train-00000-of-00003-0123456789abcdef')
     refused('remove shards of another', load_shards, tmp_path)
+
+
+def test_each_row_has_an_id_of_its_own(tmp_path):
+    rows = [{'id': name, 'text': 'x', 'label': 'good'} for name in ('a', 'a', 'a#1', 'b')]
+    jsonl(tmp_path / 'train.jsonl', rows)
+    rows, _ = load_shards(tmp_path)
+    assert [row['id'] for row in rows['test']] == ['a', 'a#1', 'a#1#2', 'b']
 
 
 def test_shards_and_splits_may_number_their_labels_otherwise(tmp_path):

@@ -17,7 +17,7 @@ class Classification(Kind):
         super().__init__(task)
         if task.metric in CORRELATIONS:     # a regression
             self.labelled_by = ''
-            self.outputs = ('score',)
+            self.output_names = ('score',)
             self.loss = 'squares'
             self.has_probe = False
 

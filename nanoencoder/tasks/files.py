@@ -72,9 +72,13 @@ def files_of(path):
     shards = sorted(path.parent.glob(f'{path.name}-*.parquet')) or sorted(path.glob('*.parquet'))
     # others, as train-clean-00000-of-00001 beside train's own, are another split's
     of_split = re.compile(rf'(?:{re.escape(path.name)}-)?(\d+)-of-(\d+)')
-    numbered = {shard: of_split.match(shard.name) for shard in shards if of_split.match(shard.name)}
+    numbered = {}
+    for shard in shards:
+        match = of_split.match(shard.name)
+        if match:
+            numbered[shard] = match
     if not numbered:
-        return shards
+        return [shard for shard in shards if shard.parent == path or '-of-' not in shard.name]
     numbers = sorted(int(match[1]) for match in numbered.values())
     total = max(int(match[2]) for match in numbered.values())
     if numbers != [*range(total)]:

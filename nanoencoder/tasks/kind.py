@@ -29,15 +29,16 @@ class Kind:
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it"""
     head = 'tokens'      # see finetune.new_head: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
-    labelled_by = ''     # the setting that names the column of labels, if there is one
-    outputs = ()         # names of the head's outputs, if there is none
+    labelled_by = ''     # key of a row's label, and the setting that names its column in files
+    output_names = ()    # of the head's outputs, where no label names them
     has_probe = True     # whether frozen features can answer
 
     def __init__(self, task):
         self.task = task
 
     def load(self, training=True):
-        """({split: rows}, labels): checked rows, each with an id. training=False: only to be scored."""
+        """({split: rows}, labels): checked rows, each with an id. Retrieval alone can leave out train, by
+        training=False."""
         task = self.task
         tables = {}
         for split in SPLITS:
@@ -60,10 +61,10 @@ class Kind:
             for number, row in enumerate(rows[split]):
                 name = str(number if row['id'] is None else row['id'])
                 row['id'] = f'{name}#{number}' if name in seen else name
-                seen.add(name)
+                seen.add(row['id'])
         for old, count in labels.mapped.items():
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
-        return rows, self.outputs or labels.names
+        return rows, self.output_names or labels.names
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """{split: ([Example], Counter of what truncation lost)}. reads(n) returns the indices, of n training

@@ -204,6 +204,8 @@ def judgements(task, split, queries, corpus):
 def judged_queries(where, queries, grades, corpus):
     """The rows of a split. As in trec_eval, a judged document that is not in the corpus counts as one that is
     never found; a query that is not there, or has no relevant document, is left out. Each is counted."""
+    if not grades:
+        raise ValueError(f'{where}: has no judgements')
     judged = documents_in(grades)
     rows = [{'id': query, 'query': queries[query], 'grades': graded}
             for query, graded in grades.items()

@@ -57,6 +57,8 @@ class Task(Source):
         are_columns = all(type(column) is int and column >= 0 for column in self.columns)
         require('columns', are_columns and len(self.columns) in (0, 2),
                 "a word's and its tag's, counted from 0, as (1, 3)")
+        for name in ('train', 'test'):
+            require(name, getattr(self, name), 'the name of a split or file')
         for name in ('template', 'query', 'document'):
             with blame(f'{name} is no template', ValueError):      # a brace without the other
                 columns = columns_of(getattr(self, name))
@@ -127,7 +129,8 @@ class Labels:
         order = names.get(column, task.labels)
         self.meant = dict(task.label_map)
         self.mapped = Counter()     # labels that label_map changed
-        self.numbered = dict(enumerate(order))   # the names that numbers stand for
+        # numbers are in the file's order, the head's outputs in the task's
+        self.numbered = dict(enumerate(order))
         self.names = task.labels or tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
         if column and not self.names:
             names = self.names_in(rows, column, f'{task.dataset} train row')
