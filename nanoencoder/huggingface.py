@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save as to_bytes
 
 from model import ACTIVATION, Model, Sizes
-from nanoencoder.files import (blame, changed_files, read_json, saved_state, saved_steps, sha256,
+from nanoencoder.files import (blame, changed_files, plain_name, read_json, saved_state, saved_steps, sha256,
                                write_json)
 from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer
@@ -102,7 +102,10 @@ class Checkpoint:
 
     def digest(self):
         """sha256 of the weights' file; of shards, the sha256 of theirs one after the other."""
-        digests = [sha256(path) for path in weight_files(self.folder)]
+        recorded = self.state.get('sha256', {})     # `fetch` has compared them
+        digests = []
+        for path in weight_files(self.folder):
+            digests.append(recorded.get(path.name) or sha256(path))
         if len(digests) == 1:
             return digests[0]
         joined = ''.join(digests)
@@ -129,7 +132,7 @@ class Checkpoint:
 def open_checkpoint(name, weights=True):
     """Open a folder, a run's newest checkpoint or a hub id. weights=False leaves the weights to `fetch`."""
     folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
-    state = saved_state(folder)
+    state = read_state(folder, but=(WEIGHTS, MOMENTS))
     sizes, context = read_config(folder)
     checkpoint = Checkpoint(str(name), folder, sizes, context, state)
     if weights:
@@ -230,7 +233,7 @@ def weight_files(folder):
     if (folder / WEIGHTS).is_file() or not index.is_file():
         return [folder / WEIGHTS]
     names = set(read_json(index)['weight_map'].values())
-    return [folder / name for name in sorted(names)]
+    return [folder / plain_name(name, index) for name in sorted(names)]
 
 
 def read_files(folder):
@@ -280,7 +283,7 @@ def read_weights(folder, shapes, new_ids=()):
         if not tensor.isfinite().all():
             raise ValueError(f'{folder}: {name} holds values that are not finite')
     if sizes.tie_word_embeddings and spare_head is not None:
-        if not torch.equal(spare_head, weights[EMBEDDING]):
+        if not torch.equal(spare_head.float(), weights[EMBEDDING].float()):
             raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
 
     vocab_size = shapes[EMBEDDING][0]
