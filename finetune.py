@@ -248,7 +248,8 @@ def check_training(cfg, num_examples):
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     steps = cfg.num_steps(num_examples)
     if steps < 50 and steps != cfg.steps:
-        print(f'{cfg.dataset}: {num_examples} examples make {steps} steps; see --epochs', file=sys.stderr)
+        print(f'{cfg.dataset}: {num_examples} examples in {cfg.epochs} epochs make {steps} steps: few; '
+              '--epochs takes more', file=sys.stderr)
 
 
 def rows_read(cfg, actions, count):
@@ -364,18 +365,18 @@ def fit(cfg, base, data, tell=False):
         optimizer.zero_grad()
         log.append({'step': step + 1, 'lr': lr, 'loss': loss, 'grad_norm': norm})
         if tell:
-            print_progress(log, total, time.monotonic() - began)
+            print_progress(cfg.name, log, total, time.monotonic() - began)
     return encoder, log
 
 
-def print_progress(log, total, seconds):
+def print_progress(name, log, total, seconds):
     """Print a line every 20 steps, and at the end: the mean loss of the last 20, and the time left."""
     done = len(log)
     if done % 20 and done < total:
         return
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     left = timedelta(seconds=round(seconds / done * (total - done)))
-    print(f'step {done:,}/{total:,}  loss {loss:.4f}  {left} left')
+    print(f'{name} step {done:,}/{total:,}  loss {loss:.4f}  {left} left')
 
 
 @torch.no_grad()

@@ -113,8 +113,9 @@ class Log:
         for name, value in last.items():
             if name.startswith('val_'):     # val_mlm_loss
                 held_out += f'  val {name[4:-5]} {value:.4f}'
-        line = (f'{last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  lr {last["lr"]:.2e}  '
-                f'grad {last["grad_norm"]:.2f}  {speed:,.0f} tokens/s  {left} left{held_out}')
+        line = (f'{self.cfg.name} {last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  '
+                f'lr {last["lr"]:.2e}  grad {last["grad_norm"]:.2f}  {speed:,.0f} tokens/s  '
+                f'{left} left{held_out}')
         try:
             print(line, flush=True)
         except OSError as error:
