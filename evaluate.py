@@ -8,6 +8,7 @@
 
 Read it from the top: runs and their scores, the noise of instances and of seeds, what is estimated from
 both, which runs are one model, and the commands. A metric itself is in nanoencoder/metrics.py."""
+import contextlib
 import functools
 import itertools
 import math
@@ -24,7 +25,7 @@ import numpy as np
 
 from data import OBJECTIVES
 from nanoencoder import figures, metrics, paper
-from nanoencoder.files import locked, read_json, sha256, write_json
+from nanoencoder.files import digest_of, locked, read_sealed, sha256, write_json
 from nanoencoder.metrics import CORRELATIONS, METRICS, STATISTICS, both_scores
 from nanoencoder.predictions import (SCORED, check_predictions, find_folders, lr_text, rate_and_seed,
                                      read_about, read_predictions)
@@ -111,14 +112,16 @@ def scores_of(folder, about):
     """Return a run's scores of both splits, by both protocols, as nanoencoder/metrics.py computes them.
 
     They are kept in scores.json, with the sha256 of the predictions and of metrics.py. If either has changed
-    since, or an older version wrote the file, they are computed again."""
+    since, or the file itself, they are computed again."""
     path = folder / 'scores.json'
     made_of = check_predictions(folder, about)
     made_of['metrics.py'] = metrics_digest()
     if path.exists():
-        scores = read_json(path)
-        if scores.get('of') == made_of:
-            return scores
+        # one that was edited or cut off is computed again, too
+        with contextlib.suppress(ValueError):
+            scores = read_sealed(path, advice='')
+            if scores.get('of') == made_of:
+                return scores
 
     scores = {'of': made_of}
     task = folder.parts[-3]
@@ -129,7 +132,7 @@ def scores_of(folder, about):
         scores['name'], scores[split] = both_scores(task, rows, scheme, metric)
     if os.access(folder, os.W_OK):
         with locked(folder, wait=True):
-            write_json(path, scores, indent=None)
+            write_json(path, scores | {'digest': digest_of(scores)}, indent=None)
     return scores
 
 
@@ -152,6 +155,10 @@ def make_run(folder, about, load, cfg):
     """Return the Run of a folder, with its scores by cfg.protocol."""
     model_folder, task, dataset, _ = folder.parts[-4:]
     lr, seed = rate_and_seed(folder)
+    settings = about.get('settings') or {}
+    for name, value in (('lr', lr), ('seed', seed), ('kind', task)):
+        if settings.get(name, value) != value:      # a copy would count as another seed
+            raise ValueError(f'{folder}: was made with {name} = {settings[name]}: give it its name back')
     scores = load()
     metric = scores.get('name')
     if cfg.protocol == 'paper' and metric not in CORRELATIONS:

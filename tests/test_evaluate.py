@@ -543,6 +543,25 @@ def test_the_metric_halved_halves_the_table(predictions, tmp_path):
     assert means(run_process(*words).stdout) == {'good': 40.5, 'poor': 25.5}
 
 
+def test_edited_scores_are_computed_again(predictions):
+    before = told(predictions, 'table')
+    for path in predictions.rglob('scores.json'):
+        path.write_text(path.read_text().replace('0.0', '1.0'))
+    assert told(predictions, 'table') == before
+    path.write_text('')
+    assert told(predictions, 'table') == before
+
+
+def test_a_copied_folder_is_no_other_seed(predictions):
+    run = predictions / 'good/SC/toy/lr1e-04_sd1'
+    about = read_json(run / 'run.json')
+    about.pop('digest')
+    write_sealed(run / 'run.json', about | {'settings': {'lr': 1e-4, 'seed': 1}})
+    told(predictions, 'table')
+    run.rename(run.with_name('lr1e-04_sd7'))
+    one_line_error(asked(predictions, 'table'), 'lr1e-04_sd7: was made with seed = 1: give it its name back')
+
+
 def test_deleted_predictions_have_no_score(predictions):
     told(predictions, 'table')
     folder = predictions / 'good/SC/toy/lr1e-04_sd1'
@@ -655,14 +674,13 @@ def test_tables_and_comparisons(predictions):
     assert good == ('3', '1e-04', '81.0')       # the rate that validation chose
     assert '81.00 (1.13)' in told(predictions, 'table', '--protocol=paper')       # 1.96 / sqrt(3)
     for model, steps in {'poor': 20, 'good': 500}.items():
-        change(predictions / model, settings={'steps': steps, 'max_length': 507, 'seed': steps})
+        change(predictions / model, settings={'steps': steps, 'max_length': 507})
         write(predictions / f'{model}-b/SC/toy', answers(steps / 10), 'lr0e+00_sd0', method='baseline')
     compared = told(predictions, 'compare', 'poor', 'good')
     assert 'SC toy' in compared
     assert '+30.0 [' in compared
     assert 'note: steps 20 -> 500\n' in compared
     assert 'max_length' not in compared
-    assert 'seed 20' not in compared
     compared = told(predictions, 'compare', 'poor-b', 'good-b')
     assert '+48.0 [' in compared
     assert 'p <= ' in compared

@@ -284,7 +284,10 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     one_line_error(run_script('studies.report', toy), f'{path}: No such file')
     (toy / 'runs/s9.jsonl.gz').write_bytes(content)
     result = run_script('studies.report', toy)
-    one_line_error(result, f'lacks s9.jsonl.gz; remove either, then .*packs.py {toy}')
+    one_line_error(result, f'lacks s9.jsonl.gz; if that belongs there, remove .*packs.py {toy}')
+    (toy / 'sha256.json').unlink()      # as a kill of packs.py leaves it: no pack is to be removed
+    result = run_script('studies.report', toy)
+    one_line_error(result, f'sha256.json: No such file: a packing was stopped; run .*packs.py {toy}')
     assert not (toy / 'report.md').exists()
     assert not (toy / 'ladder.png').exists()
 

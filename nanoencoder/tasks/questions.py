@@ -22,7 +22,7 @@ class Questions(Kind):
             raise ValueError(f'{where}: has {len(texts)} texts of answers and {len(starts)} starts')
         for text, start in zip(texts, starts):     # in characters of the context
             is_known = isinstance(text, str) and text.strip() and type(start) is int
-            if not is_known or context.find(text, start) != start:
+            if not is_known or start < 0 or not context.startswith(text, start):
                 raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20}')
         template = self.task.template.removesuffix('{context}')
         return {
