@@ -1,4 +1,5 @@
 """Other people's encoders: transformers' own tokens, states and scores; our exports as peers; bad input."""
+import collections
 import shutil
 import sys
 
