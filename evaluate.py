@@ -25,7 +25,7 @@ import numpy as np
 
 from data import OBJECTIVES
 from nanoencoder import figures, metrics, paper
-from nanoencoder.files import digest_of, locked, read_sealed, sha256, write_json
+from nanoencoder.files import locked, read_sealed, sha256, write_sealed
 from nanoencoder.metrics import CORRELATIONS, METRICS, STATISTICS, both_scores
 from nanoencoder.predictions import (SCORED, check_predictions, find_folders, lr_text, rate_and_seed,
                                      read_about, read_predictions)
@@ -132,7 +132,7 @@ def scores_of(folder, about):
         scores['name'], scores[split] = both_scores(task, rows, scheme, metric)
     if os.access(folder, os.W_OK):
         with locked(folder, wait=True):
-            write_json(path, scores | {'digest': digest_of(scores)}, indent=None)
+            write_sealed(path, scores, indent=None)
     return scores
 
 
@@ -155,10 +155,11 @@ def make_run(folder, about, load, cfg):
     """Return the Run of a folder, with its scores by cfg.protocol."""
     model_folder, task, dataset, _ = folder.parts[-4:]
     lr, seed = rate_and_seed(folder)
-    settings = about.get('settings') or {}
-    for name, value in (('lr', lr), ('seed', seed), ('kind', task)):
-        if settings.get(name, value) != value:      # a copy would count as another seed
-            raise ValueError(f'{folder}: was made with {name} = {settings[name]}: give it its name back')
+    of_folder = {'lr': lr, 'seed': seed, 'kind': task}
+    made_with = of_folder | (about.get('settings') or {})
+    for name in of_folder:
+        if made_with[name] != of_folder[name]:      # a copy would count as another seed
+            raise ValueError(f'{folder}: was made with {name} = {made_with[name]}: give it its name back')
     scores = load()
     metric = scores.get('name')
     if cfg.protocol == 'paper' and metric not in CORRELATIONS:
@@ -497,7 +498,7 @@ def with_shared_units(arms, without):
         if len(both) > 1:
             seeds = both
         at = [seed in seeds for seed in cell.scores]
-        scores = {seed: cell.scores[seed] for seed in cell.scores if seed in seeds}
+        scores = {seed: score for seed, score in cell.scores.items() if seed in seeds}
         cell = replace(cell, draws=cell.draws[at], values=cell.values[at], scores=scores)
         shared.append(arm._replace(cell=cell))
     return shared
@@ -825,7 +826,10 @@ def in_percent(result):
 
 def joined(texts):
     """Join texts that are not empty, or the parts of those that were joined before, each once: a/b."""
-    return '/'.join(sorted({part for text in texts if text for part in text.split('/')}))
+    parts = set()
+    for text in texts:
+        parts.update(text.split('/') if text else [])
+    return '/'.join(sorted(parts))
 
 
 def table_of_task(task, rows, form):

@@ -247,15 +247,17 @@ def check_training(cfg, num_examples):
     if not num_examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     steps = cfg.num_steps(num_examples)
-    if steps < 50 and steps != cfg.steps:
-        print(f'{cfg.dataset}: {num_examples} examples in {cfg.epochs} epochs make {steps} steps: few; '
-              '--epochs takes more', file=sys.stderr)
+    asked_for = cfg.steps not in (0, Settings.steps)
+    least = cfg.steps if asked_for else 50
+    if steps < least:
+        print(f'{cfg.dataset}: {num_examples} examples in {cfg.epochs} epochs make {steps} steps; for more '
+              'raise --epochs', file=sys.stderr)
 
 
 def rows_read(cfg, actions, count):
     """Return the indices, of `count` training rows, that a probe, a grid or a single run reads."""
     if actions.probe:
-        return range(min(count, PROBED))
+        return range(min(count, PROBED)) if tasks.kind_of(cfg).labelled_by else ()
     seeds = cfg.seeds if actions.grid else [cfg.seed]
     chosen = set()
     for seed in seeds:
@@ -473,19 +475,20 @@ def ridge(features, targets, num_labels):
     targets   {split: [(n,) labels]}; below 0 there is no label
     Returns {split: [(n, num_labels) scores of each array]} of validation and test."""
     from sklearn.linear_model import Ridge
-    from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     x = {split: np.vstack(arrays).astype(np.float64) for split, arrays in features.items()}
     y = {split: np.concatenate(arrays) for split, arrays in targets.items()}
     known = y['train'] >= 0
     labels = y['train'][known]
-    one_hot = np.eye(num_labels)[labels]
+    one_hot = np.eye(max(2, num_labels))[labels]    # of one label Ridge would predict no columns
+    scaler = StandardScaler().fit(x['train'][known])
+    x = {split: scaler.transform(rows) for split, rows in x.items()}
+    trained_on = x['train'][known]
 
     models = []
     right = []      # how often each is, on validation
     for penalty in PENALTIES:
-        model = make_pipeline(StandardScaler(), Ridge(penalty * len(labels)))
-        model.fit(x['train'][known], one_hot)
+        model = Ridge(penalty * len(labels)).fit(trained_on, one_hot)
         predicted = model.predict(x['validation']).argmax(1)
         models.append(model)
         right.append(np.sum(predicted == y['validation']))

@@ -72,9 +72,9 @@ def digest_of(content):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_sealed(path, content):
+def write_sealed(path, content, indent=1):
     """Write a JSON object together with its digest, by which `read_sealed` notices an edit."""
-    write_json(path, content | {'digest': digest_of(content)})
+    write_json(path, content | {'digest': digest_of(content)}, indent)
 
 
 def read_sealed(path, advice):

@@ -190,7 +190,7 @@ def folder_texts(files, cfg):
         read = reader_of(Path(name))
         try:
             yield from read(Path(name), cfg)
-        # pyarrow's errors and UnicodeDecodeError are ValueErrors
+        # ValueErrors are UnicodeDecodeError, and pyarrow's of a damaged file
         except (ValueError, EOFError, zlib.error, OSError) as error:
             if getattr(error, 'errno', None):   # the disk failed, and not what the file holds
                 raise
@@ -449,6 +449,9 @@ def open_sealed(folder):
     corpus = Corpus(folder)
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder}/tokenizer.json: changed since it was written; {AGAIN}')
+    if fingerprint(corpus.meta) != corpus.meta['fingerprint']:    # older corpora have no seal
+        raise ValueError(f'{path}: changed since it was written: fingerprint is that of other shards; '
+                         f'{AGAIN}')
     return corpus
 
 

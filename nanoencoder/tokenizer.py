@@ -356,8 +356,9 @@ def from_spec(spec, config):
     """Make a Tokenizer of the contents of tokenizer.json and tokenizer_config.json. ValueError if our
     corpora and models cannot use it."""
     kind = spec['model'].get('type', 'BPE')     # old files leave it out
-    if kind != 'BPE' or spec['model'].get('dropout'):
-        raise ValueError(f'no BPE without dropout, but {kind}; {NO_SENTENCEPIECE}')
+    is_byte_level = '"ByteLevel"' in json.dumps(spec['pre_tokenizer'])
+    if kind != 'BPE' or spec['model'].get('dropout') or not is_byte_level:
+        raise ValueError(f'no byte-level BPE without dropout, but {kind}; {NO_SENTENCEPIECE}')
     vocabulary = spec['model']['vocab']
     tokens = spec['added_tokens']
     # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
@@ -392,8 +393,7 @@ def from_spec(spec, config):
     ids = tokenizer.encode(text)
     decoded = tokenizer.decode(ids)
     if decoded != text or np.isin(ids, tokenizer.special_ids).any():
-        raise ValueError('it is no byte-level BPE, or loses or changes plain text: '
-                         f'{text[:200]!r} comes back as {decoded[:200]!r}; {NO_SENTENCEPIECE}')
+        raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {decoded[:200]!r}')
     return tokenizer
 
 

@@ -105,7 +105,8 @@ def beside(path, folder):
         losses = steps['val_mlm_loss'].get_group(step)
         mean = losses.mean()
         sd = losses.std()
-        print(f'step {step:>5,}: held-out MLM loss {loss:.3f}; {row} with this seed {with_seed.get(step, float("nan")):.3f}; '
+        same_seed = with_seed.get(step, float('nan'))
+        print(f'step {step:>5,}: held-out MLM loss {loss:.3f}; {row} with this seed {same_seed:.3f}; '
               f'{len(losses)} seeds {mean:.3f}, sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
 
 

@@ -543,6 +543,14 @@ def test_the_metric_halved_halves_the_table(predictions, tmp_path):
     assert means(run_process(*words).stdout) == {'good': 40.5, 'poor': 25.5}
 
 
+def test_fine_tunings_of_different_weights_are_not_seeds_of_one_model(rows):
+    """Also where nothing is said of their pretraining."""
+    for seed in range(2):
+        write(rows / 'hub/SC/toy', answers(90), f'lr1e-04_sd{seed}', checkpoint=f'of seed {seed}')
+    shown = asked(rows, 'table')
+    assert 'hub/SC/toy is left out: its runs differ in checkpoint; give them other names' in shown.stderr
+
+
 def test_edited_scores_are_computed_again(predictions):
     before = told(predictions, 'table')
     for path in predictions.rglob('scores.json'):

@@ -17,13 +17,14 @@ PACKAGE = sorted((ROOT / 'nanoencoder').rglob('*.py'))
 STEP = [ROOT / 'model.py', ROOT / 'data.py', ROOT / 'pretrain.py']
 AREAS = {   # the Python files of each area, and how many tokens they may hold
     'a step': (STEP, 7_900),
-    'the program': (SCRIPTS + PACKAGE, 50_000),
+    'the program': (SCRIPTS + PACKAGE, 48_000),
     'studies': ([path for path in (ROOT / 'studies').rglob('*.py') if path.name != 'config.py'], 14_000),
     'examples': ([*(ROOT / 'examples').glob('*.py')], 6_000),
     'bench': ([*(ROOT / 'bench').glob('*.py')], 9_000),
-    'tests': ([*(ROOT / 'tests').glob('*.py')], 68_000),
+    'tests': ([*(ROOT / 'tests').glob('*.py')], 66_000),
 }
 ROOM = 1.1      # a tenth for those who come after
+ABOVE = {'the program': 54_350, 'tests': 74_550}     # these two are above their bounds still: they may only fall
 TAUT = 16       # tokens a line of code, above which a function is as dense as a formula
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
           tokenize.ENDMARKER)
@@ -85,7 +86,8 @@ def test_an_area_is_light_enough_to_be_read(area):
     a comment cost nothing here, and joining lines gains nothing."""
     paths, most = AREAS[area]
     weight = sum(sum(tokens_of_lines(path).values()) for path in paths)
-    assert weight <= ROOM * most, f'{area} has {weight:,} tokens, of {most:,} and a tenth'
+    limit = ABOVE.get(area, ROOM * most)
+    assert weight <= limit, f'{area} has {weight:,} tokens of {limit:,.0f}; it is to have {most:,}'
 
 
 def test_a_line_does_one_thing():

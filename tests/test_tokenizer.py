@@ -184,9 +184,9 @@ PANICS_AT_LETTERS = {'Regex': '(?:|)' * 30 + '#|.'}
 
 @pytest.mark.parametrize('change, part', [
     (lambda spec: spec.update(model=UNIGRAM, added_tokens=[]), 'without dropout, but Unigram; SentencePiece'),
-    (lambda spec: spec['model'].update(dropout=0.1), 'no BPE without dropout'),
+    (lambda spec: spec['model'].update(dropout=0.1), 'no byte-level BPE without dropout'),
     (lambda spec: spec.update(normalizer={'type': 'Lowercase'}), 'loses or changes plain text'),
-    (lambda spec: spec.update(pre_tokenizer=None), 'it is no byte-level BPE, .*; SentencePiece'),
+    (lambda spec: spec.update(pre_tokenizer=None), 'no byte-level BPE without dropout, .*; SentencePiece'),
     (lambda spec: spec.update(normalizer=PANICS), 'library refuses it: .*charsmap'),
     (lambda spec: spec['pre_tokenizer']['pretokenizers'][0].update(pattern=PANICS_AT_LETTERS),
      'library refuses it: .*retry-limit'),

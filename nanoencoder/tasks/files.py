@@ -177,13 +177,17 @@ def read_csv(path, source):
     rows = []
     with path.open(encoding='utf-8-sig', newline='') as file:
         reader = csv.DictReader(file, strict=True, **form)
-        with blame(f'{path}: is a quote left open? (in a .tsv it is a character)', csv.Error):
+        try:
             for row in reader:
-                # a name that the header has twice is once in `row`; fields beyond the header are at None
-                if len(row) != len(reader.fieldnames) or None in row.values():
-                    raise ValueError(f'{path}:{reader.line_num}: has more or fewer fields than the header '
-                                     'has names; is a quote left open?')
+                if None in row or None in row.values():
+                    raise csv.Error('has more or fewer fields than the header')
                 rows.append({column: Field(text) for column, text in row.items()})
+        except csv.Error as error:
+            hint = 'is a quote left open? in a .tsv it is a character'
+            raise ValueError(f'{path}:{reader.line_num}: {error} ({hint})') from None
+    header = reader.fieldnames or []
+    if len(set(header)) < len(header):
+        raise ValueError(f'{path}: two columns of its header have one name')
     return rows, {}
 
 
