@@ -409,7 +409,7 @@ def test_bad_rows_are_named(kind, changes, words):
     ('train.parquet', b'PAR1', 'not a whole parquet'),
     ('train.jsonl.gz', gzip.compress(b'{}' * 99, mtime=0)[:-9], 'train.jsonl.gz: cannot be read: Compressed'),
     ('train.csv', b'title,text,label\na,b\n', 'train.csv:2: has more or fewer fields than the header'),
-    ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'train.csv:3: .*is a quote left open'),
+    ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'train.csv:1: .*is a quote left open'),
     ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header')])
 def test_bad_files_are_named(tmp_path, name, content, words):
     for split in ('train', 'test'):
