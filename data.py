@@ -228,17 +228,18 @@ def make_batch(corpus, split, rows, key, objective, cfg):
 
 
 def rows_at_once(cfg, world_size):
-    """Return how many rows a micro-batch has: micro_rows, or all of a process if those are fewer."""
+    """Return how many rows a micro-batch has: the most that divide a process's share and are not more than
+    micro_rows (0: all)."""
     share = cfg.rows_per_step // world_size
-    return min(cfg.micro_rows or share, share)
+    most = min(cfg.micro_rows or share, share)
+    return max(rows for rows in range(1, most + 1) if share % rows == 0)
 
 
 def check_rows(cfg, world_size):
-    """ValueError unless all processes and all micro-batches get equally many rows."""
-    share, rest = divmod(cfg.rows_per_step, world_size)
-    if rest or share % rows_at_once(cfg, world_size):
+    """ValueError unless all processes get equally many rows."""
+    if cfg.rows_per_step % world_size:
         raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
-                         f'processes, and what each has of micro_rows {cfg.micro_rows} (0: all at once)')
+                         'processes')
 
 
 def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):
