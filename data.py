@@ -188,7 +188,7 @@ def mix(x):
 class Batch(NamedTuple):
     """Some rows of a step as one flat sequence: arrays, then tensors."""
     tokens: object   # (N,) int64, masked where the objective masks
-    lengths: list    # of the segments, which do not see each other; sums to N
+    lengths: object  # of the segments, which do not see each other: a list; then model.py's Segments
     targets: object  # (N,) int64, NO_TARGET where nothing is predicted
     at: object       # (T,) int64: the positions that have a target
     weights: object  # (N,) float32, factors of the losses; the mean divides by how many are not 0

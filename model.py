@@ -18,7 +18,9 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
 VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
-LOGITS = 2 ** 31        # bytes of logits that the loss makes at once on CUDA: 8,372 rows of the paper's ids
+# Bytes of logits that the loss makes at once on CUDA, 8,372 rows of the paper's ids. Their gradient takes as
+# much again, and as much twice more where the loss is not compiled.
+LOGITS = 2 ** 31
 ACTIVATION = F.silu     # of the MLP: SwiGLU. With F.gelu it is GeGLU, and a checkpoint's config.json says so
 
 
@@ -76,18 +78,15 @@ class Sizes:
 class Segments(NamedTuple):
     """The segments of a flat sequence. A compiled graph sees nothing of them that changes from step to step
     but the numbers in `ends`."""
-    lengths: torch.Tensor   # (S,) on the CPU: for the loop, which a graph leaves out
-    ends: torch.Tensor      # (S + 1,) int32: 0, then where each segment ends; varlen_attn's cu_seqlens
-    longest: int            # no segment is longer
+    ends: torch.Tensor    # (S + 1,) int32: 0, then where each segment ends; varlen_attn's cu_seqlens
+    longest: int          # no segment is longer
 
 
 def make_segments(lengths, longest=0):
     """Return the Segments of a list of lengths, on the CPU. `longest` is the same in all batches of a run
     that is compiled; without it, it is the length of the longest."""
-    lengths = torch.tensor(lengths)
-    ends = torch.zeros(len(lengths) + 1, dtype=torch.int32)
-    torch.cumsum(lengths, 0, out=ends[1:])
-    return Segments(lengths, ends, longest or int(lengths.max()))
+    ends = torch.tensor([0, *lengths]).cumsum(0, dtype=torch.int32)
+    return Segments(ends, longest or max(lengths))
 
 
 class Attention(nn.Module):
@@ -173,7 +172,7 @@ class Transformer(nn.Module):
         segments = segments._replace(ends=ends)
 
         places = torch.arange(len(tokens), device=tokens.device, dtype=torch.int32)
-        segment = torch.bucketize(places, ends[1:], right=True)     # (N,) the one that each token is in
+        segment = torch.bucketize(places, ends, right=True) - 1     # (N,) the one that each token is in
         positions = places - ends[segment]
         cos, sin = rope(positions, self.sizes)
 
@@ -204,17 +203,17 @@ class Model(nn.Module):
             return self.model.embed_tokens.weight
         return self.lm_head.weight
 
-    def forward(self, tokens, lengths, targets, causal, at=None, weights=None):
+    def forward(self, tokens, segments, targets, causal, at=None, weights=None):
         """Return (weighted sum of the losses in nats, number of targets)
         of a flat sequence of (N,) int64 tokens.
 
-        lengths  list of ints, the segments' lengths, or Segments made of them; positions count from 0 in
-                 each, none sees another
-        targets  (N,) int64, -100 where nothing is to be predicted
-        causal   whether a token sees only itself and what stands before it in its segment
-        at       (T,) the positions that have a target, if known: finding them makes CUDA wait
-        weights  (N,) of the losses; all 1 if there are none"""
-        x = self.model(tokens, lengths, causal)
+        segments  list of their lengths, or Segments made of it; positions count from 0 in each, none sees
+                  another
+        targets   (N,) int64, -100 where nothing is to be predicted
+        causal    whether a token sees only itself and what stands before it in its segment
+        at        (T,) the positions that have a target, if known: finding them makes CUDA wait
+        weights   (N,) of the losses; all 1 if there are none"""
+        x = self.model(tokens, segments, causal)
         if at is None:
             at = torch.nonzero(targets != -100).squeeze(1)
         if weights is None:
@@ -279,7 +278,7 @@ def attend(q, k, v, segments, causal):
         return attended.transpose(1, 2).flatten(0, 1)
 
     if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
-        return attend_loop(q, k, v, segments.lengths, causal)
+        return attend_loop(q, k, v, segments, causal)
     options = {}
     if VARLEN_HAS_GQA:
         options['enable_gqa'] = True
@@ -295,9 +294,9 @@ def attend(q, k, v, segments, causal):
 
 
 @torch.compiler.disable     # a graph would be made anew for each new list of lengths
-def attend_loop(q, k, v, lengths, causal):
+def attend_loop(q, k, v, segments, causal):
     """Do what `attend` does in plain PyTorch, a segment at a time."""
-    lengths = lengths.tolist()
+    lengths = segments.ends.diff().tolist()
     q, k, v = (x.transpose(0, 1)[None].split(lengths, dim=2) for x in (q, k, v))
     parts = []
     for segment in zip(q, k, v):    # of which each is a batch of one

@@ -228,8 +228,10 @@ def forward(wrapped, batch, causal, world):
     """Return the weighted sum of a batch's losses, on this process's device."""
     tokens, targets, at, weights = (
         getattr(batch, name).to(world.device, non_blocking=True) for name in ARRAYS)
+    ends = batch.lengths.ends.to(world.device, non_blocking=True)
+    segments = batch.lengths._replace(ends=ends)
     with world.autocast():
-        loss_sum, _ = wrapped(tokens, batch.lengths, targets, causal, at, weights)
+        loss_sum, _ = wrapped(tokens, segments, targets, causal, at, weights)
     return loss_sum
 
 

@@ -42,7 +42,7 @@ sys.path.insert(0, str(ROOT))    # the scripts and nanoencoder/ are imported fro
 import data
 import finetune
 import pretrain
-from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, make_segments, parameter_groups
+from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups
 from nanoencoder import huggingface
 from nanoencoder.pretraining import cost, log
 from nanoencoder.processes import World, choose_flash_attention, pick_device
@@ -187,18 +187,20 @@ class RandomCorpus:
 
 
 def batches_of(cfg, objective, count):
-    """Return so many Batches of tensors on the device, a step's rows each."""
+    """Return so many Batches of arrays, a step's rows each."""
     corpus = RandomCorpus(cfg.model.vocab_size)
     batches = []
     for first in range(0, cfg.rows_per_step * count, cfg.rows_per_step):
         rows = [(k, k) for k in range(first, first + cfg.rows_per_step)]
         batch, _ = data.make_batch(corpus, 'train', rows, 0, objective, cfg)
-        tensors = {}
-        for name, array in batch._asdict().items():
-            if name != 'lengths':
-                tensors[name] = torch.from_numpy(array).to(DEVICE)
-        batches.append(batch._replace(**tensors))
+        batches.append(batch)
     return batches
+
+
+def on_device(batch):
+    """Return a Batch with tensors on the device in place of arrays, for a peer."""
+    tensors = {name: torch.from_numpy(getattr(batch, name)).to(DEVICE) for name in pretrain.ARRAYS}
+    return batch._replace(**tensors)
 
 
 @torch.no_grad()
@@ -213,11 +215,7 @@ def our_step(cfg, objective='mlm', count=8):
     model, wrapped, optimizer = pretrain.build(cfg, WORLD)
     initialise(model)
     batches = batches_of(cfg, objective, count)
-    ready = []
-    for batch in batches:
-        segments = make_segments(batch.lengths, cfg.context)
-        segments = segments._replace(ends=segments.ends.to(DEVICE))
-        ready.append(batch._replace(lengths=segments))
+    ready = [pretrain.to_tensors(batch, cfg.context, DEVICE) for batch in batches]
     turns = itertools.cycle(ready)
 
     def step():
@@ -225,7 +223,7 @@ def our_step(cfg, objective='mlm', count=8):
         targets = len(batch.at)
         loss, norm = pretrain.train_step(wrapped, optimizer, [batch], targets, 0, cfg, WORLD)
         return loss / targets, norm
-    return step, batches, model
+    return step, [on_device(batch) for batch in batches], model
 
 
 def plain_step(model, loss_of, inputs, cfg):
@@ -498,8 +496,11 @@ def mfu(size, rows, repeats):
     name = machine()['machine']
     if name not in PEAKS:
         raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of bench/bench.py, not {name}')
+    objectives = ['mlm', 'clm']
     attention = choose_flash_attention(DEVICE)
-    objectives = ['clm'] if size == '124m' else ['mlm', 'clm']
+    if size == '124m':
+        objectives = ['clm']
+        attention = 'SDPA'      # of rows that are not cut
     for count, objective in itertools.product(rows, objectives):
         cfg = shape(size, count)
         step, batches, model = our_step(cfg, objective, count=12)
@@ -512,11 +513,12 @@ def mfu(size, rows, repeats):
     cfg = shape(size, rows[0])
     title = f'mfu {size}, {cfg.rows_per_step} rows, '
     if size == '124m':
-        pair = beside_gpt(cfg)
-        yield timed(title + 'a plain GPT', pair.peer, repeats, pair.tokens)
+        _, peer, tokens, *_ = beside_gpt(cfg)   # our model goes, and its memory
+        yield timed(title + 'a plain GPT', peer, repeats, tokens)
     if size == '210m':
-        pair = training(padded, '210m_mlm', rows_per_step=cfg.rows_per_step, micro_rows=0, compile=False)
-        yield timed(title + PADDED, pair.peer, repeats, pair.tokens)
+        _, peer, tokens, *_ = training(padded, '210m_mlm', rows_per_step=cfg.rows_per_step, micro_rows=0,
+                                       compile=False)
+        yield timed(title + PADDED, peer, repeats, tokens)
 
 
 def shape(size, rows):
@@ -557,7 +559,7 @@ def timed(case, step, repeats, tokens, epoch=24):
 
 def issuing(step):
     """Return the seconds in which the host issues a step to a GPU that has nothing else to do. Where they are
-    as many as the step takes, the host is the limit, and not the GPU."""
+    far fewer than the step takes, the GPU is the limit."""
     synchronize()
     began = time.perf_counter()
     step()

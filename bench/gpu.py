@@ -181,12 +181,12 @@ def plan(cfg):
     to_kill = training('killed', '--compile=False')
     steps = {
         'machine': Step(partial(run, '-m', 'torch.utils.collect_env'), 0),
-        'tests that need a GPU': Step(partial(run, '-m', 'pytest', '-q', '-m', 'gpu', 'tests'), 1)}
+        'tests that need a GPU': Step(partial(run, '-m', 'pytest', '-q', '-m', 'gpu', 'tests'), 0.8)}
     speeds = out / 'bench.jsonl'
     for size, rows in cfg.sizes:
         work = partial(run, 'bench/bench.py', 'mfu', '--repeats=3', f'--size={size}', f'--rows={rows}',
                        f'--out={speeds}')
-        steps[f'speed of the {size}'] = Step(work, 1)
+        steps[f'speed of the {size}'] = Step(work, 0.8)
     if cfg.sizes:
         steps['table of speeds'] = Step(partial(run, 'bench/bench.py', 'table', speeds), 0)
     steps |= {
@@ -211,7 +211,7 @@ def plan(cfg):
     for task in ('docs_tc', 'docs_ir'):
         work = partial(run, 'finetune.py', f'configs/tasks/{task}.py', f'--model={out / "real"}', predictions,
                        '--steps=0', '--epochs=2', '--grid', '--lrs=5e-4,1e-3', '--seeds=0,1')
-        steps[f'fine-tuned on {task}'] = Step(work, 1)
+        steps[f'fine-tuned on {task}'] = Step(work, 0.7)
     steps['scores'] = Step(partial(run, 'evaluate.py', 'table', predictions), 0)
     return steps
 

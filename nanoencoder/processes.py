@@ -86,8 +86,8 @@ def has_fa3():
 
 
 def choose_flash_attention(device, fa3=True):
-    """Have attention on CUDA computed by FA3, if it may be, is installed and the GPU is one of Hopper's; else
-    by FA2, which torch has. Returns its name, '' without CUDA."""
+    """Have attention in segments of several lengths computed on CUDA by FA3, if it may be, is installed and
+    the GPU is one of Hopper's; else by FA2, which torch has. Returns its name, '' without CUDA."""
     if device.type != 'cuda':
         return ''
     if fa3 and has_fa3() and torch.cuda.get_device_capability(device) == (9, 0):

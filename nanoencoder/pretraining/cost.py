@@ -11,7 +11,7 @@ from nanoencoder.huggingface import newest_checkpoint, run_of
 from nanoencoder.processes import has_fa3
 
 PEAKS = {'H100': 989e12, 'A100': 312e12, 'RTX 4090': 165e12}  # FLOP/s in bf16, dense; datasheets
-UTILISATION = 0.4    # of the peak: an H200 reached 0.32 (6 rows) to 0.41 (32 rows) at 610M
+UTILISATION = 0.4    # of the peak: an H200 reached 0.32 (an update after 6 rows) to 0.41 (after 32) at 610M
 
 
 def count_flops(sizes, tokens, targets, pairs):
