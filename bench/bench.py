@@ -63,6 +63,7 @@ PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
     'NVIDIA H100 80GB HBM3': 989e12,
     'NVIDIA H100 PCIe': 756e12,
     'NVIDIA A100-SXM4-80GB': 312e12,
+    'NVIDIA A100-SXM4-40GB': 312e12,
     'NVIDIA GeForce RTX 4090': 165e12}
 
 

@@ -1,6 +1,7 @@
 """What only a GPU can tell of this code, what matters most first; by plan ten minutes of an H100: `make gpu`.
 
     .venv/bin/python bench/gpu.py    # goes on where a step fails; again: what failed or is missing
+    .venv/bin/python bench/gpu.py --sizes='(("124m", "0"),)'       # where less than 80 GB hold no more
     .venv/bin/python bench/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can
 
 Writes <out>/report.md after each step: what came out and how long it took. SIGTERM and Ctrl-C end the step
