@@ -59,7 +59,7 @@ test: $(READY)
 slow: $(READY)
 	$(RUN) -m pytest -q -m slow tests
 
-# What needs CUDA, on a machine that has it: tests, kills, speeds, a real run; planned: 35 minutes of an H100.
+# What needs CUDA, on a machine that has it: tests, kills, speeds, a real run; ten minutes of an H100 by plan.
 gpu: $(READY)
 	$(RUN) bench/gpu.py
 

@@ -188,7 +188,7 @@ def mix(x):
 class Batch(NamedTuple):
     """Some rows of a step as one flat sequence: arrays, then tensors."""
     tokens: object   # (N,) int64, masked where the objective masks
-    lengths: list    # of the segments, which do not see each other; sums to N
+    lengths: object  # of the segments, which do not see each other: a list; then model.py's Segments
     targets: object  # (N,) int64, NO_TARGET where nothing is predicted
     at: object       # (T,) int64: the positions that have a target
     weights: object  # (N,) float32, factors of the losses; the mean divides by how many are not 0
@@ -228,17 +228,18 @@ def make_batch(corpus, split, rows, key, objective, cfg):
 
 
 def rows_at_once(cfg, world_size):
-    """Return how many rows a micro-batch has: micro_rows, or all of a process if those are fewer."""
+    """Return how many rows a micro-batch has: the most that divide a process's share and are not more than
+    micro_rows (0: all)."""
     share = cfg.rows_per_step // world_size
-    return min(cfg.micro_rows or share, share)
+    most = min(cfg.micro_rows or share, share)
+    return max(rows for rows in range(1, most + 1) if share % rows == 0)
 
 
 def check_rows(cfg, world_size):
-    """ValueError unless all processes and all micro-batches get equally many rows."""
-    share, rest = divmod(cfg.rows_per_step, world_size)
-    if rest or share % rows_at_once(cfg, world_size):
+    """ValueError unless all processes get equally many rows."""
+    if cfg.rows_per_step % world_size:
         raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
-                         f'processes, and what each has of micro_rows {cfg.micro_rows} (0: all at once)')
+                         'processes')
 
 
 def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):

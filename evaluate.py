@@ -116,12 +116,11 @@ def scores_of(folder, about):
     path = folder / 'scores.json'
     made_of = check_predictions(folder, about)
     made_of['metrics.py'] = metrics_digest()
-    if path.exists():
-        # one that was edited or cut off is computed again, too
-        with contextlib.suppress(ValueError):
-            scores = read_sealed(path, advice='')
-            if scores.get('of') == made_of:
-                return scores
+    # of a file that is missing, was edited or was cut off they are computed again, too
+    with contextlib.suppress(ValueError):
+        scores = read_sealed(path, advice='')
+        if scores.get('of') == made_of:
+            return scores
 
     scores = {'of': made_of}
     task = folder.parts[-3]
@@ -587,16 +586,14 @@ def read_instances(runs, rates):
     """Return {(pretraining seed, seed): [its instances in each split]} of the seeds that all splits have.
 
     rates  {split: learning rate of the runs that are scored on it}"""
-    found = {}      # {(pretraining seed, seed): {split: instances}}
-    for run in runs:
-        scores = run.load()
-        of_seed = found.setdefault((run.origin, run.seed), {})
-        for split, lr in rates.items():
-            if lr == run.lr:
-                of_seed[split] = scores[split]['standard']
-
     instances = {}
-    for seed, of_seed in sorted(found.items()):
+    for seed, group in sorted(grouped(runs, 'origin', 'seed').items()):
+        of_seed = {}    # {split: instances}
+        for run in group:
+            scores = run.load()
+            for split, lr in rates.items():
+                if lr == run.lr:
+                    of_seed[split] = scores[split]['standard']
         if len(of_seed) == len(rates):
             instances[seed] = [of_seed[split] for split in rates]
     if not instances:
@@ -957,12 +954,10 @@ def figure(cfg, name, problems, found=None):
 
 def points_of(cells, pretraining, lr, problems):
     """Return points for figures.against. Of a task with several datasets, their average is shown."""
-    datasets = {task: set() for _, task, _ in cells}
-    for _, task, dataset in cells:
-        datasets[task].add(dataset)
+    datasets = {(task, dataset) for _, task, dataset in cells}
     points = []
     for (model, task, dataset), cell in cells.items():
-        several = len(datasets[task]) > 1
+        several = sum(other == task for other, _ in datasets) > 1
         if several and (model, task, 'Average') not in cells:
             problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
             continue

@@ -36,7 +36,7 @@ from nanoencoder.metrics import both_scores
 from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, check_same_run, run_folder, write_run
 from nanoencoder.processes import World, pick_device
-from nanoencoder.settings import check_value, is_full, parse, run_main, setting
+from nanoencoder.settings import check_value, free, is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
 from nanoencoder.tasks.models import check_export, describe, reading_length, save_encoder, saved_folder
 from nanoencoder.tokenizer import load_tokenizer
@@ -45,18 +45,18 @@ from nanoencoder.tokenizer import load_tokenizer
 @dataclass(frozen=True)
 class Settings(tasks.Task):
     # `fixes` says what another value would change: a run's numbers (the default), its rows, or nothing
-    model: str = setting('', fixes='nothing')        # a checkpoint, a hub id, or a run: its newest checkpoint
-    untrained: bool = setting(False, fixes='nothing')    # the sizes and tokenizer of `model`; new weights
-    name: str = setting('', fixes='nothing')         # of the model in predictions; empty: its run's
-    variant: str = setting('', fixes='nothing')      # +<variant> is added to that name and to its study's row
+    model: str = free('')        # a checkpoint, a hub id, or a run: its newest checkpoint
+    untrained: bool = free(False)    # the sizes and tokenizer of `model`; new weights
+    name: str = free('')         # of the model in predictions; empty: its run's
+    variant: str = free('')      # +<variant> is added to that name and to its study's row
     # controls: another encoder of the same weights, to be given a variant
     causal: bool = False                             # keep the causal mask on; bidirectional in the paper
     layers: int = setting(-1, -1)                    # only the first of the model's, then its norm; -1: all
     # the paper, section 2; the rest of the optimizer from the authors' run files
     lr: float = setting(1e-4, 0)
     seed: int = setting(0, 0)                         # of the head's weights and the order of the data
-    lrs: tuple = setting((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4), fixes='nothing')  # of --grid
-    seeds: tuple = setting((0, 1, 2, 3, 4), fixes='nothing')                     # of --grid
+    lrs: tuple = free((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4))  # of --grid
+    seeds: tuple = free((0, 1, 2, 3, 4))                     # of --grid
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     weight_decay: float = setting(0.1, 0)            # on matrices only
@@ -65,12 +65,12 @@ class Settings(tasks.Task):
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)
     weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16: as the authors, loses small updates
-    tokens_at_once: int = setting(16_384, 1, fixes='nothing')  # a batch takes several passes
-    recompute: bool = setting(False, fixes='nothing')    # activations, to save memory
-    device: str = setting('auto', choices=('auto', 'cpu', 'cuda', 'mps'), fixes='nothing')
+    tokens_at_once: int = free(16_384, 1)  # a batch takes several passes
+    recompute: bool = free(False)    # activations, to save memory
+    device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))
     dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # auto: bf16 where CUDA has it
-    save_model: bool = setting(False, fixes='nothing')   # also write fine-tuned/<the same path>
-    predictions: str = setting('predictions', fixes='nothing')
+    save_model: bool = free(False)   # also write fine-tuned/<the same path>
+    predictions: str = free('predictions')
 
     def __post_init__(self):
         super().__post_init__()
@@ -348,7 +348,7 @@ def fit(cfg, base, data, tell=False):
         lr=cfg.lr,
         betas=(cfg.beta1, cfg.beta2),
         eps=cfg.eps,
-        fused=base.world.device.type != 'mps',
+        fused=True,
     )
     order = training_order(cfg, cfg.seed, len(train))
     log = []
@@ -485,14 +485,14 @@ def ridge(features, targets, num_labels):
     x = {split: scaler.transform(rows) for split, rows in x.items()}
     trained_on = x['train'][known]
 
-    models = []
-    right = []      # how often each is, on validation
-    for penalty in PENALTIES:
-        model = Ridge(penalty * len(labels)).fit(trained_on, one_hot)
+    def right(model):   # how often, on validation
         predicted = model.predict(x['validation']).argmax(1)
-        models.append(model)
-        right.append(np.sum(predicted == y['validation']))
-    best = models[np.argmax(right)]
+        return np.sum(predicted == y['validation'])
+
+    models = [
+        Ridge(penalty * len(labels)).fit(trained_on, one_hot)
+        for penalty in PENALTIES]
+    best = max(models, key=right)   # of equally good ones the smallest penalty
 
     scores = {}
     for split in SCORED:

@@ -1,13 +1,14 @@
 """The transformer: EuroBERT, which is Llama with the causal mask off. `causal` is an argument, never a state.
 
 This file needs torch and nothing else. A batch is one flat sequence of tokens and the lengths of its
-segments: attention and positions restart there. Sizes in comments: N tokens, T targets, V vocabulary,
-d hidden, H heads, K key/value heads, h head size. The module tree bears Hugging Face's names: saved weights
-are those of transformers' EuroBertForMaskedLM."""
+segments: attention and positions restart there. Sizes in comments: N tokens, S segments, T targets,
+V vocabulary, d hidden, H heads, K key/value heads, h head size. The module tree bears Hugging Face's names:
+saved weights are those of transformers' EuroBertForMaskedLM."""
 import hashlib
 import inspect
 import math
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,9 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
 VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
+# Bytes of logits that the loss makes at once on CUDA, 8,372 rows of the paper's ids. Their gradient takes as
+# much again, and as much twice more where the loss is not compiled.
+LOGITS = 2 ** 31
 ACTIVATION = F.silu     # of the MLP: SwiGLU. With F.gelu it is GeGLU, and a checkpoint's config.json says so
 
 
@@ -71,9 +75,23 @@ class Sizes:
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
 
+class Segments(NamedTuple):
+    """The segments of a flat sequence. A compiled graph sees nothing of them that changes from step to step
+    but the numbers in `ends`."""
+    ends: torch.Tensor    # (S + 1,) int32: 0, then where each segment ends; varlen_attn's cu_seqlens
+    longest: int          # no segment is longer
+
+
+def make_segments(lengths, longest=0):
+    """Return the Segments of a list of lengths, on the CPU. `longest` is the same in all batches of a run
+    that is compiled; without it, it is the length of the longest."""
+    ends = torch.tensor([0, *lengths]).cumsum(0, dtype=torch.int32)
+    return Segments(ends, longest or max(lengths))
+
+
 class Attention(nn.Module):
     """Holds the projections, under Hugging Face's names, and makes queries, keys and values. `attend` mixes
-    the tokens; Layer.after applies o_proj."""
+    the tokens; Layer applies o_proj."""
     def __init__(self, sizes):
         super().__init__()
         d = sizes.hidden_size
@@ -120,8 +138,6 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """One layer. What surrounds attention has the same shapes at every step: torch.compile gets `before` and
-    `after`."""
     def __init__(self, sizes):
         super().__init__()
         self.input_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
@@ -129,23 +145,17 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
         self.mlp = MLP(sizes)
 
-    def forward(self, x, cos, sin, lengths, ends, causal):
-        q, k, v = self.before(x, cos, sin)
-        attended = attend(q, k, v, lengths, ends, causal)
-        return self.after(x, attended)
-
-    def before(self, x, cos, sin):
+    def forward(self, x, cos, sin, segments, causal):
         normed = self.input_layernorm(x)
-        return self.self_attn(normed, cos, sin)
-
-    def after(self, x, attended):
+        q, k, v = self.self_attn(normed, cos, sin)
+        attended = attend(q, k, v, segments, causal)
         x = x + self.self_attn.o_proj(attended.flatten(1))
         normed = self.post_attention_layernorm(x)
         return x + self.mlp(normed)
 
 
 class Transformer(nn.Module):
-    """Makes (N, d) hidden states of (N,) tokens."""
+    """Makes (N, d) hidden states of (N,) tokens, whose segments are Segments or a list of lengths."""
     def __init__(self, sizes):
         super().__init__()
         self.sizes = sizes
@@ -154,24 +164,24 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.num_hidden_layers))
         self.norm = nn.RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
 
-    def forward(self, tokens, lengths, causal):
-        assert sum(lengths) == len(tokens) and min(lengths) > 0, (
-            'lengths are positive and sum to the tokens')
-        # 0, then where each segment ends; varlen_attn calls it cu_seqlens
-        ends = torch.tensor([0, *lengths]).cumsum(0)
-        ends = ends.to(tokens.device, torch.int32, non_blocking=True)
-        starts = ends[:-1].repeat_interleave(
-            ends.diff(), output_size=len(tokens))
-        positions = torch.arange(len(tokens), device=tokens.device) - starts
+    def forward(self, tokens, segments, causal):
+        if not isinstance(segments, Segments):    # a list of lengths, as fine-tuning has it
+            assert sum(segments) == len(tokens), 'the lengths sum to the tokens'
+            segments = make_segments(segments)
+        ends = segments.ends.to(tokens.device, non_blocking=True)
+        segments = segments._replace(ends=ends)
+
+        places = torch.arange(len(tokens), device=tokens.device, dtype=torch.int32)
+        segment = torch.bucketize(places, ends, right=True) - 1     # (N,) the one that each token is in
+        positions = places - ends[segment]
         cos, sin = rope(positions, self.sizes)
 
         x = self.embed_tokens(tokens)    # (N, d)
         for layer in self.layers:
             if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(
-                    layer, x, cos, sin, lengths, ends, causal, use_reentrant=False)
+                x = checkpoint(layer, x, cos, sin, segments, causal, use_reentrant=False)
             else:
-                x = layer(x, cos, sin, lengths, ends, causal)
+                x = layer(x, cos, sin, segments, causal)
         return self.norm(x)
 
 
@@ -180,7 +190,7 @@ class Model(nn.Module):
     def __init__(self, sizes):
         super().__init__()
         self.sizes = sizes
-        self.loss_and_gradient = loss_and_gradient    # compile_layers may compile it
+        self.loss_and_gradient = loss_and_gradient    # compile_parts may compile it
         self.model = Transformer(sizes)
         self.lm_head = None
         if not sizes.tie_word_embeddings:
@@ -193,16 +203,17 @@ class Model(nn.Module):
             return self.model.embed_tokens.weight
         return self.lm_head.weight
 
-    def forward(self, tokens, lengths, targets, causal, at=None, weights=None):
+    def forward(self, tokens, segments, targets, causal, at=None, weights=None):
         """Return (weighted sum of the losses in nats, number of targets)
         of a flat sequence of (N,) int64 tokens.
 
-        lengths  list of ints, the segments' lengths; positions count from 0 in each, none sees another
-        targets  (N,) int64, -100 where nothing is to be predicted
-        causal   whether a token sees only itself and what stands before it in its segment
-        at       (T,) the positions that have a target, if known: finding them makes CUDA wait
-        weights  (N,) of the losses; all 1 if there are none"""
-        x = self.model(tokens, lengths, causal)
+        segments  list of their lengths, or Segments made of it; positions count from 0 in each, none sees
+                  another
+        targets   (N,) int64, -100 where nothing is to be predicted
+        causal    whether a token sees only itself and what stands before it in its segment
+        at        (T,) the positions that have a target, if known: finding them makes CUDA wait
+        weights   (N,) of the losses; all 1 if there are none"""
+        x = self.model(tokens, segments, causal)
         if at is None:
             at = torch.nonzero(targets != -100).squeeze(1)
         if weights is None:
@@ -216,11 +227,13 @@ class Model(nn.Module):
         """Return the logits (..., V) of hidden states (..., d)."""
         return F.linear(hidden, self.head)
 
-    def compile_layers(self):
-        """Compile what surrounds attention in each layer; on CUDA the loss, too (CPUs are faster without)."""
-        for layer in self.model.layers:
-            layer.before = torch.compile(layer.before)
-            layer.after = torch.compile(layer.after)
+    def compile_parts(self, as_one):
+        """Compile the transformer, `as_one` graph or each layer for itself; on CUDA the loss, too (CPUs are
+        faster without). One graph leaves the host least to do. But its backward pass gives all gradients at
+        its end: where processes share or shard them, each layer's are sent while the next one computes."""
+        parts = [self.model] if as_one else self.model.layers
+        for part in parts:
+            part.forward = torch.compile(part.forward, dynamic=False)
         if self.head.is_cuda:
             self.loss_and_gradient = torch.compile(loss_and_gradient)
 
@@ -253,13 +266,19 @@ def apply_rope(x, cos, sin):
     return rotated.type_as(x)
 
 
-def attend(q, k, v, lengths, ends, causal):
+def attend(q, k, v, segments, causal):
     """Attend inside each segment. Returns (N, H, h) from q (N, H, h), k and v (N, K, h).
 
-    lengths are the segments'; ends, int32 on the device: 0, then where each ends (cu_seqlens).
-    One kernel for all segments on CUDA in half precision; elsewhere a loop, against which tests hold it."""
+    Segments that are all as long as the longest are a batch for PyTorch's attention. Others have one kernel
+    on CUDA in half precision, and elsewhere a loop, against which tests hold it."""
+    S = len(segments.ends) - 1
+    if len(q) == S * segments.longest:
+        q, k, v = (x.unflatten(0, (S, -1)).transpose(1, 2) for x in (q, k, v))     # (S, heads, length, h)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        return attended.transpose(1, 2).flatten(0, 1)
+
     if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
-        return attend_loop(q, k, v, lengths, causal)
+        return attend_loop(q, k, v, segments, causal)
     options = {}
     if VARLEN_HAS_GQA:
         options['enable_gqa'] = True
@@ -269,23 +288,19 @@ def attend(q, k, v, lengths, ends, causal):
         v = v.repeat_interleave(sharing, dim=1)
     # how far a token sees to the left and to the right; -1: all
     window = (-1, 0) if causal else (-1, -1)
-    longest = max(lengths)
+    ends = segments.ends
+    longest = segments.longest
     return varlen_attn(q, k, v, ends, ends, longest, longest, window_size=window, **options)
 
 
-def attend_loop(q, k, v, lengths, causal):
-    """Do what `attend` does in plain PyTorch, whose attention takes (batch, heads, length, h)."""
-    options = {'is_causal': causal, 'enable_gqa': True}
-    if len(set(lengths)) == 1:    # as uncut rows have: the segments are a batch
-        shape = len(lengths), -1
-        q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
-        attended = F.scaled_dot_product_attention(q, k, v, **options)
-        return attended.transpose(1, 2).flatten(0, 1)
-
+@torch.compiler.disable     # a graph would be made anew for each new list of lengths
+def attend_loop(q, k, v, segments, causal):
+    """Do what `attend` does in plain PyTorch, a segment at a time."""
+    lengths = segments.ends.diff().tolist()
     q, k, v = (x.transpose(0, 1)[None].split(lengths, dim=2) for x in (q, k, v))
     parts = []
     for segment in zip(q, k, v):    # of which each is a batch of one
-        attended = F.scaled_dot_product_attention(*segment, **options)
+        attended = F.scaled_dot_product_attention(*segment, is_causal=causal, enable_gqa=True)
         parts.append(attended[0].transpose(0, 1))
     return torch.cat(parts)
 
@@ -332,7 +347,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             grad_hidden = torch.empty_like(x)
             grad_head = torch.zeros_like(head, dtype=precise)
 
-        size = 2048 if device == 'cuda' else 512
+        size = 512
+        if device == 'cuda':    # a large chunk is little work for the host, and its product is added once
+            size = max(size, LOGITS // (len(w) * w.itemsize))
         for start in range(0, len(x), size):
             rows = slice(start, start + size)
             part_loss, grad = loss_and_gradient(

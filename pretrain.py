@@ -23,15 +23,15 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
-from model import Model, Sizes, initial_weight, parameter_groups
+from model import Model, Sizes, initial_weight, make_segments, parameter_groups
 from nanoencoder import huggingface
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.pretraining.muon import Muon
-from nanoencoder.processes import processes, stop_signals
-from nanoencoder.settings import check, check_value, parse, run_main, setting
+from nanoencoder.processes import choose_flash_attention, processes, stop_signals
+from nanoencoder.settings import check, check_value, free, parse, run_main, setting
 
-free = partial(setting, fixes='nothing')  # may change when a run resumes; all other settings may not
+ARRAYS = 'tokens', 'targets', 'at', 'weights'   # of a Batch
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class Settings:
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)  # the gradient's norm
     # how it is computed, watched and saved
-    micro_rows: int = free(6, 0)    # rows a process computes at once, adding up gradients; 0: all it has
+    # rows that a process computes at once, at most; gradients are added up; 0: all that it has
+    micro_rows: int = free(6, 0)
     log_every: int = free(10, 1)    # steps whose lines are written together
     val_every: int = free(1_000, 0)  # steps; 0: only at the end
     # 0 at any time; but held-out losses of one run are of the same rows and ratio: check_resume
@@ -75,7 +76,8 @@ class Settings:
     parallel: str = free('ddp', choices=('ddp', 'fsdp'))  # fsdp shards weights, gradients and optimizer
     device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))  # auto: cuda, else mps, else cpu
     dtype: str = free('auto', choices=('auto', 'fp32', 'bf16'))  # weights and moments are fp32
-    compile: bool = free(False)     # torch.compile what stands around attention
+    compile: bool = free(False)     # torch.compile the layers: for GPUs
+    fa3: bool = free(True)          # FlashAttention 3 where it is installed, on GPUs of Hopper's kind
     recompute: bool = free(False)   # activations in the backward pass: less memory, a third more time
     branch_from: str = free('')     # another run's checkpoint to continue, optimizer and data position too
     weights_from: str = free('')    # start from the weights of a checkpoint or hub id, and its sizes
@@ -160,7 +162,7 @@ def build(cfg, world):
 
     if cfg.compile:
         torch._dynamo.config.optimize_ddp = False  # it would cut what is compiled at DDP's buckets
-        model.compile_layers()
+        model.compile_parts(as_one=world.size == 1)
     wrapped = model
     if world.size > 1 and cfg.parallel == 'ddp':
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
@@ -169,7 +171,7 @@ def build(cfg, world):
         lr=cfg.lr,    # train_step sets it at each step
         betas=(cfg.beta1, cfg.beta2),
         eps=cfg.eps,
-        fused=world.device.type != 'mps')
+        fused=True)
     if cfg.optimizer == 'muon':
         optimizer = Muon(model, cfg.weight_decay, cfg.muon_lr_ratio, **options)
     else:
@@ -203,27 +205,33 @@ def start(cfg, corpus, world):
         checkpoint.read_moments(model, optimizer, origin.folder, origin.state['step'])
     parameters = sum(p.numel() for p in model.parameters())
     how = f'{origin.how}; {parameters:,} parameters'
+    attention = choose_flash_attention(world.device, cfg.fa3)
+    if attention:
+        how += f', {attention}'
     return model, wrapped, optimizer, origin.state, how
 
 
-def to_tensors(batch, device):
-    """Return the batch with tensors in place of arrays, pinned if a GPU is to read them."""
+def to_tensors(batch, context, device):
+    """Return the batch with tensors in place of arrays and Segments in place of lengths, pinned if a GPU is
+    to read them. `longest` is that of the longest row in all batches alike: a compiled graph takes it for a
+    constant."""
+    tensors = {name: torch.from_numpy(getattr(batch, name)) for name in ARRAYS}
+    segments = make_segments(batch.lengths, longest=context)
     if device.type == 'cuda':
         torch.cuda.set_device(device)  # a new thread is on the first GPU
-    tensors = {}
-    for name in ('tokens', 'targets', 'at', 'weights'):
-        tensor = torch.from_numpy(getattr(batch, name))
-        tensors[name] = tensor.pin_memory() if device.type == 'cuda' else tensor
-    return batch._replace(**tensors)
+        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        segments = segments._replace(ends=segments.ends.pin_memory())
+    return batch._replace(lengths=segments, **tensors)
 
 
 def forward(wrapped, batch, causal, world):
     """Return the weighted sum of a batch's losses, on this process's device."""
-    tensors = batch.tokens, batch.targets, batch.at, batch.weights
     tokens, targets, at, weights = (
-        tensor.to(world.device, non_blocking=True) for tensor in tensors)
+        getattr(batch, name).to(world.device, non_blocking=True) for name in ARRAYS)
+    ends = batch.lengths.ends.to(world.device, non_blocking=True)
+    segments = batch.lengths._replace(ends=ends)
     with world.autocast():
-        loss_sum, _ = wrapped(tokens, batch.lengths, targets, causal, at, weights)
+        loss_sum, _ = wrapped(tokens, segments, targets, causal, at, weights)
     return loss_sum
 
 
@@ -291,7 +299,7 @@ def validate(wrapped, corpus, cfg, world):
         loss_sum = torch.zeros((), device=world.device)
         count = 0
         for batch in batches:
-            batch = to_tensors(batch, world.device)
+            batch = to_tensors(batch, cfg.context, world.device)
             count += batch.weights.count_nonzero().item()
             loss_sum += forward(wrapped, batch, causal, world)
         loss_sum = world.sum_tensor(loss_sum).item()
@@ -314,7 +322,7 @@ def train(cfg):
 
         def read(step):    # in a thread, a few steps ahead
             batches, count, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
-            batches = [to_tensors(batch, world.device) for batch in batches]
+            batches = [to_tensors(batch, cfg.context, world.device) for batch in batches]
             return step, batches, count, rows_hash
 
         done = state['step']

@@ -3,7 +3,8 @@
     python bench/bench.py                            # the cases and what each compares
     python bench/bench.py step_padded loss_alone     # some of them
     python bench/bench.py cpu --out=bench.jsonl      # all that a CPU runs in reasonable time
-    python bench/bench.py mfu --size=610m            # one GPU at the paper's batch, Hugging Face beside it
+    python bench/bench.py mfu --size=610m --rows=6,24    # a GPU's utilisation, Hugging Face beside it
+    python bench/bench.py mfu --size=124m            # nanoGPT's shape, a plain compiled GPT beside it
     python bench/bench.py table bench.jsonl          # the tables of docs/speed.md
 
 Ours and the peer do the same work in one process. They take turns, each turn on another batch. Two turns
@@ -44,7 +45,7 @@ import pretrain
 from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parameter_groups
 from nanoencoder import huggingface
 from nanoencoder.pretraining import cost, log
-from nanoencoder.processes import World, pick_device
+from nanoencoder.processes import World, choose_flash_attention, pick_device
 from nanoencoder.settings import build, parse, run_main
 
 DEVICE, DTYPE = pick_device()
@@ -52,11 +53,17 @@ WORLD = World(0, 1, DEVICE, DTYPE)
 TINY = dict(name='bench', hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, tie_word_embeddings=True, vocab_size=4_096, phases=(('mlm', 10_000),),
             decay_steps=0, warmup_steps=0, lr=1e-3, grad_clip=0.5, micro_rows=0)    # a clip that clips
+# nanoGPT's 124M and its batch on one GPU. Three matrices of 2,048 in an MLP are as large as its two of 3,072.
+NANOGPT = dict(name='bench', vocab_size=50_304, hidden_size=768, intermediate_size=2_048,
+               num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=12,
+               tie_word_embeddings=True, context=1_024, cut_rows=False, phases=(('clm', 10_000),),
+               decay_steps=0, warmup_steps=0, lr=1e-4, compile=True)
 PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
     'NVIDIA H200': 989e12,
     'NVIDIA H100 80GB HBM3': 989e12,
     'NVIDIA H100 PCIe': 756e12,
     'NVIDIA A100-SXM4-80GB': 312e12,
+    'NVIDIA A100-SXM4-40GB': 312e12,
     'NVIDIA GeForce RTX 4090': 165e12}
 
 
@@ -181,18 +188,20 @@ class RandomCorpus:
 
 
 def batches_of(cfg, objective, count):
-    """Return so many Batches of tensors on the device, a step's rows each."""
+    """Return so many Batches of arrays, a step's rows each."""
     corpus = RandomCorpus(cfg.model.vocab_size)
     batches = []
     for first in range(0, cfg.rows_per_step * count, cfg.rows_per_step):
         rows = [(k, k) for k in range(first, first + cfg.rows_per_step)]
         batch, _ = data.make_batch(corpus, 'train', rows, 0, objective, cfg)
-        tensors = {}
-        for name, array in batch._asdict().items():
-            if name != 'lengths':
-                tensors[name] = torch.from_numpy(array).to(DEVICE)
-        batches.append(batch._replace(**tensors))
+        batches.append(batch)
     return batches
+
+
+def on_device(batch):
+    """Return a Batch with tensors on the device in place of arrays, for a peer."""
+    tensors = {name: torch.from_numpy(getattr(batch, name)).to(DEVICE) for name in pretrain.ARRAYS}
+    return batch._replace(**tensors)
 
 
 @torch.no_grad()
@@ -207,14 +216,15 @@ def our_step(cfg, objective='mlm', count=8):
     model, wrapped, optimizer = pretrain.build(cfg, WORLD)
     initialise(model)
     batches = batches_of(cfg, objective, count)
-    turns = itertools.cycle(batches)
+    ready = [pretrain.to_tensors(batch, cfg.context, DEVICE) for batch in batches]
+    turns = itertools.cycle(ready)
 
     def step():
         batch = next(turns)
         targets = len(batch.at)
         loss, norm = pretrain.train_step(wrapped, optimizer, [batch], targets, 0, cfg, WORLD)
         return loss / targets, norm
-    return step, batches, model
+    return step, [on_device(batch) for batch in batches], model
 
 
 def plain_step(model, loss_of, inputs, cfg):
@@ -224,7 +234,7 @@ def plain_step(model, loss_of, inputs, cfg):
         lr=cfg.lr,
         betas=(cfg.beta1, cfg.beta2),
         eps=cfg.eps,
-        fused=DEVICE.type != 'mps')
+        fused=True)
     turns = itertools.cycle(inputs)
     model.train()
 
@@ -374,8 +384,7 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), inputs['labels'].flatten())
 
 
-def clm_gpt():
-    """A step of CLM, beside a GPT of the same size. Weights differ: only time and memory are compared."""
+def small_gpt():
     cfg = settings(
         'tiny', **UNCUT,
         vocab_size=8_192,
@@ -385,6 +394,11 @@ def clm_gpt():
         num_attention_heads=6,
         num_key_value_heads=6,
         compile=True)
+    return beside_gpt(cfg)
+
+
+def beside_gpt(cfg):
+    """A step of CLM, beside a GPT of the same size. Weights differ: only time and memory are compared."""
     ours, batches, model = our_step(cfg, 'clm')
     gpt = GPT(cfg.model, cfg.context).to(DEVICE)
     size = sum(p.numel() for p in model.parameters())
@@ -461,7 +475,7 @@ CASES = {
     'loss_alone': Case(LOSS_WORK, 'linear, cross_entropy', cross_entropy),
     'loss_selected': Case(LOSS_WORK, 'linear, cross_entropy of those alone',
                           partial(cross_entropy, selected=True)),
-    'clm_gpt': Case('CLM step, sizes matched, both compiled', 'a plain GPT', clm_gpt),
+    'clm_gpt': Case('CLM step, sizes matched, both compiled', 'a plain GPT', small_gpt),
     'muon_tiny': Case('a step with Muon, 2 rows of 512 cut in two, configs/tiny.py', 'with AdamW',
                       partial(muon, 'tiny', context=512, rows_per_step=2)),
     'muon_51m': Case('a step with Muon, 32 rows of 1,024 cut in two, configs/small.py', 'with AdamW',
@@ -473,24 +487,46 @@ CASES = {
 # A GPU's utilisation
 
 
-def mfu(size, repeats):
-    """Yield lines of a size at the paper's batch on one GPU: 6 rows of 2,048 tokens cut in two.
+def mfu(size, rows, repeats):
+    """Yield lines of a size with these numbers of rows on one GPU, then its peer's with the first of them.
 
-    The update is included. Useful operations are those of the segments as they are, and of the logits
-    that have a target."""
+    The paper's sizes train on rows of 2,048 tokens cut in two, 6 on each of its GPUs; beside 210m stands
+    Hugging Face's model, whose padded rows take 55 GiB. 124m is nanoGPT's shape, with its 12 rows of 1,024,
+    beside a plain GPT. The update is included. Useful operations are those of the segments as they are, and
+    of the logits that have a target."""
     name = machine()['machine']
     if name not in PEAKS:
         raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of bench/bench.py, not {name}')
-    step_of_paper = dict(rows_per_step=6, micro_rows=6)
-    for objective in ('mlm', 'clm'):
-        cfg = settings(f'{size}_mlm', **step_of_paper)
+    objectives = ['mlm', 'clm']
+    attention = choose_flash_attention(DEVICE)
+    if size == '124m':
+        objectives = ['clm']
+        attention = 'SDPA'      # of rows that are not cut
+    for count, objective in itertools.product(rows, objectives):
+        cfg = shape(size, count)
         step, batches, model = our_step(cfg, objective, count=12)
-        line = timed(f'mfu {size} {objective}', step, repeats, len(batches[0].tokens))
+        title = f'mfu {size} {objective}, {cfg.rows_per_step} rows, {attention}'
+        line = timed(title, step, repeats, len(batches[0].tokens))
         flops = statistics.fmean(useful_flops(cfg, objective, batch) for batch in batches)
         yield line | {'mfu': round(1e3 * flops / line['ms'] / PEAKS[name], 4)}
         del step, model     # the next one needs the memory
-    pair = training(padded, f'{size}_mlm', **step_of_paper, compile=False)
-    yield timed(f'mfu {size} mlm, {PADDED}', pair.peer, repeats, pair.tokens)
+
+    cfg = shape(size, rows[0])
+    title = f'mfu {size}, {cfg.rows_per_step} rows, '
+    if size == '124m':
+        _, peer, tokens, *_ = beside_gpt(cfg)   # our model goes, and its memory
+        yield timed(title + 'a plain GPT', peer, repeats, tokens)
+    if size == '210m':
+        _, peer, tokens, *_ = training(padded, '210m_mlm', rows_per_step=cfg.rows_per_step, micro_rows=0,
+                                       compile=False)
+        yield timed(title + PADDED, peer, repeats, tokens)
+
+
+def shape(size, rows):
+    """Return the Settings of a size with so many rows, all at once; 0: nanoGPT's 12, or the paper's 6."""
+    if size == '124m':
+        return build(pretrain.Settings, NANOGPT | dict(rows_per_step=rows or 12, micro_rows=0))
+    return settings(f'{size}_mlm', rows_per_step=rows or 6, micro_rows=0)
 
 
 def useful_flops(cfg, objective, batch):
@@ -511,13 +547,24 @@ def timed(case, step, repeats, tokens, epoch=24):
     torch.cuda.reset_peak_memory_stats()
     run()
     times = [seconds(run) / epoch for _ in range(repeats)]
+    issued = [issuing(step) for _ in range(epoch)]
     median = statistics.median(times)
     return {'case': case,
             'ms': round(1e3 * median, 2),
             'lo': round(1e3 * min(times), 2),
             'hi': round(1e3 * max(times), 2),
+            'issued_ms': round(1e3 * statistics.median(issued), 2),
             'tokens_per_second': round(tokens / median),
             'peak_gib': round(torch.cuda.max_memory_allocated() / 2 ** 30, 2)}
+
+
+def issuing(step):
+    """Return the seconds in which the host issues a step to a GPU that has nothing else to do. Where they are
+    far fewer than the step takes, the GPU is the limit."""
+    synchronize()
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
 
 
 # ---------------------------------------------------------------------------
@@ -537,11 +584,11 @@ def table(path):
             print('| {work} | {peer} '.format(**case._asdict()) +
                   '| **{ratio:.2f}** ({lo:.2f} to {hi:.2f}) | {tokens_per_second:,} tokens/s '
                   '| {peak_mib:,.0f} / {peer_peak_mib:,.0f} |'.format(**lines.pop(name)))
-    print('\n| date | GPU | torch | case | ms (extremes) | tokens/s | MFU | GiB |')
-    print('|---|---|---|---|---|---|---|---|')
+    print('\n| date | GPU | torch | case | ms (extremes) | issued in | tokens/s | MFU | GiB |')
+    print('|---|---|---|---|---|---|---|---|---|')
     for line in lines.values():
-        print('| {date} | {machine} | {torch} | {case} | {ms} ({lo} to {hi}) | {tokens_per_second:,} '
-              '| {mfu} | {peak_gib} |'.format(**{'mfu': ''} | line))
+        print('| {date} | {machine} | {torch} | {case} | {ms} ({lo} to {hi}) | {issued_ms} '
+              '| {tokens_per_second:,} | {mfu} | {peak_gib} |'.format(**{'mfu': ''} | line))
 
 
 def measure(names, args):
@@ -549,8 +596,9 @@ def measure(names, args):
     for name in names:
         torch.manual_seed(0)
         if name == 'mfu':
+            rows = [int(number) for number in args.rows.split(',')]
             for size in args.size.split(','):
-                yield from mfu(size, args.repeats)
+                yield from mfu(size, rows, args.repeats)
         else:
             yield compare(name, CASES[name].pair(), args.repeats)
 
@@ -561,7 +609,9 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('cases', nargs='*', help='names of cases, cpu, mfu, or table and a file')
     parser.add_argument('--repeats', type=int, default=7, help='turns of each case')
-    parser.add_argument('--size', default='610m', help='of mfu: 210m, 610m, 1b, or several with commas')
+    parser.add_argument('--size', default='610m', help='of mfu: 124m, 210m, 610m, 1b, or several with commas')
+    parser.add_argument('--rows', default='0', help='of mfu: rows at once, or several with commas; 0: as in '
+                        'the paper and nanoGPT')
     parser.add_argument('--out', default=os.devnull, help='a file to append the lines to')
     args = parser.parse_args()
     if not args.cases:

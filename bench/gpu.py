@@ -1,9 +1,11 @@
-"""What only a GPU can tell of this code, in order; planned for 35 minutes of an H100: `make gpu`.
+"""What only a GPU can tell of this code, what matters most first; by plan ten minutes of an H100: `make gpu`.
 
     .venv/bin/python bench/gpu.py    # goes on where a step fails; again: what failed or is missing
+    .venv/bin/python bench/gpu.py --sizes='(("124m", "0"),)'       # where less than 80 GB hold no more
     .venv/bin/python bench/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can
 
-Writes <out>/report.md, which says of each step what came out and how long it took.
+Writes <out>/report.md after each step: what came out and how long it took. SIGTERM and Ctrl-C end the step
+that runs, and the report has what it had said.
 """
 import dataclasses
 import os
@@ -25,14 +27,15 @@ sys.path.insert(0, str(ROOT))    # nanoencoder/ is imported from there
 from nanoencoder.files import read_json, write_json
 from nanoencoder.pretraining.log import read_log
 from nanoencoder.processes import pick_device
-from nanoencoder.settings import parse, run_main, setting
+from nanoencoder.settings import interrupt_on_signals, parse, run_main, setting
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     config: str = 'configs/small.py'    # what is trained, on the embedded texts
-    steps: int = setting(200, 4)        # of the runs that are compared; the real one has five times as many
-    sizes: str = '210m,610m,1b'         # of which bench.py measures the speed
+    steps: int = setting(100, 4)        # of the runs that are compared; the real one has five times as many
+    # of which bench.py measures the speed, with these numbers of rows at once; 0: nanoGPT's 12
+    sizes: tuple = (('124m', '0'), ('610m', '6,24'), ('210m', '6,72'), ('1b', '6,12'))
     out: str = 'out/gpu'
 
 
@@ -41,8 +44,6 @@ class Settings:
 
 
 PATIENCE = 300      # seconds: a step that takes this long, and five times its minutes, hangs
-
-
 
 
 class Step(NamedTuple):
@@ -75,9 +76,9 @@ def late(*_):
 
 
 def do(step):
-    """Do a step, and return what it said, how long it took, and whether it came to its end."""
+    """Do a step, and return what it said, how long it took, and how it ended: done, failed or stopped."""
     said = []
-    is_done = False
+    end = 'failed'
     began = time.monotonic()
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE * (1 + step.minutes))
@@ -85,13 +86,15 @@ def do(step):
         for line in step.work():
             print(line, flush=True)
             said.append(line)
-        is_done = True
+        end = 'done'
+    except KeyboardInterrupt:
+        end = 'stopped'
     except Exception as error:
         said.append(f'failed: {error!r}')
         print(said[-1], flush=True)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return {'said': said, 'seconds': round(time.monotonic() - began, 1), 'done': is_done}
+    return {'said': said, 'seconds': round(time.monotonic() - began, 1), 'end': end}
 
 
 def do_all(steps, path, settings):
@@ -100,23 +103,24 @@ def do_all(steps, path, settings):
     if path.exists():
         state = read_json(path)
     if state['settings'] != settings:
-        raise ValueError(f'{path}: was begun with {state["settings"]}; take another --out')
+        raise ValueError(f'{path}: was begun with other settings, {state["settings"]}; take another --out')
     done = state['steps']
     for number, (title, step) in enumerate(steps.items(), 1):
-        if step.minutes and title in done and done[title]['done']:
+        if step.minutes and title in done and done[title]['end'] == 'done':
             continue
         print(f'\n[{number} of {len(steps)}] {title} (about {step.minutes:.0f} minutes)', flush=True)
         done[title] = do(step)
         write_json(path, state)
         write_report(path.with_name('report.md'), done)
-    return [title for title in steps if not done[title]['done']]
+        if done[title]['end'] == 'stopped':
+            raise KeyboardInterrupt
+    return [title for title in steps if done[title]['end'] != 'done']
 
 
 def write_report(path, done):
-    parts = ['# The first hour on a GPU']
+    parts = ['# Ten minutes of a GPU']
     for title, entry in done.items():
-        outcome = 'done' if entry['done'] else 'failed'
-        parts.append(f'## {title}: {outcome}, {entry["seconds"]:,.0f} s')
+        parts.append(f'## {title}: {entry["end"]}, {entry["seconds"]:,.0f} s')
         parts.append('\n'.join(['```', *entry['said'], '```']))
     path.write_text('\n\n'.join(parts) + '\n', encoding='utf-8')
 
@@ -178,13 +182,21 @@ def plan(cfg):
     to_kill = training('killed', '--compile=False')
     steps = {
         'machine': Step(partial(run, '-m', 'torch.utils.collect_env'), 0),
-        'tests that need a GPU': Step(partial(run, '-m', 'pytest', '-q', '-m', 'gpu', 'tests'), 3),
+        'tests that need a GPU': Step(partial(run, '-m', 'pytest', '-q', '-m', 'gpu', 'tests'), 0.8)}
+    speeds = out / 'bench.jsonl'
+    for size, rows in cfg.sizes:
+        work = partial(run, 'bench/bench.py', 'mfu', '--repeats=3', f'--size={size}', f'--rows={rows}',
+                       f'--out={speeds}')
+        steps[f'speed of the {size}'] = Step(work, 0.8)
+    if cfg.sizes:
+        steps['table of speeds'] = Step(partial(run, 'bench/bench.py', 'table', speeds), 0)
+    steps |= {
         'texts': Step(partial(run, 'examples/embedded_docs.py'), 0.5),
         'corpus': Step(partial(run, 'data.py', 'configs/corpora/docs.py'), 0.6),
-        'plain': Step(partial(run, *plain), 1.5),
-        'compiled': Step(partial(run, *compiled), 2.5),
+        'plain': Step(partial(run, *plain), 0.7),
+        'compiled': Step(partial(run, *compiled), 0.8),
         'compiled and plain are equal': equal('compiled', 0.02),
-        'killed and resumed': Step(partial(killed, to_kill, out / 'killed', half), 2),
+        'killed and resumed': Step(partial(killed, to_kill, out / 'killed', half), 1),
         'killed and plain are equal': equal('killed', 0.01)}
 
     if torch.cuda.device_count() != 1:      # a GPU for each process, or both on the CPU
@@ -194,32 +206,27 @@ def plan(cfg):
             steps[f'two processes, {name}'] = Step(work, 1)
             steps[f'{name} and plain are equal'] = equal(name, 0.02)
 
-    speeds = out / 'bench.jsonl'
-    for size in cfg.sizes.split(','):
-        work = partial(run, 'bench/bench.py', 'mfu', f'--size={size}', f'--out={speeds}')
-        steps[f'speed of the {size}'] = Step(work, 4)
-    steps['table of speeds'] = Step(partial(run, 'bench/bench.py', 'table', speeds), 0)
-
     real = training('real', clm=cfg.steps, mlm=4 * cfg.steps)
-    steps['a real run'] = Step(partial(run, *real), 6)
+    steps['a real run'] = Step(partial(run, *real), 1.5)
     predictions = f'--predictions={out / "predictions"}'
     for task in ('docs_tc', 'docs_ir'):
         work = partial(run, 'finetune.py', f'configs/tasks/{task}.py', f'--model={out / "real"}', predictions,
                        '--steps=0', '--epochs=2', '--grid', '--lrs=5e-4,1e-3', '--seeds=0,1')
-        steps[f'fine-tuned on {task}'] = Step(work, 2)
+        steps[f'fine-tuned on {task}'] = Step(work, 0.7)
     steps['scores'] = Step(partial(run, 'evaluate.py', 'table', predictions), 0)
     return steps
 
 
 def main():
     cfg, _ = parse(Settings, sys.argv[1:])
+    interrupt_on_signals()
     os.chdir(ROOT)
     path = Path(cfg.out, 'steps.json')
     path.parent.mkdir(parents=True, exist_ok=True)
     # what a CPU did is not taken for a GPU's
-    settings = dataclasses.asdict(cfg) | {'device': pick_device()[0].type}
+    device, _ = pick_device()
     steps = plan(cfg)
-    failed = do_all(steps, path, settings)
+    failed = do_all(steps, path, f'{cfg} on {device.type}')
     if failed:
         raise ValueError(f'{len(failed)} of {len(steps)} steps failed: {", ".join(failed)}; '
                          f'{path.with_name("report.md")} has what they said')

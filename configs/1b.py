@@ -6,3 +6,4 @@ num_hidden_layers = 28
 num_attention_heads = 18
 num_key_value_heads = 6
 compile = True
+micro_rows = 12         # at once, on 80 GB: docs/pretraining.md

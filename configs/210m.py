@@ -6,3 +6,4 @@ num_hidden_layers = 12
 num_attention_heads = 12
 num_key_value_heads = 12
 compile = True
+micro_rows = 72         # at once, on 80 GB: docs/pretraining.md

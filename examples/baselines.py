@@ -19,7 +19,7 @@ from nanoencoder import tasks
 from nanoencoder.files import locked
 from nanoencoder.metrics import CORRELATIONS, both_scores
 from nanoencoder.predictions import write_run
-from nanoencoder.settings import parse, run_main, setting
+from nanoencoder.settings import free, parse, run_main
 from nanoencoder.tasks.retrieval import ranking
 
 # of BM25, as in Anserini
@@ -29,7 +29,7 @@ B = 0.4     # how much the words of long documents are discounted
 
 @dataclass(frozen=True)
 class Settings(tasks.Task):
-    predictions: str = setting('predictions', fixes='nothing')
+    predictions: str = free('predictions')
 
 
 def methods(task, rows):

@@ -42,15 +42,20 @@ def f1(correct, predicted, gold):
     return 2 * correct / (predicted + gold)
 
 
-def macro_f1(golds, preds):
-    """Mean F1 of all labels in either list: scikit-learn's f1_score(average='macro', zero_division=0)."""
+def f1_by_label(golds, preds):
+    """Return {label: F1} of all labels in either list."""
     gold = collections.Counter(golds)
     predicted = collections.Counter(preds)
     correct = collections.Counter(g for g, p in zip(golds, preds) if g == p)
-    scores = []
-    for label in predicted | gold or ['']:
-        scores.append(f1(correct[label], predicted[label], gold[label]))
-    return statistics.fmean(scores)
+    return {
+        label: f1(correct[label], predicted[label], gold[label])
+        for label in predicted | gold}
+
+
+def macro_f1(golds, preds):
+    """Mean F1 of all labels: scikit-learn's f1_score(average='macro', zero_division=0)."""
+    scores = f1_by_label(golds, preds)
+    return statistics.fmean(scores.values()) if scores else 0.0
 
 
 # ---------------------------------------------------------------------------
@@ -133,12 +138,6 @@ def divide(above, below, least=0.0):
     return np.divide(above, below, zeros, where=below > least)
 
 
-def ratio(sums, n):
-    """Return a sum divided by another, as of micro F1; 0 where there is nothing."""
-    above, below = sums
-    return divide(above, below)
-
-
 def products(columns, ranks=False):
     """Return x, y, xx, yy, xy, that make a correlation; x and y are standardised (zero, if constant)."""
     if ranks:
@@ -187,7 +186,7 @@ def matthews(sums, n):
 as_floats = partial(np.asarray, dtype=float)
 STATISTICS = {
     'mean': Statistic(as_floats, lambda sums, n: sums[0] / n),
-    'ratio': Statistic(as_floats, ratio),
+    'ratio': Statistic(as_floats, lambda sums, n: divide(*sums)),   # as micro F1; 0 of nothing
     'Pearson': Statistic(products, correlation),
     'Spearman': Statistic(partial(products, ranks=True), correlation),
     'Matthews': Statistic(one_hot, matthews),
@@ -226,11 +225,10 @@ def score_labels(rows, scheme, metric):
     }
     del others[metric]
     others['macro F1'] = macro_f1(golds, preds)
-    labels = sorted({*golds, *preds})
-    if len(labels) == 2:
-        for label in labels:
-            correct = sum(gold == pred == label for gold, pred in zip(golds, preds))
-            others[f'F1 of {label}'] = f1(correct, preds.count(label), golds.count(label))
+    by_label = f1_by_label(golds, preds)
+    if len(by_label) == 2:
+        for label in sorted(by_label):
+            others[f'F1 of {label}'] = by_label[label]
     if metric == 'Matthews':
         return metric, metric, [golds, preds], others
     return metric, 'mean', [right], others
@@ -306,11 +304,14 @@ def score_rankings(rows, scheme, metric):
 def score_pairs(rows, scheme, metric):
     """Accuracy: a good sentence must be likelier than the bad one. Sets count alike, whatever their sizes."""
     sizes = collections.Counter(row['set'] for row in rows)
-    hits = collections.Counter(row['set'] for row in rows if row['good'] > row['bad'])
-    weights = [len(rows) / len(sizes) / sizes[row['set']] for row in rows]      # their mean is 1
+    hits = collections.Counter()
+    weights = []    # their mean is 1
     right = []
-    for row, weight in zip(rows, weights):
+    for row in rows:
+        weight = len(rows) / len(sizes) / sizes[row['set']]
         is_right = row['good'] > row['bad']
+        hits[row['set']] += is_right
+        weights.append(weight)
         right.append(weight if is_right else 0.0)
     others = {}
     for name, size in sizes.items():

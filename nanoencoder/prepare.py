@@ -27,7 +27,7 @@ from tqdm import tqdm
 from data import Corpus, in_order
 from nanoencoder.files import (changed_files, digest_of, locked, read_json, read_sealed, remove, sha256,
                                whole, write_json, write_sealed)
-from nanoencoder.settings import check, check_value, flat, setting
+from nanoencoder.settings import check, check_value, flat, free, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 
 CHUNK = 256             # documents that are tokenised at once
@@ -45,7 +45,7 @@ NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'sh
 class Settings:
     source: str = setting('folder', choices=('folder', 'hub'))
     path: str = ''                  # a folder or a file, or several: "a, b"; or a dataset's name on the hub
-    made_by: str = setting('', fixes='nothing')  # the command that writes these texts, if they are missing
+    made_by: str = free('')  # the command that writes these texts, if they are missing
     subset: str = ''                # of a hub dataset, as sample-350BT
     split: str = 'train'            # of a hub dataset
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
@@ -57,8 +57,8 @@ class Settings:
     skip_bad: bool = False          # leave out files and rows that cannot be read, and count them
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
-    threads: int = setting(0, 0, fixes='nothing')  # that tokenise; 0: one a core
-    out: str = setting('corpora/folder', fixes='nothing')  # the folder to write
+    threads: int = free(0, 0)  # that tokenise; 0: one a core
+    out: str = free('corpora/folder')  # the folder to write
 
     __post_init__ = check
 
@@ -113,11 +113,9 @@ def hub_files(cfg):
     import datasets
     dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
     dataset = dataset.select_columns([cfg.column])
-    files = []
-    for k in range(dataset.num_shards):
-        rows = dataset.shard(dataset.num_shards, k)
-        files.append((f'{cfg.path} file {k}', rows))
-    return files
+    return [
+        (f'{cfg.path} file {k}', dataset.shard(dataset.num_shards, k))
+        for k in range(dataset.num_shards)]
 
 
 def groups_of(files, shard_bytes):
@@ -149,7 +147,7 @@ def readable(documents, cfg):
             raise ValueError(f'{text}; --skip_bad leaves such files and rows out')
 
 
-def text_files(paths, made_by=''):
+def text_files(paths, made_by):
     """[(file, its size)] of the texts in folders or files, "a, b". Those of a folder are sorted. Tells on
     stderr which other files are there. Names that begin with a dot are not looked at."""
     files = []
@@ -459,9 +457,9 @@ def compare_shards(corpus, rank=0, size=1):
     """Compare all shards with their sha256, a share of them in each process.
     ValueError if one has changed."""
     shards = corpus.meta['shards'] + corpus.meta['val_shards']
-    digests = {}
-    for shard in shards[rank::size]:
-        digests[shard['name']] = shard['sha256']
+    digests = {
+        shard['name']: shard['sha256']
+        for shard in shards[rank::size]}
     for name in changed_files(corpus.folder / 'meta.json', digests):
         raise ValueError(f'{corpus.folder / name}: changed since it was written; {AGAIN}')
 

@@ -1,5 +1,6 @@
 """Processes, the device each of them computes on, and the signals that end a run in good order."""
 import contextlib
+import importlib.util
 import os
 import signal
 import time
@@ -77,6 +78,22 @@ def pick_device(device='auto', dtype='auto', processes=1):
         if dtype == 'bf16':
             torch.set_float32_matmul_precision('high')  # TF32 for what autocast leaves in fp32
     return torch.device(device), dtype
+
+
+def has_fa3():
+    """Whether FlashAttention 3 is installed. Before 2.13 torch has no backward pass of it."""
+    return torch.__version__ >= '2.13' and importlib.util.find_spec('flash_attn_interface') is not None
+
+
+def choose_flash_attention(device, fa3=True):
+    """Have attention in segments of several lengths computed on CUDA by FA3, if it may be, is installed and
+    the GPU is one of Hopper's; else by FA2, which torch has. Returns its name, '' without CUDA."""
+    if device.type != 'cuda':
+        return ''
+    if fa3 and has_fa3() and torch.cuda.get_device_capability(device) == (9, 0):
+        torch.nn.attention.activate_flash_attention_impl('FA3')
+        return 'FA3'
+    return 'FA2'
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 from dataclasses import MISSING, field, fields, is_dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +37,9 @@ def setting(default, low=-inf, high=inf,
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+free = partial(setting, fixes='nothing')    # it may change when a run goes on; all others may not
 
 
 def check(cfg):

@@ -163,9 +163,10 @@ class Tokenizer:
         vocabulary = spec['model']['vocab']
         for token in self.specials:
             vocabulary.pop(token, None)
-        merged = []     # ids of what the merges make, one after the other
-        for left, right in spec['model']['merges']:
-            merged.append(vocabulary.get(left + right, -1))
+        # ids of what the merges make, one after the other
+        merged = [
+            vocabulary.get(left + right, -1)
+            for left, right in spec['model']['merges']]
         added = {token['content'] for token in spec['added_tokens']}
         is_bytes = BYTES.keys() >= set(''.join(vocabulary))
         if added - self.specials.keys() or not is_bytes or merged != sorted(merged):
@@ -288,10 +289,9 @@ def read_llama3(path):
 
 def as_bytes(vocabulary):
     """{bytes: id} of a byte-level vocabulary {token: id}"""
-    ranks = {}
-    for token, i in vocabulary.items():
-        ranks[bytes(map(BYTES.get, token))] = i
-    return ranks
+    return {
+        bytes(map(BYTES.get, token)): i
+        for token, i in vocabulary.items()}
 
 
 def learn(texts, vocab_size):
@@ -334,9 +334,9 @@ def splits(pattern):
 
 def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
     """Make a Tokenizer of a vocabulary in tiktoken's form: {bytes: id} and {special token: id}."""
-    vocab = {}
-    for token in sorted(ranks, key=ranks.get):
-        vocab[''.join(map(ALPHABET.get, token))] = ranks[token]
+    vocab = {
+        ''.join(map(ALPHABET.get, token)): ranks[token]
+        for token in sorted(ranks, key=ranks.get)}
     # tiktoken merges any two neighbours whose union is a token, so every such split of a token is a merge.
     merges = []
     for token in vocab:

@@ -15,7 +15,6 @@ from conftest import run_process
 from nanoencoder.huggingface import open_checkpoint
 from test_finetune import (  # noqa: F401: these open what is exported, too
     checkpoint, random_model, test_a_step_equals_transformers_and_torch, trained, toy,
-    test_a_token_classifier_with_norms_of_q_and_k_opens_as_qwen3,
     test_sentence_transformers_gives_our_vectors)
 from test_huggingface import test_logits_are_those_of_transformers  # noqa: F401
 from test_tokenizer import test_saved_tokenizers_give_our_ids_in_transformers  # noqa: F401
@@ -68,7 +67,7 @@ def test_transformers_that_ignore_is_causal_do_not_open_qwen3(version, words, tm
 def test_a_token_classifiers_pipeline_gives_whole_words(qk_norm, toy, tmp_path):
     """Each word's label is that of its first token, as `aggregation_strategy='first'` has it."""
     checkpoint = random_model(tmp_path / 'random', qk_norm=qk_norm)
-    _, base, data, encoder = trained(toy, checkpoint, 'TC', tmp_path, lr=3e-3, epochs=9)
+    _, base, data, encoder = trained(toy, checkpoint, 'TC', tmp_path, epochs=9)
     tagger = transformers.pipeline('token-classification', str(tmp_path / 'saved'),
                                    aggregation_strategy='first')
     num_tokens = []     # of each entity

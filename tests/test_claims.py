@@ -176,7 +176,7 @@ def test_what_was_known_before_the_study_of_optimizers_was_frozen():
     for row in ('beta2-0.8', 'mlm-3e-3', 'plain'):
         of_seeds = [float(last[row, seed]['val_mlm_loss']) for seed in ('100', '101')]
         losses.append(np.mean(of_seeds))
-    assert '({:.2f} nats; {:.2f}, or {:.2f} below)'.format(*losses) in page
+    assert '({:.2f} nats; {:.2f}, or {:.2f} in [that table]'.format(*losses) in page
 
 
 def test_one_rate_and_two_begin_with_what_is_in_the_pack():
@@ -272,7 +272,7 @@ def test_the_target_of_the_speedrun_moved():
     rows = rows_of_the_speedrun()
     p = {row: below(losses, 4.6) for row, (_, losses, _) in rows.items()}
     shown = f'(p {p["muon-mlm"]:.3f}, {p["clm25-mlm"]:.3f})'.replace('0.', '.')
-    assert shown in words_of('docs/log.md')
+    assert shown in words_of('studies/speedrun/log.md')
     assert max(p['mlm'], p['quick-1400']) < 0.01 < p['muon-mlm']
 
 
@@ -297,9 +297,8 @@ def test_the_table_of_plateaus_is_that_of_the_runs():
 
 
 def test_what_moves_the_plateau_is_that_of_the_runs():
-    _, moves = (ROOT / 'docs/optimiser.md').read_text().split('## What moves')
-    table, _ = moves.split('## Layers')
-    shown = re.findall(r'(?m)^\| .* \| (.*) \| ([\d.]+, [\d.]+) \|$', table)
+    page = (ROOT / 'studies/plateau/README.md').read_text()
+    shown = re.findall(r'(?m)^\| .* \| (.*) \| ([\d.]+, [\d.]+) \|$', page)
     last = ends('plateau', 'optimiser_tuning')
     wanted = set()
     for row in {row for row, seed in last if seed == '101'}:

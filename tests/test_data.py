@@ -243,3 +243,10 @@ def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, tmp_path):
     one_line_error(run_script(*verify), 'val_00000.npy: ')
     shard.write_bytes(whole[:-100])
     refused('val_00000.npy: missing or cut short', data.Corpus, copied)
+
+
+@pytest.mark.parametrize('micro_rows, world_size, rows', [
+    (6, 192, 6), (24, 192, 6), (24, 8, 24), (24, 32, 18), (5, 192, 3), (0, 8, 144)])
+def test_as_many_rows_are_computed_at_once_as_divide_what_a_process_has(settings, micro_rows, world_size, rows):
+    cfg = settings(rows_per_step=1_152, micro_rows=micro_rows)
+    assert data.rows_at_once(cfg, world_size) == rows

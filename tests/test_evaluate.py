@@ -123,16 +123,14 @@ def test_answers_equal_torchmetrics_squad():
             assert metrics.answer_scores(pred, golds) == pytest.approx(tuple(scores))
 
 
-@pytest.mark.parametrize('pred, golds, exact, f1', [  # worked by hand from the official scripts
-    ('the Cat sat', ['cat sat.'], 1, 1),
-    ('cat sat', ['the cat', 'sat mat'], 0, 2 / 3),          # the cat is "cat": 2 x 1 / (2 + 1)
-    ('cat cat', ['cat'], 0, 2 / 3),                         # counted as often as both have it
-    ('', [], 1, 1), ('cat', [], 0, 0), ('', ['cat'], 0, 0),
-    ('the', [], 1, 1),                                      # nothing is left of an article
+@pytest.mark.parametrize('pred, golds, score', [    # worked by hand from the official scripts
+    ('the', [], 1),                                 # nothing is left of an article
+    ('cat', [], 0),
     # golds that normalise to nothing count only if there are no others
-    ('', ['the', 'cat'], 0, 0), ('', ['the'], 1, 1)])
-def test_squad_v2_by_hand(pred, golds, exact, f1):
-    assert metrics.answer_scores(pred, golds) == (pytest.approx(f1), exact)
+    ('', ['the', 'cat'], 0), ('', ['the'], 1)])
+def test_squad_v2_by_hand(pred, golds, score):
+    """F1 and exact match of empty answers, which v1.1 has not."""
+    assert metrics.answer_scores(pred, golds) == (score, score)
 
 
 def test_answered_and_unanswered_questions_are_scored_apart():
@@ -192,14 +190,11 @@ def test_ndcg_equals_trec_eval_and_the_papers_sklearn(graded):
 
 # ---------------------------------------------------------------------------
 # Intervals
-@pytest.mark.parametrize('kind', ['mean', 'ratio'])
-def test_bootstrap_equals_scipy(kind):
-    """Of means, and of a ratio of two sums, as micro F1, over instances that are resampled together."""
+def test_bootstrap_equals_scipy():
+    """Of a ratio of two sums, as micro F1, over instances that are resampled together."""
     draw = np.random.default_rng(8)
     above = draw.lognormal(size=150)
-    below = np.ones(150)
-    if kind == 'ratio':
-        below += draw.integers(0, 3, 150)
+    below = 1.0 + draw.integers(0, 3, 150)
 
     def ratio(a, b, axis):
         return a.sum(axis) / b.sum(axis)
@@ -373,14 +368,6 @@ def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
     mean, half = simulation.closed_form(d)
     assert result.mean == pytest.approx(mean, abs=1e-6)
     assert (result.high - result.low) / 2 == pytest.approx(half, rel=0.15)
-
-
-def test_one_pretraining_seed_speaks_of_one_model():
-    one = cell(study(22)[:1], FEW)
-    assert one.unit == 'fine-tuning'
-    assert one.seeds == '3'
-    six = cell(study(23), FEW)
-    assert difference(one, six, FEW).unit == 'fine-tuning'
 
 
 @pytest.mark.parametrize('model, method, unit', [
@@ -620,7 +607,6 @@ def test_what_a_grid_lacks_is_named(rows):
     ({'settings': {'steps': 7}}, 'differ in steps'),
     ({'data': 'other'}, 'differ in data'),
     ({'tokenizer': 'other'}, 'differ in tokenizer'),
-    ({'checkpoint': 'other'}, ''),
     ({'training_data': None, 'tokenizer': None, 'sizes': None, 'checkpoint': None}, ''),     # as older ones
     ({'pretraining': CLM | {'seed': 0}}, 'differ in checkpoint')])
 def test_runs_of_a_row_differ_only_in_seeds(rows, about, words):

@@ -1,10 +1,13 @@
 """The transformer against float64, plain formulas and (test_huggingface.py) transformers; what sees what."""
 import dataclasses
 import weakref
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
 
 import model as architecture
 
@@ -43,8 +46,8 @@ def test_parameter_counts(layers, hidden, ffn, heads, kv_heads, body, everything
 
 
 @pytest.mark.parametrize('causal', [True, False])
-@pytest.mark.parametrize('lengths', [[30, 30, 30], [12, 1, 77]])
-def test_attention_in_segments_equals_a_mask_over_all_tokens(lengths, causal):
+@pytest.mark.parametrize('lengths, longest', [([30, 30, 30], 0), ([30, 30, 30], 90), ([12, 1, 77], 0)])
+def test_attention_in_segments_equals_a_mask_over_all_tokens(lengths, longest, causal):
     qkv = [torch.randn(90, heads, 16) for heads in (6, 2, 2)]
     segment = torch.arange(3).repeat_interleave(torch.tensor(lengths))
     mask = segment[:, None] == segment
@@ -52,7 +55,8 @@ def test_attention_in_segments_equals_a_mask_over_all_tokens(lengths, causal):
         mask = mask.tril()
     heads_first = [x.transpose(0, 1) for x in qkv]
     expected = F.scaled_dot_product_attention(*heads_first, attn_mask=mask, enable_gqa=True)
-    attended = architecture.attend(*qkv, lengths, None, causal)
+    segments = architecture.make_segments(lengths, longest)
+    attended = architecture.attend(*qkv, segments, causal)
     torch.testing.assert_close(attended, expected.transpose(0, 1))
 
 
@@ -169,18 +173,89 @@ def test_the_whole_model_in_float64_equals_its_float32():
         torch.testing.assert_close(p.grad.double(), q.grad, atol=2e-5, rtol=1e-3)
 
 
+@torch.library.custom_op('stand_in::attend', mutates_args=())
+def stand_in(q: torch.Tensor, k: torch.Tensor, ends: torch.Tensor, longest: int, causal: bool) -> torch.Tensor:
+    """For varlen_attn on a CPU: an operator that a graph takes as it is."""
+    assert ends[-1] == len(q)
+    assert ends.diff().max() <= longest
+    return q.clone()
+
+
+@stand_in.register_fake
+def fake(q, k, ends, longest, causal):
+    return torch.empty_like(q)
+
+
+def keep(ctx, inputs, output):
+    ctx.of_k = inputs[1].shape
+
+
+def backward(ctx, grad):
+    return grad, grad.new_zeros(ctx.of_k), None, None, None
+
+
+stand_in.register_autograd(backward, setup_context=keep)
+
+
+def steps_of_pretraining(model, lengths_of):
+    """Twenty steps, of CLM and MLM in turn, with more or fewer targets, on four rows of 64 tokens."""
+    for step in range(20):
+        segments = architecture.make_segments(lengths_of(step), longest=64)
+        tokens = torch.randint(300, (256,))
+        share = 1 if step % 2 else 0.4
+        targets = tokens.where(torch.rand(256) < share, -100)
+        loss, _ = model(tokens, segments, targets, causal=step % 2 == 1)
+        loss.backward()
+
+
+def cut(step):
+    lengths = []
+    for cut in (12 + step, 52 - step, 32, 20):
+        lengths += [cut, 64 - cut]
+    return lengths
+
+
+def uncut(step):
+    return [64] * 4
+
+
 @pytest.mark.slow
-def test_layers_are_not_compiled_again_for_new_lengths():
-    from torch._dynamo.testing import CompileCounter
-    model = make()
+@pytest.mark.parametrize('as_one', [True, False])
+@pytest.mark.parametrize('layers', [2, 26])
+@pytest.mark.parametrize('lengths_of', [cut, uncut])
+def test_a_pretraining_is_two_graphs_whatever_its_layers(lengths_of, layers, as_one, monkeypatch):
+    """One for CLM, one for MLM, each without a break; none is compiled again for other cuts and targets."""
+    plain = architecture.attend
+
+    def attend(q, k, v, segments, causal):
+        if len(q) == segments.longest * (len(segments.ends) - 1):
+            return plain(q, k, v, segments, causal)
+        return torch.ops.stand_in.attend(q, k, segments.ends, segments.longest, causal)
+
+    monkeypatch.setattr(architecture, 'attend', attend)
     counter = CompileCounter()
-    for layer in model.model.layers:
-        layer.before = torch.compile(layer.before, backend=counter)
-        layer.after = torch.compile(layer.after, backend=counter)
-    tokens = torch.randint(300, (64,))
-    for lengths in ([64], [20, 44], [1] * 64):
-        model(tokens, lengths, tokens, causal=False)
-    assert counter.frame_count == 2  # before and after, shared by the layers
+    monkeypatch.setattr(torch, 'compile', partial(torch.compile, backend=counter))
+    torch._dynamo.reset()
+    counters.clear()
+    model = architecture.Model(dataclasses.replace(SIZES, num_hidden_layers=layers))
+    model.compile_parts(as_one)
+    steps_of_pretraining(model, lengths_of)
+    assert counter.frame_count == 2
+    assert not counters['graph_break']
+    assert not counters['recompiles']
+
+
+@pytest.mark.slow
+def test_layers_on_a_cpu_are_not_compiled_again_for_other_cuts(monkeypatch):
+    """A graph before the loop over segments and one behind it; each for CLM and MLM, which differ in the
+    loop alone."""
+    counter = CompileCounter()
+    monkeypatch.setattr(torch, 'compile', partial(torch.compile, backend=counter))
+    torch._dynamo.reset()
+    model = make()
+    model.compile_parts(as_one=False)
+    steps_of_pretraining(model, cut)
+    assert counter.frame_count == 2
 
 
 def test_initial_weights_are_keyed_by_name_and_seed():
@@ -211,11 +286,12 @@ def test_sizes_that_make_no_model_are_refused_wherever_they_are_constructed(chan
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
 @pytest.mark.parametrize('causal', [True, False])
 @pytest.mark.parametrize('kv_heads', [2, 18])
-def test_varlen_equals_the_loop(causal, kv_heads):
-    lengths = [12, 2036, 700, 1348, 1, 99]
+@pytest.mark.parametrize('lengths', [[12, 2036, 700, 1348, 1, 99], [1049] * 4])
+def test_attention_on_cuda_equals_the_loop(lengths, causal, kv_heads):
     qkv = [torch.randn(4196, heads, 64, device='cuda', dtype=torch.bfloat16)
            for heads in (18, kv_heads, kv_heads)]
-    ends = torch.tensor([0, *lengths]).cumsum(0).to('cuda', torch.int32)
-    kernel = architecture.attend(*qkv, lengths, ends, causal)
-    loop = architecture.attend_loop(*qkv, lengths, causal)
+    segments = architecture.make_segments(lengths)
+    segments = segments._replace(ends=segments.ends.to('cuda'))
+    kernel = architecture.attend(*qkv, segments, causal)
+    loop = architecture.attend_loop(*qkv, segments, causal)
     assert (kernel - loop).float().norm() < 0.01 * loop.float().norm()

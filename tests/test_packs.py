@@ -125,7 +125,8 @@ def test_losses_beside_those_of_earlier_seeds(tmp_path):
     text = 'row,seed,step,tokens,val_mlm_loss\nr,1,4,32,5.0\nr,0,4,32,5.2\nr,0,6,48,1.0\nother,0,8,64,1.0\n'
     past.write_text(text)
     line, = ran('studies.losses', tmp_path / 'mlm', past).stdout.splitlines()
-    assert line.split(': ')[1:] == ['held-out MLM loss 4.960; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-1.0 sd']
+    assert line.split(': ')[1:] == [
+        'held-out MLM loss 4.960; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-1.0 sd']
     past.write_text(text.replace(',32,', ',16,'))   # of half the rows a step
     one_line_error(run_script('studies.losses', tmp_path / 'mlm', past),
                    'mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per')

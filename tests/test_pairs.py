@@ -26,7 +26,6 @@ SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_atte
 WORDS = "the array unbelievably na\xefve \u6771\u4eac don't 12345 shape, (values) \U0001f642 an axis".split()
 EUROBERT, LLAMA = transformers.EuroBertForMaskedLM, transformers.LlamaForCausalLM
 MODELS = {  # class, tokens of its vocabulary, objective in config.json, likelihood, in front of a sentence
-    'BERT': (transformers.BertForMaskedLM, 4_096, None, '', []),
     'mlm': (EUROBERT, 4_096, 'mlm', 'pseudo', []),
     "another's encoder": (EUROBERT, 4_100, None, 'pseudo', []),
     'mntp': (EUROBERT, 4_096, 'mntp', 'pseudo', [4_094]),   # eos
@@ -44,7 +43,7 @@ def model_of(name, folder):
     for p in model.parameters():
         torch.nn.init.normal_(p, 1.0 if p.ndim == 1 else 0, 0.2)    # likelihoods of sentences will differ
     model.save_pretrained(folder)
-    TOKENIZER.save(folder, append_eos=name == 'BERT')
+    TOKENIZER.save(folder)
     if vocab_size < 4_096:
         *added, _ = json.loads((folder / 'tokenizer.json').read_text())['added_tokens']
         rewrite('tokenizer.json', added_tokens=added)(folder)
@@ -95,7 +94,7 @@ def slow(model, read, text, likelihood, front, keep_causal):
     return sum(logits[i, i].log_softmax(0)[token].item() for i, token in enumerate(ids))
 
 
-@pytest.mark.parametrize('name, asked', [*((name, '') for name in [*MODELS][1:]), ('mlm', 'pseudo-token')])
+@pytest.mark.parametrize('name, asked', [*((name, '') for name in MODELS), ('mlm', 'pseudo-token')])
 def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
     model = model_of(name, tmp_path / 'model')
     texts = pairs(tmp_path)
@@ -117,7 +116,10 @@ def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
     assert np.abs(ours - expected).max() < 1e-4
 
 
-@pytest.mark.parametrize('clause', ['日本語では単語の間に空白を置かない', 'ภาษาไทย', '词与词之间没有空格'])
+@pytest.mark.parametrize('clause', [
+    '日本語では単語の間に空白を置かない',
+    'ภาษาไทย',
+    '词与词之间没有空格'])
 def test_in_a_script_without_spaces_a_character_is_a_word(clause):
     """Were the clause one, and masked after each token, the likelihood would be read from left to right. Our
     tokenizer has seen none of these characters: each is three tokens."""
@@ -171,12 +173,10 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     one_line_error(run_script('evaluate.py', 'table', '--split=validation', evaluated), 'has no instances')
 
 
-@pytest.mark.parametrize('more, words', [
-    ('', "model_type is 'bert'"),
-    ('--group=field', "has no column 'field', but sentence_good"),
-])
-def test_refusals_are_one_line(more, words, tmp_path):
-    model_of('BERT' if 'bert' in words else 'mlm', tmp_path / 'model')
+def test_refusals_are_one_line(tmp_path):
+    model_of('mlm', tmp_path / 'model')
     pairs(tmp_path, 2)
-    given = ['--dataset=x', f'--data={tmp_path}', f'--model={tmp_path}/model', *more.split()]
-    one_line_error(run_script('minimal_pairs.py', *given), words)
+    command = 'minimal_pairs.py', '--dataset=x', f'--data={tmp_path}', f'--model={tmp_path}/model'
+    one_line_error(run_script(*command, '--group=field'), "has no column 'field', but sentence_good")
+    rewrite(model_type='bert')(tmp_path / 'model')
+    one_line_error(run_script(*command), "model_type is 'bert'")

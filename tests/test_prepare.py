@@ -36,11 +36,11 @@ def jsonl(path, texts):
     return path
 
 
-def parquet(path, texts, group=100):
+def parquet(path, texts):
     rows = pyarrow.table({
         'id': ['x' for _ in texts],
         'text': texts})
-    pyarrow.parquet.write_table(rows, path, row_group_size=group)
+    pyarrow.parquet.write_table(rows, path, row_group_size=100)
     return path
 
 
@@ -97,6 +97,11 @@ def made(tmp_path, texts, longest, make=jsonl, count=4, **changes):
     return cfg, content(corpus.folder)
 
 
+def in_turn(texts):
+    """Texts in the order of `several` files."""
+    return [text for k in range(4) for text in texts[k::4]]
+
+
 def split_of(texts, val_permille=100):
     """(texts to train on, held-out texts)"""
     held = [text for text in texts if prepare.held_out(text, val_permille)]
@@ -105,13 +110,12 @@ def split_of(texts, val_permille=100):
 
 def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
-    in_turn = [text for k in range(4) for text in texts[k::4]]
     cfg = small(several(tmp_path / 'texts', texts), tmp_path / 'many')
     many = prepared(cfg)
     single = prepared(replace(cfg, out=str(tmp_path / 'single'), shard_bytes=2 ** 30))
     assert load_once(str(many.folder)).fingerprint() == many.meta['tokenizer']  # a copy
     for corpus in (many, single):
-        assert (documents(corpus), documents(corpus, 'validation')) == split_of(in_turn)
+        assert (documents(corpus), documents(corpus, 'validation')) == split_of(in_turn(texts))
     assert len(many.meta['shards']) == 4
     ids, = single.streams['train'][0]
     assert many.meta['tokens'] == len(ids)
@@ -412,24 +416,19 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
     """The streaming code, over local parquet instead of the hub."""
     import datasets
     load = datasets.load_dataset
-    texts = []
-    files = []
-    for k in range(4):
-        of_file = [f'file {k} row {row}' for row in range(700)]
-        file = parquet(tmp_path / f'{k}.parquet', of_file, 200)
-        files.append(str(file))
-        texts += of_file
+    texts = [f'row {k}' for k in range(2_800)]
+    folder = several(tmp_path / 'texts', texts, parquet)
 
     def load_local(path, subset, split, streaming):
         return load(
             'parquet',
-            data_files={split: files},
+            data_files={split: f'{folder}/*'},
             split=split,
             streaming=streaming)
     monkeypatch.setattr(datasets, 'load_dataset', load_local)
     cfg = prepare.Settings(source='hub', path='owner/name', val_permille=10, out=str(tmp_path / 'out'))
     corpus = prepared(cfg)
-    assert documents(corpus) == split_of(texts, 10)[0]
+    assert documents(corpus) == split_of(in_turn(texts), 10)[0]
     assert len(corpus.meta['shards']) == 4
     refused("'body'", prepared, replace(cfg, out=str(tmp_path / 'other'), column='body'))
 

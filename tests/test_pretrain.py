@@ -1,6 +1,7 @@
 """Runs: what they log, that they resume and branch bit for bit in any layout, what they say on mistakes."""
 import contextlib
 import fcntl
+import importlib.util
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.torch_version import TorchVersion
 
 import bench
 import data
@@ -28,7 +30,7 @@ from conftest import (ROOT, SMALL, Script, arguments, log_lines, one_line_error,
 from nanoencoder import files, huggingface, paper
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.log import commit, read_log
-from nanoencoder.processes import World, processes, stop_signals
+from nanoencoder.processes import World, choose_flash_attention, processes, stop_signals
 from nanoencoder.settings import build, flat, parse
 from studies import study
 
@@ -643,7 +645,6 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),
     ('vocab_size=128_256', 'has vocab_size 4096.*another tokenizer'),
     ('name=a/b', 'name must be'),
-    ('micro_rows=3', 'of micro_rows 3'),
     ('save_at=13', 'save_at must be from 1 to 12, not 13'),
     ('val_mask_ratio=1e-6', 'val_mask_ratio 1e-06 masks no token of 5 held-out rows'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
@@ -656,11 +657,34 @@ def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):
 
 @pytest.mark.slow
 def test_compiled_training_equals_eager(settings):
+    """In one process and two, and where activations are computed again."""
     eager = settings(name='eager', **UNUSUAL)
     compiled = replace(eager, name='compiled', compile=True)
-    for cfg in (eager, compiled):
+    again = replace(compiled, name='again', recompute=True)
+    shared = replace(compiled, name='shared')
+    for cfg in (eager, compiled, again):
         pretrain.train(cfg)
-    assert_same_numbers(compiled, eager)
+    launch(2, [shared])
+    for cfg in (compiled, again, shared):
+        assert_same_numbers(cfg, eager)
+
+
+@pytest.mark.parametrize('allowed, version, installed, capability, chosen', [
+    (True, '2.13.0', True, (9, 0), 'FA3'),
+    (False, '2.13.0', True, (9, 0), 'FA2'),
+    (True, '2.13.0', False, (9, 0), 'FA2'),
+    (True, '2.13.0', True, (8, 0), 'FA2'),
+    (True, '2.11.0', True, (9, 0), 'FA2')])
+def test_flash_attention_3_is_for_hopper_where_it_is_installed(
+        monkeypatch, allowed, version, installed, capability, chosen):
+    """A GPU is pretended, and so is the package: what torch is told."""
+    told = ['FA2']
+    monkeypatch.setattr(torch, '__version__', TorchVersion(version))
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: installed or None)
+    monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device: capability)
+    monkeypatch.setattr(torch.nn.attention, 'activate_flash_attention_impl', told.append)
+    assert choose_flash_attention(torch.device('cuda'), allowed) == chosen
+    assert told[-1] == chosen
 
 
 @pytest.mark.gpu

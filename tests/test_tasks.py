@@ -34,10 +34,6 @@ def load(name, folder, **changes):
     return tasks.kind_of(cfg).load()
 
 
-def look(name, *options):
-    return run_script('finetune.py', f'configs/tasks/{name}.py', '--look', *options)
-
-
 TEXT = datasets.Value('string')
 NUMBER = datasets.Value('int32')
 TEXTS = datasets.List(TEXT)
@@ -225,11 +221,12 @@ def test_every_config_of_a_task_parses_and_a_missing_hub_is_a_line():
     assert len({task(name).dataset for name in names}) == 31
     published = {dataset for *_, dataset in paper.numbers()}
     assert {task(name).dataset for name in PAPER.split()} <= published
-    one_line_error(look('sst2'), 'nyu-mll/glue', '--data takes')
+    result = run_script('finetune.py', 'configs/tasks/sst2.py', '--look')
+    one_line_error(result, 'nyu-mll/glue', '--data takes')
 
 
-STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567', 'e\u0301',
-           '\u00a0x', 'ﬁ', 'Ünïcödé123', '—', '""']
+STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567',
+           'e\u0301', '\u00a0x', 'ﬁ', 'Ünïcödé123', '—', '""']
 TAGGING = tasks.kind_of(tasks.Task(kind='TC', dataset='d', source='x'))
 QUESTIONS = tasks.kind_of(task('squad'))
 
@@ -382,13 +379,11 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
 @pytest.mark.parametrize('kind, changes, words', [
     ('sc', {'label': 'great'}, r"label 'great' is none of the labels \(bad, good\); list names"),
     ('sc', {'label': None}, 'label None is no text and no number'),
-    ('sc', {'title': ['x']}, "'title' holds .'x'., which is no text"),
     ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
     ('tc', {'tags': ['O', 'Location']}, "'Location' is not O, B-TYPE or I-TYPE"),
     ('qa', {'answers': {'text': ['you'], 'answer_start': [7]}}, "answer 'you' is not at character 7"),
     ('qa', {'answers': {'text': ['me'], 'answer_start': [-3]}}, "answer 'me' is not at character -3"),
-    ('qa', {'answers': {'text': ['you'], 'answer_start': [-1]}}, "answer 'you' is not at character -1"),
     ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts')])
 def test_bad_rows_are_named(kind, changes, words):
     row = GOOD[kind] | changes
@@ -419,8 +414,8 @@ def test_bad_files_are_named(tmp_path, name, content, words):
 
 def test_a_missing_file_is_a_line_with_what_is_there(tmp_path):
     (tmp_path / 'train.txt').write_text('a O')
-    one_line_error(look('example_sc', f'--data={tmp_path}'),
-                   'no train with a suffix .*: train.txt; another .*--train=train.txt')
+    result = run_script('finetune.py', 'configs/tasks/example_sc.py', '--look', f'--data={tmp_path}')
+    one_line_error(result, 'no train with a suffix .*: train.txt; another .*--train=train.txt')
 
 
 @pytest.mark.parametrize('option', [
@@ -464,7 +459,7 @@ def test_files_of_a_word_a_line(tmp_path, content, columns, words):
 
 
 @pytest.mark.parametrize('line', [
-    '# meta::genre = academic\n', '#\thttp://a.b\t[2014]\n',
+    '# meta::genre = academic\n',
     conllu('1-2', 'au fait', 'a b'), conllu('2.1', 'au fait', 'a b')])
 def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
     sentence = line + conllu(1, 'Rome', 'PROPN') + conllu(2, '#', 'SYM') + '\n'
@@ -607,20 +602,6 @@ def test_quotes_of_a_tsv_are_characters(tmp_path):
     assert read['a.csv'] == ['a, b\none', 'c\ntwo\nlines']
 
 
-def retrieval_set(folder, **judged):
-    """Three documents and two queries in BEIR's files, and judgements of each split."""
-    jsonl(folder / 'corpus.jsonl', [
-        {'_id': 'd1', 'text': 'apple pie'},
-        {'_id': 'd2', 'text': 'banana split'},
-        {'_id': 'd3', 'text': 'banana bread'}])
-    jsonl(folder / 'queries.jsonl', [
-        {'_id': 'q1', 'text': 'apple'},
-        {'_id': 'q2', 'text': 'banana'}])
-    judged = dict.fromkeys(tasks.SCORED, [('q1', 'd1', 1)]) | judged
-    for split, rows in judged.items():
-        jsonl(folder / f'qrels/{split}.jsonl', judgements(*rows))
-
-
 @pytest.mark.parametrize('path, rows, words', [
     ('qrels/test', judgements(('q1', 'x', 1)), "no query has .*: are the ids .*, as 'q1' and 'x'"),
     ('qrels/test', judgements(('q1', 'd1', 0.5)), 'score 0.5 is not a whole number'),
@@ -631,7 +612,7 @@ def retrieval_set(folder, **judged):
     ('train', [{'query': 'q', 'positive': ['p']}], "train row 0: 'positive' holds .'p'., which is no text"),
     ('corpus', [{'_id': 'd1', 'text': text} for text in 'xy'], "corpus row 1: 'd1' occurs twice")])
 def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
-    retrieval_set(tmp_path)
+    beir(tmp_path, '.', 'zip')
     jsonl(tmp_path / 'train.jsonl', [{'query': 'q', 'positive': 'p'}])
     jsonl(tmp_path / f'{path}.jsonl', rows)
     refused(words, load, 'example_ir', tmp_path)
@@ -639,7 +620,9 @@ def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
 
 def test_judged_documents_and_queries_without_text_count_as_in_trec_eval(tmp_path, capsys):
     """As in ArguAna and NFCorpus: d9 is relevant and never found, q9 is not asked."""
-    retrieval_set(tmp_path, test=[('q1', 'd1', 1), ('q1', 'd9', 2), ('q2', 'd9', 1), ('q9', 'd2', 1)])
+    beir(tmp_path, '.', 'zip')
+    judged = judgements(('q1', 'd1', 1), ('q1', 'd9', 2), ('q2', 'd9', 1), ('q9', 'd2', 1))
+    jsonl(tmp_path / 'qrels/test.jsonl', judged)
     rows, _ = load('example_ir', tmp_path)
     told = capsys.readouterr().err
     assert "test: 1 of 3 judged documents are in no file, as 'd9': they count as" in told
@@ -658,10 +641,8 @@ def test_judged_documents_and_queries_without_text_count_as_in_trec_eval(tmp_pat
 
 
 def test_judgements_without_text_make_no_training_pair(tmp_path):
-    retrieval_set(tmp_path, train=[
-        ('q1', 'd1', 1),
-        ('q1', 'd9', 1),
-        ('q9', 'd1', 1),
-        ('q2', 'd8', 1)])
+    beir(tmp_path, '.', 'zip')
+    judged = judgements(('q1', 'd1', 1), ('q1', 'd9', 1), ('q9', 'd1', 1), ('q2', 'd8', 1))
+    jsonl(tmp_path / 'qrels/train.jsonl', judged)
     rows, _ = load('example_ir', tmp_path)
-    assert [row['query'] for row in rows['train']] == ['Query: apple']
+    assert [row['query'] for row in rows['train']] == ['Query: what 1']

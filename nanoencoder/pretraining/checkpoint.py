@@ -39,15 +39,14 @@ def copy_into(tensor, values):
 def read_moments(model, optimizer, folder, step):
     """Give an optimizer the moments in a checkpoint, whose sha256 has been compared."""
     parameters = dict(model.named_parameters())
-    fused = optimizer.defaults['fused']
     for path, values in load_file(folder / huggingface.MOMENTS).items():
         name, _, key = path.rpartition('.')     # model.norm.weight.exp_avg
         p = parameters[name]
         state = optimizer.state[p]
         state[key] = torch.zeros_like(p)
         copy_into(state[key], values)
-        if key == 'exp_avg':    # AdamW counts its steps, where it is fused on the parameter's device
-            state['step'] = torch.tensor(float(step), device=p.device if fused else None)
+        if key == 'exp_avg':    # AdamW counts its steps; as it is fused, on the parameter's device
+            state['step'] = torch.tensor(float(step), device=p.device)
 
 
 def save(run, model, optimizer, step, seconds, corpus, cfg, world):

@@ -8,9 +8,10 @@ from data import OBJECTIVES, SHORTEST, check_rows, objective_at, rows_at_once
 from model import Model
 from nanoencoder.files import read_json, saved_state
 from nanoencoder.huggingface import newest_checkpoint, run_of
+from nanoencoder.processes import has_fa3
 
 PEAKS = {'H100': 989e12, 'A100': 312e12, 'RTX 4090': 165e12}  # FLOP/s in bf16, dense; datasheets
-UTILISATION = 0.4    # share of the peak that training reaches: assumed
+UTILISATION = 0.4    # of the peak: an H200 reached 0.32 (an update after 6 rows) to 0.41 (after 32) at 610M
 
 
 def count_flops(sizes, tokens, targets, pairs):
@@ -89,6 +90,15 @@ def summary(cfg, step, weights):
     return facts
 
 
+def hours(flops, world_size):
+    """Say how many hours so many operations take on so many of each GPU."""
+    parts = []
+    for gpu, peak in PEAKS.items():
+        seconds = flops / (peak * UTILISATION) / world_size
+        parts.append(f'{seconds / 3600:,.1f} on {world_size} {gpu}')
+    return ', '.join(parts)
+
+
 def dry_run(cfg, world_size):
     """Print what a run will need on so many processes."""
     check_rows(cfg, world_size)
@@ -118,10 +128,9 @@ def dry_run(cfg, world_size):
         after = f' after step {begun:,}'
     flops = flops_until(cfg, cfg.total_steps, begun)
     per_token = ', '.join(f'{flops_per_token(cfg, name):.3g} of {name}' for name in dict(cfg.phases))
-    hours = []
-    for gpu, peak in PEAKS.items():
-        seconds = flops / (peak * UTILISATION) / world_size
-        hours.append(f'{seconds / 3600:,.1f} on {world_size} {gpu}')
+    attention = 'FA2'
+    if cfg.fa3 and has_fa3():
+        attention = 'FA3 on GPUs of Hopper\'s kind, elsewhere FA2'
 
     moments = 8 * weights   # bytes: two numbers in fp32 a weight, with Muon one of the layers' matrices
     if cfg.optimizer == 'muon':
@@ -139,7 +148,8 @@ parameters  {body:,} with the input embedding and without the output head (as "6
 tokens      {step_tokens:,} a step, {step_tokens * cfg.total_steps:,} in all
 corpus      {cfg.corpus}: {corpus}
 operations  {flops:.3g} FLOP{after}; a token {per_token}
-hours       {', '.join(hours)}: at an assumed {UTILISATION:.0%} of their peaks
+hours       {hours(flops, world_size)}: at {UTILISATION:.0%} of their peaks
+attention   on CUDA: {attention}
 rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
 memory      {held / 2 ** 30:.2f} GiB of each GPU for weights, gradients and {cfg.optimizer}'s moments (ddp)
             {sharded / 2 ** 30:.2f} GiB (fsdp); activations come on top

@@ -90,7 +90,7 @@ class Log:
             self.file.writelines(json.dumps(line) + '\n' for line in lines)
             self.file.flush()
             os.fsync(self.file.fileno())
-            self.show(lines, speed)
+            self.show(lines)
         self.marked = time.monotonic()  # after the validation, which does not count for the speed
 
     def check_finite(self, line):
@@ -102,7 +102,7 @@ class Log:
                 raise FloatingPointError(
                     f'step {line["step"]}: {name} {value}, on rows {first:,} to {last:,}')
 
-    def show(self, lines, speed):
+    def show(self, lines):
         """Print one line for a block: the mean loss of its last objective, and the time that is left."""
         last = lines[-1]
         total = self.cfg.total_steps
@@ -114,8 +114,8 @@ class Log:
             if name.startswith('val_'):     # val_mlm_loss
                 held_out += f'  val {name[4:-5]} {value:.4f}'
         line = (f'{self.cfg.name} {last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  '
-                f'lr {last["lr"]:.2e}  grad {last["grad_norm"]:.2f}  {speed:,.0f} tokens/s  '
-                f'{left} left{held_out}')
+                f'lr {last["lr"]:.2e}  grad {last["grad_norm"]:.2f}  '
+                f'{last["tokens_per_second"]:,.0f} tokens/s  {left} left{held_out}')
         try:
             print(line, flush=True)
         except OSError as error:

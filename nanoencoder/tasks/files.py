@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoencoder.files import blame
-from nanoencoder.settings import setting
+from nanoencoder.settings import free, setting
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Source:
     source: str = setting('', fixes='rows')            # a dataset of the hub
     subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
     revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
-    data: str = setting('', fixes='nothing')           # a folder of local files, read instead of the hub
-    made_by: str = setting('', fixes='nothing')        # the command that writes that folder
+    data: str = free('')           # a folder of local files, read instead of the hub
+    made_by: str = free('')        # the command that writes that folder
     # files of a word a line
     columns: tuple = setting((), fixes='rows')         # of word and tag, from 0
     words: str = setting('tokens', fixes='rows')       # what these columns are called elsewhere

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nanoencoder.files import blame
 from nanoencoder.metrics import OF_LABELS
 from nanoencoder.predictions import SCORED
-from nanoencoder.settings import check, setting
+from nanoencoder.settings import check, free, setting
 from nanoencoder.tasks.files import Field, Source
 
 SPLITS = ('train', 'validation', 'test')
@@ -37,13 +37,13 @@ class Task(Source):
     pair: tuple = setting(('Query: {query}', 'Document: {positive}'), fixes='rows')  # of a row that is a pair
     pairs: str = setting('', fixes='rows')             # hub dataset of training pairs; empty: `train`
     qrels: str = setting('', fixes='rows')             # hub dataset of judgements; empty: the source's qrels/
-    score_on: tuple = setting((), fixes='nothing')     # configs of tasks that the model is scored on as well
+    score_on: tuple = free(())     # configs of tasks that the model is scored on as well
     judged_only: bool = setting(False, fixes='rows')   # only documents judged in a split, as in the paper
     scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
     # all
     steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
     epochs: int = setting(1, 1)                        # at most; the paper's is one
-    tokenizer: str = setting('configs/corpora/docs', fixes='nothing')  # of --look; a model has its own
+    tokenizer: str = free('configs/corpora/docs')  # of --look; a model has its own
     max_length: int = setting(0, 0)                    # tokens; 0: as the authors, round(0.99 x the context)
 
     def __post_init__(self):
