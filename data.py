@@ -236,10 +236,15 @@ def rows_at_once(cfg, world_size):
 
 
 def check_rows(cfg, world_size):
-    """ValueError unless all processes get equally many rows."""
-    if cfg.rows_per_step % world_size:
+    """ValueError unless all processes get equally many rows, and compute at once about as many as asked."""
+    share, rest = divmod(cfg.rows_per_step, world_size)
+    if rest:
         raise ValueError(f'rows_per_step {cfg.rows_per_step} must be a multiple of the {world_size} '
                          'processes')
+    at_once = rows_at_once(cfg, world_size)
+    if at_once < min(cfg.micro_rows, share) / 2:
+        raise ValueError(f'micro_rows {cfg.micro_rows}: a process has {share} rows of a step, of which only '
+                         f'{at_once} could be computed at once; take a number that divides them')
 
 
 def rows_of_step(step, num_stretches, cfg, rank=0, world_size=1):

@@ -954,10 +954,12 @@ def figure(cfg, name, problems, found=None):
 
 def points_of(cells, pretraining, lr, problems):
     """Return points for figures.against. Of a task with several datasets, their average is shown."""
-    datasets = {(task, dataset) for _, task, dataset in cells}
+    datasets = {task: set() for _, task, _ in cells}
+    for _, task, dataset in cells:
+        datasets[task].add(dataset)
     points = []
     for (model, task, dataset), cell in cells.items():
-        several = sum(other == task for other, _ in datasets) > 1
+        several = len(datasets[task]) > 1
         if several and (model, task, 'Average') not in cells:
             problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
             continue

@@ -6,6 +6,7 @@ V vocabulary, d hidden, H heads, K key/value heads, h head size. The module tree
 saved weights are those of transformers' EuroBertForMaskedLM."""
 import hashlib
 import inspect
+import itertools
 import math
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -18,8 +19,8 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
 VARLEN_HAS_GQA = 'enable_gqa' in inspect.signature(varlen_attn).parameters  # from torch 2.12 on
-# Bytes of logits that the loss makes at once on CUDA, 8,372 rows of the paper's ids. Their gradient takes as
-# much again, and as much twice more where the loss is not compiled.
+# Bytes of logits that the loss makes at once on CUDA: 8,372 rows of the paper's ids. Their gradient takes as
+# much again. Where the loss is not compiled, a copy of them in fp32 takes twice as much.
 LOGITS = 2 ** 31
 ACTIVATION = F.silu     # of the MLP: SwiGLU. With F.gelu it is GeGLU, and a checkpoint's config.json says so
 
@@ -82,10 +83,11 @@ class Segments(NamedTuple):
     longest: int          # no segment is longer
 
 
-def make_segments(lengths, longest=0):
-    """Return the Segments of a list of lengths, on the CPU. `longest` is the same in all batches of a run
-    that is compiled; without it, it is the length of the longest."""
-    ends = torch.tensor([0, *lengths]).cumsum(0, dtype=torch.int32)
+def make_segments(lengths, longest=0, device='cpu'):
+    """Return the Segments of a list of lengths. `longest` is the same in all batches of a run that is
+    compiled; 0 stands for the length of the longest."""
+    ends = [0, *itertools.accumulate(lengths)]
+    ends = torch.tensor(ends, dtype=torch.int32, device=device)
     return Segments(ends, longest or max(lengths))
 
 
@@ -155,7 +157,8 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Makes (N, d) hidden states of (N,) tokens, whose segments are Segments or a list of lengths."""
+    """Makes (N, d) hidden states of (N,) tokens. Their segments are a list of lengths, or Segments on their
+    device."""
     def __init__(self, sizes):
         super().__init__()
         self.sizes = sizes
@@ -167,11 +170,10 @@ class Transformer(nn.Module):
     def forward(self, tokens, segments, causal):
         if not isinstance(segments, Segments):    # a list of lengths, as fine-tuning has it
             assert sum(segments) == len(tokens), 'the lengths sum to the tokens'
-            segments = make_segments(segments)
-        ends = segments.ends.to(tokens.device, non_blocking=True)
-        segments = segments._replace(ends=ends)
+            segments = make_segments(segments, device=tokens.device)
 
         places = torch.arange(len(tokens), device=tokens.device, dtype=torch.int32)
+        ends = segments.ends
         segment = torch.bucketize(places, ends, right=True) - 1     # (N,) the one that each token is in
         positions = places - ends[segment]
         cos, sin = rope(positions, self.sizes)
@@ -207,8 +209,8 @@ class Model(nn.Module):
         """Return (weighted sum of the losses in nats, number of targets)
         of a flat sequence of (N,) int64 tokens.
 
-        segments  list of their lengths, or Segments made of it; positions count from 0 in each, none sees
-                  another
+        segments  list of their lengths, or Segments made of it, on the tokens' device; positions count from 0
+                  in each, none sees another
         targets   (N,) int64, -100 where nothing is to be predicted
         causal    whether a token sees only itself and what stands before it in its segment
         at        (T,) the positions that have a target, if known: finding them makes CUDA wait
@@ -297,10 +299,11 @@ def attend(q, k, v, segments, causal):
 def attend_loop(q, k, v, segments, causal):
     """Do what `attend` does in plain PyTorch, a segment at a time."""
     lengths = segments.ends.diff().tolist()
-    q, k, v = (x.transpose(0, 1)[None].split(lengths, dim=2) for x in (q, k, v))
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))      # (1, heads, N, h)
+    by_segment = zip(*(x.split(lengths, dim=2) for x in (q, k, v)))
     parts = []
-    for segment in zip(q, k, v):    # of which each is a batch of one
-        attended = F.scaled_dot_product_attention(*segment, is_causal=causal, enable_gqa=True)
+    for q, k, v in by_segment:      # of which each is a batch of one
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
         parts.append(attended[0].transpose(0, 1))
     return torch.cat(parts)
 

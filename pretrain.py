@@ -207,7 +207,7 @@ def start(cfg, corpus, world):
     how = f'{origin.how}; {parameters:,} parameters'
     attention = choose_flash_attention(world.device, cfg.fa3)
     if attention:
-        how += f', {attention}'
+        how += f', attention by {attention}'
     return model, wrapped, optimizer, origin.state, how
 
 

@@ -247,6 +247,13 @@ def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, tmp_path):
 
 @pytest.mark.parametrize('micro_rows, world_size, rows', [
     (6, 192, 6), (24, 192, 6), (24, 8, 24), (24, 32, 18), (5, 192, 3), (0, 8, 144)])
-def test_as_many_rows_are_computed_at_once_as_divide_what_a_process_has(settings, micro_rows, world_size, rows):
+def test_as_many_rows_are_computed_at_once_as_divide_a_share(settings, micro_rows, world_size, rows):
     cfg = settings(rows_per_step=1_152, micro_rows=micro_rows)
+    data.check_rows(cfg, world_size)
     assert data.rows_at_once(cfg, world_size) == rows
+
+
+def test_rows_of_which_few_could_be_computed_at_once_are_refused(settings):
+    """As of a prime number, of which it would be one."""
+    cfg = settings(rows_per_step=26, micro_rows=7)
+    refused('micro_rows 7: a process has 13 rows of a step, of which only 1 could', data.check_rows, cfg, 2)

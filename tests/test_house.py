@@ -24,7 +24,8 @@ AREAS = {   # the Python files of each area, and how many tokens they may hold
     'tests': ([*(ROOT / 'tests').glob('*.py')], 66_000),
 }
 ROOM = 1.1      # a tenth for those who come after
-ABOVE = {'the program': 54_350, 'tests': 74_550}     # these two are above their bounds still: they may only fall
+# these two are above their bounds still: they may only fall
+ABOVE = {'the program': 54_350, 'tests': 74_550}
 TAUT = 16       # tokens a line of code, above which a function is as dense as a formula
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
           tokenize.ENDMARKER)

@@ -174,7 +174,8 @@ def test_the_whole_model_in_float64_equals_its_float32():
 
 
 @torch.library.custom_op('stand_in::attend', mutates_args=())
-def stand_in(q: torch.Tensor, k: torch.Tensor, ends: torch.Tensor, longest: int, causal: bool) -> torch.Tensor:
+def stand_in(q: torch.Tensor, k: torch.Tensor, ends: torch.Tensor,
+             longest: int, causal: bool) -> torch.Tensor:
     """For varlen_attn on a CPU: an operator that a graph takes as it is."""
     assert ends[-1] == len(q)
     assert ends.diff().max() <= longest
