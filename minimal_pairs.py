@@ -143,7 +143,6 @@ class Reading(NamedTuple):
     number: int     # of the sentence
     tokens: list    # with masks
     at: list        # places of the tokens that are scored
-    targets: list   # these tokens
 
 
 def readings(sentences, likelihood, mask):
@@ -155,7 +154,7 @@ def readings(sentences, likelihood, mask):
     for k, (tokens, words) in sorted(enumerate(sentences), key=lambda one: len(one[1].tokens)):
         scored = np.flatnonzero(words >= 0).tolist()
         if likelihood == 'causal':
-            made.append(Reading(k, tokens.tolist(), scored, tokens[scored].tolist()))
+            made.append(Reading(k, tokens.tolist(), scored))
             continue
         places = np.arange(len(tokens))
         for at in scored:
@@ -163,7 +162,7 @@ def readings(sentences, likelihood, mask):
             if likelihood == 'pseudo':
                 masked = (places >= at) & (words == words[at])
             copy = np.where(masked, mask, tokens)
-            made.append(Reading(k, copy.tolist(), [at], [tokens[at].item()]))
+            made.append(Reading(k, copy.tolist(), [at]))
     return made
 
 
@@ -187,7 +186,7 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
         for reading in part:
             at += [len(tokens) + place - shift for place in reading.at]
             owners += [reading.number for _ in reading.at]
-            targets += reading.targets
+            targets += sentences[reading.number].tokens[reading.at].tolist()
             tokens += reading.tokens
 
         lengths = [len(reading.tokens) for reading in part]
@@ -195,7 +194,7 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
         targets = torch.tensor(targets, device=world.device)
         with world.autocast():
             states = model.model(tokens, lengths, cfg.likelihood == 'causal')
-        states = states.float()[at].type_as(model.head)
+        states = states[at].type_as(model.head)
         losses = losses_of(model, states, targets, checkpoint.sizes.vocab_size)
         np.subtract.at(sums, owners, losses)
     return sums
@@ -240,10 +239,11 @@ def main():
     world = World(0, 1, *pick_device(cfg.device, cfg.dtype))
     checkpoint = huggingface.open_checkpoint(cfg.model)
     config = read_json(checkpoint.folder / 'config.json')
-    cfg = replace(cfg, dtype=world.dtype, likelihood=cfg.likelihood or own_likelihood(config))
-    put_token_in_front(checkpoint.tokenizer(), config, cfg.likelihood)
+    likelihood = cfg.likelihood or own_likelihood(config)
+    put_token_in_front(checkpoint.tokenizer(), config, likelihood)
     name, about = describe(checkpoint, checkpoint.sizes, cfg)
-    cfg = replace(cfg, name=name, max_length=reading_length(cfg, checkpoint))
+    max_length = reading_length(cfg, checkpoint)
+    cfg = replace(cfg, name=name, likelihood=likelihood, max_length=max_length, dtype=world.dtype)
     rows = read_pairs(cfg)
     about |= {      # with what describe says, all that fixes the numbers
         'settings': flat(cfg, ('numbers',)),

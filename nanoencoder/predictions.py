@@ -42,8 +42,8 @@ def rate_and_seed(folder):
 
 
 def json_lines(rows):
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    return ''.join(f'{line}\n' for line in lines)
+    lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
+    return ''.join(lines)
 
 
 def write_run(folder, about, predictions, log=()):
@@ -92,8 +92,7 @@ def read_predictions(folder, split):
 
 def find_folders(root):
     """Return the folders <root>/<model>/<TASK>/<dataset>/<run>, sorted. A dot begins those in the making."""
-    paths = Path(root).glob('*/*/*/[!.]*')
-    return sorted(path for path in paths if path.is_dir())
+    return sorted(Path(root).glob('*/*/*/[!.]*/'))
 
 
 def about_run(cfg, about, data, trained_on, grid=()):
