@@ -103,9 +103,9 @@ class Checkpoint:
     def digest(self):
         """sha256 of the weights' file; of shards, the sha256 of theirs one after the other."""
         recorded = self.state.get('sha256', {})     # `fetch` has compared them
-        digests = []
-        for path in weight_files(self.folder):
-            digests.append(recorded.get(path.name) or sha256(path))
+        digests = [
+            recorded.get(path.name) or sha256(path)
+            for path in weight_files(self.folder)]
         if len(digests) == 1:
             return digests[0]
         joined = ''.join(digests)
@@ -122,22 +122,27 @@ class Checkpoint:
         if not head:
             model.lm_head = None
         shapes = {name: p.shape for name, p in model.named_parameters()}
-        weights = {}
-        for name, tensor in read_weights(self.folder, shapes, self.new_ids):
-            weights[name] = tensor.to(device, dtype, copy=True)
+        weights = {
+            name: tensor.to(device, dtype, copy=True)
+            for name, tensor in read_weights(self.folder, shapes, self.new_ids)}
         model.load_state_dict(weights, assign=True)
         return model if head else model.model
 
 
 def open_checkpoint(name, weights=True):
     """Open a folder, a run's newest checkpoint or a hub id. weights=False leaves the weights to `fetch`."""
-    folder = download(str(name)) if is_hub_id(name) else newest_checkpoint(name)
+    folder = folder_of(name)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))
     sizes, context = read_config(folder)
-    checkpoint = Checkpoint(str(name), folder, sizes, context, state)
+    checkpoint = Checkpoint(name, folder, sizes, context, state)
     if weights:
         checkpoint.fetch()
     return checkpoint
+
+
+def folder_of(name):
+    """Return the folder that a name means; that of a hub id is downloaded, without the weights."""
+    return download(name) if is_hub_id(name) else newest_checkpoint(name)
 
 
 def newest_checkpoint(folder):
@@ -256,7 +261,6 @@ def read_weights(folder, shapes, new_ids=()):
 
     New rows of the embedding and the head, of `new_ids` and of tokens for which the file has no rows, are the
     mean of the rows before the first of them: a padded vocabulary has untrained rows after the mask's."""
-    folder = Path(folder)
     sizes, _ = read_config(folder)
     weights = read_files(folder)
     for name in shapes:

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import blame, read_json
-from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, newest_checkpoint, open_checkpoint
-from nanoencoder.tokenizer import Tokenizer, download, is_hub_id, one_line
+from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, folder_of, open_checkpoint
+from nanoencoder.tokenizer import Tokenizer, one_line
 
 # Encoders known to ignore padding when given attention_mask. Others may be causal or attend to padding
 # (BigBird's sparse form, ConvBERT, Nystromformer, XLNet), or read more than ids (RoCBERT: shapes and sounds).
@@ -83,7 +83,7 @@ class Peer(Checkpoint):
 def open_encoder(cfg):
     """Open cfg.model: as our own Checkpoint if config.json's model_type is one of ours, else as a Peer."""
     name = cfg.model
-    folder = download(name) if is_hub_id(name) else newest_checkpoint(name)
+    folder = folder_of(name)
     config = read_json(folder / 'config.json')
     family = config.get('model_type')
     if family in FAMILIES:
