@@ -70,11 +70,10 @@ def files_of(path):
         if file.is_file():
             return [file]
     shards = sorted(path.parent.glob(f'{path.name}-*.parquet')) or sorted(path.glob('*.parquet'))
-    # others, as train-clean-00000-of-00001 beside train's own, are another split's
-    of_split = re.compile(rf'(?:{re.escape(path.name)}-)?(\d+)-of-(\d+)')
     numbered = {}
     for shard in shards:
-        match = of_split.match(shard.name)
+        # others, as train-clean-00000-of-00001 beside train's own, are another split's
+        match = re.match(rf'(?:{re.escape(path.name)}-)?(\d+)-of-(\d+)', shard.name)
         if match:
             numbered[shard] = match
     if not numbered:

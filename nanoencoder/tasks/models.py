@@ -1,6 +1,5 @@
 """The model that a task is given: what run.json says of it, and the folder that a tuned one is saved to."""
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 
 from nanoencoder import huggingface
 from nanoencoder.files import whole, write_sealed
@@ -55,8 +54,7 @@ def reading_length(cfg, checkpoint):
 
 def saved_folder(cfg):
     """Return fine-tuned/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
-    folder = run_folder(cfg, cfg.dataset)
-    return Path('fine-tuned', folder.relative_to(cfg.predictions))
+    return run_folder(replace(cfg, predictions='fine-tuned'), cfg.dataset)
 
 
 def check_export(kind, sizes):

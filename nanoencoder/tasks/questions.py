@@ -100,10 +100,8 @@ def best_run(example, logits):
 
     # is_tagged changes at the start of a run, then after its end, and so on
     edges = np.flatnonzero(np.diff(is_tagged, prepend=False, append=False))
-    starts = edges[::2]
-    ends = edges[1::2]
     runs = [(0.0, 0, 0)]
-    for start, end in zip(starts, ends):
+    for start, end in edges.reshape(-1, 2):
         total = float(odds[start:end].sum())
         runs.append((total, int(first[start]), int(last[end - 1])))
     return max(runs)

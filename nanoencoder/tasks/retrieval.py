@@ -38,7 +38,7 @@ class Retrieval(Kind):
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
         tokens_of = functools.cache(tokenizer.encode)
-        lost = {'train': Counter(), 'texts': Counter()}
+        lost = defaultdict(Counter)
 
         def read(text, part):
             tokens = tokens_of(text)

@@ -12,8 +12,8 @@ from nanoencoder.predictions import SCORED
 from nanoencoder.settings import check, free, setting
 from nanoencoder.tasks.files import Field, Source
 
-SPLITS = ('train', 'validation', 'test')
-LABEL_TYPES = (str, int, float)     # of a label in a file; a bool is an int
+SPLITS = ('train', *SCORED)
+SCALARS = (str, int, float)     # what a file may hold as a text or a label; a bool is an int
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def text_of(row, column, where):
     if column == 'title' and value is None:
         return ''       # many documents have none
     is_nan = value != value
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or is_nan:
+    if isinstance(value, bool) or not isinstance(value, SCALARS) or is_nan:
         raise ValueError(f'{where}: {column!r} holds {value!r:.40}, which is no text; write it as text, or '
                          '"" where there is none')
     return str(value)
@@ -144,13 +144,13 @@ class Labels:
             if not isinstance(labels, list):    # of SC
                 labels = [labels]
             for label in labels:
-                if isinstance(label, LABEL_TYPES):
+                if isinstance(label, SCALARS):
                     names.add(self.meant.get(label, label))
         return {name for name in names if isinstance(name, str) and name}
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
-        if not isinstance(value, LABEL_TYPES):
+        if not isinstance(value, SCALARS):
             raise ValueError(f'{where}: label {value!r:.80} is no text and no number')
         name = value        # label_map may have a number, or the name that it stands for
         if name not in self.meant:
