@@ -40,11 +40,13 @@ def published(model, task, dataset, keys):
     """Return (mean, half of the interval) in percent, or None. An average has one if `keys`, which are
     (model, task, dataset), have the same datasets as the paper."""
     if dataset == 'Average':
-        if datasets_of(model, task, keys) != datasets_of(model, task, numbers()):
+        ours = datasets_of(model, task, keys)
+        papers = datasets_of(model, task, numbers())
+        if {OURS.get(name, name) for name in ours} != papers:
             return None
     return numbers().get((model, task, OURS.get(dataset, dataset)))
 
 
 def datasets_of(model, task, keys):
-    """Return the datasets that a model has of a task, by our names."""
-    return {OURS.get(name, name) for *about, name in keys if about == [model, task]}
+    """Return the datasets that a model has of a task."""
+    return {name for *about, name in keys if about == [model, task]}

@@ -103,5 +103,7 @@ def best_run(example, logits):
     runs = [(0.0, 0, 0)]
     for start, end in edges.reshape(-1, 2):
         total = float(odds[start:end].sum())
-        runs.append((total, int(first[start]), int(last[end - 1])))
+        begin = int(first[start])
+        stop = int(last[end - 1])
+        runs.append((total, begin, stop))
     return max(runs)
