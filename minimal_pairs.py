@@ -28,7 +28,7 @@ from nanoencoder.predictions import check_same_run, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check, flat, free, parse, run_main, setting
 from nanoencoder.tasks.files import Source, read_table
-from nanoencoder.tasks.kind import framed, pack, room
+from nanoencoder.tasks.kind import Example, framed, pack, room
 from nanoencoder.tasks.models import describe, reading_length
 from nanoencoder.tasks.task import fingerprint, get
 
@@ -60,11 +60,6 @@ class Settings(Source):
 
     def __post_init__(self):
         check(self)
-
-
-class Sentence(NamedTuple):
-    tokens: np.ndarray      # (n,) int64, special ones around the text's
-    words: np.ndarray       # (n,) the word of each token; -1: a special one, which is not scored
 
 
 def read_pairs(cfg):
@@ -105,7 +100,7 @@ def put_token_in_front(tokenizer, config, likelihood):
 
 
 def encode(rows, tokenizer, max_length):
-    """Return two Sentences for each pair, the good one first."""
+    """Return an Example of each sentence, of a pair the good one first."""
     sentences = []
     too_long = 0
     for row in rows:
@@ -115,7 +110,7 @@ def encode(rows, tokenizer, max_length):
             too_long += len(tokens) > room(tokenizer, max_length)
             tokens = framed(tokens, tokenizer, max_length)
             words = framed(words, tokenizer, max_length, -1)
-            sentences.append(Sentence(tokens, words))
+            sentences.append(Example(tokens, words=words))
     if too_long:
         print(f'{too_long:,} sentences are cut at {max_length} tokens', file=sys.stderr)
     return sentences
@@ -151,8 +146,10 @@ def readings(sentences, likelihood, mask):
     A causal model reads a sentence once. Others read a copy for each token, in which it is masked; for
     "pseudo" together with the rest of its word, which would tell too much of it (Kauf & Ivanova 2023)."""
     made = []
-    for k, (tokens, words) in sorted(enumerate(sentences), key=lambda one: len(one[1].tokens)):
-        scored = np.flatnonzero(words >= 0).tolist()
+    for k, sentence in sorted(enumerate(sentences), key=lambda one: len(one[1].tokens)):
+        tokens = sentence.tokens
+        words = sentence.words
+        scored = np.flatnonzero(words >= 0).tolist()    # special tokens, of word -1, are not
         if likelihood == 'causal':
             made.append(Reading(k, tokens.tolist(), scored))
             continue
@@ -177,19 +174,20 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
     todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
     packs = pack([len(reading.tokens) for reading in todo], cfg.tokens_at_once)
     for chosen in tqdm(packs, 'likelihoods', leave=False, disable=None):
-        part = [todo[i] for i in chosen]
         # the readings of a pack stand one after the other, in one flat row of tokens
         tokens = []
+        lengths = []
         at = []
         targets = []
         owners = []     # the sentence of each target
-        for reading in part:
+        for i in chosen:
+            reading = todo[i]
             at += [len(tokens) + place - shift for place in reading.at]
             owners += [reading.number for _ in reading.at]
             targets += sentences[reading.number].tokens[reading.at].tolist()
             tokens += reading.tokens
+            lengths.append(len(reading.tokens))
 
-        lengths = [len(reading.tokens) for reading in part]
         tokens = torch.tensor(tokens, device=world.device)
         targets = torch.tensor(targets, device=world.device)
         with world.autocast():

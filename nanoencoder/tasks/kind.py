@@ -16,7 +16,7 @@ class Example(NamedTuple):
     tokens: np.ndarray              # (n,) int64, special ones around the text's: ours end with eos
     targets: np.ndarray = None      # SC (1,): the label; TC, QA (n,): a label at each token, or NO_LABEL
     row: int = 0                    # index of the row it was made of
-    words: np.ndarray = None        # TC (n,): the number of each token's word, or -1
+    words: np.ndarray = None        # TC, MP (n,): the number of each token's word, or -1
     characters: np.ndarray = None   # QA (n, 2): the first and last + 1 of each token in the context, or -1
 
 
@@ -118,10 +118,13 @@ def held_out(rows, share):
     import datasets     # which takes seconds
     numbers = datasets.Dataset.from_dict({'row': range(len(rows))})
     parts = numbers.train_test_split(train_size=1 - share, seed=42)
-    trained = parts['train']
-    held = parts['test']
-    # [:] reads the column at once: row by row took half of the time until the first step
-    return [rows[k] for k in trained['row'][:]], [rows[k] for k in held['row'][:]]
+
+    def rows_of(part):
+        # [:] reads the column at once: row by row took half of the time until the first step
+        drawn = parts[part]['row'][:]
+        return [rows[k] for k in drawn]
+
+    return rows_of('train'), rows_of('test')
 
 
 def room(tokenizer, max_length):
