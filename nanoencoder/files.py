@@ -89,9 +89,10 @@ def read_sealed(path, advice):
 
 def saved_steps(run):
     """The steps of a run's checkpoints, the newest last."""
-    names = [path.name for path in Path(run).glob('*/')]
-    steps = [int(name) for name in names if name.isdigit()]
-    return sorted(steps)
+    return sorted(
+        int(folder.name)
+        for folder in Path(run).glob('*/')
+        if folder.name.isdigit())
 
 
 def saved_state(folder, advice='restore it'):

@@ -173,7 +173,7 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: the
 
 def read_config(folder):
     """(Sizes, context) from config.json. ValueError for anything that model.py cannot compute."""
-    path = Path(folder, 'config.json')
+    path = folder / 'config.json'
     config = read_json(path)
     with blame(path, ValueError):
         family = config.get('model_type')
@@ -343,4 +343,4 @@ def write_pooling(folder, width, max_length, prompts):
         'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
         'config_sentence_transformers.json': {'prompts': prompts, 'similarity_fn_name': 'cosine'}}
     for name, content in files.items():
-        write_json(Path(folder, name), content)
+        write_json(folder / name, content)

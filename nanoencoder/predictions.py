@@ -65,7 +65,7 @@ def write_run(folder, about, predictions, log=()):
 
 def read_about(folder):
     """Read run.json. ValueError if it was edited."""
-    return read_sealed(Path(folder, 'run.json'), ADVICE)
+    return read_sealed(folder / 'run.json', ADVICE)
 
 
 def check_predictions(folder, about):
@@ -74,7 +74,7 @@ def check_predictions(folder, about):
     digests = {}
     for name, written in about['sha256'].items():
         if name.endswith('.jsonl.gz'):
-            path = Path(folder, name)
+            path = folder / name
             if not path.exists():
                 raise ValueError(f'{folder}: its predictions {name} are gone, so there is no score; {ADVICE}')
             digests[name] = sha256(path)

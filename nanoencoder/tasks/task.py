@@ -76,8 +76,10 @@ class Task(Source):
 def columns_of(template):
     """The names in a template's braces."""
     pieces = string.Formatter().parse(template)     # (text before, name, format, conversion)
-    columns = [piece[1] for piece in pieces]
-    return [column for column in columns if column is not None]
+    return [
+        column
+        for _, column, _, _ in pieces
+        if column is not None]
 
 
 def get(row, column, where, kind=str):
@@ -145,8 +147,10 @@ class Labels:
                 labels = [labels]
             for label in labels:
                 if isinstance(label, SCALARS):
-                    names.add(self.meant.get(label, label))
-        return {name for name in names if isinstance(name, str) and name}
+                    name = self.meant.get(label, label)
+                    if name and isinstance(name, str):
+                        names.add(name)
+        return names
 
     def name(self, value, where):
         """The name of a label given as a name or as a number."""
