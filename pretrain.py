@@ -23,8 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
-from model import Model, Sizes, initial_weight, make_segments, parameter_groups
-from nanoencoder import huggingface
+from model import Model, Sizes, make_segments, parameter_groups
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.pretraining.muon import Muon
@@ -180,27 +179,12 @@ def build(cfg, world):
     return model, wrapped, optimizer
 
 
-@torch.no_grad()
-def initialise(model, origin, cfg):
-    """Fill the model with the weights of its origin, and with new ones where that has none."""
-    empty = dict(model.named_parameters())
-    if origin.folder:
-        shapes = {name: p.shape for name, p in empty.items()}
-        if cfg.new_head and origin.state['step'] == 0:
-            del shapes['lm_head.weight']
-        for name, values in huggingface.read_weights(origin.folder, shapes, origin.new_ids):
-            checkpoint.copy_into(empty.pop(name), values)
-    for name, p in empty.items():
-        values = initial_weight(name, p.shape, cfg.seed, cfg.initializer_range)
-        checkpoint.copy_into(p, values)
-
-
 def start(cfg, corpus, world):
     """Make a run ready for step state['step']. Returns (model, the same wrapped, optimizer, state, how it
     began in words)."""
     origin = checkpoint.find_origin(cfg, corpus, world)
     model, wrapped, optimizer = build(cfg, world)
-    initialise(model, origin, cfg)
+    checkpoint.initialise(model, origin, cfg)
     if origin.state['step']:
         checkpoint.read_moments(model, optimizer, origin.folder, origin.state['step'])
     parameters = sum(p.numel() for p in model.parameters())

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save as to_bytes
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from data import OBJECTIVES, objective_at
-from model import Sizes
+from model import Sizes, initial_weight
 from nanoencoder import huggingface
 from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_sealed
 from nanoencoder.prepare import compare_shards, open_sealed
@@ -33,6 +33,21 @@ def copy_into(tensor, values):
     if isinstance(tensor, DTensor):
         values = distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)
     tensor.copy_(values)
+
+
+@torch.no_grad()
+def initialise(model, origin, cfg):
+    """Fill the model with the weights of its origin, and with new ones where that has none."""
+    empty = dict(model.named_parameters())
+    if origin.folder:
+        shapes = {name: p.shape for name, p in empty.items()}
+        if cfg.new_head and origin.state['step'] == 0:
+            del shapes['lm_head.weight']
+        for name, values in huggingface.read_weights(origin.folder, shapes, origin.new_ids):
+            copy_into(empty.pop(name), values)
+    for name, p in empty.items():
+        values = initial_weight(name, p.shape, cfg.seed, cfg.initializer_range)
+        copy_into(p, values)
 
 
 @torch.no_grad()
