@@ -299,11 +299,12 @@ def attend(q, k, v, segments, causal):
 def attend_loop(q, k, v, segments, causal):
     """Do what `attend` does in plain PyTorch, a segment at a time."""
     lengths = segments.ends.diff().tolist()
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))      # (1, heads, N, h)
-    by_segment = zip(*(x.split(lengths, dim=2) for x in (q, k, v)))
+    heads_first = [x.transpose(0, 1)[None] for x in (q, k, v)]      # (1, heads, N, h)
+    by_segment = [x.split(lengths, dim=2) for x in heads_first]
     parts = []
-    for q, k, v in by_segment:      # of which each is a batch of one
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    for q, k, v in zip(*by_segment):    # of which each is a batch of one
+        attended = F.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, enable_gqa=True)
         parts.append(attended[0].transpose(0, 1))
     return torch.cat(parts)
 

@@ -397,13 +397,17 @@ def small_gpt():
     return beside_gpt(cfg)
 
 
+def size_of(module):
+    return sum(p.numel() for p in module.parameters())
+
+
 def beside_gpt(cfg):
     """A step of CLM, beside a GPT of the same size. Weights differ: only time and memory are compared."""
     ours, batches, model = our_step(cfg, 'clm')
     gpt = GPT(cfg.model, cfg.context).to(DEVICE)
-    size = sum(p.numel() for p in model.parameters())
+    size = size_of(model)
     size += gpt.positions.weight.numel()    # which only the GPT learns
-    peer_size = sum(p.numel() for p in gpt.parameters())
+    peer_size = size_of(gpt)
     assert abs(size - peer_size) < 1e-3 * size, (size, peer_size)
 
     inputs = [whole(batch) for batch in batches]
