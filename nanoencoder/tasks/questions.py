@@ -31,7 +31,8 @@ class Questions(Kind):
             'answers': list(zip(texts, starts))}
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
-        """Encode all rows, whatever `reads` says: how many windows each has decides which of them the steps read."""
+        """Encode all rows, whatever `reads` says: how many windows each has decides which of them the steps
+        read."""
         return super().encode(rows, labels, tokenizer, max_length)
 
     def examples(self, row, labels, tokenizer, max_length, lost):
