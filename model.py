@@ -393,11 +393,21 @@ def initial_weight(name, shape, seed, sd=0.02):
     return torch.empty(shape).normal_(0, sd, generator=generator)
 
 
-def parameter_groups(module, weight_decay):
-    """Return AdamW's two groups: matrices decay; norm gains and biases do not."""
-    matrices = [p for p in module.parameters() if p.ndim >= 2]
-    others = [p for p in module.parameters() if p.ndim < 2]
+def parameter_groups(module, weight_decay, matrix_lr_ratio=1.0):
+    """Return an optimizer's groups. Norm gains and biases do not decay. Matrices of the layers, in the last
+    group, have a learning rate of their own: 'lr_ratio' says how many times that of the others."""
+    embeddings = []    # and heads
+    gains = []
+    matrices = []
+    for name, p in module.named_parameters():
+        if p.ndim < 2:
+            gains.append(p)
+        elif 'layers.' in name:
+            matrices.append(p)
+        else:
+            embeddings.append(p)
     return [
-        {'params': matrices, 'weight_decay': weight_decay},
-        {'params': others, 'weight_decay': 0.0},
+        {'params': embeddings, 'weight_decay': weight_decay, 'lr_ratio': 1.0},
+        {'params': gains, 'weight_decay': 0.0, 'lr_ratio': 1.0},
+        {'params': matrices, 'weight_decay': weight_decay, 'lr_ratio': matrix_lr_ratio},
     ]

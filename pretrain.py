@@ -52,7 +52,8 @@ class Settings:
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on layers' matrices
-    muon_lr_ratio: float = setting(6.7, 0)  # learning rate of these matrices, as a multiple of lr
+    # learning rate of the layers' matrices, as a multiple of lr; 0: 1 with AdamW, 6.7 with Muon
+    matrix_lr_ratio: float = setting(0.0, 0)
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
     decay_steps: int = setting(2_000, 0)  # the last ones, or a share; 2,000 at every length in the paper
@@ -104,6 +105,9 @@ class Settings:
         if not self.phases or not all(map(is_phase, self.phases)):
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
+        if not self.matrix_lr_ratio:
+            ratio = 6.7 if self.optimizer == 'muon' else 1.0
+            object.__setattr__(self, 'matrix_lr_ratio', ratio)
         for name in ('warmup_steps', 'decay_steps'):
             steps = getattr(self, name)
             if type(steps) is float and 0 < steps < 1:    # a share of all steps
@@ -166,16 +170,10 @@ def build(cfg, world):
     if world.size > 1 and cfg.parallel == 'ddp':
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
 
-    options = dict(
-        lr=cfg.lr,    # train_step sets it at each step
-        betas=(cfg.beta1, cfg.beta2),
-        eps=cfg.eps,
-        fused=True)
-    if cfg.optimizer == 'muon':
-        optimizer = Muon(model, cfg.weight_decay, cfg.muon_lr_ratio, **options)
-    else:
-        groups = parameter_groups(model, cfg.weight_decay)
-        optimizer = torch.optim.AdamW(groups, **options)
+    groups = parameter_groups(model, cfg.weight_decay, cfg.matrix_lr_ratio)
+    Optimizer = Muon if cfg.optimizer == 'muon' else torch.optim.AdamW
+    # train_step sets the rates
+    optimizer = Optimizer(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)
     return model, wrapped, optimizer
 
 
@@ -241,7 +239,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
 
     norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), cfg.grad_clip)
     for group in optimizer.param_groups:
-        group['lr'] = cfg.lr_at(step)
+        group['lr'] = cfg.lr_at(step) * group['lr_ratio']
     optimizer.step()
     optimizer.zero_grad()
 

@@ -26,6 +26,7 @@ NAMES_ELSEWHERE = {
     'num_train_epochs': 'epochs', 'mlm_probability': 'mask_ratio', 'max_seq_length': 'context',
     'block_size': 'context', 'output_dir': 'out', 'n_layer': 'num_hidden_layers',
     'n_head': 'num_attention_heads', 'n_embd': 'hidden_size'}
+OLD_NAMES = {'muon_lr_ratio': 'matrix_lr_ratio'}    # from when AdamW had no such setting; read like the new one
 
 
 def setting(default, low=-inf, high=inf,
@@ -143,7 +144,7 @@ def read_statement(statement, where):
     """The (name, value) of a `name = value` line. ValueError for any other line, and for a key set twice."""
     try:
         target, = statement.targets
-        name = target.id
+        name = OLD_NAMES.get(target.id, target.id)
         value = ast.literal_eval(statement.value)
     except (AttributeError, ValueError, TypeError):
         raise ValueError(f'{where}: only `name = value` lines are allowed, and a value is a literal: '
@@ -210,6 +211,7 @@ def read_options(arguments, types):
         if not match:
             raise ValueError(f'{argument!r:.80} is not of the form --name=value')
         name, text = match.groups()
+        name = OLD_NAMES.get(name, name)
         if name in given:
             raise ValueError(f'--{name} is set twice on the command line')
         check_name(name, types, f'--{name}')

@@ -207,28 +207,59 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
         torch.testing.assert_close(ours[name].double(), p.detach(), atol=2e-5, rtol=0)
 
 
-def test_muon_equals_torchs(settings, monkeypatch):
-    """Ten updates by random gradients, beside torch's two optimizers; its Muon is made to compute in fp32."""
-    cfg = settings(optimizer='muon')
+@pytest.mark.parametrize('name, ratio', [('muon', 6.7), ('adamw', 0.25)])
+def test_two_rates_equal_two_optimizers_of_torch(settings, monkeypatch, name, ratio):
+    """Ten updates by random gradients; torch's Muon is made to compute in fp32."""
+    cfg = settings(optimizer=name, matrix_lr_ratio=ratio)
     ours, optimizer = fresh(cfg)
     theirs, _ = fresh(cfg)
     inner = [p for name, p in theirs.named_parameters() if '_proj.' in name]
     outer = [p for name, p in theirs.named_parameters() if '_proj.' not in name]
     adamw = torch.optim.AdamW(decayed_and_not(outer), betas=(0.9, 0.95), eps=1e-5)
-    muon = torch.optim.Muon(inner, weight_decay=0.1, momentum=0.95)
+    other = torch.optim.AdamW(inner, betas=(0.9, 0.95), eps=1e-5, weight_decay=0.1)
+    if name == 'muon':
+        other = torch.optim.Muon(inner, weight_decay=0.1, momentum=0.95)
     monkeypatch.setattr(torch.Tensor, 'bfloat16', torch.Tensor.float)
     for step in range(10):
         for p, q in zip(ours.parameters(), theirs.parameters()):
             p.grad = torch.randn(p.shape)
             q.grad = p.grad.clone()
         lr = 1e-3 * (step + 1)
-        for group in optimizer.param_groups + adamw.param_groups:
+        for group in optimizer.param_groups:
+            group['lr'] = lr * group['lr_ratio']
+        for group in adamw.param_groups:
             group['lr'] = lr
-        muon.param_groups[0]['lr'] = 6.7 * lr
-        for each in (optimizer, adamw, muon):
+        other.param_groups[0]['lr'] = ratio * lr
+        for each in (optimizer, adamw, other):
             each.step()
     for p, q in zip(ours.parameters(), theirs.parameters()):
         torch.testing.assert_close(p, q, atol=1e-5, rtol=0)
+
+
+def test_matrices_of_the_layers_learn_at_their_rate(settings):
+    cfg = settings(matrix_lr_ratio=1e-9, val_rows=0)
+    before = dict(fresh(cfg)[0].named_parameters())
+    pretrain.train(cfg)
+    after = load_file(run_of(cfg) / '12/model.safetensors')
+    stayed = {name for name in after if torch.allclose(after[name], before[name], rtol=0, atol=1e-7)}
+    assert stayed == {name for name in after if '_proj.' in name}
+
+
+@pytest.mark.parametrize('optimizer, old, ratio', [('adamw', 6.7, 1.0), ('muon', 2.0, 2.0)])
+def test_a_ratio_that_was_called_muons_is_read(settings, optimizer, old, ratio):
+    """In checkpoints, where AdamW's had one that it did not use, and in configs."""
+    cfg = settings(optimizer=optimizer, matrix_lr_ratio=ratio)
+    pretrain.train(cfg)
+    for step in ('8', '12'):
+        state = files.saved_state(run_of(cfg) / step)
+        for part in ('settings', 'fixed'):
+            del state[part]['matrix_lr_ratio']
+            state[part]['muon_lr_ratio'] = old
+        files.write_sealed(run_of(cfg) / step / 'state.json', state)
+    pretrain.train(cfg)
+    pretrain.train(replace(cfg, name='branch', branch_from=str(run_of(cfg) / '8')))
+    parsed, _ = parse(pretrain.Settings, ['--name=a', '--muon_lr_ratio=2.5'])
+    assert parsed.matrix_lr_ratio == 2.5
 
 
 def test_the_papers_38_runs(corpus):

@@ -182,6 +182,10 @@ def read_training(folder, advice):
     state = huggingface.read_state(folder, advice=advice)
     if not state:
         raise ValueError(f'{folder}: has no state.json, so no training to continue; {advice}')
+    for settings in (state['settings'], state['fixed']):
+        if 'muon_lr_ratio' in settings:     # as it was called when AdamW did not have it
+            ratio = settings.pop('muon_lr_ratio')
+            settings['matrix_lr_ratio'] = ratio if settings['optimizer'] == 'muon' else 1.0
     return state
 
 

@@ -5,8 +5,6 @@ that of torch.optim.Muon, which orthogonalises in bf16; on CPUs, many of which h
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from model import parameter_groups
-
 MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients are Jordan's
 AT_ONCE = 8         # matrices that are orthogonalised together; all of a large model's would take much memory
 
@@ -30,20 +28,9 @@ def orthogonalise(stack):
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but Muon for the last group, the layers' matrices, whose learning rate is `lr_ratio` times lr.
+    """AdamW, but Muon for the last of `parameter_groups`, the layers' matrices.
 
     A sharded matrix (FSDP) is gathered, and each process orthogonalises all of it."""
-    def __init__(self, model, weight_decay, lr_ratio, **options):
-        layers = model.model.layers
-        matrices = [p for p in layers.parameters() if p.ndim == 2]
-        decayed, gains = parameter_groups(model, weight_decay)
-        inner = set(matrices)
-        decayed['params'] = [p for p in decayed['params'] if p not in inner]
-        muon = {'params': matrices, 'weight_decay': weight_decay}
-        groups = [decayed, gains, muon]
-        super().__init__(groups, **options)
-        self.lr_ratio = lr_ratio
-
     def update(self, p):
         """Return the Nesterov momentum of a parameter's gradient, whole."""
         state = self.state[p]
@@ -61,7 +48,7 @@ class Muon(torch.optim.AdamW):
         super().step()
         self.param_groups.append(matrices)
 
-        lr = self.lr_ratio * matrices['lr']
+        lr = matrices['lr']
         decay = 1 - lr * matrices['weight_decay']
         alike = {}      # {shape: its matrices}
         for p in matrices['params']:

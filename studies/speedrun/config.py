@@ -21,12 +21,12 @@ runs = {
                'tie_word_embeddings': False},
     'mixed': {'optimizer': 'muon', 'lr': 1.5e-3, 'phases': (('clm', 1), ('mlm', 3)), 'repeat': 525},
     # five things at once: more CLM, a wider and deeper model, the embeddings' rate and memory, a longer decay
-    'quick': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999, 'decay_steps': 0.35,
+    'quick': {'optimizer': 'muon', 'lr': 6e-3, 'matrix_lr_ratio': 1.67, 'beta2': 0.999, 'decay_steps': 0.35,
               'num_hidden_layers': 3, 'intermediate_size': 512, 'phases': (('clm', 420), ('mlm', 630))},
-    'quick-1400': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999,
+    'quick-1400': {'optimizer': 'muon', 'lr': 6e-3, 'matrix_lr_ratio': 1.67, 'beta2': 0.999,
                    'decay_steps': 0.35, 'num_hidden_layers': 3, 'intermediate_size': 512,
                    'phases': (('clm', 560), ('mlm', 840))},
-    'quick-3600': {'optimizer': 'muon', 'lr': 6e-3, 'muon_lr_ratio': 1.67, 'beta2': 0.999,
+    'quick-3600': {'optimizer': 'muon', 'lr': 6e-3, 'matrix_lr_ratio': 1.67, 'beta2': 0.999,
                    'decay_steps': 0.35, 'num_hidden_layers': 3, 'intermediate_size': 512,
                    'phases': (('clm', 1_440), ('mlm', 2_160))},   # of the other track
     'try-quick-1400': {'config': 'configs/try.py'},
