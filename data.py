@@ -31,6 +31,14 @@ def clm(tokens, lengths, random, corpus, cfg):
     return tokens, next_tokens(tokens, lengths)
 
 
+def clm_some(tokens, lengths, random, corpus, cfg):
+    """CLM of which a share mask_ratio of the tokens is predicted: those that MLM masks, and the same share of
+    special ones, which MLM never masks. At 1 it is CLM."""
+    draw = random.random(len(tokens), np.float32)    # as in `mask`
+    targets = np.where(draw < cfg.mask_ratio, tokens, NO_TARGET)
+    return tokens, next_tokens(targets, lengths)
+
+
 def mlm(tokens, lengths, random, corpus, cfg):
     """Each token except special ones is predicted with probability mask_ratio (paper, section 2).
 
@@ -91,6 +99,8 @@ def followed(cfg):
 
 OBJECTIVES = {  # a new one is a function above and an entry here: docs/hacking.md
     'clm': Objective(causal=True, uses_ratio=False, make=clm, expected_targets=followed),
+    'clm_some': Objective(causal=True, uses_ratio=True, make=clm_some,
+                          expected_targets=lambda cfg: cfg.mask_ratio * followed(cfg)),
     'mlm': Objective(causal=False, uses_ratio=True, make=mlm, expected_targets=lambda cfg: cfg.mask_ratio),
     'mntp': Objective(causal=False, uses_ratio=True, make=mntp,
                       expected_targets=lambda cfg: cfg.mask_ratio * followed(cfg)),

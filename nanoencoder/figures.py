@@ -32,7 +32,8 @@ AGAINST = {
 def style_of(line):
     """Return (colour, dash) of a line from its name, such as 'CLM then MLM 40%' or 'muon-mlm-1800'."""
     words = line.lower()
-    objectives = dict.fromkeys(re.findall('|'.join(OBJECTIVES), words))     # MLM then MLM is MLM
+    names = sorted(OBJECTIVES, key=len, reverse=True)   # clm_some is not clm
+    objectives = dict.fromkeys(re.findall('|'.join(names), words))     # MLM then MLM is MLM
     dash = '--' if 'muon' in words else '-'
     return COLOURS.get(tuple(objectives), OTHER), dash
 

@@ -164,6 +164,22 @@ def test_clm_by_hand_and_mntp_predict_a_token_from_the_position_before(batch_of)
     assert np.array_equal(mntp.targets, data.next_tokens(mlm.targets, mlm.lengths))
 
 
+def test_clm_some_predicts_the_tokens_that_mlm_masks(batch_of, ordinary):
+    """From the position before, so not a segment's first; and special tokens, which MLM never masks."""
+    clm = batch_of('clm')
+    mlm = batch_of('mlm')
+    some = batch_of('clm_some')
+    assert np.array_equal(some.tokens, clm.tokens)
+    of_mlm = data.next_tokens(mlm.targets, mlm.lengths)
+    special = data.next_tokens(np.where(ordinary, data.NO_TARGET, clm.tokens), clm.lengths)
+    is_special = special != data.NO_TARGET
+    assert np.array_equal(some.targets[~is_special], of_mlm[~is_special])
+    assert 0 < np.count_nonzero(some.targets[is_special] == special[is_special]) < is_special.sum()
+    whole = batch_of('clm_some', mask_ratio=1.0)
+    assert np.array_equal(whole.targets, clm.targets)
+    assert np.array_equal(whole.weights, clm.weights)
+
+
 def test_mdlm_masks_each_row_at_a_ratio_of_its_own(settings, batch_of, ordinary):
     batch = batch_of('mdlm', mask_ratio=0.1)    # which it does not read
     weights = batch.weights.reshape(300, 64)

@@ -708,6 +708,7 @@ def test_a_colour_is_an_objective_and_a_dash_an_optimizer():
     assert figures.style_of('clm-3600') == (blue, '-')
     assert figures.style_of('MLM, then MLM, Muon') == (orange, '--')
     assert figures.style_of('CLM then MLM 40%, of 42,000 steps') == (green, '-')
+    assert figures.style_of('CLM_SOME 40%')[0] not in (blue, orange, green)
 
 
 @pytest.mark.parametrize('name', ['ratio', 'share', 'steps', 'flops', 'cpt'])
