@@ -18,7 +18,9 @@ from conftest import ROOT, SMALL, log_lines, run_script
 from nanoencoder import paper
 from nanoencoder.files import saved_steps, write_json, write_sealed
 from nanoencoder.predictions import find_folders, write_run
-from studies import run, study
+from nanoencoder.tasks import KINDS
+from nanoencoder.tasks.task import SPLITS, Task
+from studies import hold_out, run, study
 
 STUDY = '''corpus = {{'config': '{folder}/corpus.py'}}
 every_run = {{'config': '{folder}/tiny.py'}}
@@ -344,3 +346,28 @@ def test_a_study_killed_at_random_has_the_same_page(real):
         kill(process, number, draw)
     assert results(real) == expected
     assert len(find_folders(real / 'runs')) == len((real / 'scores.csv').read_text().splitlines()) - 1
+
+
+def test_rows_that_rates_are_chosen_on_are_held_out(tmp_path):
+    """Of tags and of pairs: no row is in two splits, and no document of a held-out pair is trained on."""
+    rows = [{'text': f'text {k}', 'label': 'ab'[k % 2]} for k in range(31)]
+    pairs = [{'query': f'query {k}', 'positive': f'document {k // 2}'} for k in range(31)]
+    for name, content in {'sc': rows, 'ir': pairs}.items():
+        hold_out.write_rows(tmp_path / name / 'train.jsonl', content)
+        hold_out.hold_out(tmp_path / name)
+    parts = [hold_out.read_rows(tmp_path / f'sc_tuning/{split}.jsonl') for split in SPLITS]
+    assert [len(part) for part in parts] == [20, 6, 5]
+    assert sorted(itertools.chain(*parts), key=rows.index) == rows
+
+    task = Task(kind='IR', dataset='ir', data=str(tmp_path / 'ir_tuning'))
+    loaded, _ = KINDS['IR'](task).load()
+    trained = {row['positive'] for row in loaded['train']}
+    found = set(loaded['corpus'].values())
+    assert len(loaded['train']) == 20
+    assert len(found) == 6
+    assert not trained & found
+    for split in SPLITS[1:]:
+        for row in loaded[split]:
+            number = int(row['query'].split()[-1])
+            document, = row['grades']
+            assert loaded['corpus'][document] == f'Document: document {number // 2}'

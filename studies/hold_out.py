@@ -1,0 +1,60 @@
+"""Make of a task's training rows a task of its own, to choose rates on: no row of it is ever scored elsewhere.
+
+    python studies/hold_out.py texts/ewt_pos texts/wn_sc texts/squad_ir    # writes texts/ewt_pos_tuning, ...
+
+Of train.jsonl the last third is held out, as it stands in the file: neighbours come from one document. Its rows
+are validation and test in turn. Pairs of queries and documents become a search over the documents held out."""
+import json
+import sys
+from pathlib import Path
+
+
+def read_rows(path):
+    return [json.loads(line) for line in path.read_text(encoding='utf-8').splitlines()]
+
+
+def write_rows(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows), encoding='utf-8')
+
+
+def hold_out(folder):
+    """Write the task made of a folder's train.jsonl beside it, and return its folder."""
+    rows = read_rows(folder / 'train.jsonl')
+    cut = len(rows) * 2 // 3
+    train = rows[:cut]
+    held = rows[cut:]
+    made = folder.with_name(folder.name + '_tuning')
+    if 'positive' in rows[0]:
+        documents = dict.fromkeys(row['positive'] for row in held)     # in the file's order, each once
+        train = [row for row in train if row['positive'] not in documents]
+        write_search(made, held, documents)
+    else:
+        write_rows(made / 'validation.jsonl', held[::2])
+        write_rows(made / 'test.jsonl', held[1::2])
+    write_rows(made / 'train.jsonl', train)
+    return made
+
+
+def write_search(made, pairs, documents):
+    """Write pairs in BEIR's layout: each query has one document that is relevant to it."""
+    numbers = {document: number for number, document in enumerate(documents)}
+    corpus = [{'_id': f'd{number}', 'text': document} for document, number in numbers.items()]
+    write_rows(made / 'corpus.jsonl', corpus)
+    queries = [{'_id': f'q{number}', 'text': pair['query']} for number, pair in enumerate(pairs)]
+    write_rows(made / 'queries.jsonl', queries)
+    grades = [f'{query["_id"]}\td{numbers[pair["positive"]]}\t1\n' for query, pair in zip(queries, pairs)]
+    qrels = made / 'qrels'
+    qrels.mkdir(exist_ok=True)
+    head = 'query-id\tcorpus-id\tscore\n'
+    (qrels / 'validation.tsv').write_text(head + ''.join(grades[::2]))
+    (qrels / 'test.tsv').write_text(head + ''.join(grades[1::2]))
+
+
+def main():
+    for folder in sys.argv[1:]:
+        print(hold_out(Path(folder)))
+
+
+if __name__ == '__main__':
+    main()
