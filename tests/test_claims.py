@@ -13,6 +13,14 @@ from nanoencoder import paper
 from studies import speedrun
 
 
+def words_of(page):
+    return ' '.join((ROOT / page).read_text().split())
+
+
+OPTIMISER = words_of('docs/optimiser.md')
+PAPER = words_of('docs/paper.md')
+
+
 def judged_in(study):
     """[(points and interval, verdict)] of its report's contrasts."""
     report = (ROOT / f'studies/{study}/report.md').read_text()
@@ -30,14 +38,14 @@ def test_what_is_said_of_the_studies_stands_on_their_pages():
     for numbers, _ in judged:
         mean, low, high = map(float, re.findall(r'[+-][\d.]+', numbers))
         points |= {(mean, low, high), (-mean, -high, -low)}
-    told = re.findall(r'([\d.]+) points(?: \w+)* \[(\S+), (\S+)\]', words_of('docs/paper.md'))
+    told = re.findall(r'([\d.]+) points(?: \w+)* \[(\S+), (\S+)\]', PAPER)
     assert len(told) > 5
     assert {tuple(map(float, numbers)) for numbers in told} <= points
 
 
 def test_the_verdicts_on_optimizers_are_those_of_their_study():
     signs = {'agrees': 'above 0', 'disagrees': 'below 0', 'cannot tell': 'cannot tell'}
-    told = re.findall(r'([+-][\d.]+ \[[^]]*\]), (above 0|below 0|cannot tell)', words_of('docs/optimiser.md'))
+    told = re.findall(r'([+-][\d.]+ \[[^]]*\]), (above 0|below 0|cannot tell)', OPTIMISER)
     judged = judged_in('optimiser') + judged_in('optimiser_embedded')
     wanted = [(numbers, signs[verdict]) for numbers, verdict in judged]
     assert sorted(told) == sorted(wanted)
@@ -54,10 +62,6 @@ def scores_of(study):
         joined = [recompute.join_splits(runs, model, dataset)[0] for dataset in datasets]
         return 100 * np.mean([terms.mean((1, 2)) for terms in joined], 0)
     return score
-
-
-def words_of(page):
-    return ' '.join((ROOT / page).read_text().split())
 
 
 THREE = 'ewt_pos', 'wn_sc', 'squad_ir'
@@ -94,21 +98,20 @@ def share_gone(lead, *datasets):
 
 
 def test_how_much_of_the_lead_goes_with_the_optimizer(lead):
-    page = words_of('docs/optimiser.md')
     adamw = lead(1800, *THREE).mean()
     muon = lead(1800, *THREE, muon='muon-').mean()
     assert f'is {adamw:.1f} points under AdamW and {muon:.1f} under Muon' in words_of('README.md')
 
     before = lead(1800, 'squad_ir').mean()
     after = lead(1800, 'squad_ir', muon='muon-').mean()
-    assert f'of {before:.1f} points {after:.1f} are left' in page
-    assert '{} % less [{}, {}]'.format(*share_gone(lead, 'squad_ir')) in page
-    assert 'loses {} % [{}, {}]'.format(*share_gone(lead, *THREE)) in page
+    assert f'of {before:.1f} points {after:.1f} are left' in OPTIMISER
+    assert '{} % less [{}, {}]'.format(*share_gone(lead, 'squad_ir')) in OPTIMISER
+    assert 'loses {} % [{}, {}]'.format(*share_gone(lead, *THREE)) in OPTIMISER
 
     of_words = lead(1800, 'wn_sc').mean()
     of_words_muon = lead(1800, 'wn_sc', muon='muon-').mean()
-    assert f'under AdamW ({of_words:+.1f})' in page
-    assert f'overtakes, by {-of_words_muon:.1f}' in page
+    assert f'under AdamW ({of_words:+.1f})' in OPTIMISER
+    assert f'overtakes, by {-of_words_muon:.1f}' in OPTIMISER
 
 
 @pytest.mark.parametrize('steps, words', [(3600, '3.7 M tokens it is '), (14400, 'after 14.7 M ')])
@@ -116,7 +119,7 @@ def test_how_much_goes_later(lead, steps, words):
     values = lead(steps, *THREE) - lead(steps, *THREE, muon='muon-')
     mean = values.mean()
     low, high = scipy.stats.t.interval(0.95, 5, mean, scipy.stats.sem(values))
-    assert f'{words}{mean:+.1f} [{low:.1f}, {high:.1f}]' in words_of('docs/optimiser.md')
+    assert f'{words}{mean:+.1f} [{low:.1f}, {high:.1f}]' in OPTIMISER
 
 
 def waits(row):
@@ -126,28 +129,26 @@ def waits(row):
 
 
 def test_what_the_lead_has_to_do_with_the_wait(lead):
-    page = words_of('docs/optimiser.md')
     wait = waits('mlm-14400')
     of_adamw = [np.corrcoef(wait, lead(steps, *THREE))[0, 1] for steps in LENGTHS]
     shown = '{:.2f}, {:.2f} and {:.2f}'.format(*of_adamw).replace('0.', '.')
-    assert f'r of wait and lead is {shown}' in page
-    assert shown in words_of('docs/paper.md')
+    assert f'r of wait and lead is {shown}' in OPTIMISER
+    assert shown in PAPER
     shorter = wait - waits('muon-mlm-14400')
     smaller = lead(1800, *THREE) - lead(1800, *THREE, muon='muon-')
     correlation = np.corrcoef(shorter, smaller)[0, 1]
-    assert f'is {correlation:.2f} early'.replace('0.', '.') in page
+    assert f'is {correlation:.2f} early'.replace('0.', '.') in OPTIMISER
 
 
 def test_the_lowest_loss_is_not_the_best_encoder(score):
     last = ends('optimiser')
-    loss = {}
-    for row in ('mlm-14400', 'muon-mlm-14400', 'clm25-mlm-14400', 'muon-clm25-mlm-14400'):
-        loss[row] = np.mean([float(last[row, str(seed)]['val_mlm_loss']) for seed in range(6)])
+    rows = 'mlm-14400', 'muon-mlm-14400', 'clm25-mlm-14400', 'muon-clm25-mlm-14400'
+    loss = {row: np.mean(final_losses(last, row, '012345')) for row in rows}
     assert min(loss, key=loss.get) == 'mlm-14400'
     below = (score('muon-mlm-14400', *THREE) - score('mlm-14400', *THREE)).mean()
     words = (f'{loss["mlm-14400"]:.2f}, and it scores {below:.1f} points below MLM under Muon, '
              f'with {loss["muon-mlm-14400"]:.2f}')
-    assert words in words_of('docs/optimiser.md')
+    assert words in OPTIMISER
 
 
 def test_what_was_known_before_the_study_of_optimizers_was_frozen():
@@ -169,34 +170,29 @@ def test_what_was_known_before_the_study_of_optimizers_was_frozen():
 
     under_adamw = score('clm25-mlm-1.5e-3') - score('mlm-3e-3')
     under_muon = score('muon-clm25-mlm-1.5e-3') - score('muon-mlm-3e-3')
-    page = words_of('docs/optimiser.md')
-    assert 'first contrast is {:+.1f} and {:+.1f}'.format(*under_adamw - under_muon) in page
+    assert 'first contrast is {:+.1f} and {:+.1f}'.format(*under_adamw - under_muon) in OPTIMISER
     last = ends('optimiser_tuning', 'plateau')
-    losses = []
-    for row in ('beta2-0.8', 'mlm-3e-3', 'plain'):
-        of_seeds = [float(last[row, seed]['val_mlm_loss']) for seed in ('100', '101')]
-        losses.append(np.mean(of_seeds))
-    assert '({:.2f} nats; {:.2f}, or {:.2f} in [that table]'.format(*losses) in page
+    rows = 'beta2-0.8', 'mlm-3e-3', 'plain'
+    losses = [np.mean(final_losses(last, row, ('100', '101'))) for row in rows]
+    assert '({:.2f} nats; {:.2f}, or {:.2f} in [that table]'.format(*losses) in OPTIMISER
 
 
 def test_one_rate_and_two_begin_with_what_is_in_the_pack():
     last = ends('optimiser_embedded')
     score = scores_of('optimiser_embedded')
-    page = words_of('docs/optimiser.md')
     waits = [int(last['mlm-1800', seed]['plateau']) for seed in '012']
-    assert 'with one rate at {:,}, {:,} and {:,}'.format(*waits) in page
+    assert 'with one rate at {:,}, {:,} and {:,}'.format(*waits) in OPTIMISER
     for muon, words in (('', '{:+.1f} {:+.1f} {:+.1f} points with one rate'),
                         ('muon-', '(Muon: {:+.1f} {:+.1f} {:+.1f})')):
         three = 'docs_tc', 'wn_sc', 'docs_ir'
         lead = score(f'{muon}clm25-mlm-1800', *three) - score(f'{muon}mlm-1800', *three)
-        assert words.format(*lead) in page
+        assert words.format(*lead) in OPTIMISER
 
 
 def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
     """The verdict on rates is one cell, and turns on the grid of tuning; what is left without docs_pairs."""
     score = scores_of('small')
     tuning = scores_of('small_tuning')
-    page = words_of('docs/paper.md')
     both = 'docs_tc', 'docs_ir'
 
     def lost(arm, rate, dataset):
@@ -205,9 +201,9 @@ def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
 
     clm = lost('clm', 8e-3, 'docs_ir')
     mlm = lost('mlm', 8e-3, 'docs_ir')
-    assert f'loses {clm:.1f} points in retrieval, MLM {mlm:.1f}' in page
+    assert f'loses {clm:.1f} points in retrieval, MLM {mlm:.1f}' in PAPER
     less = np.mean([lost('mlm', 5e-4, dataset) - lost('clm', 5e-4, dataset) for dataset in both])
-    assert f'CLM loses {less:.1f} *less*' in page
+    assert f'CLM loses {less:.1f} *less*' in PAPER
     rest = lost('clm', 8e-3, 'docs_tc') - lost('mlm', 8e-3, 'docs_tc')
     assert rest < 2 * less      # without the cell the contrast has the paper's sign
 
@@ -217,13 +213,13 @@ def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
         return f'{np.ptp(means):.1f}'
 
     assert (f"by {differ('clm', 'docs_ir')} points in retrieval and MLM's by {differ('mlm', 'docs_ir')}; "
-            f"on code words by {differ('clm', 'docs_tc')} and {differ('mlm', 'docs_tc')}") in page
+            f"on code words by {differ('clm', 'docs_tc')} and {differ('mlm', 'docs_tc')}") in PAPER
 
     contrasts = recompute.read_settings(ROOT / 'studies/small/config.py')['contrasts']
     for name, words in (('early', 'it is'), ('both', 'Without `docs_pairs` the mean is')):
         weights = contrasts[name]['weights']
         left = sum(weight * score(row, *both).mean() for row, weight in weights.items())
-        assert f'{words} {left:.1f}.' in page
+        assert f'{words} {left:.1f}.' in PAPER
 
 
 def test_the_papers_mlm_needs_twice_the_steps():
@@ -240,7 +236,7 @@ def test_the_papers_mlm_needs_twice_the_steps():
         mlm = curve('mlm40', task, dataset)
         needed = np.exp(np.interp(clm[:3], mlm, np.log(steps)))
         shown = '{:.1f}K, {:.1f}K, {:.1f}K'.format(*needed / 1000)
-        assert f'{shown} {words}' in words_of('docs/paper.md')
+        assert f'{shown} {words}' in PAPER
 
 
 def ends(*studies):
@@ -251,6 +247,10 @@ def ends(*studies):
             for line in csv.DictReader(file):
                 last[line['row'], line['seed']] = line
     return last
+
+
+def final_losses(last, row, seeds):
+    return [float(last[row, seed]['val_mlm_loss']) for seed in seeds]
 
 
 def below(losses, target):
@@ -282,8 +282,7 @@ def test_the_speedruns_rows_are_those_of_the_runs():
     assert len(rows) >= 8
     del rows['falling']     # which is not packed
     for row, (steps, losses, p) in rows.items():
-        measured = [float(last[row, seed]['val_mlm_loss']) for seed in '0123']
-        assert losses == pytest.approx(measured, abs=2e-3)
+        assert losses == pytest.approx(final_losses(last, row, '0123'), abs=2e-3)
         assert last[row, '0']['step'] == steps
         assert p == pytest.approx(below(losses, speedrun.Rules.target), rel=0.1), row
 

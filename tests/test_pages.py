@@ -25,7 +25,8 @@ from nanoencoder.settings import leaves, parse
 from studies import beside, run, speedrun
 
 README = ROOT / 'README.md'
-HACKING = ROOT / 'docs/hacking.md'
+# {first line without its '# ': lines} of the fenced Python blocks of docs/hacking.md
+BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', (ROOT / 'docs/hacking.md').read_text()))
 PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 PARSERS = {     # script: its settings and actions
     'data.py': (prepare.Settings, prepare.ACTIONS),
@@ -56,9 +57,11 @@ OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes
                  'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}  # torchrun's, bench.py's, uv's
 
 
-def blocks(page):
-    """{first line without its '# ': lines} of the fenced Python blocks of a page."""
-    return dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', page.read_text()))
+def run_block(title, module, **names):
+    """Execute a block of docs/hacking.md with the names of a module, and others. Returns all names."""
+    scope = vars(module) | names
+    exec(BLOCKS[title], scope)
+    return scope
 
 
 def lines_of(page):
@@ -108,12 +111,14 @@ def parsed(script, rest):
     return parse(settings, rest, actions, inherit)
 
 
+each_page = pytest.mark.parametrize('page', PAGES, ids=lambda page: page.parent.name + page.name)
+
+
 @pytest.fixture(autouse=True)
 def span(monkeypatch):
     """The objective of docs/hacking.md, where that page says to put it."""
     monkeypatch.setitem(data.OBJECTIVES, 'span', None)  # so that the table is afterwards what it was
-    exec(blocks(HACKING)['data.py, below OBJECTIVES'], dict(vars(data)))
-    return data.OBJECTIVES['span']
+    run_block('data.py, below OBJECTIVES', data)
 
 
 @pytest.mark.parametrize('page, command', COMMANDS)
@@ -154,7 +159,7 @@ def test_make_try_hands_its_options_on():
     assert '--name=try-' in command
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+@each_page
 def test_a_run_that_a_command_names_comes_from_above(page):
     """From a pretraining of the same page, from words that name it, or from `make demo`."""
     there = ''
@@ -176,7 +181,7 @@ def titles_of(path):
     return {re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles}
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.parent.name + page.name)
+@each_page
 def test_what_a_page_links_is_there(page):
     assert page == README or f'({page.relative_to(ROOT)}' in README.read_text()
     for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', page.read_text()):
@@ -186,7 +191,7 @@ def test_what_a_page_links_is_there(page):
             assert not anchor or anchor in titles_of(path), anchor
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.parent.name + page.name)
+@each_page
 def test_what_a_page_names_is_there(page):
     """Options, files, and functions that are said to be in a file."""
     text = page.read_text()
@@ -197,7 +202,7 @@ def test_what_a_page_names_is_there(page):
         options |= {*leaves(settings)}
     assert {*re.findall(r'--(\w+)', re.sub('#SBATCH.*', '', text))} <= options
 
-    written = {title.split(',')[0] for title in blocks(HACKING)} | {*COPIES}
+    written = {title.split(',')[0] for title in BLOCKS} | {*COPIES}
     written |= {'studies/again/config.py', 'studies/mine/config.py'}
     for path in re.findall(r'`((?:nanoencoder|configs|tests|studies|examples|bench)/[\w./]*|\w+\.py)`', text):
         there = any((ROOT / folder / path).exists() for folder in FOLDERS)
@@ -226,7 +231,7 @@ def test_the_recipes_have_as_many_lines_as_the_table_says():
     stated = {re.split(',| such', what)[0]: int(lines) for what, lines in rows}
     del stated['a study of your own']       # its lines are in studies/README.md
     size = {}
-    for title, body in blocks(HACKING).items():
+    for title, body in BLOCKS.items():
         if 'alone' not in title:
             size[title.split(',')[0]] = len([line for line in body.splitlines() if line.strip()])
     assert stated == {
@@ -242,7 +247,7 @@ def test_the_recipes_have_as_many_lines_as_the_table_says():
 def test_the_files_alone(file, place, corpus, tmp_path):
     shutil.copy(ROOT / f'{file}.py', tmp_path)
     shutil.copytree(corpus, tmp_path / 'corpora/docs')
-    code = blocks(HACKING)[f'{file}.py alone, {place}']
+    code = BLOCKS[f'{file}.py alone, {place}']
     ran = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     lines = [line.split() for line in ran.stdout.splitlines()]
@@ -254,7 +259,7 @@ def test_the_files_alone(file, place, corpus, tmp_path):
 
 def test_the_shortest_objective(monkeypatch, settings):
     monkeypatch.setitem(data.OBJECTIVES, 'skip', None)
-    exec(blocks(HACKING)['the shortest objective: data.py, below OBJECTIVES'], dict(vars(data)))
+    run_block('the shortest objective: data.py, below OBJECTIVES', data)
     skip = data.OBJECTIVES['skip']
     cfg = settings(phases=(('skip', 9),))
     tokens = np.array([5, 6, 7, 8, 1, 2, 3])
@@ -266,7 +271,7 @@ def test_the_shortest_objective(monkeypatch, settings):
     assert skip.expected_targets(cfg) == pytest.approx(1 - 4 / cfg.context)  # two segments, two each
 
 
-def test_span_masking_trains_resumes_and_is_counted(corpus, settings, span, capsys):
+def test_span_masking_trains_resumes_and_is_counted(corpus, settings, capsys):
     cfg = settings(phases=(('clm', 4), ('span', 8)), save_every=6, mask_ratio=0.3)
     pretrain.train(cfg)
     lines = log_lines(f'{cfg.out}/{cfg.name}')
@@ -286,8 +291,7 @@ def test_span_masking_trains_resumes_and_is_counted(corpus, settings, span, caps
 
 
 def test_the_schedule_and_the_size(settings, tmp_path):
-    scope = dict(vars(pretrain))
-    exec(blocks(HACKING)['pretrain.py'], scope)
+    scope = run_block('pretrain.py', pretrain)
     cfg = settings(phases=(('mlm', 110),), warmup_steps=10, decay_steps=0, lr=1.0)
     rates = [scope['lr_at'](cfg, step) for step in range(110)]
     assert rates[0] == 0.1
@@ -295,13 +299,13 @@ def test_the_schedule_and_the_size(settings, tmp_path):
     assert rates[60] == pytest.approx(0.5)
     assert rates[109] == pytest.approx((1 + math.cos(0.99 * math.pi)) / 2)
     shutil.copy(ROOT / 'configs/tiny.py', tmp_path)
-    (tmp_path / 'deep.py').write_text(blocks(HACKING)['configs/deep.py'])
+    (tmp_path / 'deep.py').write_text(BLOCKS['configs/deep.py'])
     cfg, _ = parse(pretrain.Settings, [str(tmp_path / 'deep.py')])
     assert (cfg.name, cfg.model.num_hidden_layers, cfg.model.vocab_size) == ('deep', 6, 4_096)
 
 
 def test_the_task_and_the_metric(tmp_path):
-    (tmp_path / 'topics.py').write_text(blocks(HACKING)['configs/tasks/topics.py'])
+    (tmp_path / 'topics.py').write_text(BLOCKS['configs/tasks/topics.py'])
     for part, count in (('train', 40), ('test', 4)):
         rows = ''.join(f'Title {i},Text {i},{"ab"[i % 2]}\n' for i in range(count))
         (tmp_path / f'{part}.csv').write_text('title,text,topic\n' + rows)
@@ -311,8 +315,7 @@ def test_the_task_and_the_metric(tmp_path):
     assert [len(rows[part]) for part in rows] == [36, 4, 4]
     assert 'Title 1\\nText 1' in json.dumps(rows['test'][1])
     rows = [{'gold': ['O', 'B-X'], 'pred': ['O', 'O']}, {'gold': ['O'], 'pred': ['O']}]
-    scope = dict(vars(metrics), rows=rows)
-    exec(blocks(HACKING)['nanoencoder/metrics.py, in score_tags'], scope)
+    scope = run_block('nanoencoder/metrics.py, in score_tags', metrics, rows=rows)
     assert scope['accuracy'] == 2 / 3
     assert callable(metrics.score_tags)
 
@@ -320,8 +323,7 @@ def test_the_task_and_the_metric(tmp_path):
 def test_a_correlation_has_an_interval(monkeypatch):
     """Lin's concordance by his formula, from means, variances and the covariance."""
     monkeypatch.setitem(metrics.STATISTICS, 'concordance', None)
-    title = 'a correlation: nanoencoder/metrics.py, below STATISTICS'
-    exec(blocks(HACKING)[title], dict(vars(metrics)))
+    run_block('a correlation: nanoencoder/metrics.py, below STATISTICS', metrics)
     columns = np.random.default_rng(0).normal(size=(2, 400))
     columns[1] = 0.5 * columns[0] + 0.5 * columns[1] + 0.3
     (xx, xy), (_, yy) = np.cov(columns, bias=True)
