@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -59,10 +60,10 @@ def ran(script, *arguments):
     return result
 
 
-def torchrun(processes, *arguments, timeout=200):
+def torchrun(processes, *arguments):
     launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
     environment = os.environ | {'PYTHONPATH': str(ROOT)}
-    return run_process(*launcher, *arguments, timeout=timeout, env=environment)
+    return run_process(*launcher, *arguments, timeout=200, env=environment)
 
 
 def pytest_collection_finish():
@@ -145,10 +146,19 @@ SMALL = dict(
 
 
 @pytest.fixture
+def corpus_to_damage(corpus, tmp_path):
+    return shutil.copytree(corpus, tmp_path / 'copied')
+
+
+def small_run(corpus, out, **changes):
+    folders = dict(name='run', corpus=str(corpus), out=str(out))
+    return build(pretrain.Settings, folders | SMALL | changes)
+
+
+@pytest.fixture
 def settings(corpus, tmp_path):
     """A function that makes a small run's Settings, writing under a temporary folder."""
-    folders = dict(name='run', corpus=str(corpus), out=str(tmp_path / 'out'))
-    return lambda **changes: build(pretrain.Settings, folders | SMALL | changes)
+    return functools.partial(small_run, corpus, tmp_path / 'out')
 
 
 def replace(cfg, **changes):

@@ -1,5 +1,4 @@
 """The law of a batch: what a step reads, decided by its settings; objectives; corpora that are read."""
-import shutil
 import threading
 from types import SimpleNamespace
 
@@ -249,16 +248,15 @@ def test_what_is_computed_ahead_comes_in_order_with_errors_and_stops():
     assert threading.active_count() == before - 1
 
 
-def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus, tmp_path):
-    copied = shutil.copytree(corpus, tmp_path / 'copied')
-    verify = 'data.py', f'--out={copied}', '--verify'
+def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus_to_damage):
+    verify = 'data.py', f'--out={corpus_to_damage}', '--verify'
     assert 'every shard is as it was written' in run_script(*verify).stdout
-    shard = copied / 'val_00000.npy'
+    shard = corpus_to_damage / 'val_00000.npy'
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-1] + b'?')
     one_line_error(run_script(*verify), 'val_00000.npy: ')
     shard.write_bytes(whole[:-100])
-    refused('val_00000.npy: missing or cut short', data.Corpus, copied)
+    refused('val_00000.npy: missing or cut short', data.Corpus, corpus_to_damage)
 
 
 @pytest.mark.parametrize('micro_rows, world_size, rows', [

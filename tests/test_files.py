@@ -71,20 +71,17 @@ def test_who_waits_for_a_lock_writes_after_the_other(tmp_path):
     assert path.read_text() == '150'
 
 
-@pytest.fixture
-def flock_fails(monkeypatch):
-    def fail_with(number):
-        def flock(*_):
-            raise OSError(number, 'no such thing')
-        monkeypatch.setattr(fcntl, 'flock', flock)
-    return fail_with
+def let_flock_fail(monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, 'no such thing')
+    monkeypatch.setattr(fcntl, 'flock', flock)
 
 
 @pytest.mark.parametrize('number', [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_a_file_system_without_locks_is_named_once_and_used(tmp_path, flock_fails, capsys, number):
+def test_a_file_system_without_locks_is_named_once_and_used(tmp_path, monkeypatch, capsys, number):
     """Also where another host left a lock of filelock's own kind for such file systems, which is a file."""
     (tmp_path / '.run.lock').write_text('1234\nanother-host\n')
-    flock_fails(number)
+    let_flock_fail(monkeypatch, number)
     for wait in (False, True):
         with files.locked(tmp_path / 'run', tmp_path / 'other', wait=wait):
             pass
@@ -92,8 +89,8 @@ def test_a_file_system_without_locks_is_named_once_and_used(tmp_path, flock_fail
     assert line.startswith(f'{tmp_path}: its file system has no locks (no such thing)')
 
 
-def test_other_errors_of_a_lock_are_errors(tmp_path, flock_fails):
-    flock_fails(errno.EIO)
+def test_other_errors_of_a_lock_are_errors(tmp_path, monkeypatch):
+    let_flock_fail(monkeypatch, errno.EIO)
     with pytest.raises(OSError, match='no such thing'), files.locked(tmp_path / 'run'):
         pass
 

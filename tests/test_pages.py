@@ -6,8 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from itertools import takewhile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,21 +19,22 @@ from conftest import ROOT, log_lines
 from examples import baselines, embedded_docs, wordnet
 from nanoencoder import metrics, prepare, tasks
 from nanoencoder.pretraining import cost
-from nanoencoder.settings import leaves, parse
+from nanoencoder.pretraining.checkpoint import name_of
+from nanoencoder.settings import leaves, parse, split_words
 from studies import beside, run, speedrun
 
 README = ROOT / 'README.md'
 # {first line without its '# ': lines} of the fenced Python blocks of docs/hacking.md
 BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', (ROOT / 'docs/hacking.md').read_text()))
 PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
-PARSERS = {     # script: its settings and actions
-    'data.py': (prepare.Settings, prepare.ACTIONS),
-    'pretrain.py': (pretrain.Settings, pretrain.ACTIONS),
-    'finetune.py': (finetune.Settings, finetune.ACTIONS),
-    'minimal_pairs.py': (minimal_pairs.Settings, {}),
-    'examples/baselines.py': (baselines.Settings, {}),
-    'examples/embedded_docs.py': (embedded_docs.Settings, {}),
-    'examples/wordnet.py': (wordnet.Settings, {}),
+PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
+    'data.py': prepare,
+    'pretrain.py': pretrain,
+    'finetune.py': finetune,
+    'minimal_pairs.py': minimal_pairs,
+    'examples/baselines.py': baselines,
+    'examples/embedded_docs.py': embedded_docs,
+    'examples/wordnet.py': wordnet,
 }
 # scripts that take words before their settings
 OTHERS = {
@@ -97,18 +96,18 @@ def split(command):
 
 
 def parsed(script, rest):
-    """(settings, actions). A run from weights that are not here has a name like the one it would inherit."""
+    """(settings, actions). A run inherits its name, and no sizes: its weights may not be here."""
     def inherit(values):
-        weights = values.get('weights_from')
-        if not weights:
+        if 'weights_from' not in values:
             return {}
-        name = Path(weights).name.lower()
-        for objective in re.findall('clm|mlm|mntp|mdlm', str(values.get('phases'))):
-            ratio = '40' if data.OBJECTIVES[objective].uses_ratio else ''
-            name += f'-{objective}{ratio}'
-        return {'name': name}
-    settings, actions = PARSERS[script]
-    return parse(settings, rest, actions, inherit)
+        ratio = values.get('mask_ratio', 0.4)
+        return {'name': name_of(values['weights_from'], values.get('phases'), ratio)}
+    module = PARSERS[script]
+    return parse(module.Settings, rest, actions_of(module), inherit)
+
+
+def actions_of(module):
+    return getattr(module, 'ACTIONS', {})
 
 
 each_page = pytest.mark.parametrize('page', PAGES, ids=lambda page: page.parent.name + page.name)
@@ -141,14 +140,14 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
     if script in PARSERS:
         parsed(script, rest)
     elif script in OTHERS:
-        names = [*takewhile(lambda word: not word.startswith('--'), rest)]
+        names, options = split_words(rest)
         if script == 'evaluate.py':
             assert OF_EVALUATE[names[0]] in (None, len(names) - 1)
         if script == 'studies/run.py':
             known = {f'--{name}' for name in run.ACTIONS}
-            assert {word.split('=')[0] for word in rest[len(names):]} <= known
+            assert {word.split('=')[0] for word in options} <= known
         elif OTHERS[script]:
-            parse(OTHERS[script], rest[len(names):])
+            parse(OTHERS[script], options)
 
 
 def test_make_try_hands_its_options_on():
@@ -196,8 +195,8 @@ def test_what_a_page_names_is_there(page):
     """Options, files, and functions that are said to be in a file."""
     text = page.read_text()
     options = {*OTHER_OPTIONS, *run.ACTIONS}
-    for settings, actions in PARSERS.values():
-        options |= {*leaves(settings), *actions}
+    for module in PARSERS.values():
+        options |= {*leaves(module.Settings), *actions_of(module)}
     for settings in filter(None, OTHERS.values()):
         options |= {*leaves(settings)}
     assert {*re.findall(r'--(\w+)', re.sub('#SBATCH.*', '', text))} <= options

@@ -141,10 +141,10 @@ def pretend(script, options):
         checkpoint = Path(options['model'])
         name = checkpoint.parent.name
         row, _, seed = name.rpartition('-s')
-        about = {'settings': {'steps': int(options['steps'])}, 'pretraining': {'row': row, 'seed': int(seed)}}
         if int(checkpoint.name) < max(saved_steps(checkpoint.parent)):
             name += f'-{checkpoint.name}'
-            about['pretraining']['row'] += f'-{checkpoint.name}'
+            row += f'-{checkpoint.name}'
+        about = {'settings': {'steps': int(options['steps'])}, 'pretraining': {'row': row, 'seed': int(seed)}}
         if options['untrained'] == 'True':
             name = 'untrained'
             del about['pretraining']
