@@ -150,15 +150,14 @@ def corpus_to_damage(corpus, tmp_path):
     return shutil.copytree(corpus, tmp_path / 'copied')
 
 
-def small_run(corpus, out, **changes):
-    folders = dict(name='run', corpus=str(corpus), out=str(out))
-    return build(pretrain.Settings, folders | SMALL | changes)
+def small_run(**changes):
+    return build(pretrain.Settings, {'name': 'run'} | SMALL | changes)
 
 
 @pytest.fixture
 def settings(corpus, tmp_path):
     """A function that makes a small run's Settings, writing under a temporary folder."""
-    return functools.partial(small_run, corpus, tmp_path / 'out')
+    return functools.partial(small_run, corpus=str(corpus), out=str(tmp_path / 'out'))
 
 
 def replace(cfg, **changes):

@@ -85,7 +85,7 @@ def decayed_and_not(parameters):
 @pytest.fixture(scope='module')
 def finished(corpus, tmp_path_factory):
     """The settings of a small run that is done; it has checkpoints at steps 4, 8 and 12."""
-    cfg = small_run(corpus, tmp_path_factory.mktemp('finished'))
+    cfg = small_run(corpus=str(corpus), out=str(tmp_path_factory.mktemp('finished')))
     pretrain.train(cfg)
     return cfg
 
