@@ -273,14 +273,13 @@ def attend(q, k, v, segments, causal):
 
     Segments that are all as long as the longest are a batch for PyTorch's attention. Others have one kernel
     on CUDA in half precision, and elsewhere a loop, against which tests hold it."""
-    S = len(segments.ends) - 1
-    if len(q) == S * segments.longest:
-        q, k, v = (x.unflatten(0, (S, -1)).transpose(1, 2) for x in (q, k, v))     # (S, heads, length, h)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
-        return attended.transpose(1, 2).flatten(0, 1)
-
+    ends, longest = segments
+    S = len(ends) - 1
+    if len(q) == S * longest:
+        return attend_batch(q, k, v, S, causal)
     if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
         return attend_loop(q, k, v, segments, causal)
+
     options = {}
     if VARLEN_HAS_GQA:
         options['enable_gqa'] = True
@@ -290,22 +289,22 @@ def attend(q, k, v, segments, causal):
         v = v.repeat_interleave(sharing, dim=1)
     # how far a token sees to the left and to the right; -1: all
     window = (-1, 0) if causal else (-1, -1)
-    ends = segments.ends
-    longest = segments.longest
     return varlen_attn(q, k, v, ends, ends, longest, longest, window_size=window, **options)
+
+
+def attend_batch(q, k, v, S, causal):
+    """Do what `attend` does for S segments of one length."""
+    q, k, v = (x.unflatten(0, (S, -1)).transpose(1, 2) for x in (q, k, v))     # (S, heads, length, h)
+    attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    return attended.transpose(1, 2).flatten(0, 1)
 
 
 @torch.compiler.disable     # a graph would be made anew for each new list of lengths
 def attend_loop(q, k, v, segments, causal):
     """Do what `attend` does in plain PyTorch, a segment at a time."""
     lengths = segments.ends.diff().tolist()
-    heads_first = [x.transpose(0, 1)[None] for x in (q, k, v)]      # (1, heads, N, h)
-    by_segment = [x.split(lengths, dim=2) for x in heads_first]
-    parts = []
-    for q, k, v in zip(*by_segment):    # of which each is a batch of one
-        attended = F.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, enable_gqa=True)
-        parts.append(attended[0].transpose(0, 1))
+    by_segment = [x.split(lengths) for x in (q, k, v)]
+    parts = [attend_batch(*qkv, 1, causal) for qkv in zip(*by_segment)]    # each is a batch of one segment
     return torch.cat(parts)
 
 
