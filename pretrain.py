@@ -112,25 +112,22 @@ class Settings:
             steps = getattr(self, name)
             if type(steps) is float and 0 < steps < 1:    # a share of all steps
                 object.__setattr__(self, name, round(steps * self.total_steps))
-        check(self)    # each setting by itself; next, those that depend on others
-        self.check_steps()
-        self.check_cuts_and_masks()
-        self.check_folders()
+        check(self)    # each setting by itself
+        self.check_together()
 
-    def check_steps(self):
+    def check_together(self):
+        """ValueError where settings that depend on each other do not fit."""
         for name in ('decay_steps', 'warmup_steps'):
             check_value(name, int, getattr(self, name), 0, self.total_steps)
         for step in self.save_at:
             check_value('save_at', int, step, 1, self.total_steps)
 
-    def check_cuts_and_masks(self):
         if self.cut_rows and self.context < 2 * SHORTEST:
             raise ValueError(f'context must be at least {2 * SHORTEST} to cut rows, not {self.context}')
         shares = self.mask_replace
         if len(shares) != 3 or min(shares) < 0 or not math.isclose(sum(shares), 1):
             raise ValueError(f'mask_replace must be three shares that sum to 1, not {shares!r}')
 
-    def check_folders(self):
         if not self.name.strip() or '/' in self.name or self.name.startswith('.'):
             raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; set --name')
         if self.branch_from and self.weights_from:
