@@ -250,11 +250,8 @@ def held_out(corpus, cfg, rank=0, world_size=1):
 
     For the same reason val_mask_ratio decides how much is masked, and every masked token becomes mask."""
     masking = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0))
-    names = ['clm', 'mlm']
-    for name, _ in cfg.phases:
-        if name not in names:
-            names.append(name)
-    for name in names:
+    names = 'clm', 'mlm', *dict(cfg.phases)
+    for name in dict.fromkeys(names):   # each once
         yield name, validation_batches(corpus, name, masking, rank, world_size)
 
 
