@@ -8,6 +8,7 @@
 
 Read it from the top: runs and their scores, the noise of instances and of seeds, what is estimated from
 both, which runs are one model, and the commands. A metric itself is in nanoencoder/metrics.py."""
+import collections
 import contextlib
 import functools
 import itertools
@@ -103,19 +104,14 @@ class Run:
         return self.about.get('settings') or {}
 
 
-@functools.cache
-def metrics_digest():
-    return sha256(metrics.__file__)
-
-
 def scores_of(folder, about):
     """Return a run's scores of both splits, by both protocols, as nanoencoder/metrics.py computes them.
 
     They are kept in scores.json, with the sha256 of the predictions and of metrics.py. If either has changed
     since, or the file itself, they are computed again."""
     path = folder / 'scores.json'
-    made_of = check_predictions(folder, about)
-    made_of['metrics.py'] = metrics_digest()
+    check_predictions(folder, about)
+    made_of = about['sha256'] | {'metrics.py': sha256(metrics.__file__)}
     # of a file that is missing, was edited or was cut off they are computed again, too
     with contextlib.suppress(ValueError):
         scores = read_sealed(path, advice='')
@@ -352,9 +348,10 @@ class Cell:
     mean: float
     low: float              # of the 95 % interval
     high: float
-    draws: object           # (units, resamples) over instances; None of averages and by the paper's protocol
     scores: dict            # {unit: score}, of several fine-tunings of a pretraining their mean
     runs: list = ()         # that validation chose; none of an average
+    # the next three are not of averages, and not by the paper's protocol
+    draws: object = None    # (units, resamples) over instances
     values: object = None   # (units, n) of `instance_values`
     data: tuple = ()        # by which two cells are known to be of the same instances
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
@@ -520,8 +517,7 @@ def make_cells(runs, cfg, problems):
     for model, task in dict.fromkeys(key[:2] for key in cells):
         of_model = [cell for key, cell in cells.items() if key[:2] == (model, task)]
         datasets = {key[2] for key in cells if key[1] == task}
-        has_all = len(of_model) == len(datasets)
-        if has_all and len(datasets) > 1:
+        if len(of_model) == len(datasets) > 1:
             cell = average(of_model, cfg)
             if cell:
                 averages[model, task, 'Average'] = cell
@@ -667,7 +663,7 @@ def paper_cell(scores, **more):
     half = math.nan
     if len(values) > 1:
         half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
-    return Cell(mean, mean - half, mean + half, None, scores, **more)
+    return Cell(mean, mean - half, mean + half, scores, **more)
 
 
 def average(cells, cfg):
@@ -678,7 +674,7 @@ def average(cells, cfg):
         least = min(0.0, *(cell.low for cell in cells))     # a correlation may be below 0
         low = max(result.low, least)
         high = min(1.0, result.high)
-        return Cell(result.mean, low, high, None, result.by_seed)
+        return Cell(result.mean, low, high, result.by_seed)
 
     shared = set.intersection(*(set(cell.scores) for cell in cells))
     scores = {}
@@ -725,7 +721,7 @@ def facts_of(run, names):
 # Commands
 
 
-def table(cfg, problems, found=None):
+def table(cfg, problems, found):
     """Print a table for each kind of task: a row a model, a column a dataset. For `found` see read_runs."""
     cells, cfg = cells_to_show(cfg, problems, found)
     frame = frame_of(cells, cfg)
@@ -867,13 +863,12 @@ def published_cells(cfg):
                 mean=mean / 100,
                 low=(mean - half) / 100,
                 high=(mean + half) / 100,
-                draws=None,
                 scores=dict.fromkeys(range(5)),     # of its seeds no more is known than their number
             )
     return cells
 
 
-def compare(cfg, first, second, problems, found=None):
+def compare(cfg, first, second, problems, found):
     """Print paired tests: second - first on the same test instances, per dataset."""
     if cfg.protocol != 'standard' or cfg.published or cfg.models:
         raise ValueError('compare takes two models and standard scores: no --protocol, --published, --models')
@@ -954,12 +949,11 @@ def figure(cfg, name, problems, found=None):
 
 def points_of(cells, pretraining, lr, problems):
     """Return points for figures.against. Of a task with several datasets, their average is shown."""
-    datasets = {task: set() for _, task, _ in cells}
-    for _, task, dataset in cells:
-        datasets[task].add(dataset)
+    datasets = {key[1:] for key in cells}       # (task, dataset)
+    num_datasets = collections.Counter(task for task, _ in datasets)
     points = []
     for (model, task, dataset), cell in cells.items():
-        several = len(datasets[task]) > 1
+        several = num_datasets[task] > 1
         if several and (model, task, 'Average') not in cells:
             problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
             continue

@@ -20,6 +20,10 @@ def sha256(path):
         return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
+def sha256_of_text(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @contextlib.contextmanager
 def blame(what, *kinds):
     """Turn errors of these kinds into a ValueError that begins with what is to blame, such as a path."""
@@ -43,6 +47,12 @@ def write_json(path, content, indent=1):
     text = json.dumps(content, indent=indent, ensure_ascii=False)
     with whole(path) as temporary:
         temporary.write_text(text + '\n', encoding='utf-8')
+
+
+def json_lines(rows):
+    """Return the text of a .jsonl file."""
+    lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
+    return ''.join(lines)
 
 
 def plain_name(name, where):
@@ -69,7 +79,7 @@ def digest_of(content):
     """sha256 of a JSON object, whatever its order and layout."""
     content = json.loads(json.dumps(content))   # where keys that are numbers become text
     text = json.dumps(content, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256_of_text(text)
 
 
 def write_sealed(path, content, indent=1):

@@ -12,7 +12,7 @@ import json
 import re
 from pathlib import Path
 
-from nanoencoder.files import read_sealed, sha256, whole, write_sealed
+from nanoencoder.files import json_lines, read_sealed, sha256, whole, write_sealed
 from nanoencoder.settings import flat
 
 SCORED = ('validation', 'test')     # the splits that have predictions
@@ -41,11 +41,6 @@ def rate_and_seed(folder):
     return float(match[1]), int(match[2])
 
 
-def json_lines(rows):
-    lines = [json.dumps(row, ensure_ascii=False) + '\n' for row in rows]
-    return ''.join(lines)
-
-
 def write_run(folder, about, predictions, log=()):
     """Write a run's folder: it appears whole, or not at all.
 
@@ -69,18 +64,14 @@ def read_about(folder):
 
 
 def check_predictions(folder, about):
-    """Compare a run's predictions with run.json. Returns {file name: sha256}.
+    """Compare a run's predictions with run.json.
     ValueError if a file is gone or has changed: then there is no score."""
-    digests = {}
     for name, written in about['sha256'].items():
-        if name.endswith('.jsonl.gz'):
-            path = folder / name
-            if not path.exists():
-                raise ValueError(f'{folder}: its predictions {name} are gone, so there is no score; {ADVICE}')
-            digests[name] = sha256(path)
-            if digests[name] != written:
-                raise ValueError(f'{path}: changed since it was written; {ADVICE}')
-    return digests
+        path = folder / name
+        if not path.exists():
+            raise ValueError(f'{folder}: its predictions {name} are gone, so there is no score; {ADVICE}')
+        if sha256(path) != written:
+            raise ValueError(f'{path}: changed since it was written; {ADVICE}')
 
 
 def read_predictions(folder, split):

@@ -14,7 +14,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from nanoencoder.files import blame, locked, read_json, remove, saved_state, saved_steps, whole, write_json
+from nanoencoder.files import (blame, json_lines, locked, read_json, remove, saved_state, saved_steps, whole,
+                               write_json)
 from nanoencoder.settings import flat
 
 
@@ -48,9 +49,9 @@ class Log:
         # without a torn last line and steps that will be repeated
         path = run / 'log.jsonl'
         lines = read_log_lines(path, state)
-        rows = [json.dumps(line) + '\n' for line in lines if line['step'] <= self.first]
+        kept = [line for line in lines if line['step'] <= self.first]
         with whole(path) as temporary:
-            temporary.write_text(''.join(rows))
+            temporary.write_text(json_lines(kept))
         if self.first < cfg.total_steps:    # a run that is done starts nothing
             write_config(run, cfg, corpus, world, state, how)
         self.file = path.open('a')
@@ -87,7 +88,7 @@ class Log:
 
         self.waiting.clear()
         if self.world.rank == 0:
-            self.file.writelines(json.dumps(line) + '\n' for line in lines)
+            self.file.write(json_lines(lines))
             self.file.flush()
             os.fsync(self.file.fileno())
             self.show(lines)
