@@ -8,7 +8,6 @@ We read EuroBERT and decoders of Llama's architecture (Llama 3, SmolLM, Mistral,
 We write EuroBERT, which transformers has from 5.3 on; with norms of q and k, a Qwen3 without its causal mask.
 Anything we cannot represent exactly raises an error that names it. No pickle is opened and no code is run."""
 import functools
-import hashlib
 import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from safetensors.torch import load_file, save as to_bytes
 
 from model import ACTIVATION, Model, Sizes
 from nanoencoder.files import (blame, changed_files, plain_name, read_json, saved_state, saved_steps, sha256,
-                               write_json)
+                               sha256_of_text, write_json)
 from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer
 
@@ -42,7 +41,7 @@ SUPPORTED = {   # values in config.json that model.py can compute
     'partial_rotary_factor': (1, None)}
 NAMES = [field.name for field in fields(Sizes) if field.name not in ('qk_norm', 'rope_scaling')]
 CONTEXT = 'max_position_embeddings'
-IDS = {role: f'{role}_token_id' for role in ('bos', 'eos', 'pad', 'mask')}
+ROLES = 'bos', 'eos', 'pad', 'mask'     # config.json's bos_token_id, ...
 LLAMA3_SCALING = ('factor', 'low_freq_factor', 'high_freq_factor', 'original_max_position_embeddings')
 EUROBERT = {
     'architectures': ['EuroBertForMaskedLM'],
@@ -108,8 +107,7 @@ class Checkpoint:
             for path in weight_files(self.folder)]
         if len(digests) == 1:
             return digests[0]
-        joined = ''.join(digests)
-        return hashlib.sha256(joined.encode()).hexdigest()
+        return sha256_of_text(''.join(digests))
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
         """The Model, with a row for an added mask token. With head=False only its Transformer, for which the
@@ -256,7 +254,7 @@ def read_files(folder):
     return weights
 
 
-def read_weights(folder, shapes, new_ids=()):
+def read_weights(folder, shapes, new_ids):
     """Read the parameters {name: shape} of a Model from a checkpoint folder. Returns (name, tensor) pairs.
 
     New rows of the embedding and the head, of `new_ids` and of tokens for which the file has no rows, are the
@@ -308,7 +306,7 @@ def save(folder, sizes, context, ids, tensors, **more):
         rope = {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
     config = {name: getattr(sizes, name) for name in NAMES}
     for role, i in ids.items():
-        config[IDS[role]] = i
+        config[f'{role}_token_id'] = i
     config |= QWEN3 if sizes.qk_norm else EUROBERT
     config |= {
         CONTEXT: context,

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import blame, read_json
-from nanoencoder.huggingface import FAMILIES, IDS, Checkpoint, folder_of, open_checkpoint
+from nanoencoder.huggingface import FAMILIES, ROLES, Checkpoint, folder_of, open_checkpoint
 from nanoencoder.tokenizer import Tokenizer, one_line
 
 # Encoders known to ignore padding when given attention_mask. Others may be causal or attend to padding
@@ -164,7 +164,7 @@ def read_tokenizer(named, folder):
     backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
     specials = dict(zip(named.all_special_tokens, named.all_special_ids))
     specials.pop(named.unk_token, None)
-    roles = {role: getattr(named, f'{role}_token') for role in IDS}
+    roles = {role: getattr(named, f'{role}_token') for role in ROLES}
     tokenizer = Tokenizer(backend, roles, specials, named.unk_token_id)
     if named(SAMPLE)['input_ids'] != [*tokenizer.prefix, *tokenizer.encode(SAMPLE), *tokenizer.suffix]:
         raise ValueError(f'{type(named).__name__} gives other ids than tokenizer.json, make the '

@@ -7,6 +7,7 @@
 A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
 (held-out documents), the tokenizer, and meta.json, written last. A shard holds a file of the hub, or about a
 GB of files of your own."""
+import contextlib
 import functools
 import gzip
 import hashlib
@@ -26,7 +27,7 @@ from tqdm import tqdm
 
 from data import Corpus, in_order
 from nanoencoder.files import (changed_files, digest_of, locked, read_json, read_sealed, remove, sha256,
-                               whole, write_json, write_sealed)
+                               sha256_of_text, whole, write_json, write_sealed)
 from nanoencoder.settings import check, check_value, flat, free, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 
@@ -365,11 +366,13 @@ def write_unit(cfg, number, results, dtype, limit, bar):
     """Write the shards of a unit. Returns what meta.json is to say of them."""
     counts = NOTHING.copy()
     paths = {'': Path(cfg.out, f'tokens_{number}.npy'), 'val_': Path(cfg.out, f'val_{number}.npy')}
-    with (whole(paths['']) as train_path, train_path.open('wb') as train,
-          whole(paths['val_']) as val_path, val_path.open('wb') as val):
-        files = {'': train, 'val_': val}
-        for file in files.values():
+    files = {}
+    with contextlib.ExitStack() as stack:
+        for prefix, path in paths.items():
+            temporary = stack.enter_context(whole(path))
+            file = stack.enter_context(temporary.open('wb'))
             file.write(bytes(128))  # for the .npy file's header, which says how many tokens follow
+            files[prefix] = file
         for rows, errors in results:
             if bar.n >= limit:
                 break
@@ -435,7 +438,7 @@ def fingerprint(meta):
     digests = [meta['tokenizer']]
     for shard in meta['shards'] + meta['val_shards']:
         digests.append(shard['sha256'])
-    return hashlib.sha256(''.join(digests).encode()).hexdigest()
+    return sha256_of_text(''.join(digests))
 
 
 def open_sealed(folder):

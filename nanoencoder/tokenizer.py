@@ -7,7 +7,6 @@ A text is only characters: where it says <|mask|>, or Qwen's <think>, it is enco
 import base64
 import contextlib
 import functools
-import hashlib
 import json
 import random
 import re
@@ -18,7 +17,7 @@ import numpy as np
 import tiktoken
 from tokenizers import Regex, Tokenizer as Backend, decoders, models, pre_tokenizers, processors, trainers
 
-from nanoencoder.files import blame, read_json, write_json
+from nanoencoder.files import blame, read_json, sha256_of_text, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -191,7 +190,7 @@ class Tokenizer:
                     sorted(self.ids.items())]
                 if self.composes:
                     content.append('NFC')
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return sha256_of_text(json.dumps(content))
 
     def save(self, folder, append_eos=False, model_max_length=None):
         """Write tokenizer.json and tokenizer_config.json as transformers reads them. With append_eos,
@@ -340,11 +339,8 @@ def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
     # tiktoken merges any two neighbours whose union is a token, so every such split of a token is a merge.
     merges = []
     for token in vocab:
-        pairs = []
-        for k in range(1, len(token)):
-            pair = token[:k], token[k:]
-            if vocab.keys() >= {*pair}:
-                pairs.append(pair)
+        halves = [(token[:k], token[k:]) for k in range(1, len(token))]
+        pairs = [pair for pair in halves if vocab.keys() >= {*pair}]
         merges += sorted(pairs, key=lambda pair: [vocab[part] for part in pair])
     backend = Backend(models.BPE(vocab | specials, merges, ignore_merges=True))
     backend.pre_tokenizer = splits(pattern)

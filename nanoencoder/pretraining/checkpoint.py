@@ -118,8 +118,7 @@ def write(run, weights, moments, state, corpus, cfg):
     """Write a checkpoint's folder, then remove older ones."""
     step = state['step']
     objective = objective_at(step - 1, cfg)
-    roles = 'bos', 'eos', 'pad', 'mask'
-    ids = {role: corpus.meta[f'{role}_token_id'] for role in roles}
+    ids = {role: corpus.meta[f'{role}_token_id'] for role in huggingface.ROLES}
     with whole(run / str(step)) as folder:
         folder.mkdir()
         huggingface.save(folder, cfg.model, cfg.context, ids, weights,
