@@ -344,8 +344,7 @@ def fit(cfg, base, data, tell=False):
     head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels))
     encoder = new_encoder(cfg, base, head)
     optimizer = torch.optim.AdamW(
-        parameter_groups(encoder, cfg.weight_decay),
-        lr=cfg.lr,
+        parameter_groups(encoder, cfg.weight_decay),    # the loop sets their rates
         betas=(cfg.beta1, cfg.beta2),
         eps=cfg.eps,
         fused=True,
