@@ -187,7 +187,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
             if chosen[name] != default:
                 check_value(name, type(default), chosen[name], *limits)
         for name, value in values.items():
-            if types[name] in (str, tuple, dict):   # `inherit` reads them
+            if types[name] in (str, tuple):   # `inherit` reads them
                 check_value(name, types[name], value)
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
     except ValueError as error:     # begins with a setting's name
