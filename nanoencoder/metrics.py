@@ -277,12 +277,9 @@ def score_words(rows):
 
 
 def score_answers(rows, scheme, metric):
-    scores = []
-    exact = []
-    for row in rows:
-        f1_of_row, exact_of_row = answer_scores(row['pred'], row['golds'])
-        scores.append(f1_of_row)
-        exact.append(exact_of_row)
+    pairs = [answer_scores(row['pred'], row['golds']) for row in rows]
+    scores = [score for score, _ in pairs]
+    exact = [match for _, match in pairs]
     others = {'exact': statistics.fmean(exact)}
     answered = [i for i, row in enumerate(rows) if row['golds']]
     unanswered = [i for i, row in enumerate(rows) if not row['golds']]
