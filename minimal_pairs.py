@@ -58,8 +58,7 @@ class Settings(Source):
     lr = 0.0
     seed = 0
 
-    def __post_init__(self):
-        check(self)
+    __post_init__ = check
 
 
 def read_pairs(cfg):
