@@ -56,7 +56,7 @@ class Settings:
     format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table: text, markdown, csv
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
-    seed: int = setting(0, low=0)       # of the bootstrap
+    seed: int = setting(0, 0)       # of the bootstrap
     rules: int = setting(2, 1, 2)       # 1: draws Student's t at random, as pages that were frozen so
     out: str = 'figures'                # folder of figures
 
@@ -161,7 +161,7 @@ def make_run(folder, about, load, cfg):
         metric = METRICS[task].paper_name
     past = about.get('pretraining') or {}
     return Run(
-        model=model_of(folder, about), task=task, dataset=dataset, lr=lr, seed=seed,
+        model_of(folder, about), task, dataset, lr, seed,
         validation=scores['validation'][cfg.protocol]['score'],
         test=scores['test'][cfg.protocol]['score'],
         metric=metric,
@@ -632,12 +632,12 @@ def standard_cell(runs, seeds, draws, values, data, cfg):
     over_seeds = with_seeds(draws.mean(0, dtype=float), [(scores, noise)], cfg)
     low, high = np.percentile(over_seeds, [2.5, 97.5]).tolist()
     return Cell(
-        mean=statistics.fmean(scores),
-        low=low,
-        high=high,
-        draws=draws,
-        scores=dict(zip(places, scores)),
+        statistics.fmean(scores),
+        low,
+        high,
+        dict(zip(places, scores)),
         runs=runs,
+        draws=draws,
         values=values,
         data=data,
         unit=unit,
@@ -650,9 +650,9 @@ def paper_cell_of(runs):
     groups = grouped(ordered, 'origin', 'seed')
     best = [max(group, key=attrgetter('validation')) for group in groups.values()]
     unit, places = units_of(groups)
-    scores = {}
-    for seed, at in places.items():
-        scores[seed] = statistics.fmean(best[k].test for k in at)
+    scores = {
+        seed: statistics.fmean(best[k].test for k in at)
+        for seed, at in places.items()}
     return paper_cell(scores, runs=best, unit=unit)
 
 
@@ -677,9 +677,9 @@ def average(cells, cfg):
         return Cell(result.mean, low, high, result.by_seed)
 
     shared = set.intersection(*(set(cell.scores) for cell in cells))
-    scores = {}
-    for seed in sorted(shared):
-        scores[seed] = statistics.fmean(cell.scores[seed] for cell in cells)
+    scores = {
+        seed: statistics.fmean(cell.scores[seed] for cell in cells)
+        for seed in sorted(shared)}
     return paper_cell(scores) if scores else None
 
 
@@ -767,8 +767,8 @@ def frame_of(cells, cfg):
     import pandas
     rows = []
     for (model, task, dataset), cell in cells.items():
-        row = {'model': model, 'task': task, 'dataset': dataset}
-        row |= row_of(cell) | {'protocol': cfg.protocol}
+        row = {'model': model, 'task': task, 'dataset': dataset} | row_of(cell)
+        row['protocol'] = cfg.protocol
         row['column'] = dataset
         if cell.runs:       # an average, and the paper's numbers, have none
             data = f', data {row["data"]}' if row['data'] else ''
@@ -777,9 +777,8 @@ def frame_of(cells, cfg):
         unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
         row['notes'] = ', '.join(sorted(unusual))
         if cfg.published:
-            row['published'] = row['published_ci95'] = ''
             published = paper.published(model, task, dataset, cells)
-            if published:
+            if published:   # else these columns are empty
                 row['published'], row['published_ci95'] = published
                 row['shown'] += f' / {published[0]:.2f} ({published[1]:.2f})'
         rows.append(row)
@@ -821,7 +820,8 @@ def joined(texts):
     """Join texts that are not empty, or the parts of those that were joined before, each once: a/b."""
     parts = set()
     for text in texts:
-        parts.update(text.split('/') if text else [])
+        if text:
+            parts.update(text.split('/'))
     return '/'.join(sorted(parts))
 
 
@@ -860,10 +860,10 @@ def published_cells(cfg):
     for (model, task, dataset), (mean, half) in paper.numbers().items():
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             cells[model, task, dataset] = Cell(
-                mean=mean / 100,
-                low=(mean - half) / 100,
-                high=(mean + half) / 100,
-                scores=dict.fromkeys(range(5)),     # of its seeds no more is known than their number
+                mean / 100,
+                (mean - half) / 100,
+                (mean + half) / 100,
+                dict.fromkeys(range(5)),    # of its seeds no more is known than their number
             )
     return cells
 
