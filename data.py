@@ -69,8 +69,7 @@ def mdlm(tokens, lengths, random, corpus, cfg):
     The mean over all tokens except special ones is then, on average, at least the text's entropy a token."""
     t = 1 - (1 - LEAST_RATIO) * random.random()
     inputs, targets, ordinary = mask(tokens, t, random, corpus)
-    weights = ordinary / t
-    return inputs, targets, weights
+    return inputs, targets, ordinary / t     # the last are the losses' weights
 
 
 def mask(tokens, ratio, random, corpus):
