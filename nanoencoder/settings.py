@@ -26,7 +26,8 @@ NAMES_ELSEWHERE = {
     'num_train_epochs': 'epochs', 'mlm_probability': 'mask_ratio', 'max_seq_length': 'context',
     'block_size': 'context', 'output_dir': 'out', 'n_layer': 'num_hidden_layers',
     'n_head': 'num_attention_heads', 'n_embd': 'hidden_size'}
-OLD_NAMES = {'muon_lr_ratio': 'matrix_lr_ratio'}    # from when AdamW had no such setting; read like the new one
+# from when AdamW had no such setting; read like the new one
+OLD_NAMES = {'muon_lr_ratio': 'matrix_lr_ratio'}
 
 
 def setting(default, low=-inf, high=inf,
