@@ -294,8 +294,11 @@ def attend(q, k, v, segments, causal):
 
 def attend_batch(q, k, v, S, causal):
     """Do what `attend` does for S segments of one length."""
-    q, k, v = (x.unflatten(0, (S, -1)).transpose(1, 2) for x in (q, k, v))     # (S, heads, length, h)
-    attended = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    q, k, v = (
+        x.unflatten(0, (S, -1)).transpose(1, 2)     # (S, heads, length, h)
+        for x in (q, k, v))
+    attended = F.scaled_dot_product_attention(
+        q, k, v, is_causal=causal, enable_gqa=True)
     return attended.transpose(1, 2).flatten(0, 1)
 
 
@@ -304,7 +307,9 @@ def attend_loop(q, k, v, segments, causal):
     """Do what `attend` does in plain PyTorch, a segment at a time."""
     lengths = segments.ends.diff().tolist()
     by_segment = [x.split(lengths) for x in (q, k, v)]
-    parts = [attend_batch(*qkv, 1, causal) for qkv in zip(*by_segment)]    # each is a batch of one segment
+    parts = [
+        attend_batch(*qkv, 1, causal)   # of one segment
+        for qkv in zip(*by_segment)]
     return torch.cat(parts)
 
 

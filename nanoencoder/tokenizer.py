@@ -339,7 +339,9 @@ def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):
     # tiktoken merges any two neighbours whose union is a token, so every such split of a token is a merge.
     merges = []
     for token in vocab:
-        halves = [(token[:k], token[k:]) for k in range(1, len(token))]
+        halves = [
+            (token[:k], token[k:])
+            for k in range(1, len(token))]
         pairs = [pair for pair in halves if vocab.keys() >= {*pair}]
         merges += sorted(pairs, key=lambda pair: [vocab[part] for part in pair])
     backend = Backend(models.BPE(vocab | specials, merges, ignore_merges=True))
