@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 LLAMA3 = ROOT.parent / 'shared/tokenizer/llama3.model'  # where somebody has put it
@@ -108,6 +109,35 @@ class Script(FORKS.Process):
         return subprocess.CompletedProcess(self.words, self.exitcode, out, err)
 
 
+def assert_near(ours, theirs, atol=1e-5):
+    """Two tensors are equal but for rounding."""
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
+
+
+def open_whole(architecture, folder):
+    """A model that transformers opens: no weight is missing, and none is left over."""
+    model, about = architecture.from_pretrained(folder, output_loading_info=True)
+    assert not any(about.values())
+    return model
+
+
+def decayed_and_not(parameters):
+    """Groups of torch's AdamW: matrices, and gains and biases, which have no weight decay."""
+    parameters = list(parameters)
+    matrices = [p for p in parameters if p.ndim == 2]
+    vectors = [p for p in parameters if p.ndim == 1]
+    return [{'params': matrices, 'weight_decay': 0.1}, {'params': vectors, 'weight_decay': 0.0}]
+
+
+def flip(path, byte=-1):
+    """Change a bit of a file. Returns what it held."""
+    content = path.read_bytes()
+    changed = bytearray(content)
+    changed[byte] ^= 1
+    path.write_bytes(changed)
+    return content
+
+
 def jsonl(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
@@ -184,6 +214,11 @@ def refused(words, function, *arguments, **options):
     """A ValueError with these words, of which run_main makes a line."""
     with pytest.raises(ValueError, match=words):
         function(*arguments, **options)
+
+
+def refused_line(words, script, *arguments):
+    """A script that ends with one line, which has these words."""
+    one_line_error(run_script(script, *arguments), words)
 
 
 def one_line_error(result, *parts):

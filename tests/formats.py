@@ -11,11 +11,11 @@ import transformers
 import fill_mask
 import finetune
 import pretrain
-from conftest import run_process
+from conftest import assert_near, run_process
 from nanoencoder.huggingface import open_checkpoint
 from test_finetune import (  # noqa: F401: these open what is exported, too
-    checkpoint, random_model, test_a_step_equals_transformers_and_torch, trained, toy,
-    test_sentence_transformers_gives_our_vectors)
+    checkpoint, command, prepared, random_model, test_a_step_equals_transformers_and_torch, toy,
+    train_and_save, test_sentence_transformers_gives_our_vectors)
 from test_huggingface import test_logits_are_those_of_transformers  # noqa: F401
 from test_tokenizer import test_saved_tokenizers_give_our_ids_in_transformers  # noqa: F401
 
@@ -46,7 +46,7 @@ def test_a_pipeline_fills_masks_and_the_model_ignores_padding(qk_norm, settings)
             length = len(tokens)
             ours = model.model(tokens, [length], causal=False)
             causal = model.model(tokens, [length], causal=True)
-            torch.testing.assert_close(vectors[:length], ours, atol=1e-5, rtol=0)
+            assert_near(vectors[:length], ours)
             assert (ours[0] - causal[0]).abs().max() > 1e-2  # a causal mask would show
 
 
@@ -64,10 +64,11 @@ def test_transformers_that_ignore_is_causal_do_not_open_qwen3(version, words, tm
 
 
 @pytest.mark.parametrize('qk_norm', [False, True])
-def test_a_token_classifiers_pipeline_gives_whole_words(qk_norm, toy, tmp_path):
+def test_a_token_classifiers_pipeline_gives_whole_words(qk_norm, prepared, tmp_path):
     """Each word's label is that of its first token, as `aggregation_strategy='first'` has it."""
     checkpoint = random_model(tmp_path / 'random', qk_norm=qk_norm)
-    _, base, data, encoder = trained(toy, checkpoint, 'TC', tmp_path, epochs=9)
+    cfg, base, data = prepared('TC', checkpoint, epochs=9)
+    encoder = train_and_save(cfg, base, data, tmp_path / 'saved')
     tagger = transformers.pipeline('token-classification', str(tmp_path / 'saved'),
                                    aggregation_strategy='first')
     num_tokens = []     # of each entity

@@ -7,7 +7,7 @@ import torch
 
 import finetune
 import pretrain
-from conftest import ROOT, one_line_error, refused, run_process, run_script
+from conftest import ROOT, refused, refused_line, run_process
 from nanoencoder import prepare
 from nanoencoder.settings import NAMES_ELSEWHERE, check, leaves, parse, run_main, setting
 
@@ -125,8 +125,7 @@ def test_a_console_that_is_closed_is_not_a_good_end():
     ('', ['--phases=("clm",20)', '--decay_steps=30'], '--decay_steps: decay_steps must be from 0 to 20')])
 def test_mistakes_in_a_run_are_one_line(tmp_path, text, options, part):
     config = write(tmp_path, f'name = "x"\n{text}\n')
-    result = run_script('pretrain.py', config, *options)
-    one_line_error(result, part)
+    refused_line(part, 'pretrain.py', config, *options)
 
 
 def test_every_config_of_the_repository_parses():

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import data
-from conftest import one_line_error, refused, replace, run_script
+from conftest import flip, refused, refused_line, replace, run_script
 from nanoencoder.files import write_json
 
 ROWS = [(i, i % 40) for i in range(300)]
@@ -252,9 +252,8 @@ def test_a_damaged_corpus_is_one_line_that_names_the_shard(corpus_to_damage):
     verify = 'data.py', f'--out={corpus_to_damage}', '--verify'
     assert 'every shard is as it was written' in run_script(*verify).stdout
     shard = corpus_to_damage / 'val_00000.npy'
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[:-1] + b'?')
-    one_line_error(run_script(*verify), 'val_00000.npy: ')
+    whole = flip(shard)
+    refused_line('val_00000.npy: ', *verify)
     shard.write_bytes(whole[:-100])
     refused('val_00000.npy: missing or cut short', data.Corpus, corpus_to_damage)
 

@@ -15,7 +15,7 @@ import sklearn.metrics
 
 import evaluate
 import simulation
-from conftest import ROOT, one_line_error, ran, refused, run_process, run_script
+from conftest import ROOT, flip, ran, refused, refused_line, run_process, run_script
 from nanoencoder import figures, metrics
 from nanoencoder.files import read_json, write_json, write_sealed
 from nanoencoder.predictions import SCORED, json_lines, write_run
@@ -499,14 +499,13 @@ def rows(tmp_path):
 
 
 def asked(folder, *words):
-    return run_script('evaluate.py', *words, f'--predictions={folder}', '--resamples=500', f'--out={folder}')
+    """A command line of evaluate.py"""
+    return 'evaluate.py', *words, f'--predictions={folder}', '--resamples=500', f'--out={folder}'
 
 
 def told(folder, *words):
     """What a command, which ends well, prints."""
-    result = asked(folder, *words)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return ran(*asked(folder, *words)).stdout
 
 
 def means(printed):
@@ -534,7 +533,7 @@ def test_fine_tunings_of_different_weights_are_not_seeds_of_one_model(rows):
     """Also where nothing is said of their pretraining."""
     for seed in range(2):
         write(rows / 'hub/SC/toy', answers(90), f'lr1e-04_sd{seed}', checkpoint=f'of seed {seed}')
-    shown = asked(rows, 'table')
+    shown = run_script(*asked(rows, 'table'))
     assert 'hub/SC/toy is left out: its runs differ in checkpoint; give them other names' in shown.stderr
 
 
@@ -554,24 +553,21 @@ def test_a_copied_folder_is_no_other_seed(predictions):
     write_sealed(run / 'run.json', about | {'settings': {'lr': 1e-4, 'seed': 1}})
     told(predictions, 'table')
     run.rename(run.with_name('lr1e-04_sd7'))
-    one_line_error(asked(predictions, 'table'), 'lr1e-04_sd7: was made with seed = 1: give it its name back')
+    refused_line('lr1e-04_sd7: was made with seed = 1: give it its name back', *asked(predictions, 'table'))
 
 
-def test_deleted_predictions_have_no_score(predictions):
-    told(predictions, 'table')
-    folder = predictions / 'good/SC/toy/lr1e-04_sd1'
-    (folder / 'test.jsonl.gz').unlink()
-    one_line_error(asked(predictions, 'table'), f'{folder}: its predictions test.jsonl.gz are gone')
-
-
-@pytest.mark.parametrize('name', ['test.jsonl.gz', 'run.json'])
-def test_edited_predictions_have_no_score(predictions, name):
+def test_edited_and_deleted_predictions_have_no_score(predictions):
     told(predictions, 'table')      # after which scores.json is there
-    path = predictions / f'good/SC/toy/lr1e-04_sd1/{name}'
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b'fp32', b'fp16') if name == 'run.json' else content[:-1] + b'!')
-    one_line_error(asked(predictions, 'table'),
-                   f'{path}: changed since it was written; remove its folder, and fine-tune again')
+    folder = predictions / 'good/SC/toy/lr1e-04_sd1'
+    advice = 'changed since it was written; remove its folder, and fine-tune again'
+    predicted = folder / 'test.jsonl.gz'
+    flip(predicted)
+    refused_line(f'{predicted}: {advice}', *asked(predictions, 'table'))
+    predicted.unlink()
+    refused_line(f'{folder}: its predictions test.jsonl.gz are gone', *asked(predictions, 'table'))
+    about = folder / 'run.json'
+    about.write_text(about.read_text().replace('fp32', 'fp16'))
+    refused_line(f'{about}: {advice}', *asked(predictions, 'table'))
 
 
 def test_rows_are_models_and_probes_are_others(rows):
@@ -588,13 +584,13 @@ def test_rows_are_models_and_probes_are_others(rows):
     assert 'the difference is of' not in compared
     shutil.rmtree(rows / 'mlm-s1')
     assert 'note: the difference is of seeds 0, 2, which both have' in told(rows, 'compare', 'mlm', 'clm')
-    one_line_error(asked(rows, 'compare', 'mlm-s0', 'clm'),
-                   'there is no mlm-s0; the models are clm, clm-probe')
+    refused_line('there is no mlm-s0; the models are clm, clm-probe',
+                 *asked(rows, 'compare', 'mlm-s0', 'clm'))
 
 
 def test_what_a_grid_lacks_is_named(rows):
     shutil.rmtree(rows / 'clm-s1/SC/toy/lr1e-04_sd11')
-    missed = asked(rows, 'table', '--models=("clm",)')
+    missed = run_script(*asked(rows, 'table', '--models=("clm",)'))
     assert missed.returncode == 1
     assert missed.stderr == 'warning: clm-s1/SC/toy: missing lr1e-04_sd11\n'
     assert '\nclm ' in missed.stdout
@@ -611,7 +607,7 @@ def test_what_a_grid_lacks_is_named(rows):
     ({'pretraining': CLM | {'seed': 0}}, 'differ in checkpoint')])
 def test_runs_of_a_row_differ_only_in_seeds(rows, about, words):
     change(rows / 'clm-s1', **about)
-    shown = asked(rows, 'table')
+    shown = run_script(*asked(rows, 'table'))
     if words:
         assert shown.returncode == 1
         assert f'clm/SC/toy is left out: its runs {words}' in shown.stderr
@@ -683,7 +679,7 @@ def test_tables_and_comparisons(predictions):
 
 def test_the_papers_numbers_beside_and_by_themselves(predictions):
     assert '90.00 (0.30)' in told(predictions / 'none', 'table', '--published')
-    mixed = asked(predictions, 'table', '--published')
+    mixed = run_script(*asked(predictions, 'table', '--published'))
     assert '90.00 (0.30)' in mixed.stdout
     assert 'good' not in mixed.stdout
     assert 'stand alone' in mixed.stderr
@@ -698,7 +694,7 @@ def test_the_papers_numbers_beside_and_by_themselves(predictions):
     (['figure', 'pie'], 'figure is one of'),
     (['losses', 'nowhere'], 'nowhere/config.json: No such file')])
 def test_bad_commands_get_one_line(words, part):
-    one_line_error(run_script('evaluate.py', *words), part)
+    refused_line(part, 'evaluate.py', *words)
 
 
 # ---------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from safetensors.torch import load_file, save_file
 
 import fill_mask
 import pretrain
-from conftest import ROOT, jsonl, one_line_error, ran, refused, run_process, run_script, texts
+from conftest import (ROOT, assert_near, jsonl, open_whole, ran, refused, refused_line, run_process,
+                      texts)
 from model import initial_weight
 from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.tokenizer import load_tokenizer
-from test_tokenizer import huggingface as tokenizer_of_style
+from test_tokenizer import TOKENIZER, huggingface as tokenizer_of_style
 
-DOCS = ROOT / 'configs/corpora/docs'
 SMALL = dict(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
              num_key_value_heads=2, max_position_embeddings=4096, rms_norm_eps=1e-5, bos_token_id=1,
              eos_token_id=2, pad_token_id=2, mask_token_id=3)
@@ -81,7 +81,7 @@ def test_logits_are_those_of_transformers(family, tmp_path):
         mask = torch.full((1, 1, 1_300, 1_300), -torch.inf).triu(1 if causal else 1_300)
         expected = theirs(ids, attention_mask=mask).logits[0]
         assert expected.std() > 0.5  # a difference would show
-        torch.testing.assert_close(logits_of(ours, ids[0], causal), expected, atol=1e-4, rtol=0)
+        assert_near(logits_of(ours, ids[0], causal), expected, 1e-4)
 
     save(ours, tmp_path / 'ours')
     assert len({path.stat().st_mode for path in (tmp_path / 'ours').iterdir()}) == 1
@@ -89,11 +89,10 @@ def test_logits_are_those_of_transformers(family, tmp_path):
     assert again.sizes == ours.sizes
     assert all(torch.equal(p, again.get_parameter(name)) for name, p in ours.named_parameters())
     auto = transformers.AutoModelForCausalLM if family == 'qwen3' else transformers.AutoModelForMaskedLM
-    opened, about = auto.from_pretrained(tmp_path / 'ours', output_loading_info=True)
-    assert not any(about.values())
+    opened = open_whole(auto, tmp_path / 'ours')
     for attention in ('sdpa', 'eager'):
         opened.set_attn_implementation(attention)
-        torch.testing.assert_close(opened(ids).logits[0], expected, atol=1e-4, rtol=0)
+        assert_near(opened(ids).logits[0], expected, 1e-4)
 
 
 def test_shards_bf16_base_models_and_old_buffers(tmp_path):
@@ -203,7 +202,7 @@ def test_rope_said_in_several_places_is_that_of_transformers(changes, llama):
     ids = torch.arange(320)
     theirs = transformers.LlamaForCausalLM.from_pretrained(llama)
     ours = logits_of(load(llama), ids, causal=True)
-    torch.testing.assert_close(ours, theirs(ids[None]).logits[0], atol=1e-4, rtol=0)
+    assert_near(ours, theirs(ids[None]).logits[0], 1e-4)
 
 
 @pytest.mark.parametrize('activation, name', [('F.gelu', 'gelu'), ('torch.tanh', 'as in model.py')])
@@ -216,15 +215,18 @@ def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, tm
     forked = source.replace('ACTIVATION = F.silu ', f'ACTIVATION = {activation} ')
     assert forked != source
     (tmp_path / 'model.py').write_text(forked)
+    make('eurobert', tmp_path / 'theirs')
+    rewrite(hidden_act=name)(tmp_path / 'theirs')
     folder = tmp_path / 'fork'
-    run_process(ROOT / 'tests/fork.py', folder, env=os.environ | {'PYTHONPATH': str(tmp_path)}, check=True)
+    run_process(ROOT / 'tests/fork.py', tmp_path / 'theirs', folder, check=True,
+                env=os.environ | {'PYTHONPATH': str(tmp_path)})
     refused(f"hidden_act = '{name}' is not supported, only 'silu'", load, folder)
     if name == 'as in model.py':
         with pytest.raises(KeyError, match=name):
             transformers.AutoModelForMaskedLM.from_pretrained(folder)
         return
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder)(torch.arange(320)[None]).logits[0]
-    torch.testing.assert_close(theirs, torch.load(folder / 'logits.pt'), atol=1e-4, rtol=0)
+    assert_near(theirs, torch.load(folder / 'logits.pt'), 1e-4)
 
 
 @pytest.mark.parametrize('qk_norm', [False, True])
@@ -239,13 +241,12 @@ def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, sett
     if qk_norm:
         code = re.sub(r'\{.model_type.*\}', re.search(r'set `(\{.*\})` alone', page)[1], code)
     exec(code, {})
-    theirs, about = transformers.AutoModelForCausalLM.from_pretrained('decoder', output_loading_info=True)
-    assert not any(about.values())
+    theirs = open_whole(transformers.AutoModelForCausalLM, 'decoder')
     assert type(theirs).__name__ == ('Qwen3ForCausalLM' if qk_norm else 'LlamaForCausalLM')
     tokenizer = transformers.AutoTokenizer.from_pretrained('decoder')
     ids = tokenizer(texts()[0], return_tensors='pt')['input_ids'][:, :60]
     expected = logits_of(load('out/run'), ids[0], causal=True)
-    torch.testing.assert_close(theirs(ids).logits[0], expected, atol=1e-5, rtol=0)
+    assert_near(theirs(ids).logits[0], expected)
     assert torch.equal(logits_of(load('decoder'), ids[0], causal=True), expected)
 
 
@@ -273,36 +274,34 @@ def test_a_missing_folder_is_no_hub_id(tmp_path, monkeypatch):
 @pytest.mark.parametrize('objective', ['mlm', 'mntp'])
 def test_fill_mask(objective, tmp_path):
     """The five best tokens of the whole softmax, at the mask or, with MNTP, before it; also as a command."""
-    tokenizer = load_tokenizer(str(DOCS))
     text = 'The function returns <|mask|> of <|mask|>.'
     make('eurobert', tmp_path / '7', vocab_size=6_000)      # rows of no token among them
-    tokenizer.save(tmp_path / '7')
+    TOKENIZER.save(tmp_path / '7')
     rewrite(objective=objective)(tmp_path / '7')
     model = load(tmp_path)
-    ids = torch.from_numpy(tokenizer.encode_masked(text))
-    places = torch.nonzero(ids == tokenizer.ids['mask'])[:, 0]
+    ids = torch.from_numpy(TOKENIZER.encode_masked(text))
+    places = torch.nonzero(ids == TOKENIZER.ids['mask'])[:, 0]
     if objective == 'mntp':
         places -= 1
     probabilities = logits_of(model, ids).softmax(1)[places]
     lines = [text]
-    answers = fill_mask.fill_mask(model, tokenizer, text, objective)
+    answers = fill_mask.fill_mask(model, TOKENIZER, text, objective)
     for answer, row in zip(answers, probabilities, strict=True):
         best = row[:4_096].topk(5)
-        assert [token for token, _ in answer] == [tokenizer.decode([i]) for i in best.indices.tolist()]
+        assert [token for token, _ in answer] == [TOKENIZER.decode([i]) for i in best.indices.tolist()]
         assert [p for _, p in answer] == pytest.approx(best.values.tolist(), rel=1e-5)
         words = [f'{token.strip() or repr(token)} {p:.1%}' for token, p in answer]
         lines.append(f'  {tmp_path}/7 ' + '   '.join(words))
     assert ran('fill_mask.py', tmp_path, text).stdout.splitlines() == lines
-    one_line_error(run_script('fill_mask.py', tmp_path, 'nothing to fill'), r'write it as <\|mask\|>')
+    refused_line(r'write it as <\|mask\|>', 'fill_mask.py', tmp_path, 'nothing to fill')
     if objective == 'mntp':
-        one_line_error(run_script('fill_mask.py', tmp_path, '<|mask|> first'), 'needs a token before a mask')
+        refused_line('needs a token before a mask', 'fill_mask.py', tmp_path, '<|mask|> first')
 
 
 def test_only_special_tokens_may_lack_a_row(tmp_path):
-    tokenizer = load_tokenizer(str(DOCS))
-    make('llama', tmp_path, vocab_size=tokenizer.largest)
-    tokenizer.save(tmp_path)
-    last = tokenizer.largest
+    last = TOKENIZER.largest
+    make('llama', tmp_path, vocab_size=last)
+    TOKENIZER.save(tmp_path)
     refused(f'tokens up to {last}, its config.json vocab_size {last}:', load, tmp_path)
 
 
@@ -361,9 +360,8 @@ def test_a_decoder_becomes_an_encoder_with_a_row_for_the_mask_token(rows, tmp_pa
     assert len(after) == max(rows, 1_001)
     assert torch.equal(after[:1_000], before[:1_000])
     assert torch.equal(after[1_001:], before[1_001:])
-    torch.testing.assert_close(after[1_000], before[:1_000].mean(0), atol=1e-7, rtol=0)
-    model, about = transformers.AutoModelForMaskedLM.from_pretrained(encoder, output_loading_info=True)
-    assert not any(about.values())
+    assert_near(after[1_000], before[:1_000].mean(0), 1e-7)
+    model = open_whole(transformers.AutoModelForMaskedLM, encoder)
     theirs = transformers.AutoTokenizer.from_pretrained(encoder)
     assert theirs.mask_token_id == 1_000 == model.config.mask_token_id
 
@@ -377,11 +375,11 @@ def test_the_papers_models_open_for_fine_tuning_and_with_a_new_head_for_mlm(sett
     files.write_json(tmp_path / 'sl/config.json', sizes | {     # as in the authors' released config.json
         'attention_bias': False, 'hidden_act': 'silu', 'model_type': 'sl_model', 'rope_scaling': None,
         'rope_theta': 10000, 'tie_word_embeddings': False, 'torch_dtype': 'bfloat16'})
-    load_tokenizer(str(DOCS)).save(tmp_path / 'sl')
+    TOKENIZER.save(tmp_path / 'sl')
     ids = torch.arange(100)
     expected = theirs(ids[None]).last_hidden_state[0]
     base = load(tmp_path / 'sl', head=False)
-    torch.testing.assert_close(base(ids, [100], False), expected, atol=1e-5, rtol=0)
+    assert_near(base(ids, [100], False), expected)
     cfg = settings(name='on', phases=(('mlm', 2),), warmup_steps=0, decay_steps=0, lr=0.0, context=128,
                    weights_from=str(tmp_path / 'sl'), hidden_size=48, intermediate_size=80,
                    num_hidden_layers=3, num_attention_heads=6)

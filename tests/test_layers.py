@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import one_line_error, run_script
+from conftest import assert_near, refused_line, run_script
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.tasks.kind import Example
 from studies import layers
@@ -33,7 +33,7 @@ def test_states_of_the_last_layer_give_the_models_vectors(checkpoint):
     assert len(read) == 1 + len(transformer.layers)
     last = torch.from_numpy(np.concatenate(read[-1]))
     whole = transformer(torch.tensor([*range(9), *range(5)]), [9, 5], causal=False)
-    torch.testing.assert_close(transformer.norm(last), whole)
+    assert_near(transformer.norm(last), whole)
 
 
 def test_the_script_draws_and_names_what_it_cannot_compare(toy, checkpoint, tmp_path, monkeypatch):
@@ -43,4 +43,4 @@ def test_the_script_draws_and_names_what_it_cannot_compare(toy, checkpoint, tmp_
     result = run_script('studies.layers', 'task.py', *words, checkpoint, checkpoint)
     assert result.returncode == 0 and (tmp_path / 'figures/layers.png').exists(), result.stderr
     assert re.search(r', layer 2: CKA with the first 1.000 accuracy of a probe 0.\d+\n', result.stdout)
-    one_line_error(run_script('studies.layers', 'task.py', *toy['SC'][:3], checkpoint), 'a task of kind TC')
+    refused_line('a task of kind TC', 'studies.layers', 'task.py', *toy['SC'][:3], checkpoint)

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from conftest import ROOT, one_line_error, ran, run_script
+from conftest import ROOT, ran, refused_line
 from nanoencoder.files import read_json, write_json
 from nanoencoder.predictions import write_run
 from studies import losses, packs
@@ -58,7 +58,7 @@ def test_no_file_is_named_by_a_seed_that_leads_elsewhere(study):
     about['pretraining']['seed'] = '/../../../evil'
     del about['digest']
     write_json(folder / 'run.json', about)
-    one_line_error(run_script('studies.packs', study), f"{folder}: 's/../../../evil' must be the plain name")
+    refused_line(f"{folder}: 's/../../../evil' must be the plain name", 'studies.packs', study)
 
 
 @pytest.mark.parametrize('name', ['novels', 'small_tuning'])
@@ -124,12 +124,11 @@ def test_losses_beside_those_of_earlier_seeds(tmp_path):
     past = tmp_path / 'past.csv'
     text = 'row,seed,step,tokens,val_mlm_loss\nr,1,4,32,5.0\nr,0,4,32,5.2\nr,0,6,48,1.0\nother,0,8,64,1.0\n'
     past.write_text(text)
-    line, = ran('studies.losses', tmp_path / 'mlm', past).stdout.splitlines()
+    words = 'studies.losses', tmp_path / 'mlm', past
+    line, = ran(*words).stdout.splitlines()
     assert line.split(': ')[1:] == [
         'held-out MLM loss 4.960; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-1.0 sd']
     past.write_text(text.replace(',32,', ',16,'))   # of half the rows a step
-    one_line_error(run_script('studies.losses', tmp_path / 'mlm', past),
-                   'mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per')
+    refused_line('mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per', *words)
     past.write_text(text.replace('r,', 'x,'))
-    result = run_script('studies.losses', tmp_path / 'mlm', past)
-    one_line_error(result, "has no row 'r' that was measured at steps")
+    refused_line("has no row 'r' that was measured at steps", *words)

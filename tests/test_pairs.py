@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import minimal_pairs
-from conftest import jsonl, one_line_error, ran, run_script
+from conftest import jsonl, ran, refused_line, run_script
 from minimal_pairs import words_or_characters
 from nanoencoder.files import read_json
 from nanoencoder.huggingface import open_checkpoint
@@ -19,7 +19,7 @@ from nanoencoder.predictions import read_predictions
 from nanoencoder.processes import World
 from nanoencoder.settings import parse
 from test_huggingface import rewrite
-from test_tasks import TOKENIZER
+from test_tokenizer import TOKENIZER
 
 SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              max_position_embeddings=128, bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
@@ -161,7 +161,7 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     assert f'{100 * standard["others"]["set2"]:.1f}  set2' in told
 
     assert 'already done' in run_script(*command).stdout
-    one_line_error(run_script(*command, '--likelihood=pseudo'), 'likelihood = causal, this run has')
+    refused_line('likelihood = causal, this run has', *command, '--likelihood=pseudo')
     ran(*command, '--likelihood=pseudo', '--variant=pseudo')
     evaluated = f'--predictions={tmp_path}/p'
     table = run_script('evaluate.py', 'table', evaluated).stdout
@@ -170,13 +170,13 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     assert 'n = 100' in told
     assert 'note: likelihood causal -> pseudo' in told
     assert 'p = ' in told
-    one_line_error(run_script('evaluate.py', 'table', '--split=validation', evaluated), 'has no instances')
+    refused_line('has no instances', 'evaluate.py', 'table', '--split=validation', evaluated)
 
 
 def test_refusals_are_one_line(tmp_path):
     model_of('mlm', tmp_path / 'model')
     pairs(tmp_path, 2)
     command = 'minimal_pairs.py', '--dataset=x', f'--data={tmp_path}', f'--model={tmp_path}/model'
-    one_line_error(run_script(*command, '--group=field'), "has no column 'field', but sentence_good")
+    refused_line("has no column 'field', but sentence_good", *command, '--group=field')
     rewrite(model_type='bert')(tmp_path / 'model')
-    one_line_error(run_script(*command), "model_type is 'bert'")
+    refused_line("model_type is 'bert'", *command)

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 import transformers
 
 import finetune
-from conftest import one_line_error, ran, refused, run_script, texts
+from conftest import assert_near, ran, refused, refused_line, texts
 from nanoencoder import peers, tasks
 from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
 from test_huggingface import rewrite, with_tensor
 from test_finetune import (  # noqa: F401
-    KINDS, TOKENIZER, checkpoint, command, random_model, settings, toy)
+    KINDS, TOKENIZER, checkpoint, command, prepared, random_model, toy)
 
 ROWS = 900     # embeddings, a few more than tokens
 COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
@@ -116,7 +116,7 @@ def test_tokens_and_states_are_transformers(family, folders, tmp_path):
     with torch.no_grad():
         expected = judge(tmp_path)(**batch).last_hidden_state[real]
         states = peer.model()(batch['input_ids'][real], lengths)
-        torch.testing.assert_close(states, expected, atol=1e-5, rtol=0)
+        assert_near(states, expected)
         peer.model()(torch.ones(peer.context, dtype=torch.long), [peer.context])    # so long a text fits
 
 
@@ -152,10 +152,9 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
 
 
 @pytest.mark.parametrize('family', FAMILIES)
-def test_a_peer_is_fine_tuned_and_its_outputs_are_those_of_transformers(family, folders, toy, tmp_path):
+def test_a_peer_is_fine_tuned_and_its_outputs_are_those_of_transformers(family, folders, prepared):
     """After three steps of ours: the trained model in transformers, one text at a time; the head by hand."""
-    cfg = settings(toy, folders[family], 'SC', tmp_path, steps=3)
-    cfg, base, (data,) = finetune.prepare(cfg)
+    cfg, base, data = prepared('SC', folders[family], steps=3)
     encoder, _ = finetune.fit(cfg, base, data)
     model = judge(folders[family])
     model.load_state_dict(encoder.model.inner.state_dict())
@@ -167,18 +166,17 @@ def test_a_peer_is_fine_tuned_and_its_outputs_are_those_of_transformers(family, 
             states = model(input_ids=tokens[None]).last_hidden_state[0]
             hidden = F.gelu(encoder.head.dense(states.mean(0)))
             expected = encoder.head.classifier(hidden)
-            torch.testing.assert_close(torch.from_numpy(output).view(-1), expected, atol=1e-5, rtol=0)
+            assert_near(torch.from_numpy(output).view(-1), expected)
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_ours_and_its_export_as_a_peer_learn_alike(kind, toy, tmp_path, monkeypatch):
+def test_ours_and_its_export_as_a_peer_learn_alike(kind, prepared, tmp_path, monkeypatch):
     """The same losses and predictions, by our transformer and transformers' EuroBERT."""
     folder = random_model(tmp_path / 'random', tie_word_embeddings=False)
     TOKENIZER.save(folder, append_eos=True)
 
     def learn():
-        cfg = settings(toy, folder, kind, tmp_path, epochs=9, lr=1e-3)
-        cfg, base, (data,) = finetune.prepare(cfg)
+        cfg, base, data = prepared(kind, folder, epochs=9, lr=1e-3)
         encoder, log = finetune.fit(cfg, base, data)
         losses = [line['loss'] for line in log]
         answers = []
@@ -195,8 +193,8 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, toy, tmp_path, monkeypa
     assert np.mean(equal) >= 0.995
 
 
-def test_weights_in_bf16_leave_rope_in_fp32(folders, toy, tmp_path):
-    cfg, base, _ = finetune.prepare(settings(toy, folders['modernbert'], 'SC', tmp_path, weights='bf16'))
+def test_weights_in_bf16_leave_rope_in_fp32(folders, prepared):
+    cfg, base, _ = prepared('SC', folders['modernbert'], weights='bf16')
     encoder = finetune.new_encoder(cfg, base, lambda states, lengths: states)
     assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
     frequencies = dict(encoder.model.named_buffers())
@@ -235,7 +233,7 @@ def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family
         theirs = transformers.AutoModel.from_pretrained(tmp_path, config=config).eval()
         expected = torch.cat([theirs(input_ids=text[None])[0][0] for text in drawn])
         ours = opened(tmp_path).model()
-        torch.testing.assert_close(ours(torch.cat(drawn), LENGTHS), expected, atol=2e-6, rtol=0)
+        assert_near(ours(torch.cat(drawn), LENGTHS), expected, 2e-6)
         text = drawn[4]     # it lies within a window of Longformer's
         first = ours(text, [17])[0]
         text[-1] -= 1
@@ -250,7 +248,7 @@ def test_a_folder_that_names_code_opens_where_transformers_has_its_architecture(
     rewrite(auto_map={'AutoConfig': 'code.Config', 'AutoModel': 'code.Model'})(bert)
     ours = opened(bert).model()
     with torch.no_grad():
-        torch.testing.assert_close(ours(tokens, [45]), theirs(tokens[None])[0][0], atol=2e-6, rtol=0)
+        assert_near(ours(tokens, [45]), theirs(tokens[None])[0][0], 2e-6)
 
 
 @pytest.mark.parametrize('change', [
@@ -297,14 +295,13 @@ BAD = [
 
 
 @pytest.mark.parametrize('change, words', BAD, ids=[words[:30] for _, words in BAD])
-def test_bad_input_gets_one_line(change, words, bert, toy):
+def test_bad_input_gets_one_line(change, words, bert, command):
     change(bert)
-    one_line_error(run_script('finetune.py', *toy['SC'], f'--model={bert}'), words)
+    refused_line(words, *command('SC', f'--model={bert}'))
 
 
-def test_settings_of_our_own_architecture_are_refused(bert, toy):
-    result = run_script('finetune.py', *toy['SC'], f'--model={bert}', '--layers=1', '--variant=x')
-    one_line_error(result, 'layers works only with')
+def test_settings_of_our_own_architecture_are_refused(bert, command):
+    refused_line('layers works only with', *command('SC', f'--model={bert}', '--layers=1', '--variant=x'))
 
 
 def test_minus_one_is_no_pad(bert):
@@ -315,8 +312,7 @@ def test_minus_one_is_no_pad(bert):
     assert opened(bert).context == 130
 
 
-def test_without_transformers_only_ours_open(folders, toy, command, monkeypatch):  # noqa: F811
+def test_without_transformers_only_ours_open(folders, command, monkeypatch):  # noqa: F811
     monkeypatch.setitem(sys.modules, 'transformers', None)
-    result = run_script('finetune.py', *toy['SC'], f'--model={folders["bert"]}')
-    one_line_error(result, r'transformers: pip install "\.\[peers\]"')
+    refused_line(r'transformers: pip install "\.\[peers\]"', *command('SC', f'--model={folders["bert"]}'))
     ran(*command('SC', '--steps=1'))

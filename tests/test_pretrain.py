@@ -25,8 +25,8 @@ import bench
 import data
 import pretrain
 import layouts
-from conftest import (ROOT, Script, arguments, log_lines, one_line_error, refused, replace, run_script,
-                      small_run, torchrun)
+from conftest import (ROOT, Script, arguments, assert_near, decayed_and_not, flip, log_lines, one_line_error,
+                      refused, refused_line, replace, run_script, small_run, torchrun)
 from nanoencoder import files, huggingface, paper
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.log import commit, read_log
@@ -62,9 +62,9 @@ def assert_same(cfg, other, step):
     assert weights(first / f'{step}') == weights(second / f'{step}')
 
 
-def mistake(cfg, *parts):
-    """The command that would start a run ends with one line, and these parts in it."""
-    one_line_error(run_script('pretrain.py', *arguments(cfg)), *parts)
+def mistake(cfg, words):
+    """The command that would start a run ends with one line, and these words in it."""
+    refused_line(words, 'pretrain.py', *arguments(cfg))
 
 
 def fresh(cfg):
@@ -72,14 +72,6 @@ def fresh(cfg):
     with processes('cpu') as world:
         model, _, optimizer, *_ = pretrain.start(replace(cfg, name='fresh'), data.Corpus(cfg.corpus), world)
     return model, optimizer
-
-
-def decayed_and_not(parameters):
-    """Groups of torch's AdamW: matrices, and gains, which have no weight decay."""
-    parameters = list(parameters)
-    matrices = [p for p in parameters if p.ndim == 2]
-    gains = [p for p in parameters if p.ndim == 1]
-    return [{'params': matrices, 'weight_decay': 0.1}, {'params': gains, 'weight_decay': 0.0}]
 
 
 @pytest.fixture(scope='module')
@@ -202,7 +194,7 @@ def test_one_update_equals_plain_pytorch(settings, corpus):
     parameters = dict(theirs.named_parameters())
     assert parameters.keys() == ours.keys()
     for name, p in parameters.items():
-        torch.testing.assert_close(ours[name].double(), p.detach(), atol=2e-5, rtol=0)
+        assert_near(ours[name].double(), p.detach(), 2e-5)
 
 
 @pytest.mark.parametrize('name, ratio', [('muon', 6.7), ('adamw', 0.25)])
@@ -231,7 +223,7 @@ def test_two_rates_equal_two_optimizers_of_torch(settings, monkeypatch, name, ra
         for each in (optimizer, adamw, other):
             each.step()
     for p, q in zip(ours.parameters(), theirs.parameters()):
-        torch.testing.assert_close(p, q, atol=1e-5, rtol=0)
+        assert_near(p, q)
 
 
 def test_matrices_of_the_layers_learn_at_their_rate(settings):
@@ -361,7 +353,7 @@ def test_a_branch_equals_the_run_from_scratch(settings):
 
     shutil.rmtree(run_of(branch) / '30')    # as if killed: it stays a branch, said or not
     words = 'pretrain.py', *arguments(branch, without='branch_from')
-    one_line_error(run_script(*words, '--branch_from='), 'has branch_from = .*15')
+    refused_line('has branch_from = .*15', *words, '--branch_from=')
     assert 'resumed' in run_script(*words).stdout
     config, lines = read_log(run_of(branch), with_parent=True)
     assert config['branch_from'] == branch.branch_from
@@ -420,18 +412,15 @@ def test_what_is_not_finite_stops_and_is_not_saved(settings, changes, part):
     assert not files.saved_steps(run_of(cfg))
 
 
-FLIPS = {'config.json': 300, 'model.safetensors': 99_999, 'optimizer.safetensors': 99_999,
-         'tokenizer.json': 30_001, 'tokenizer_config.json': 99}     # {file: the bit that is flipped}
+FLIPS = {'config.json': 37, 'model.safetensors': 12_499, 'optimizer.safetensors': 12_499,
+         'tokenizer.json': 3_750, 'tokenizer_config.json': 12}      # {file: the byte that is changed}
 
 
 @pytest.mark.parametrize('name', FLIPS)
 def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(copied, name):
     run = run_of(copied)
     path = run / '12' / name
-    whole = path.read_bytes()
-    content = bytearray(whole)
-    content[FLIPS[name] // 8] ^= 1 << FLIPS[name] % 8
-    path.write_bytes(content)
+    whole = flip(path, FLIPS[name])
     with files.locked(run):     # taken before anything is read: a live run may be changing it
         mistake(copied, 'another process is writing there')
     mistake(copied, f'12/{name}: missing or changed .*; remove ')
@@ -481,9 +470,7 @@ def test_a_changed_shard_is_one_line_before_the_first_step(settings, corpus_to_d
     meta = data.Corpus(cfg.corpus).meta
     shards = meta['shards'] + meta['val_shards']
     path = corpus_to_damage / shards[number]['name']
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    flip(path)
     results = [process.ended() for process in begin(2, 'pretrain.py', *arguments(cfg))]
     compared = results.pop(shards.index(shards[number]) % 2)
     one_line_error(compared, f'copied/{path.name}: changed since it was written; prepare the corpus again')
@@ -500,7 +487,7 @@ def test_an_edited_meta_json_is_one_line(settings, corpus_to_damage):
     files.write_json(path, meta)
     words = 'copied/meta.json: changed since it was written; prepare'
     mistake(cfg, words)
-    one_line_error(run_script('data.py', f'--out={cfg.corpus}', '--verify'), words)
+    refused_line(words, 'data.py', f'--out={cfg.corpus}', '--verify')
     assert not run_of(cfg).exists()
 
 
@@ -582,7 +569,7 @@ def test_processes_and_micro_batches_do_not_change_the_numbers(settings, world_s
         ours, theirs = (load_file(run_of(run) / 'first_gradient.safetensors') for run in (cfg, reference))
         assert ours.keys() == theirs.keys()
         for name in ours:
-            torch.testing.assert_close(ours[name], theirs[name], atol=1e-6, rtol=0)
+            assert_near(ours[name], theirs[name], 1e-6)
 
 
 ENDLESS = dict(phases=(('clm', 5_000),), decay_steps=0, save_every=0, val_every=0)
@@ -679,7 +666,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
 def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):
     cfg = settings()
     words = arguments(cfg, without=setting.split('=')[0])
-    one_line_error(run_script('pretrain.py', *words, *f'--{setting}'.split()), message)
+    refused_line(message, 'pretrain.py', *words, *f'--{setting}'.split())
     assert not run_of(cfg).exists()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import evaluate
-from conftest import ROOT, one_line_error, run_process, run_script
+from conftest import ROOT, flip, ran, refused_line, run_process, run_script
 from nanoencoder.files import read_json, sha256, write_json
 from nanoencoder.predictions import write_run
 from studies import report
@@ -87,7 +87,7 @@ def test_a_frozen_page_is_written_again_to_the_byte(name, tmp_path):
     page = (ROOT / f'studies/{name}/report.md').read_bytes()
     shutil.copytree(ROOT / f'studies/{name}', tmp_path / name)
     (tmp_path / name / 'report.md').unlink()
-    assert run_script('studies.report', tmp_path / name).returncode == 0
+    ran('studies.report', tmp_path / name)
     assert (tmp_path / name / 'report.md').read_bytes() == page
 
 
@@ -274,19 +274,16 @@ def test_three_pretrainings_were_enough_by_the_first_rules_alone(toy, few_resamp
 @pytest.mark.parametrize('name', ['runs/s1.jsonl.gz', 'losses.csv'])
 def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     path = toy / name
-    content = path.read_bytes()
-    middle = len(content) // 2
-    path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1:])
-    for words in (['studies.report', toy], ['studies.packs', toy], ['studies.packs', toy, 'table']):
-        one_line_error(run_script(*words), f'{path}: changed since it was written; restore it')
+    content = flip(path, path.stat().st_size // 2)
+    report = 'studies.report', toy
+    for words in (report, ['studies.packs', toy], ['studies.packs', toy, 'table']):
+        refused_line(f'{path}: changed since it was written; restore it', *words)
     path.unlink()
-    one_line_error(run_script('studies.report', toy), f'{path}: No such file')
+    refused_line(f'{path}: No such file', *report)
     (toy / 'runs/s9.jsonl.gz').write_bytes(content)
-    result = run_script('studies.report', toy)
-    one_line_error(result, f'lacks s9.jsonl.gz; if that belongs there, remove .*packs.py {toy}')
+    refused_line(f'lacks s9.jsonl.gz; if that belongs there, remove .*packs.py {toy}', *report)
     (toy / 'sha256.json').unlink()      # as a kill of packs.py leaves it: no pack is to be removed
-    result = run_script('studies.report', toy)
-    one_line_error(result, f'sha256.json: No such file: a packing was stopped; run .*packs.py {toy}')
+    refused_line(f'sha256.json: No such file: a packing was stopped; run .*packs.py {toy}', *report)
     assert not (toy / 'report.md').exists()
     assert not (toy / 'ladder.png').exists()
 
@@ -359,9 +356,7 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
         (run / 'log.jsonl').write_text(json.dumps({'step': 4, 'val_mlm_loss': 7.5}) + '\n')
     monkeypatch.setattr(report.Evidence, 'percents', lambda self, weights, datasets: [1, 2, 3])
     words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out']
-    result = run_script('studies.beside', toy, 'mlm-1', 'clm-1', *words)
-    assert result.returncode == 0, result.stderr
-    points, first, second = result.stdout.splitlines()
+    points, first, second = ran('studies.beside', toy, 'mlm-1', 'clm-1', *words).stdout.splitlines()
     f1 = 100 * (2 * 8 / 18 - 2 * 5 / 15)
     assert points == (f'docs_tc: clm-1 less mlm-1 {f1:+.1f} points (three earlier seeds: +2.0; a new seed '
                       'should fall between -3.0 and +7.0)')

@@ -11,7 +11,7 @@ import pytest
 import pytrec_eval
 
 import finetune
-from conftest import LLAMA3, ROOT, jsonl, one_line_error, refused, replace, run_script
+from conftest import LLAMA3, ROOT, jsonl, refused, refused_line, replace
 from nanoencoder import metrics, paper, tasks
 from nanoencoder import settings as configs
 from nanoencoder.predictions import json_lines
@@ -19,9 +19,8 @@ from nanoencoder.tasks import retrieval
 from nanoencoder.tasks.files import Field, read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
+from test_tokenizer import DOCS, TOKENIZER
 
-DOCS = ROOT / 'configs/corpora/docs'
-TOKENIZER = load_tokenizer(str(DOCS))
 
 
 def task(name, **changes):
@@ -221,8 +220,7 @@ def test_every_config_of_a_task_parses_and_a_missing_hub_is_a_line():
     assert len({task(name).dataset for name in names}) == 31
     published = {dataset for *_, dataset in paper.numbers()}
     assert {task(name).dataset for name in PAPER.split()} <= published
-    result = run_script('finetune.py', 'configs/tasks/sst2.py', '--look')
-    one_line_error(result, 'nyu-mll/glue', '--data takes')
+    refused_line('nyu-mll/glue.*--data takes', 'finetune.py', 'configs/tasks/sst2.py', '--look')
 
 
 STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567',
@@ -414,8 +412,8 @@ def test_bad_files_are_named(tmp_path, name, content, words):
 
 def test_a_missing_file_is_a_line_with_what_is_there(tmp_path):
     (tmp_path / 'train.txt').write_text('a O')
-    result = run_script('finetune.py', 'configs/tasks/example_sc.py', '--look', f'--data={tmp_path}')
-    one_line_error(result, 'no train with a suffix .*: train.txt; another .*--train=train.txt')
+    refused_line('no train with a suffix .*: train.txt; another .*--train=train.txt',
+                 'finetune.py', 'configs/tasks/example_sc.py', '--look', f'--data={tmp_path}')
 
 
 @pytest.mark.parametrize('option', [

@@ -12,6 +12,7 @@ from conftest import LLAMA3, ROOT, refused, texts
 from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
 DOCS = ROOT / 'configs/corpora/docs'
+TOKENIZER = load_tokenizer(str(DOCS))
 EOS = '<|endoftext|>'
 # SmolLM2's vocabulary has no token for these bytes
 LACKING = bytes.fromhex('04 06 13 14 16 1D C0 C1 F1 F2 F5 F6 F7 F8 F9 FA FB FC FD FE FF')
@@ -115,9 +116,8 @@ def test_the_embedded_tokenizer_has_the_ids_of_hugging_face_and_its_old_fingerpr
     """Runs compare the fingerprint with that of corpora prepared by earlier versions."""
     library = Library.from_file(f'{DOCS}/tokenizer.json')
     library.encode_special_tokens = True
-    ours = load_tokenizer(str(DOCS))
-    same_ids(ours.bulk(), library, sample_texts(5_000) + ['word' * 250_000])
-    assert ours.fingerprint() == 'fb91d752ddaab5e1d8ec98e9224db7a8dd5dfbf1fe6b2716b634a3787647b000'
+    same_ids(TOKENIZER.bulk(), library, sample_texts(5_000) + ['word' * 250_000])
+    assert TOKENIZER.fingerprint() == 'fb91d752ddaab5e1d8ec98e9224db7a8dd5dfbf1fe6b2716b634a3787647b000'
 
 
 @pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
@@ -159,7 +159,7 @@ def test_where_tiktoken_has_other_ids_or_none_it_does_not_encode(tmp_path, capsy
 
 
 def test_masks_are_encoded_where_asked_and_surrogates_replaced():
-    ours = load_tokenizer(str(DOCS))
+    ours = TOKENIZER
     masked = ours.encode_masked('The <|mask|> of<|mask|>')
     assert masked.tolist() == [*ours.encode('The'), 4095, *ours.encode(' of'), 4095]
     assert ours.decode(masked) == 'The<|mask|> of<|mask|>'
@@ -169,8 +169,7 @@ def test_masks_are_encoded_where_asked_and_surrogates_replaced():
 
 def test_an_old_file_without_its_models_type_opens(tmp_path):
     old = changed(tmp_path, lambda spec: spec['model'].pop('type'))
-    now = load_tokenizer(str(DOCS))
-    assert old.fingerprint() == now.fingerprint()
+    assert old.fingerprint() == TOKENIZER.fingerprint()
 
 
 UNIGRAM = {'type': 'Unigram', 'vocab': [['a', 0.0]], 'unk_id': 0}
@@ -200,9 +199,10 @@ def test_a_sentencepiece_file_is_refused_by_name(tmp_path):
 @pytest.mark.parametrize('style', ['docs', 'llama-3'])
 def test_saved_tokenizers_give_our_ids_in_transformers(style, tmp_path):
     """A token's offsets are those of what it stands for, without the spaces around, as BERT's are."""
+    ours = TOKENIZER
     if style != 'docs':
         huggingface(style, tmp_path)
-    ours = load_tokenizer(str(DOCS if style == 'docs' else tmp_path))
+        ours = load_tokenizer(str(tmp_path))
     ours.save(tmp_path, append_eos=True)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert (theirs.mask_token_id, theirs.pad_token_id) == (ours.ids['mask'], ours.ids['pad'])
@@ -238,8 +238,7 @@ def test_offsets_are_of_the_words_without_spaces(tmp_path):
 
 
 def test_offsets_of_spaces_are_empty():
-    ours = load_tokenizer(str(DOCS))
-    _, offsets = ours.encode_with_offsets('the  of\n')
+    _, offsets = TOKENIZER.encode_with_offsets('the  of\n')
     assert offsets.tolist() == [[0, 3], [4, 4], [5, 7], [8, 8]]
 
 
@@ -287,7 +286,7 @@ def test_every_added_token_keeps_the_id_that_its_file_gives_it(added, tmp_path):
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"], ids=['gpt2', 'cl100k_base'])
 def test_tiktokens_names_have_its_ids(pattern, monkeypatch):
-    _, ranks = load_tokenizer(str(DOCS)).in_tiktoken
+    _, ranks = TOKENIZER.in_tiktoken
     theirs = tiktoken.Encoding('gpt2', pat_str=pattern, mergeable_ranks=ranks,
                                special_tokens={EOS: len(ranks)})
     monkeypatch.setattr(tiktoken, 'get_encoding', lambda name: theirs)
