@@ -46,35 +46,33 @@ def test_order_of_precedence(tmp_path):
     assert actions.part == -1     # a default may lie outside of its range
 
 
-@pytest.mark.parametrize('given, parts', [     # a file, or words of a command line
-    ('steps = 1\nstep = 2\n', ('run.py:2', "'step'", "'steps'")),
-    ('lr = "5e-4"\n', ('run.py:1', 'lr takes float', '5e-4')),
-    ('steps = 1.0\n', ('run.py:1', 'steps takes int, not float')),
-    ('steps = 1\nlr = 1.0\nsteps = 2\n', ('run.py:3', 'steps is set twice', 'run.py:1')),
-    ('name = open("executed", "w")\n', ('run.py:1', 'a value is a literal: nothing is computed')),
-    ('steps: int = 3\n', ('run.py:1', 'steps: int = 3')),
-    ('steps = = 3\n', ('run.py:1', 'steps = = 3')),
-    ('steps = depth = 3\n', ('run.py:1', 'only `name = value` lines')),
-    ('steps = 1\nbase = "x.py"\n', ('run.py:2', 'first line')),
-    ('share = 1.5\n', ('run.py:1', 'share must be from 0 to 1, not 1.5')),
-    ('base = "absent.py"\n', ('absent.py', 'No such file')),
-    (['--stepz=3'], ("'stepz'", "'steps'")),
-    (['--steps=3', '--steps=3'], ('--steps', 'twice')),
-    (['--steps'], ('--steps=',)),
-    (['--steps=three'], ("'three'", 'int')),
-    (['-steps=3'], ('--name=value',)),
-    (['--steps=3', 'run.py'], ("'run.py'", '--name=value')),
-    (['--lr=1e999'], ('--lr: lr must be finite, not inf',)),
-    (['--parts=0'], ('--parts: parts must be from 1 to 9, not 0',)),
-    (['--name=x', '--mode=of name it'], ('--mode: mode is one of a, b, not',)),  # `name` is a setting, too
-    (['--warmup=3'], ("unknown setting 'warmup'; they are steps, lr, name",)),
-    (['run'], ('run: cannot read this config',))])
-def test_mistakes_in_a_file_and_on_the_command_line(tmp_path, given, parts):
-    words = [write(tmp_path, given)] if type(given) is str else given
-    with pytest.raises(ValueError) as caught:
-        parse(Example, words, {'parts': (-1, '', 1, 9)})
-    for part in parts:
-        assert part in str(caught.value)
+@pytest.mark.parametrize('given, words', [     # a file, or words of a command line
+    ('steps = 1\nstep = 2\n', "run.py:2.*'step'.*'steps'"),
+    ('lr = "5e-4"\n', 'run.py:1.*lr takes float.*5e-4'),
+    ('steps = 1.0\n', 'run.py:1.*steps takes int, not float'),
+    ('steps = 1\nlr = 1.0\nsteps = 2\n', 'run.py:3.*steps is set twice.*run.py:1'),
+    ('name = open("executed", "w")\n', 'run.py:1.*a value is a literal: nothing is computed'),
+    ('steps: int = 3\n', 'run.py:1.*steps: int = 3'),
+    ('steps = = 3\n', 'run.py:1.*steps = = 3'),
+    ('steps = depth = 3\n', 'run.py:1.*only `name = value` lines'),
+    ('steps = 1\nbase = "x.py"\n', 'run.py:2.*first line'),
+    ('share = 1.5\n', 'run.py:1.*share must be from 0 to 1, not 1.5'),
+    ('base = "absent.py"\n', 'absent.py.*No such file'),
+    (['--stepz=3'], "'stepz'.*'steps'"),
+    (['--steps=3', '--steps=3'], '--steps.*twice'),
+    (['--steps'], '--steps='),
+    (['--steps=three'], "'three'.*int"),
+    (['-steps=3'], '--name=value'),
+    (['--steps=3', 'run.py'], "'run.py'.*--name=value"),
+    (['--lr=1e999'], '--lr: lr must be finite, not inf'),
+    (['--parts=0'], '--parts: parts must be from 1 to 9, not 0'),
+    (['--name=x', '--mode=of name it'], '--mode: mode is one of a, b, not'),    # `name` is a setting, too
+    (['--warmup=3'], "unknown setting 'warmup'; they are steps, lr, name"),
+    (['run'], 'run: cannot read this config')])
+def test_mistakes_in_a_file_and_on_the_command_line(tmp_path, given, words):
+    if type(given) is str:
+        given = [write(tmp_path, given)]
+    refused(words, parse, Example, given, {'parts': (-1, '', 1, 9)})
 
 
 @pytest.mark.parametrize('settings, word, told', [

@@ -1,7 +1,6 @@
 """Files that survive a kill, and locks."""
 import errno
 import fcntl
-import hashlib
 import json
 import multiprocessing
 
@@ -98,18 +97,6 @@ def test_other_errors_of_a_lock_are_errors(tmp_path, monkeypatch):
 @pytest.mark.parametrize('name', ['../evil', '..', '/evil', 'a/../../evil', '.a'])
 def test_names_that_are_read_stay_in_their_folder(name):
     refused('^list.json: .* must be the plain name of a file', files.plain_name, name, 'list.json')
-
-
-def test_changed_files_are_named(tmp_path):
-    digests = {}
-    for name in ('a', 'b', 'c/d'):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(name)
-        digests[name] = hashlib.sha256(name.encode()).hexdigest()
-    (tmp_path / 'b').write_text('another')
-    digests['gone'] = ''
-    assert files.changed_files(tmp_path / 'list.json', digests) == ['b', 'gone']
 
 
 def test_an_edit_of_a_sealed_file_is_seen(tmp_path):

@@ -75,32 +75,18 @@ def rows_of_a_word(draw, k):
         'QA': {'id': str(k), 'question': 'Which city?', 'context': context, 'answers': answers}}
 
 
-def about(text):
-    return f'about {text} and more'
-
-
 def write_retrieval(draw, folder):
     """A text finds the document that is about it."""
-    texts = [' '.join(draw.choices(FILLER, k=3)) for _ in range(600)]
-    jsonl(folder / 'train.jsonl', [
-        {'query': text, 'positive': about(text)}
-        for text in texts])
-    texts = [
+    trained = [' '.join(draw.choices(FILLER, k=3)) for _ in range(600)]
+    held = [
         f'{a} {b} {c}'
         for a in FILLER[:6]
         for b in FILLER[6:10]
         for c in ('Rome', 'Oslo')]
-    jsonl(folder / 'queries.jsonl', [
-        {'_id': str(k), 'text': text}
-        for k, text in enumerate(texts)])
-    jsonl(folder / 'corpus.jsonl', [
-        {'_id': str(k), 'text': about(text)}
-        for k, text in enumerate(texts)])
-    judged = [
-        {'query-id': str(k), 'corpus-id': str(k), 'score': 1}
-        for k in range(48)]
-    jsonl(folder / 'qrels/validation.jsonl', judged[:24])
-    jsonl(folder / 'qrels/test.jsonl', judged[24:])
+    for split, texts in {'train': trained, 'validation': held[:24], 'test': held[24:]}.items():
+        jsonl(folder / f'{split}.jsonl', [
+            {'id': text, 'query': text, 'positive': f'about {text} and more'}
+            for text in texts])
 
 
 @pytest.fixture(scope='session')
@@ -392,13 +378,12 @@ def test_a_number_is_learnt_and_saved(toy, command, tmp_path, monkeypatch):
 def test_retrieval_is_trained_once_and_scored_on_every_set(toy, command, tmp_path):
     other = shutil.copytree(data_of(toy, 'IR'), tmp_path / 'other')
     (other / 'train.jsonl').unlink()
-    for path in other.glob('qrels/*'):  # another choice of queries, and no training pairs
-        path.write_text(''.join(path.read_text().splitlines(True)[::2]))
-    (tmp_path / 'other.py').write_text(f'kind = "IR"\ndataset = "other"\ndata = {str(other)!r}\n')
+    (tmp_path / 'other.py').write_text(     # of the same documents, and without training pairs
+        f'kind = "IR"\ndataset = "other"\ndata = "{other}"\n'
+        'validation = "test.jsonl"\ntest = "validation.jsonl"')
     ran(*command('IR', '--steps=2', f"--score_on=('{tmp_path}/other.py',)"))
-    own, others = [read_predictions(tmp_path / f'p/random/IR/{name}/lr3e-03_sd0', 'test')
-                   for name in ('toy', 'other')]
-    assert others == own[::2]
+    own, others = [tmp_path / f'p/random/IR/{name}/lr3e-03_sd0' for name in ('toy', 'other')]
+    assert read_predictions(others, 'test') == read_predictions(own, 'validation')
 
 
 def test_retrieval_without_training_pairs_is_probed(toy, command, tmp_path):

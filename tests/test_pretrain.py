@@ -417,7 +417,7 @@ FLIPS = {'config.json': 37, 'model.safetensors': 12_499, 'optimizer.safetensors'
 
 
 @pytest.mark.parametrize('name', FLIPS)
-def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(copied, name):
+def test_what_is_changed_cut_or_gone_is_refused_by_the_files_name(copied, name):
     run = run_of(copied)
     path = run / '12' / name
     whole = flip(path, FLIPS[name])
@@ -429,6 +429,8 @@ def test_a_flipped_bit_and_a_cut_file_are_refused_by_the_files_name(copied, name
     else:
         refused(f'^{path}: missing', huggingface.open_checkpoint, run)
     path.write_bytes(whole[:-10])
+    refused(f'^{path}: missing', huggingface.read_state, run / '12')
+    path.unlink()
     refused(f'^{path}: missing', huggingface.read_state, run / '12')
 
 
