@@ -29,10 +29,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model import initial_weight, parameter_groups
+from model import initial_weight
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
 from nanoencoder.metrics import both_scores
+from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, check_same_run, run_folder, write_run
 from nanoencoder.processes import World, pick_device
@@ -59,6 +60,8 @@ class Settings(tasks.Task):
     seeds: tuple = free((0, 1, 2, 3, 4))                     # of --grid
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
+    optimizer: str = setting('adamw', choices=('adamw', 'muon'))     # muon: on layers' matrices
+    matrix_lr_ratio: float = setting(1.0, 0)         # their learning rate, as a multiple of lr; Muon wants about 7
     weight_decay: float = setting(0.1, 0)            # on matrices only
     beta1: float = setting(0.9, 0, 1)
     beta2: float = setting(0.95, 0, 1)
@@ -343,12 +346,7 @@ def fit(cfg, base, data, tell=False):
     total = cfg.num_steps(len(train))
     head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels))
     encoder = new_encoder(cfg, base, head)
-    optimizer = torch.optim.AdamW(
-        parameter_groups(encoder, cfg.weight_decay),    # the loop sets their rates
-        betas=(cfg.beta1, cfg.beta2),
-        eps=cfg.eps,
-        fused=True,
-    )
+    optimizer = make_optimizer(encoder, cfg)
     order = training_order(cfg, cfg.seed, len(train))
     log = []
     began = time.monotonic()
@@ -361,7 +359,7 @@ def fit(cfg, base, data, tell=False):
             raise FloatingPointError(f'step {step + 1}: loss or norm is not finite: lower --lr')
         lr = lr_at(step, cfg, total)
         for group in optimizer.param_groups:
-            group['lr'] = lr
+            group['lr'] = lr * group['lr_ratio']
         optimizer.step()
         optimizer.zero_grad()
         log.append({'step': step + 1, 'lr': lr, 'loss': loss, 'grad_norm': norm})

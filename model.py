@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import itertools
 import math
+import re
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -406,7 +407,7 @@ def parameter_groups(module, weight_decay, matrix_lr_ratio=1.0):
     for name, p in module.named_parameters():
         if p.ndim < 2:
             gains.append(p)
-        elif 'layers.' in name:
+        elif re.search(r'layer\w*\.\d', name):     # layers.0 here, encoder.layer.0 in BERT
             matrices.append(p)
         else:
             embeddings.append(p)

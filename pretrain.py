@@ -23,10 +23,10 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
-from model import Model, Sizes, make_segments, parameter_groups
+from model import Model, Sizes, make_segments
+from nanoencoder.optimizers import make_optimizer
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
-from nanoencoder.pretraining.muon import Muon
 from nanoencoder.processes import choose_flash_attention, processes, stop_signals
 from nanoencoder.settings import check, check_value, free, parse, run_main, setting
 
@@ -87,6 +87,12 @@ class Settings:
     @property
     def total_steps(self):
         return self.repeat * sum(steps for _, steps in self.phases)
+
+    @property
+    def validated(self):
+        """The objectives of held-out losses, each once: CLM and MLM always, so that all runs compare."""
+        names = 'clm', 'mlm', *dict(self.phases)
+        return [*dict.fromkeys(names)]
 
     def lr_at(self, step):
         """Return the learning rate of a step, counted from 0: the least of three lines.
@@ -167,17 +173,13 @@ def build(cfg, world):
     if world.size > 1 and cfg.parallel == 'ddp':
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
 
-    groups = parameter_groups(model, cfg.weight_decay, cfg.matrix_lr_ratio)
-    Optimizer = Muon if cfg.optimizer == 'muon' else torch.optim.AdamW
-    # train_step sets the rates
-    optimizer = Optimizer(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)
-    return model, wrapped, optimizer
+    return model, wrapped, make_optimizer(model, cfg)
 
 
 def start(cfg, corpus, world):
     """Make a run ready for step state['step']. Returns (model, the same wrapped, optimizer, state, how it
     began in words)."""
-    origin = checkpoint.find_origin(cfg, corpus, world)
+    origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
     model, wrapped, optimizer = build(cfg, world)
     checkpoint.initialise(model, origin, cfg)
     if origin.state['step']:
@@ -246,12 +248,11 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
 
 
 def held_out(corpus, cfg, rank=0, world_size=1):
-    """Yield each objective of validation and its batches. CLM and MLM always, so that all runs compare.
+    """Yield each objective of validation and its batches.
 
-    For the same reason val_mask_ratio decides how much is masked, and every masked token becomes mask."""
+    So that all runs compare, val_mask_ratio decides how much is masked, and every masked token becomes mask."""
     masking = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0))
-    names = 'clm', 'mlm', *dict(cfg.phases)
-    for name in dict.fromkeys(names):   # each once
+    for name in cfg.validated:
         yield name, validation_batches(corpus, name, masking, rank, world_size)
 
 
@@ -286,8 +287,10 @@ def validate(wrapped, corpus, cfg, world):
     return losses
 
 
-def train(cfg):
-    """Train a run, from its newest checkpoint if it has one, to its last step or until a signal."""
+def train(cfg, start=start, write_model=checkpoint.write_model):
+    """Train a run, from its newest checkpoint if it has one, to its last step or until a signal.
+
+    Other models than ours bring what makes them ready and what writes them: examples/continue_encoder.py."""
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
         corpus = checkpoint.open_corpus(cfg, world)
@@ -316,7 +319,8 @@ def train(cfg):
             elif saving or is_due(cfg.log_every, done, cfg):
                 log.write(lambda: {})
             if saving:
-                checkpoint.save(run, model, optimizer, done, log.seconds(), corpus, cfg, world)
+                checkpoint.save(
+                    run, model, optimizer, done, log.seconds(), corpus, cfg, world, write_model)
             if stopping:
                 break
 

@@ -122,9 +122,7 @@ def open_peer(name, folder, config):
     size = model.get_input_embeddings().num_embeddings
     if tokenizer.vocab_size > size:
         raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for {size}')
-    # RoBERTa computes positions from where its config's pad is; -1 means none.
-    pads = model.config.pad_token_id, tokenizer.ids['pad'], 0
-    pad = next(pad for pad in pads if pad is not None and pad >= 0)
+    pad = pad_of(model, tokenizer.ids['pad'])
     sizes = Sizes(model.config.hidden_size, config)
     transformer = Transformer(model, sizes, pad)
     transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
@@ -133,6 +131,12 @@ def open_peer(name, folder, config):
         if module.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None:
             context -= table.padding_idx + 1    # RoBERTa counts positions from after its pad's id
     return Peer(name, folder, sizes, min(context, named.model_max_length), {}, transformer, tokenizer)
+
+
+def pad_of(model, of_tokenizer):
+    """Return the id to pad with: RoBERTa computes positions from where its config's pad is; -1 means none."""
+    pads = model.config.pad_token_id, of_tokenizer, 0
+    return next(pad for pad in pads if pad is not None and pad >= 0)
 
 
 def read_model(transformers, folder, config):

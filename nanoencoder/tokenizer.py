@@ -49,6 +49,7 @@ class Tokenizer:
               ordinary words; None if that cannot happen
     prefix, suffix  the ids that the backend's post-processor puts around a text"""
     composes = False        # the normalizer joins combining marks to the characters before them
+    is_foreign = False      # an encoder's own, which is written as it was read
     mask_is_new = False     # the vocabulary had no mask token, so we added one
 
     def __init__(self, backend, roles, specials, unknown=None):
@@ -97,9 +98,12 @@ class Tokenizer:
         text = without_surrogates(text)
         encoding = self.backend.encode(text, add_special_tokens=False)
         ids = np.array(encoding.ids, np.int64)
+        return self.without_specials(ids), encoding.offsets, encoding.word_ids
+
+    def without_specials(self, ids):
         if self.unknown is not None:
             ids[np.isin(ids, self.special_ids)] = self.unknown
-        return ids, encoding.offsets, encoding.word_ids
+        return ids
 
     def encode_masked(self, text):
         """Encode a text in which the mask token, together with the spaces before it, is one id."""
@@ -129,7 +133,7 @@ class Tokenizer:
         # A batch of one, because `encode` would keep Python's other threads waiting.
         batch = [without_surrogates(text)]
         encoding, = self.backend.encode_batch_fast(batch, add_special_tokens=False)
-        return np.array(encoding.ids, np.uint32)
+        return self.without_specials(np.array(encoding.ids, np.uint32))
 
     def by_tiktoken(self):
         """Return a function from a text to tiktoken's ids. ValueError if tiktoken cannot give them."""
@@ -196,10 +200,11 @@ class Tokenizer:
         """Write tokenizer.json and tokenizer_config.json as transformers reads them. With append_eos,
         transformers ends each text with the eos token."""
         spec = json.loads(self.backend.to_str())
-        steps = spec['post_processor']['processors']
-        steps[0]['trim_offsets'] = True     # as in `encode_with_offsets`
-        if not append_eos:
-            steps.pop()
+        if not self.is_foreign:
+            steps = spec['post_processor']['processors']
+            steps[0]['trim_offsets'] = True     # as in `encode_with_offsets`
+            if not append_eos:
+                steps.pop()
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'],
                   'clean_up_tokenization_spaces': False}
@@ -355,6 +360,8 @@ def from_spec(spec, config):
     corpora and models cannot use it."""
     kind = spec['model'].get('type', 'BPE')     # old files leave it out
     is_byte_level = '"ByteLevel"' in json.dumps(spec['pre_tokenizer'])
+    if kind in ('WordPiece', 'Unigram'):
+        return of_encoder(spec, config)
     if kind != 'BPE' or spec['model'].get('dropout') or not is_byte_level:
         raise ValueError(f'no byte-level BPE without dropout, but {kind}; {NO_SENTENCEPIECE}')
     vocabulary = spec['model']['vocab']
@@ -395,8 +402,25 @@ def from_spec(spec, config):
     return tokenizer
 
 
+def of_encoder(spec, config):
+    """Make a Tokenizer of an encoder's vocabulary, as BERT's or ALBERT's, to continue that encoder with: it
+    loses case or spaces, as it always did. ValueError if it has no mask token."""
+    specials = {token['content']: token['id'] for token in spec['added_tokens'] if token['special']}
+    model = spec['model']
+    roles = find_roles(specials, config)
+    if roles['mask'] not in specials:
+        raise ValueError(f'{model["type"]} without a mask token is no encoder\'s; {NO_SENTENCEPIECE}')
+    unknown = model.get('unk_id')
+    if model['type'] == 'WordPiece':
+        unknown = model['vocab'][model['unk_token']]
+    tokenizer = Tokenizer(Backend.from_str(json.dumps(spec)), roles, specials, unknown)
+    tokenizer.is_foreign = True
+    return tokenizer
+
+
 def find_roles(specials, config):
-    """{role: token}, as tokenizer_config.json names it, or as many models do."""
+    """{role: token}, as tokenizer_config.json names it, or as many models do. An encoder begins and ends a text
+    with what it calls cls and sep."""
     def find(role, *usual):
         named = config.get(f'{role}_token')
         if isinstance(named, dict):
@@ -404,12 +428,17 @@ def find_roles(specials, config):
         return next((token for token in (named, *usual) if token in specials), None)
 
     eos = find('eos', EOS, '<|endoftext|>')
-    if not eos:
-        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
     roles = {'bos': find('bos', BOS) or eos,
              'eos': eos,
              'pad': find('pad') or eos,
              'mask': find('mask', MASK) or MASK}
+    if not eos:
+        roles = {'bos': find('cls', '[CLS]', '<s>'),
+                 'eos': find('sep', '[SEP]', '</s>'),
+                 'pad': find('pad', '[PAD]', '<pad>'),
+                 'mask': find('mask', '[MASK]', '<mask>')}
+    if not all(roles.values()):
+        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
     if list(roles.values()).count(roles['mask']) > 1:
         raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
     return roles

@@ -15,6 +15,7 @@ from conftest import assert_near, ran, refused, refused_line, texts
 from nanoencoder import peers, tasks
 from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
+from nanoencoder.tokenizer import load_tokenizer
 from test_huggingface import rewrite, with_tensor
 from test_finetune import (  # noqa: F401
     KINDS, TOKENIZER, checkpoint, command, prepared, random_model, toy)
@@ -118,6 +119,19 @@ def test_tokens_and_states_are_transformers(family, folders, tmp_path):
         states = peer.model()(batch['input_ids'][real], lengths)
         assert_near(states, expected)
         peer.model()(torch.ones(peer.context, dtype=torch.long), [peer.context])    # so long a text fits
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_a_corpus_for_an_encoder_has_its_tokens(family, folders):
+    """Of WordPiece, Unigram and bytes; one after the other, and in bulk."""
+    ours = load_tokenizer(str(folders[family]))
+    theirs = transformers.AutoTokenizer.from_pretrained(folders[family])
+    roles = theirs.mask_token_id, theirs.pad_token_id, theirs.sep_token_id, theirs.cls_token_id
+    assert [ours.ids[role] for role in ('mask', 'pad', 'eos', 'bos')] == [*roles]
+    bulk = ours.bulk()
+    for text in TEXTS:
+        expected = theirs(text, add_special_tokens=False)['input_ids']
+        assert ours.encode(text).tolist() == bulk(text).tolist() == expected
 
 
 @pytest.mark.parametrize('family', FAMILIES)

@@ -64,9 +64,11 @@ def read_moments(model, optimizer, folder, step):
             state['step'] = torch.tensor(float(step), device=p.device)
 
 
-def save(run, model, optimizer, step, seconds, corpus, cfg, world):
+def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
     """Have rank 0 write <run>/<step>/ and remove older checkpoints, but for those of `keep` and `save_at`.
-    The others wait. FloatingPointError in every process if a weight or a moment is not finite."""
+    The others wait. FloatingPointError in every process if a weight or a moment is not finite.
+
+    write_model(folder, weights, objective, corpus, cfg) writes a model and its tokenizer into a folder."""
     weights = dict(model.named_parameters())
     moments = {}
     for name, p in weights.items():
@@ -88,7 +90,13 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world):
             'corpus_meta': config['corpus_meta'],
             'starts': config['starts'],
         }
-        write(run, weights, moments, state, corpus, cfg)
+        with whole(run / str(step)) as folder:
+            folder.mkdir()
+            write_model(folder, weights, objective_at(step - 1, cfg), corpus, cfg)
+            (folder / huggingface.MOMENTS).write_bytes(to_bytes(moments))
+            digests = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
+            write_sealed(folder / 'state.json', state | {'sha256': digests})
+        remove_older(run, cfg)
     world.sum([0])  # the others wait
 
 
@@ -114,21 +122,17 @@ def fixed(cfg, corpus, world):
     return json.loads(json.dumps(numbers))
 
 
-def write(run, weights, moments, state, corpus, cfg):
-    """Write a checkpoint's folder, then remove older ones."""
-    step = state['step']
-    objective = objective_at(step - 1, cfg)
+def write_model(folder, weights, objective, corpus, cfg):
+    """Write a Model as a Hugging Face folder, with the corpus's tokenizer."""
     ids = {role: corpus.meta[f'{role}_token_id'] for role in huggingface.ROLES}
-    with whole(run / str(step)) as folder:
-        folder.mkdir()
-        huggingface.save(folder, cfg.model, cfg.context, ids, weights,
-                         objective=objective, initializer_range=cfg.initializer_range)
-        (folder / huggingface.MOMENTS).write_bytes(to_bytes(moments))
-        for name in ('tokenizer.json', 'tokenizer_config.json'):
-            shutil.copyfile(corpus.folder / name, folder / name)
-        digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        write_sealed(folder / 'state.json', state | {'sha256': digests})
+    huggingface.save(folder, cfg.model, cfg.context, ids, weights,
+                     objective=objective, initializer_range=cfg.initializer_range)
+    for name in ('tokenizer.json', 'tokenizer_config.json'):
+        shutil.copyfile(corpus.folder / name, folder / name)
 
+
+def remove_older(run, cfg):
+    """Remove a run's checkpoints but for the newest ones and those that are always kept."""
     always_kept = *cfg.save_at, cfg.total_steps
     others = [step for step in saved_steps(run) if step not in always_kept]
     for step in others[:-cfg.keep]:
@@ -144,8 +148,9 @@ class Origin(NamedTuple):
     new_ids: tuple = ()    # tokens that the checkpoint's tokenizer lacked
 
 
-def find_origin(cfg, corpus, world):
-    """Return the Origin of a run. ValueError if its settings do not allow it."""
+def find_origin(cfg, corpus, world, take_weights):
+    """Return the Origin of a run; take_weights(cfg, corpus) that of one with weights_from, on its first start.
+    ValueError if its settings do not allow it."""
     # rank 0 looks for all: files are compared with their sha256, and it may be the first to see new ones
     run = Path(cfg.out, cfg.name)
     steps = world.of_first(lambda: saved_steps(run))

@@ -5,6 +5,8 @@ that of torch.optim.Muon, which orthogonalises in bf16; on CPUs, many of which h
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from model import parameter_groups
+
 MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients are Jordan's
 AT_ONCE = 8         # matrices that are orthogonalised together; all of a large model's would take much memory
 
@@ -63,3 +65,11 @@ class Muon(torch.optim.AdamW):
                         update = distribute_tensor(update, p.device_mesh, p.placements, src_data_rank=None)
                     p.mul_(decay)
                     p.add_(update, alpha=-rate)
+
+
+def make_optimizer(module, cfg):
+    """Return the optimizer that a training's settings name. Its loop sets the rate of each group: that of the
+    schedule, times the group's lr_ratio."""
+    groups = parameter_groups(module, cfg.weight_decay, cfg.matrix_lr_ratio)
+    Optimizer = Muon if cfg.optimizer == 'muon' else torch.optim.AdamW
+    return Optimizer(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)

@@ -1,0 +1,201 @@
+"""examples/continue_encoder.py: other people's encoders, in our loop, beside a plain one of transformers."""
+import shutil
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+
+import data
+from conftest import ROOT, Script, jsonl, log_lines, one_line_error, ran, run_script, texts, torchrun
+from data import OBJECTIVES, Corpus, read_step
+from examples import continue_encoder
+from nanoencoder import files, prepare
+from nanoencoder.settings import parse
+from test_huggingface import rewrite
+from test_pages import run_block
+from test_peers import COMMON, folders, opened, word_pieces  # noqa: F401
+
+FAMILIES = {
+    'albert': dict(embedding_size=32),
+    'bert': {},
+    'deberta-v2': dict(pos_att_type=['p2c', 'c2p'], relative_attention=True),
+    'distilbert': dict(dim=32, hidden_dim=48, n_layers=2, n_heads=4),
+    'electra': dict(embedding_size=32),
+    'modernbert': dict(local_attention=16, layer_types=['full_attention', 'sliding_attention']),
+    'mpnet': {},
+    'roberta': {}}
+SCRIPT = 'examples.continue_encoder'
+
+
+@pytest.fixture(scope='module')
+def encoders(tmp_path_factory):
+    """A function from a family to a folder of random weights with an output head."""
+    made = tmp_path_factory.mktemp('encoders')
+
+    def encoder(family):
+        folder = made / family
+        if not folder.exists():
+            sizes = {name: value for name, value in COMMON.items()
+                     if name in dir(transformers.AutoConfig.for_model(family))}
+            roles = {f'{role}_token_id': 0 for role in ('pad', 'bos', 'eos', 'cls', 'sep')}
+            config = transformers.AutoConfig.for_model(family, **sizes | FAMILIES[family] | roles)
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
+            word_pieces().save_pretrained(folder)
+        return folder
+    return encoder
+
+
+@pytest.fixture(scope='module')
+def corpus(encoders, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('words')
+    jsonl(folder / 'texts.jsonl', [{'text': text} for text in texts()[:80]])
+    ran('data.py', f'--path={folder}/texts.jsonl', f'--tokenizer={encoders("bert")}', '--val_permille=200',
+        f'--out={folder}/out')
+    return folder / 'out'
+
+
+@pytest.fixture
+def words(encoders, corpus, tmp_path):
+    """A function from a family to the command line of a small run."""
+    def words(family, *more, name='run', steps=5, **changes):
+        given = dict(
+            name=name, weights_from=encoders(family), corpus=corpus, out=tmp_path / 'out',
+            phases=f'(("mlm", {steps}),)', context=64, rows_per_step=4, micro_rows=2, lr=1e-3, warmup_steps=2,
+            decay_steps=2, log_every=1, val_rows=4, save_every=2, device='cpu') | changes
+        return [f'--{key}={value}' for key, value in given.items()] + [*more]
+    return words
+
+
+def plain_losses(folder, corpus, cfg):
+    """Losses of the same steps, a segment at a time, in a loop that anyone would write with transformers."""
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
+    decayed = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW([{'params': decayed, 'weight_decay': 0.1}, {'params': others, 'weight_decay': 0}],
+                                  betas=(0.9, 0.95), eps=1e-5)
+    losses = []
+    for step in range(cfg.total_steps):
+        batches, count, _ = read_step(step, corpus, cfg)
+        total = 0
+        for batch in batches:
+            ends = np.cumsum(batch.lengths)
+            for tokens, targets in zip(np.split(batch.tokens, ends[:-1]), np.split(batch.targets, ends[:-1])):
+                logits = model(input_ids=torch.from_numpy(tokens)[None]).logits[0]
+                total = total + F.cross_entropy(logits, torch.from_numpy(targets), reduction='sum')
+        loss = total / count
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group['lr'] = cfg.lr_at(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_losses_are_those_of_a_plain_loop(family, words, encoders, corpus, tmp_path):
+    """And what is written is an encoder of its own kind, which computes the same when it is opened again."""
+    ran(SCRIPT, *words(family))
+    cfg, _ = parse(continue_encoder.Settings, words(family))
+    lines = log_lines(tmp_path / 'out/run')
+    expected = plain_losses(encoders(family), Corpus(corpus), cfg)
+    assert [line['loss'] for line in lines] == pytest.approx(expected, abs=1e-5)
+    assert lines[-1]['val_mlm_loss'] < lines[0]['loss']
+
+    folder = tmp_path / 'out/run/5'
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    assert type(theirs) is type(transformers.AutoModelForMaskedLM.from_pretrained(encoders(family)))
+    again = tmp_path / 'again'
+    theirs.save_pretrained(again)
+    assert (again / 'model.safetensors').read_bytes() == (folder / 'model.safetensors').read_bytes()
+    tokens = torch.arange(9, 29)
+    with torch.no_grad():
+        states = opened(folder).model()(tokens, [20])
+        torch.testing.assert_close(states, theirs.eval().base_model(tokens[None])[0][0], atol=1e-6, rtol=0)
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(words, tmp_path):
+    ran(SCRIPT, *words('bert', name='whole', steps=30))
+    killed = Script(SCRIPT, *words('bert', name='killed', steps=30))
+    while killed.is_alive() and not files.saved_steps(tmp_path / 'out/killed'):
+        time.sleep(0.005)
+    killed.kill()
+    killed.ended()
+    assert max(files.saved_steps(tmp_path / 'out/killed')) < 30
+    ran(SCRIPT, *words('bert', name='killed', steps=30))
+    for name in ('model.safetensors', 'optimizer.safetensors'):
+        one, other = (tmp_path / f'out/{run}/30' / name for run in ('whole', 'killed'))
+        assert one.read_bytes() == other.read_bytes()
+    assert log_lines(tmp_path / 'out/whole') == log_lines(tmp_path / 'out/killed')
+
+
+@pytest.mark.slow
+def test_two_processes_learn_as_one_does(words, tmp_path):
+    ran(SCRIPT, *words('bert', name='one'))
+    result = torchrun(2, ROOT / 'examples/continue_encoder.py', *words('bert', name='two'))
+    assert result.returncode == 0, result.stderr
+    one, two = ([line['loss'] for line in log_lines(tmp_path / f'out/{name}')] for name in ('one', 'two'))
+    assert one == pytest.approx(two, abs=1e-5)
+
+
+CAUSAL = dict(phases='(("clm", 2), ("mlm", 2))', val_rows=0)
+
+
+def test_a_causal_phase_where_the_mask_is_heeded(words, tmp_path):
+    ran(SCRIPT, *words('bert', **CAUSAL))
+    assert [line['phase'] for line in log_lines(tmp_path / 'out/run')] == ['clm', 'clm', 'mlm', 'mlm']
+
+
+def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path):
+    def refused(reason, family, **changes):
+        one_line_error(run_script(SCRIPT, *words(family, **changes)), reason)
+
+    refused('--weights_from|weights_from must name', 'bert', weights_from='')
+    refused('parallel must be ddp here', 'bert', parallel='fsdp')
+    decoder = shutil.copytree(encoders('bert'), tmp_path / 'decoder')
+    rewrite(model_type='llama')(decoder)
+    refused("model_type 'llama' is no encoder of", 'bert', weights_from=decoder)
+    headless = tmp_path / 'headless'
+    transformers.AutoModel.from_pretrained(encoders('bert')).save_pretrained(headless)
+    word_pieces().save_pretrained(headless)
+    refused('has no output head .*take --new_head', 'bert', weights_from=headless)
+    ran(SCRIPT, *words('bert', '--new_head', weights_from=headless))
+    other = shutil.copytree(encoders('bert'), tmp_path / 'other')
+    spec = files.read_json(other / 'tokenizer.json')
+    vocabulary = spec['model']['vocab']
+    vocabulary['the'], vocabulary['of'] = vocabulary['of'], vocabulary['the']
+    files.write_json(other / 'tokenizer.json', spec)
+    refused('has another tokenizer than the corpus', 'bert', weights_from=other, name='other')
+
+
+@pytest.mark.parametrize('family', ['bert', 'deberta-v2', 'modernbert'])    # WordPiece, Unigram, bytes
+def test_whole_words_are_masked_whole_and_as_many_tokens(folders, family, tmp_path, monkeypatch):
+    """Words are what white space and punctuation divide, as transformers' tokenizer says where tokens stand."""
+    monkeypatch.setitem(OBJECTIVES, 'whole_words', None)    # so that the table is afterwards what it was
+    run_block('data.py, below OBJECTIVES, too', data)
+    text = 'The arrays of unusual shapes, na\xefvely broadcast, and others. ' * 200
+    jsonl(tmp_path / 'texts/a.jsonl', [{'text': text}, {'text': 'held out'}])
+    prepare.prepare(prepare.Settings(path=f'{tmp_path}/texts', tokenizer=str(folders[family]), val_permille=1,
+                                     out=f'{tmp_path}/out'))
+    corpus = data.Corpus(tmp_path / 'out')
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folders[family])
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    tokens = np.array(encoding['input_ids'])
+    random = np.random.default_rng(0)
+    cfg = SimpleNamespace(mask_ratio=0.3)
+    inputs, targets = OBJECTIVES['whole_words'].make(tokens, [len(tokens)], random, corpus, cfg)
+    masked = targets != data.NO_TARGET
+    assert 0.27 < masked.mean() < 0.33
+    assert np.array_equal(inputs[masked], np.full(masked.sum(), corpus.meta['mask_token_id']))
+    places = encoding['offset_mapping']
+    same_word = [end == start and text[end - 1].isalnum() and text[start].isalnum()
+                 for (_, end), (start, _) in zip(places, places[1:])]
+    assert sum(same_word) > 100
+    assert np.array_equal(masked[1:][same_word], masked[:-1][same_word])
