@@ -61,7 +61,7 @@ class Settings(tasks.Task):
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))     # muon: on layers' matrices
-    matrix_lr_ratio: float = setting(1.0, 0)         # their learning rate, as a multiple of lr; Muon wants about 7
+    matrix_lr_ratio: float = setting(1.0, 0)         # their rate, as a multiple of lr; Muon wants about 7
     weight_decay: float = setting(0.1, 0)            # on matrices only
     beta1: float = setting(0.9, 0, 1)
     beta2: float = setting(0.95, 0, 1)

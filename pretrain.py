@@ -250,7 +250,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
 def held_out(corpus, cfg, rank=0, world_size=1):
     """Yield each objective of validation and its batches.
 
-    So that all runs compare, val_mask_ratio decides how much is masked, and every masked token becomes mask."""
+    So that all runs compare, val_mask_ratio decides how much is masked, and what is masked becomes mask."""
     masking = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0))
     for name in cfg.validated:
         yield name, validation_batches(corpus, name, masking, rank, world_size)

@@ -1,12 +1,13 @@
 """Continue an encoder that people have, as BERT, RoBERTa, ModernBERT or MiniLM, on texts of your own.
 
     python data.py configs/corpora/folder.py --path=texts --tokenizer=ENCODER --out=corpora/mine
-    python examples/continue_encoder.py configs/continue_minilm.py --weights_from=ENCODER --corpus=corpora/mine
+    python examples/continue_encoder.py configs/continue_minilm.py --weights_from=ENCODER \\
+        --corpus=corpora/mine
 
-ENCODER is a folder or a hub id that transformers' AutoModelForMaskedLM opens. Rows, masks, schedule, log, kills
-and resumes are those of pretrain.py, whose loop this calls; what differs is here: the model, how a run begins,
-and what a checkpoint is. That is a folder of the encoder's own kind, with the tokenizer that came with it, for
-transformers, sentence-transformers and finetune.py. It needs pip install ".[peers]"."""
+ENCODER is a folder or a hub id that transformers' AutoModelForMaskedLM opens. Rows, masks, schedule, log,
+kills and resumes are those of pretrain.py, whose loop this calls. What differs is here: the model, how a run
+begins, and what a checkpoint is. That is a folder of the encoder's own kind, with the tokenizer that came
+with it, for transformers, sentence-transformers and finetune.py. It needs pip install ".[peers]"."""
 import os
 import shutil
 import sys
@@ -37,7 +38,7 @@ from nanoencoder.tokenizer import load_tokenizer, one_line
 
 @dataclass(frozen=True)
 class Settings(pretrain.Settings):
-    """Those of pretrain.py. Sizes are the encoder's, and new_head allows one that came without an output head."""
+    """Those of pretrain.py. Sizes are the encoder's; new_head allows one that came without an output head."""
     @property
     def validated(self):
         return [*dict(self.phases)]     # an encoder may be unable to do CLM
@@ -53,8 +54,8 @@ class Settings(pretrain.Settings):
 class MaskedLM(nn.Module):
     """transformers' model with its output head, called as our Model is.
 
-    The head computes logits of the positions that have a target, and of no others: a hook gives it their states
-    in place of all. Dropout is off, as in our models."""
+    The head computes logits of the positions that have a target, and of no others: a hook gives it their
+    states in place of all. Dropout is off, as in our models."""
     def __init__(self, inner, pad):
         super().__init__()
         self.inner = inner.eval()
@@ -67,7 +68,7 @@ class MaskedLM(nn.Module):
         outputs.last_hidden_state = states[None, self.chosen]    # (1, T, d)
 
     def forward(self, tokens, segments, targets, causal, at, weights):
-        """Return (weighted sum of the losses in nats, number of targets); see Model.forward."""
+        """Return (weighted sum of losses in nats, number of targets) of flat tokens: see Model.forward."""
         texts = tokens.split(segments.ends.diff().tolist())
         padded = pad_sequence(texts, True, self.pad)    # (segments, longest)
         is_text = pad_sequence([torch.ones_like(text) for text in texts], True)
@@ -172,8 +173,9 @@ def inherited(values):
     if not weights:
         return {}
     config = read_json(folder_of(weights) / 'config.json')
-    name = checkpoint.name_of(weights, values.get('phases', ()), values.get('mask_ratio', Settings.mask_ratio))
-    return {'name': name, 'vocab_size': config.get('vocab_size', 0)}
+    ratio = values.get('mask_ratio', Settings.mask_ratio)
+    name = checkpoint.name_of(weights, values.get('phases', ()), ratio)
+    return {'name': name, 'vocab_size': config['vocab_size']}
 
 
 def main():

@@ -403,13 +403,13 @@ def from_spec(spec, config):
 
 
 def of_encoder(spec, config):
-    """Make a Tokenizer of an encoder's vocabulary, as BERT's or ALBERT's, to continue that encoder with: it
-    loses case or spaces, as it always did. ValueError if it has no mask token."""
+    """Make a Tokenizer of an encoder's vocabulary, as BERT's or ALBERT's, to continue that encoder with. It
+    may lose case or spaces, as it always did. ValueError if it has no mask token."""
     specials = {token['content']: token['id'] for token in spec['added_tokens'] if token['special']}
     model = spec['model']
     roles = find_roles(specials, config)
     if roles['mask'] not in specials:
-        raise ValueError(f'{model["type"]} without a mask token is no encoder\'s; {NO_SENTENCEPIECE}')
+        raise ValueError(f'{model["type"]} without a mask token is of no encoder; {NO_SENTENCEPIECE}')
     unknown = model.get('unk_id')
     if model['type'] == 'WordPiece':
         unknown = model['vocab'][model['unk_token']]
@@ -419,8 +419,8 @@ def of_encoder(spec, config):
 
 
 def find_roles(specials, config):
-    """{role: token}, as tokenizer_config.json names it, or as many models do. An encoder begins and ends a text
-    with what it calls cls and sep."""
+    """{role: token}, as tokenizer_config.json names it, or as many models do. An encoder begins and ends a
+    text with what it calls cls and sep."""
     def find(role, *usual):
         named = config.get(f'{role}_token')
         if isinstance(named, dict):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import transformers
 
 import data
-from conftest import ROOT, Script, jsonl, log_lines, one_line_error, ran, run_script, texts, torchrun
+from conftest import ROOT, Script, decayed_and_not, jsonl, log_lines, ran, refused_line, texts, torchrun
 from data import OBJECTIVES, Corpus, read_step
 from examples import continue_encoder
 from nanoencoder import files, prepare
@@ -75,10 +75,7 @@ def words(encoders, corpus, tmp_path):
 def plain_losses(folder, corpus, cfg):
     """Losses of the same steps, a segment at a time, in a loop that anyone would write with transformers."""
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
-    decayed = [p for p in model.parameters() if p.ndim >= 2]
-    others = [p for p in model.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW([{'params': decayed, 'weight_decay': 0.1}, {'params': others, 'weight_decay': 0}],
-                                  betas=(0.9, 0.95), eps=1e-5)
+    optimizer = torch.optim.AdamW(decayed_and_not(model.parameters()), betas=(0.9, 0.95), eps=1e-5)
     losses = []
     for step in range(cfg.total_steps):
         batches, count, _ = read_step(step, corpus, cfg)
@@ -154,30 +151,31 @@ def test_a_causal_phase_where_the_mask_is_heeded(words, tmp_path):
 
 
 def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path):
-    def refused(reason, family, **changes):
-        one_line_error(run_script(SCRIPT, *words(family, **changes)), reason)
+    def refused(reason, **changes):
+        refused_line(reason, SCRIPT, *words('bert', **changes))
 
-    refused('--weights_from|weights_from must name', 'bert', weights_from='')
-    refused('parallel must be ddp here', 'bert', parallel='fsdp')
+    refused('weights_from must name an encoder', weights_from='')
+    refused('parallel must be ddp here', parallel='fsdp')
     decoder = shutil.copytree(encoders('bert'), tmp_path / 'decoder')
     rewrite(model_type='llama')(decoder)
-    refused("model_type 'llama' is no encoder of", 'bert', weights_from=decoder)
+    refused("model_type 'llama' is no encoder of", weights_from=decoder)
     headless = tmp_path / 'headless'
     transformers.AutoModel.from_pretrained(encoders('bert')).save_pretrained(headless)
     word_pieces().save_pretrained(headless)
-    refused('has no output head .*take --new_head', 'bert', weights_from=headless)
+    refused('has no output head .*take --new_head', weights_from=headless)
     ran(SCRIPT, *words('bert', '--new_head', weights_from=headless))
     other = shutil.copytree(encoders('bert'), tmp_path / 'other')
     spec = files.read_json(other / 'tokenizer.json')
     vocabulary = spec['model']['vocab']
     vocabulary['the'], vocabulary['of'] = vocabulary['of'], vocabulary['the']
     files.write_json(other / 'tokenizer.json', spec)
-    refused('has another tokenizer than the corpus', 'bert', weights_from=other, name='other')
+    refused('has another tokenizer than the corpus', weights_from=other, name='other')
 
 
 @pytest.mark.parametrize('family', ['bert', 'deberta-v2', 'modernbert'])    # WordPiece, Unigram, bytes
 def test_whole_words_are_masked_whole_and_as_many_tokens(folders, family, tmp_path, monkeypatch):
-    """Words are what white space and punctuation divide, as transformers' tokenizer says where tokens stand."""
+    """Words are what white space and punctuation divide, as transformers' tokenizer says where tokens
+    stand."""
     monkeypatch.setitem(OBJECTIVES, 'whole_words', None)    # so that the table is afterwards what it was
     run_block('data.py, below OBJECTIVES, too', data)
     text = 'The arrays of unusual shapes, na\xefvely broadcast, and others. ' * 200

@@ -94,7 +94,8 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
             folder.mkdir()
             write_model(folder, weights, objective_at(step - 1, cfg), corpus, cfg)
             (folder / huggingface.MOMENTS).write_bytes(to_bytes(moments))
-            digests = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
+            files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+            digests = {path.name: sha256(path) for path in files}
             write_sealed(folder / 'state.json', state | {'sha256': digests})
         remove_older(run, cfg)
     world.sum([0])  # the others wait
@@ -149,8 +150,8 @@ class Origin(NamedTuple):
 
 
 def find_origin(cfg, corpus, world, take_weights):
-    """Return the Origin of a run; take_weights(cfg, corpus) that of one with weights_from, on its first start.
-    ValueError if its settings do not allow it."""
+    """Return the Origin of a run; take_weights(cfg, corpus) that of one with weights_from, on its first
+    start. ValueError if its settings do not allow it."""
     # rank 0 looks for all: files are compared with their sha256, and it may be the first to see new ones
     run = Path(cfg.out, cfg.name)
     steps = world.of_first(lambda: saved_steps(run))
