@@ -33,7 +33,7 @@ from model import initial_weight
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
 from nanoencoder.metrics import both_scores
-from nanoencoder.optimizers import make_optimizer
+from nanoencoder.optimizers import make_optimizer, settle_ratio
 from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, check_same_run, run_folder, write_run
 from nanoencoder.processes import World, pick_device
@@ -61,7 +61,7 @@ class Settings(tasks.Task):
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))     # muon: on layers' matrices
-    matrix_lr_ratio: float = setting(1.0, 0)         # their rate, as a multiple of lr; Muon wants about 7
+    matrix_lr_ratio: float = setting(0.0, 0)         # their rate, as a multiple of lr; 0: 1, with Muon 6.7
     weight_decay: float = setting(0.1, 0)            # on matrices only
     beta1: float = setting(0.9, 0, 1)
     beta2: float = setting(0.95, 0, 1)
@@ -77,6 +77,7 @@ class Settings(tasks.Task):
 
     def __post_init__(self):
         super().__post_init__()
+        settle_ratio(self)
         if not re.fullmatch('([^./][^/]*)?', self.name):
             raise ValueError(f'name must be that of a folder, not {self.name!r:.80}')
         if not re.fullmatch(r'[\w.-]*', self.variant):
@@ -101,8 +102,8 @@ ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
            'look': (False, 'print what the task holds; needs no --model')}
 # which --probe would ignore
-OF_TRAINING = ('lr', 'seed', 'steps', 'epochs', 'batch_size', 'warmup', 'weight_decay', 'beta1', 'beta2',
-               'eps', 'grad_clip', 'scale', 'save_model')
+OF_TRAINING = ('lr', 'seed', 'steps', 'epochs', 'batch_size', 'warmup', 'optimizer', 'matrix_lr_ratio',
+               'weight_decay', 'beta1', 'beta2', 'eps', 'grad_clip', 'scale', 'save_model')
 PROBED = 5_000    # texts that a probe is trained on, at most
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)    # of a probe, times its training rows; chosen on validation
 

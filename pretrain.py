@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
 from model import Model, Sizes, make_segments
-from nanoencoder.optimizers import make_optimizer
+from nanoencoder.optimizers import make_optimizer, settle_ratio
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.processes import choose_flash_attention, processes, stop_signals
@@ -111,9 +111,7 @@ class Settings:
         if not self.phases or not all(map(is_phase, self.phases)):
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
-        if not self.matrix_lr_ratio:
-            ratio = 6.7 if self.optimizer == 'muon' else 1.0
-            object.__setattr__(self, 'matrix_lr_ratio', ratio)
+        settle_ratio(self)
         for name in ('warmup_steps', 'decay_steps'):
             steps = getattr(self, name)
             if type(steps) is float and 0 < steps < 1:    # a share of all steps

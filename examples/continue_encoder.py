@@ -4,15 +4,17 @@
     python examples/continue_encoder.py configs/continue_minilm.py --weights_from=ENCODER \\
         --corpus=corpora/mine
 
-ENCODER is a folder or a hub id that transformers' AutoModelForMaskedLM opens. Rows, masks, schedule, log,
-kills and resumes are those of pretrain.py, whose loop this calls. What differs is here: the model, how a run
-begins, and what a checkpoint is. That is a folder of the encoder's own kind, with the tokenizer that came
-with it, for transformers, sentence-transformers and finetune.py. It needs pip install ".[peers]"."""
+ENCODER is a folder or a hub id of one of FAMILIES. Rows, masks, schedule, log, kills and resumes are those of
+pretrain.py, whose loop this calls. What differs is here: the model, how a run begins, and what a checkpoint
+is: a folder of the encoder's own kind, with the tokenizer that came with it, which transformers,
+sentence-transformers and finetune.py open. It has no pooler, which MLM does not train.
+
+A row is cut from a stream of documents, each of which ends with [SEP]; [CLS] is in none, so an encoder that
+makes its vectors of [CLS] is not taught here what that stands for. It needs pip install ".[peers]"."""
 import os
 import shutil
 import sys
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
@@ -27,18 +29,28 @@ from torch.nn.utils.rnn import pad_sequence
 
 import pretrain
 from data import OBJECTIVES
-from nanoencoder.files import read_json
-from nanoencoder.huggingface import Checkpoint, folder_of
+from nanoencoder.files import read_json, saved_steps
+from nanoencoder.huggingface import Checkpoint, folder_of, newest_checkpoint
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import FAMILIES_OF_PEERS, OFFLINE, pad_of
+from nanoencoder.peers import OFFLINE, check_encoder, import_transformers, pad_of, positions_of, read_settings
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.settings import parse, run_main
-from nanoencoder.tokenizer import load_tokenizer, one_line
+from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
+
+# Of these, tests compare losses with a plain loop of transformers. Others may lack a head for masks, leave
+# parameters without a gradient, or have a head that reads more than one position.
+FAMILIES = ('albert', 'bert', 'camembert', 'deberta-v2', 'distilbert', 'electra', 'modernbert', 'mpnet',
+            'roberta', 'xlm-roberta')
+# what comes with an encoder beside config.json and weights
+TOKENIZER = ('tokenizer*', 'special_tokens_map.json', 'added_tokens.json', 'vocab.*', 'merges.txt',
+             'spiece.model', 'sentencepiece*')
+SENTENCE_TRANSFORMER = ('modules.json', '*sentence*.json', '[0-9]*_*')
+SIZES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads')
 
 
 @dataclass(frozen=True)
 class Settings(pretrain.Settings):
-    """Those of pretrain.py. Sizes are the encoder's; new_head allows one that came without an output head."""
+    """Those of pretrain.py. Sizes are the encoder's; new_head is for one that came without an output head."""
     @property
     def validated(self):
         return [*dict(self.phases)]     # an encoder may be unable to do CLM
@@ -54,13 +66,13 @@ class Settings(pretrain.Settings):
 class MaskedLM(nn.Module):
     """transformers' model with its output head, called as our Model is.
 
-    The head computes logits of the positions that have a target, and of no others: a hook gives it their
-    states in place of all. Dropout is off, as in our models."""
+    The head computes logits of the positions that have a target, and of no others: before each pass `forward`
+    says which, and a hook gives the head their states in place of all. Dropout is off, as in our models."""
     def __init__(self, inner, pad):
         super().__init__()
         self.inner = inner.eval()
         self.pad = pad
-        self.chosen = None      # places, in the padded batch, of the states that the head is to read
+        self.chosen = None      # their places in the padded batch
         inner.base_model.register_forward_hook(self.choose)
 
     def choose(self, base, inputs, outputs):
@@ -72,60 +84,72 @@ class MaskedLM(nn.Module):
         texts = tokens.split(segments.ends.diff().tolist())
         padded = pad_sequence(texts, True, self.pad)    # (segments, longest)
         is_text = pad_sequence([torch.ones_like(text) for text in texts], True)
-        places = is_text.flatten().nonzero().squeeze(1)     # (N,) of each token, in the padded batch
+        places = is_text.flatten().nonzero().squeeze(1)     # (N,) of each token
         self.chosen = places[at]
         attended = is_text
-        if causal:
-            attended = is_text[:, None, None].bool() & causal_mask(padded.shape[1], tokens.device)
-        logits = self.inner(input_ids=padded, attention_mask=attended).logits[0]    # (T, V)
+        if causal:      # (segments, 1, longest, longest): whether a position, a row, sees another
+            longest = padded.shape[1]
+            before = torch.ones(longest, longest, dtype=torch.bool, device=tokens.device).tril()
+            attended = is_text[:, None, None].bool() & before
+        logits = self.inner(input_ids=padded, attention_mask=attended, return_dict=True).logits[0]   # (T, V)
         losses = F.cross_entropy(logits.float(), targets[at], reduction='none')
         return (losses * weights[at]).sum(), len(at)
 
 
-def causal_mask(length, device):
-    """(1, 1, length, length): whether a position, a row, sees another."""
-    return torch.ones(1, 1, length, length, dtype=torch.bool, device=device).tril()
-
-
-def open_inner(folder, cfg):
-    """Return transformers' model of a folder. ValueError if it has no output head, and none is to be made."""
-    import transformers
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+def open_inner(folder, seed, new_head=False):
+    """Open transformers' model with its output head, or with a new one where it has none. ValueError if
+    weights are missing, or none are and a new head is asked for."""
+    transformers = import_transformers()
+    settings = read_settings(transformers, folder)
+    torch.manual_seed(seed)     # of a new head
     with one_line(folder, 'transformers opens no encoder with an output head there'):
-        torch.manual_seed(cfg.seed)     # of a new head
         inner, info = transformers.AutoModelForMaskedLM.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **OFFLINE)
-        base = f'{inner.base_model_prefix}.'
+            folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+            **OFFLINE)
         missing = sorted(info['missing_keys'])
-        if any(name.startswith(base) for name in missing):
-            raise ValueError(f'lacks {missing[0]}: of another model?')
-        if missing and not cfg.new_head:
-            raise ValueError(f'has no output head ({missing[0]}): to train a new one, take --new_head')
+        of_base = [name for name in missing if name.startswith(f'{inner.base_model_prefix}.')]
+        if of_base:
+            raise ValueError(f'lacks {of_base[0]}: of another model?')
+        if missing and not new_head:
+            others = [name for name in sorted(info['unexpected_keys']) if 'pooler' not in name]
+            raise ValueError(f'has no output head {missing[0]}, but {others[:2]}; to train a new one, take '
+                             '--new_head')
+        if new_head and not missing:
+            raise ValueError('has an output head: leave out --new_head')
     return inner
 
 
-def check_causal(model, family):
+def check_causal(model):
     """ValueError if, with a causal mask, a model still lets a token see what follows it."""
-    def first_losses(last_token):
-        tokens = torch.tensor([5, 6, 7, last_token])
-        segments = pretrain.make_segments([4], longest=4)
-        targets = torch.tensor([6, 7, -100, -100])
-        return model(tokens, segments, targets, True, torch.tensor([0, 1]), torch.ones(4))[0]
-
-    with one_line(family, 'has no causal mask, so no causal phase'), torch.no_grad():
-        if not torch.equal(first_losses(8), first_losses(9)):
-            raise ValueError('does not heed a causal mask, so it can have no causal phase')
+    config = model.inner.config
+    refused = f'{config.model_type} cannot have a causal phase'
+    with one_line(refused, 'it takes no causal mask'), torch.no_grad():
+        if 'sliding_attention' in (getattr(config, 'layer_types', None) or ()):
+            raise ValueError('with a causal mask its layers lose their windows')
+        losses = []
+        for last in (8, 9):
+            tokens = torch.tensor([5, 6, 7, last])
+            segments = pretrain.make_segments([4], longest=4)
+            targets = torch.tensor([6, 7, -100, -100])
+            loss, _ = model(tokens, segments, targets, True, torch.tensor([0, 1]), torch.ones(4))
+            losses.append(loss)
+        if not torch.equal(*losses):
+            raise ValueError('it does not heed a causal mask')
 
 
 def take_weights(cfg, corpus):
     """Return the Origin of a run's first start. ValueError if the encoder or its tokenizer is another."""
     folder = folder_of(cfg.weights_from)
-    family = read_json(folder / 'config.json').get('model_type')
-    if family not in FAMILIES_OF_PEERS:
-        raise ValueError(f'{folder}: model_type {family!r} is no encoder of {", ".join(FAMILIES_OF_PEERS)}; '
+    config = read_json(folder / 'config.json')
+    family = config.get('model_type')
+    if family not in FAMILIES:
+        raise ValueError(f'{folder}: model_type {family!r} is none of {", ".join(FAMILIES)}; '
                          'decoders and EuroBERT are continued by pretrain.py --weights_from')
+    with one_line(folder):
+        check_encoder(config)
     Checkpoint(cfg.weights_from, folder, sizes=None, context=0, state={}).fetch()
+    if is_hub_id(cfg.weights_from):
+        download(cfg.weights_from, [*TOKENIZER, 'modules.json', '*sentence*.json', '[0-9]*_*/*'], folder.name)
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
@@ -137,10 +161,13 @@ def start(cfg, corpus, world):
     """Make a run ready, as pretrain.start does."""
     origin = checkpoint.find_origin(cfg, corpus, world, take_weights)
     step = origin.state['step']
-    inner = open_inner(origin.folder, replace(cfg, new_head=False) if step else cfg)
+    inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and not step)
+    positions = positions_of(inner)
+    if cfg.context > positions:
+        raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions')
     model = MaskedLM(inner, pad_of(inner, corpus.meta['pad_token_id']))
     if any(OBJECTIVES[name].causal for name in dict(cfg.phases)):
-        check_causal(model, inner.config.model_type)
+        check_causal(model)
     model.to(world.device)
     optimizer = make_optimizer(model, cfg)
     if step:
@@ -152,36 +179,48 @@ def start(cfg, corpus, world):
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {count:,} parameters'
 
 
-def write_model(source, folder, weights, objective, corpus, cfg):
-    """Write the encoder into a folder, and beside it whatever files, but weights, came with it."""
-    inner = open_inner(source, replace(cfg, new_head=True))
+def write_model(folder, weights, objective, corpus, cfg):
+    """Write the encoder into a new folder of a run, and beside it what came with it: from the checkpoint
+    before, or from where the run began."""
+    transformers = import_transformers()
+    try:
+        source = newest_checkpoint(folder.parent)
+    except ValueError:      # none yet
+        source = folder_of(cfg.weights_from)
+    inner = transformers.AutoModelForMaskedLM.from_config(read_settings(transformers, source))
     tensors = {name.removeprefix('inner.'): tensor for name, tensor in weights.items()}
     _, unexpected = inner.load_state_dict(tensors, strict=False)    # a tied head is missing in them
     assert not unexpected, unexpected
-    for path in source.iterdir():
-        if path.is_dir() and path.name[0].isdigit():    # as 1_Pooling of sentence-transformers
-            shutil.copytree(path, folder / path.name)
-        elif path.suffix in ('.json', '.txt', '.model') and path.name != 'state.json':
-            shutil.copyfile(path, folder / path.name)
     inner.save_pretrained(folder)
-    (folder / 'model.safetensors').chmod(0o644)     # the library lets only its owner read it
+    path = folder / 'model.safetensors'     # which the library lets only its owner read
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    for pattern in TOKENIZER + SENTENCE_TRANSFORMER:
+        for path in source.glob(pattern):
+            copy = shutil.copytree if path.is_dir() else shutil.copyfile
+            copy(path, folder / path.name)
 
 
 def inherited(values):
-    """What a run has where its command line says nothing: a name, and the sizes of its encoder."""
-    weights = values.get('weights_from', '')
+    """Return what a run has where its command line says nothing: a name, and the encoder's sizes, by which
+    operations are counted as if its layers were ours."""
+    weights = values.get('weights_from')
     if not weights:
         return {}
-    config = read_json(folder_of(weights) / 'config.json')
     ratio = values.get('mask_ratio', Settings.mask_ratio)
-    name = checkpoint.name_of(weights, values.get('phases', ()), ratio)
-    return {'name': name, 'vocab_size': config['vocab_size']}
+    name = values.get('name') or checkpoint.name_of(weights, values.get('phases', ()), ratio)
+    if saved_steps(Path(values.get('out', Settings.out), name)):
+        return checkpoint.inherited(Settings, values | {'name': name})
+    config = read_settings(import_transformers(), folder_of(weights))
+    wide = 4 * config.hidden_size       # DistilBERT, which has another name for it
+    sizes = {name: getattr(config, name, wide) for name in SIZES}
+    return {'name': name, 'num_key_value_heads': config.num_attention_heads} | sizes
 
 
 def main():
     cfg, _ = parse(Settings, sys.argv[1:], (), inherited)
-    source = folder_of(cfg.weights_from)
-    pretrain.train(cfg, start, partial(write_model, source))
+    pretrain.train(cfg, start, write_model)
 
 
 if __name__ == '__main__':

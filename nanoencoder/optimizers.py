@@ -54,7 +54,8 @@ class Muon(torch.optim.AdamW):
         decay = 1 - lr * matrices['weight_decay']
         alike = {}      # {shape: its matrices}
         for p in matrices['params']:
-            alike.setdefault(p.shape, []).append(p)
+            if p.grad is not None:
+                alike.setdefault(p.shape, []).append(p)
         for shape, parameters in alike.items():
             rate = lr * max(1, shape[0] / shape[1]) ** 0.5
             for k in range(0, len(parameters), AT_ONCE):
@@ -67,9 +68,18 @@ class Muon(torch.optim.AdamW):
                     p.add_(update, alpha=-rate)
 
 
+def settle_ratio(cfg):
+    """Give a matrix_lr_ratio of 0 its value."""
+    if not cfg.matrix_lr_ratio:
+        ratio = 6.7 if cfg.optimizer == 'muon' else 1.0
+        object.__setattr__(cfg, 'matrix_lr_ratio', ratio)
+
+
 def make_optimizer(module, cfg):
     """Return the optimizer that a training's settings name. Its loop sets the rate of each group: that of the
     schedule, times the group's lr_ratio."""
     groups = parameter_groups(module, cfg.weight_decay, cfg.matrix_lr_ratio)
+    if cfg.optimizer == 'muon' and not groups[-1]['params']:
+        raise ValueError('optimizer muon: finds no layers with matrices in this model')
     Optimizer = Muon if cfg.optimizer == 'muon' else torch.optim.AdamW
     return Optimizer(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)

@@ -92,9 +92,6 @@ def open_encoder(cfg):
         raise ValueError(f'{folder}: model_type {family!r} is neither one of ours, decoders among them '
                          f'({", ".join(FAMILIES)}), nor an encoder that transformers opens for us '
                          f'({", ".join(FAMILIES_OF_PEERS)})')
-    if config.get('is_decoder') or config.get('causal'):     # XLM and FlauBERT call it causal
-        raise ValueError(f'{folder}: is_decoder or causal is true, so this {family} is a decoder; '
-                         f'decoders that open are {", ".join(FAMILIES)}')
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
@@ -105,17 +102,10 @@ def open_encoder(cfg):
 
 def open_peer(name, folder, config):
     """Open a folder as a Peer. ValueError, without the folder's name, if transformers cannot have it."""
-    with blame('this encoder needs transformers: pip install ".[peers]"', ImportError):
-        import transformers
-    if config['model_type'] in PORTED:
-        check_ported(config)
-    elif any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
-        raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
+    transformers = import_transformers()
+    check_encoder(config)
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-
     model = read_model(transformers, folder, config)
     named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
     tokenizer = read_tokenizer(named, folder)
@@ -126,11 +116,37 @@ def open_peer(name, folder, config):
     sizes = Sizes(model.config.hidden_size, config)
     transformer = Transformer(model, sizes, pad)
     transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
+    context = min(positions_of(model), named.model_max_length)
+    return Peer(name, folder, sizes, context, {}, transformer, tokenizer)
+
+
+def import_transformers():
+    """Import transformers and make it quiet. ValueError if it is not installed."""
+    with blame('this encoder needs transformers: pip install ".[peers]"', ImportError):
+        import transformers
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def check_encoder(config):
+    """ValueError if config.json is a decoder's, or of what only a repository's own code computes."""
+    if config.get('is_decoder') or config.get('causal'):     # XLM and FlauBERT call it causal
+        raise ValueError(f'is_decoder or causal is true, so this {config["model_type"]} is a decoder; '
+                         f'decoders that open are {", ".join(FAMILIES)}')
+    if config['model_type'] in PORTED:
+        check_ported(config)
+    elif any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
+        raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
+
+
+def positions_of(model):
+    """Return how many tokens a model reads at most."""
     context = model.config.max_position_embeddings
     for module, table in model.named_modules():
         if module.endswith('position_embeddings') and getattr(table, 'padding_idx', None) is not None:
             context -= table.padding_idx + 1    # RoBERTa counts positions from after its pad's id
-    return Peer(name, folder, sizes, min(context, named.model_max_length), {}, transformer, tokenizer)
+    return context
 
 
 def pad_of(model, of_tokenizer):
@@ -139,12 +155,18 @@ def pad_of(model, of_tokenizer):
     return next(pad for pad in pads if pad is not None and pad >= 0)
 
 
+def read_settings(transformers, folder):
+    """transformers' form of config.json, without what could name other files."""
+    settings = transformers.AutoConfig.from_pretrained(folder, **OFFLINE)
+    settings._attn_implementation = None    # code to download
+    settings.transformers_weights = None    # a pickle
+    return settings
+
+
 def read_model(transformers, folder, config):
     """Open transformers' model. ValueError unless all weights that config.json asks for are there, none too
     many, and finite."""
-    settings = transformers.AutoConfig.from_pretrained(folder, **OFFLINE)
-    settings._attn_implementation = None    # it could name code to download
-    settings.transformers_weights = None    # it could name a pickle
+    settings = read_settings(transformers, folder)
     if config['model_type'] == 'modernbert-decoder':
         settings.is_causal = False      # then it computes what ModernBERT does with these weights
     model, info = transformers.AutoModel.from_pretrained(

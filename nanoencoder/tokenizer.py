@@ -432,13 +432,14 @@ def find_roles(specials, config):
              'eos': eos,
              'pad': find('pad') or eos,
              'mask': find('mask', MASK) or MASK}
-    if not eos:
+    if not eos or config.get('sep_token') and not config.get('eos_token'):
         roles = {'bos': find('cls', '[CLS]', '<s>'),
                  'eos': find('sep', '[SEP]', '</s>'),
                  'pad': find('pad', '[PAD]', '<pad>'),
                  'mask': find('mask', '[MASK]', '<mask>')}
-    if not all(roles.values()):
-        raise ValueError('no eos token, which ends each document; tokenizer_config.json must name one')
+    for role, token in roles.items():
+        if not token:
+            raise ValueError(f'no {role} token; tokenizer_config.json must name one')
     if list(roles.values()).count(roles['mask']) > 1:
         raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
     return roles

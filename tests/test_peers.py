@@ -45,6 +45,7 @@ def byte_level():
         vocab_size=800, special_tokens=list(roles.values()),
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
     core.add_tokens(['  ', '    '])
+    core.add_special_tokens(['<|endoftext|>'])      # which it has, and which ends nothing
     core.post_processor = tokenizers.processors.TemplateProcessing(
         single='[CLS] $A [SEP]', special_tokens=[('[CLS]', 1), ('[SEP]', 2)])
     return transformers.PreTrainedTokenizerFast(tokenizer_object=core, **roles)

@@ -179,7 +179,7 @@ PANICS_AT_LETTERS = '(?:|)' * 30 + '#|.'
 
 @pytest.mark.parametrize('change, part', [
     (lambda spec: spec.update(model=UNIGRAM, added_tokens=spec['added_tokens'][1:2]),   # eos
-     'Unigram without a mask token is no encoder.s; SentencePiece'),
+     'Unigram without a mask token is of no encoder; SentencePiece'),
     (lambda spec: spec['model'].update(dropout=0.1), 'no byte-level BPE without dropout'),
     (lambda spec: spec.update(normalizer={'type': 'Lowercase'}), 'loses or changes plain text'),
     (lambda spec: spec.update(pre_tokenizer=None), 'no byte-level BPE without dropout, .*; SentencePiece'),
