@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 
 import numpy as np
 
-from nanoencoder.figures import COLOURS, panels, save
+from nanoencoder.figures import COLOURS, panels, save, style_of
 from nanoencoder.settings import run_main
 
 # a colour means one thing in all figures; arms of other objectives get the other colours
@@ -27,7 +27,7 @@ class Panel(NamedTuple):
     """A quantity of a ladder."""
     title: str
     unit: str
-    lines: dict     # {arm: [(tokens, mean, low, high), ...]}
+    lines: dict     # {arm: [(million tokens, mean, low, high), ...]}
     floors: dict    # {name: value}, drawn level
 
 
@@ -38,12 +38,12 @@ def split_arm(arm):
 
 
 def colours_of(arms):
-    """{objectives: colour}, in the order of these arms"""
+    """{objectives: colour} of these arms, and of those that every figure knows"""
     others = itertools.cycle(OTHERS)
-    colours = {}
+    colours = dict(OBJECTIVES)
     for objectives, _ in map(split_arm, arms):
         if objectives not in colours:
-            colours[objectives] = OBJECTIVES.get(objectives) or next(others)
+            colours[objectives] = next(others)
     return colours
 
 
@@ -60,8 +60,9 @@ def ladder(shown):
         draw_lines(ax, panel, optimizer, dash, colours)
         draw_floors(ax, panel, optimizer)
     handles = {}
-    for ax in reversed(axes.values()):      # the first optimizer's lines last: they are not dashed
-        handles |= {line.get_label(): line for line in ax.get_lines() if line.get_label() in colours}
+    for ax in axes.values():
+        for line in ax.get_lines():
+            handles.setdefault(line.get_label(), line)      # the first optimizer's, which is not dashed
     names = [name for name in colours if name in handles]
     drawn.legend([handles[name] for name in names], names, loc='lower center', bbox_to_anchor=(0.5, 1),
                  ncol=len(names))
@@ -74,9 +75,9 @@ def draw_lines(ax, panel, optimizer, dash, colours):
         if of_arm == optimizer:
             x, mean, low, high = np.array(values).T
             colour = colours[objectives]
-            ax.plot(x / 1e6, mean, f'o{dash}', color=colour, markersize=4, label=objectives)
-            ax.fill_between(x / 1e6, low, high, color=colour, alpha=0.16, linewidth=0)
-    ticks = sorted({x / 1e6 for values in panel.lines.values() for x, *_ in values})
+            ax.plot(x, mean, f'o{dash}', color=colour, markersize=4, label=objectives)
+            ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+    ticks = sorted({x for values in panel.lines.values() for x, *_ in values})
     ax.set_xscale('log', base=2)
     ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
     ax.minorticks_off()
@@ -92,13 +93,14 @@ def draw_floors(ax, panel, optimizer):
     low = means.min() - 0.6 * size
     high = means.max() + 0.6 * size
     near = [value for value in panel.floors.values() if low < value < high]
-    ax.set_ylim(max(low, min([*lows, *near])) - 0.05 * size, min(high, max([*highs, *near])) + 0.1 * size)
+    shown = np.clip([*lows, *highs, *near], low, high)
+    ax.set_ylim(shown.min() - 0.05 * size, shown.max() + 0.1 * size)
     outside = []
     for name, value in panel.floors.items():
         name, of_floor = split_arm(name)
         if of_floor not in ('', optimizer):
             continue
-        if low < value < high:
+        if value in near:
             ax.axhline(value, color='0.6', linewidth=1, linestyle=':')
             ax.annotate(f'{name} {value:.1f}', (0.995, value), xycoords=ax.get_yaxis_transform(), fontsize=8,
                         color='0.2', ha='right', va='bottom')
@@ -115,11 +117,10 @@ def race(losses):
     drawn, axes = panels(['held-out MLM loss, seed 0'])
     ax, = axes.values()
     for arm, row in RACED.items():
-        objectives, optimizer = split_arm(arm)
+        colour, dash = style_of(arm)
         lines = losses[(losses['row'] == row) & (losses['seed'] == 0)]
-        dash = '-' if optimizer == 'AdamW' else '--'
-        ax.plot(lines['step'], lines['val_mlm_loss'], f'o{dash}', color=colours_of(RACED)[objectives],
-                markersize=3, label=f'{arm}: {row}')
+        ax.plot(lines['step'], lines['val_mlm_loss'], f'o{dash}', color=colour, markersize=3,
+                label=f'{arm}: {row}')
     ax.axhline(TARGET, color='0.4', linewidth=1, label=f'target: {TARGET} nats')
     ax.set(xlabel='steps', ylabel='nats a masked token')
     ax.legend(fontsize=8)

@@ -151,11 +151,13 @@ class Evidence:
 
     def over_seeds(self, model, name):
         """Return (mean, low, high) of a score in percent, or of the MLM loss: 95 % over seeds alone. Of two
-        seeds it is their range, for Student's t of those says next to nothing."""
+        seeds it is their range, for Student's t of those says next to nothing. Missing if there is none."""
         if name == MLM_LOSS:
             values = self.last(model, 'val_mlm_loss')
         else:
             values = self.percents({(model, None): 1}, [name])
+        if not values:
+            raise Missing(f'{name} of {model}')
         mean = statistics.fmean(values)
         if len(values) <= 2:
             return mean, min(values), max(values)
@@ -443,50 +445,36 @@ def ladder_panels(evidence):
     if len(models) == len(arms) or not all(evidence.last(model, 'tokens') for model in models):
         return []
     panels = []
-    if all(evidence.last(model, 'val_mlm_loss') for model in models):
-        panels.append(loss_panel(evidence))
-    for dataset in evidence.study.shown or evidence.datasets:
+    for name in (MLM_LOSS, *(evidence.study.shown or evidence.datasets)):
         try:
-            panels.append(score_panel(evidence, dataset))
+            panels.append(ladder_panel(evidence, name))
         except Missing:
             continue
     return panels
 
 
-def ladder_line(evidence, models, name):
-    """Return [(tokens, mean, low, high)] of a score or of the MLM loss, by length."""
-    line = []
-    for model in models:
-        tokens = max(evidence.last(model, 'tokens'))
-        line.append((tokens, *evidence.over_seeds(model, name)))
-    return line
-
-
-def loss_panel(evidence):
-    """An arm that has seen no mask is a floor: its length says nothing."""
+def ladder_panel(evidence, name):
+    """Return the panel of a dataset's scores, or of the MLM loss. Floors are the untrained model and simple
+    methods; of the loss they are arms that have seen no mask, whose length says nothing."""
     lines = {}
     floors = {}
     for arm, models in evidence.study.ladder.items():
-        line = ladder_line(evidence, models, MLM_LOSS)
+        line = []
+        for model in models:
+            tokens = max(evidence.last(model, 'tokens'))
+            line.append((tokens / 1e6, *evidence.over_seeds(model, name)))
         row, step = evidence.row_of(models[-1])
-        if OBJECTIVES[row.phases[step - 1]].causal:
+        if name == MLM_LOSS and OBJECTIVES[row.phases[step - 1]].causal:
             floors[arm] = line[-1][1]
         else:
             lines[arm] = line
-    return figures.Panel(MLM_LOSS, 'nats a masked token', lines, floors)
+    if name == MLM_LOSS:
+        return figures.Panel(name, 'nats a masked token', lines, floors)
 
-
-def score_panel(evidence, dataset):
-    """Return the panel of a dataset's scores. Its floors are the untrained model and simple methods."""
-    lines = {}
-    for arm, models in evidence.study.ladder.items():
-        lines[arm] = ladder_line(evidence, models, dataset)
-    floors = {}
-    for (model, of_dataset), runs in sorted(evidence.runs.items()):
-        if of_dataset == dataset and (model == 'untrained' or runs[0].method == 'baseline'):
-            floors[model] = 100 * evidence.cell(model, dataset).mean
-    metric = evidence.about[dataset].metric
-    return figures.Panel(dataset, f'{metric}, %', lines, floors)
+    for (model, dataset), runs in sorted(evidence.runs.items()):
+        if dataset == name and (model == 'untrained' or runs[0].method == 'baseline'):
+            floors[model] = 100 * evidence.cell(model, name).mean
+    return figures.Panel(name, f'{evidence.about[name].metric}, %', lines, floors)
 
 
 def write(study):
