@@ -32,7 +32,7 @@ from studies.study import Contrast, load
 # pretrainings 5, 9 and 14 %, with four 5, 6 and 8 %, with five 6, 5 and 9 %, with six 5, 6 and 6 %
 # (bench/simulation.py --pages=7 --each=2 --instances='(300,)', accuracy; 1,000 pages each).
 LEAST_SEEDS = {1: 3, 2: 4}
-NUMBERS = {3: 'three', 4: 'four'}
+NUMBERS = {2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six'}
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 CLAIMS = Path(__file__).parent / 'paper/claims.json'
 VERDICTS = '''\
@@ -72,19 +72,19 @@ class Missing(Exception):
 class Evidence:
     """The scores of a study's fine-tunings and the last losses of its pretrainings."""
 
-    def __init__(self, study, cfg, problems):
+    def __init__(self, study):
         """Read what is in the study's folder. ValueError if a file is not as it was packed."""
         import pandas
         packs.check_packed(study.folder)
         self.study = study
-        self.cfg = replace(cfg, predictions=f'{study.folder}/runs')
-        self.problems = problems
+        self.cfg = evaluate.Settings(predictions=f'{study.folder}/runs', split='both', rules=study.rules)
+        self.problems = []      # in words: what is missing, while the rest goes on
         self.least_seeds = LEAST_SEEDS[study.rules]
-        found = evaluate.read_runs(self.cfg, problems, packs.find_runs(study.folder))
+        found = evaluate.read_runs(self.cfg, self.problems, packs.find_runs(study.folder))
         runs = [run for run in found if self.is_asked_for(run)]
         self.runs = evaluate.grouped(runs, 'model', 'dataset')
         self.about = {run.dataset: run for run in runs}     # any run of a dataset: its task, metric, data
-        asked = [name for task in study.finetunings for name in task.datasets]
+        asked = [name for _, name in study.tried]
         self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
         losses = pandas.read_csv(study.folder / 'losses.csv')
         self.losses = losses[losses['seed'].isin(study.seeds)].sort_values('step')
@@ -92,7 +92,7 @@ class Evidence:
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         absent = sorted({*study.seeds} - self.seeds)
         if absent:
-            problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
+            self.problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
 
     def is_asked_for(self, run):
         """Whether the study still asks for a run: a pack may have more."""
@@ -237,12 +237,12 @@ def is_few(seen, least_seeds):
 def holm(values, count=0):
     """Adjust p values for their number, or for a larger count of claims (Holm 1979). Keeps their order."""
     count = count or len(values)
-    adjusted = {}       # {place: p}
+    adjusted = {}       # {p: adjusted}
     highest = 0.0
-    for rank, k in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = max(highest, min(1.0, (count - rank) * values[k]))
-        adjusted[k] = highest
-    return [adjusted[k] for k in range(len(values))]
+    for rank, p in enumerate(sorted(values)):
+        highest = max(highest, min(1.0, (count - rank) * p))
+        adjusted[p] = highest
+    return [adjusted[p] for p in values]
 
 
 # ---------------------------------------------------------------------------
@@ -277,7 +277,8 @@ def papers_points(claim, tasks):
         differences = []
         for first, second, of_tasks in claim.get('differences', ()):
             if task in of_tasks:
-                of_first, of_second = [published[model, task, 'Average'][0] for model in (first, second)]
+                of_first, _ = published[first, task, 'Average']
+                of_second, _ = published[second, task, 'Average']
                 differences.append(of_first - of_second)
         if differences:
             texts.append(f'{task} {statistics.fmean(differences):+.1f}')
@@ -374,8 +375,9 @@ def all_rows_table(evidence):
     for model in sorted({model for model, _ in evidence.runs}, key=order):
         row, _ = evidence.row_of(model)
         tokens = ''
-        if evidence.last(model, 'tokens'):
-            tokens = f'{max(evidence.last(model, "tokens")) / 1e6:.1f}'
+        seen = evidence.last(model, 'tokens')
+        if seen:
+            tokens = f'{max(seen) / 1e6:.1f}'
             if row.begins == 'weights_from':
                 tokens = f'+{tokens}'       # more than the row that it continues
         loss = ''
@@ -480,8 +482,7 @@ def ladder_panel(evidence, name):
 def write(study):
     """Write a study's report.md and ladder.png and print their paths. Returns 1 if something is missing of
     it, of which it warns, else 0."""
-    problems = []
-    evidence = Evidence(study, evaluate.Settings(split='both', rules=study.rules), problems)
+    evidence = Evidence(study)
     text = page(evidence)
     panels = ladder_panels(evidence)
     if panels:
@@ -489,7 +490,7 @@ def write(study):
     with whole(study.folder / 'report.md') as temporary:
         temporary.write_text(text, encoding='utf-8')
     print(study.folder / 'report.md')
-    return evaluate.warn(problems)
+    return evaluate.warn(evidence.problems)
 
 
 def main():

@@ -339,7 +339,8 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(toy, few_resamples):
 def own_run(folder, name, right, place='lr1e-03_sd0'):
     """A model on docs_tc with so many of ten entities right."""
     rows = [{'id': k, 'gold': ['B-X'], 'pred': ['B-X' if k < right else 'O']} for k in range(10)]
-    about = {'data': 'docs_tc', 'method': 'fine-tuned'}
+    row, _, seed = name.partition('-s')
+    about = {'data': 'docs_tc', 'method': 'fine-tuned', 'pretraining': {'row': row, 'seed': seed}}
     run = folder / f'predictions/{name}/TC/docs_tc/{place}'
     write_run(run, about, {'validation': rows, 'test': rows})
 
