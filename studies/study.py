@@ -195,8 +195,7 @@ class Study:
 
     def run(self, row, seed, *step):
         """Return the folder of a run, or of its checkpoint of a step."""
-        folder = Path(self.folder, 'out', f'{row}-s{seed}')
-        return folder.joinpath(*map(str, step))
+        return Path(self.folder, 'out', f'{row}-s{seed}', *map(str, step))
 
 
 def with_config(options):

@@ -147,6 +147,7 @@ def pretend(script, options):
             del about['pretraining']
         if 'variant' in options:
             name += f'+{options["variant"]}'
+            about['pretraining']['row'] += f'+{options["variant"]}'
         for lr, number in itertools.product(eval(options['lrs']), eval(options['seeds'])):
             predict(options, f'{name}/SC/words/lr{lr:.0e}_sd{number}', about)
     elif script == run.BASELINES:
