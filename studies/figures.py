@@ -27,8 +27,8 @@ class Panel(NamedTuple):
     """A quantity of a ladder."""
     title: str
     unit: str
-    lines: dict     # {arm: [(million tokens, mean, low, high), ...]}
-    floors: dict    # {name: value}, drawn level
+    lines: dict     # {(objectives, optimizer): [(million tokens, mean, low, high), ...]}
+    floors: dict    # {(name, optimizer or ''): value}, drawn level
 
 
 def split_arm(arm):
@@ -37,21 +37,12 @@ def split_arm(arm):
     return objectives, optimizer
 
 
-def colours_of(arms):
-    """{objectives: colour} of these arms, and of those that every figure knows"""
-    others = itertools.cycle(OTHERS)
-    colours = dict(OBJECTIVES)
-    for objectives, _ in map(split_arm, arms):
-        if objectives not in colours:
-            colours[objectives] = next(others)
-    return colours
-
-
 def ladder(shown):
     """Draw Panels by length, a row of them for each optimizer: a line and its band over seeds an arm."""
     arms = max((panel.lines for panel in shown), key=len)
-    colours = colours_of(arms)
-    optimizers = [*dict.fromkeys(optimizer for _, optimizer in map(split_arm, arms))]
+    names = dict.fromkeys(objectives for objectives, _ in arms)
+    colours = dict(zip(names, itertools.cycle(OTHERS))) | OBJECTIVES
+    optimizers = [*dict.fromkeys(optimizer for _, optimizer in arms)]
     places = [*itertools.product(optimizers, shown)]
     titles = [f'{panel.title}, {optimizer}'.removesuffix(', ') for optimizer, panel in places]
     drawn, axes = panels(titles, rows=len(optimizers))
@@ -70,8 +61,7 @@ def ladder(shown):
 
 
 def draw_lines(ax, panel, optimizer, dash, colours):
-    for arm, values in panel.lines.items():
-        objectives, of_arm = split_arm(arm)
+    for (objectives, of_arm), values in panel.lines.items():
         if of_arm == optimizer:
             x, mean, low, high = np.array(values).T
             colour = colours[objectives]
@@ -96,8 +86,7 @@ def draw_floors(ax, panel, optimizer):
     shown = np.clip([*lows, *highs, *near], low, high)
     ax.set_ylim(shown.min() - 0.05 * size, shown.max() + 0.1 * size)
     outside = []
-    for name, value in panel.floors.items():
-        name, of_floor = split_arm(name)
+    for (name, of_floor), value in panel.floors.items():
         if of_floor not in ('', optimizer):
             continue
         if value in near:

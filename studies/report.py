@@ -200,13 +200,11 @@ def judge(evidence, contrast):
     margin = 0.0
     if contrast.rule != 'better':
         margin = find_margin(evidence, contrast)
-    seen = {}
-    for split in ('both', 'test', 'validation'):
-        seen[split] = evidence.estimate(contrast.weights, contrast.datasets, split)
+    estimate = functools.partial(evidence.estimate, contrast.weights, contrast.datasets)
+    seen = {split: estimate(split) for split in ('both', 'test', 'validation')}
     seeds = seen['both'].by_seed
     if len(seeds) > evidence.least_seeds:
-        for seed in seeds:
-            seen[seed] = evidence.estimate(contrast.weights, contrast.datasets, without=(seed,))
+        seen |= {seed: estimate(without=(seed,)) for seed in seeds}
     p = dict.fromkeys(seen, 1.0)
     for view, one in seen.items():
         if one.p is not None:
@@ -285,8 +283,8 @@ def papers_points(claim, tasks):
     return ', '.join(texts) or 'no number'
 
 
-def verdict_row(one, holms_p, evidence, claims):
-    """Return the cells of a claim's row. A contrast 'end under Muon' is of the paper's claim 'end'.
+def verdict_row(one, evidence, claims, holms_p):
+    """Return the cells of a claim's row, but its verdict. A contrast 'end under Muon' is of the paper's claim 'end'.
 
     claims  {name: {'words', 'differences'}} of the paper; a difference is [model, model, tasks]"""
     contrast = one.contrast
@@ -309,36 +307,27 @@ def verdict_row(one, holms_p, evidence, claims):
         p_texts = [f'{one.p["both"]:.4f}', f'{holms_p:.4f}']
     return [words, f'{weights_in_words(contrast.weights)}; {", ".join(contrast.datasets)}; {rule}',
             points(whole_view), over_seeds, f'{above}/{len(whole_view.by_seed)}', papers_points(claim, tasks),
-            *p_texts, f'**{one.verdict("both", holms_p)}**']
+            *p_texts]
 
 
-def verdict_table(judged, holms_p, evidence):
-    claims = read_json(CLAIMS)
-    rows = [verdict_row(one, p, evidence, claims) for one, p in zip(judged, holms_p)]
-    heads = ['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p', 'Holm',
-             'verdict']
-    return markdown(heads, rows)
+def moves_row(one, words):
+    """Return the cells that say how a verdict moves: with each seed left out, and on each split.
+
+    words  {view: verdict}"""
+    seeds = [view for view in one.seen if type(view) is int]
+    left_out = ''
+    if seeds:
+        means = [100 * one.seen[seed].mean for seed in seeds]
+        counts = Counter(words[seed] for seed in seeds)
+        counted = ', '.join(f'{count} {verdict}' for verdict, count in counts.items())
+        left_out = f'{min(means):+.1f} to {max(means):+.1f}: {counted}'
+    splits = [f'{points(one.seen[split])} {words[split]}' for split in ('test', 'validation')]
+    return [one.contrast.name, left_out, *splits]
 
 
-def moves_table(judged, holms_p):
-    """The table of verdicts with each seed left out, and on each split."""
-    rows = []
-    for k, one in enumerate(judged):
-        verdicts = {view: one.verdict(view, holms_p[view][k]) for view in one.seen}
-        seeds = [view for view in one.seen if type(view) is int]
-        left_out = ''
-        if seeds:
-            means = [100 * one.seen[seed].mean for seed in seeds]
-            counts = Counter(verdicts[seed] for seed in seeds)
-            counted = ', '.join(f'{count} {verdict}' for verdict, count in counts.items())
-            left_out = f'{min(means):+.1f} to {max(means):+.1f}: {counted}'
-        splits = [f'{points(one.seen[split])} {verdicts[split]}' for split in ('test', 'validation')]
-        rows.append([one.contrast.name, left_out, *splits])
-    return markdown(['claim', 'each seed left out', 'test split', 'validation split'], rows)
-
-
-def lengths_table(evidence):
-    """The table of the difference of each two arms at each length that both have; '' if there is none."""
+def lengths_section(evidence):
+    """Return the section of the difference of each two arms at each length that both have; '' if there is
+    none."""
     lengths = {}        # {arm: {its steps: model}}
     for arm, models in evidence.study.ladder.items():
         lengths[arm] = {evidence.study.check_model(model)[1]: model for model in models}
@@ -362,7 +351,8 @@ def lengths_table(evidence):
     rows = []
     for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in cells):
         rows.append([*key, *(cells.get((*key, steps), '') for steps in columns)])
-    return markdown(['arms', 'task', *(f'{steps:,} steps' for steps in columns)], rows)
+    table = markdown(['arms', 'task', *(f'{steps:,} steps' for steps in columns)], rows)
+    return LENGTHS.format(least=NUMBERS[evidence.least_seeds], table=table)
 
 
 def all_rows_table(evidence):
@@ -410,12 +400,22 @@ def verdicts(evidence):
     holms_p = {}        # {view: p of each claim}
     for view in dict.fromkeys(view for one in judged for view in one.seen):
         holms_p[view] = holm([one.p.get(view, 1.0) for one in judged], len(contrasts))
-    least = NUMBERS[evidence.least_seeds]
-    lengths = lengths_table(evidence)
-    if lengths:
-        lengths = LENGTHS.format(least=least, table=lengths)
-    table = verdict_table(judged, holms_p['both'], evidence) if judged else ''
-    return VERDICTS.format(least=least, verdicts=table, moves=moves_table(judged, holms_p), lengths=lengths)
+    claims = read_json(CLAIMS)
+    rows = []
+    moves = []
+    for k, one in enumerate(judged):
+        words = {view: one.verdict(view, holms_p[view][k]) for view in one.seen}
+        rows.append([*verdict_row(one, evidence, claims, holms_p['both'][k]), f'**{words["both"]}**'])
+        moves.append(moves_row(one, words))
+    table = ''
+    if judged:
+        table = markdown(['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p',
+                          'Holm', 'verdict'], rows)
+    return VERDICTS.format(
+        least=NUMBERS[evidence.least_seeds],
+        verdicts=table,
+        moves=markdown(['claim', 'each seed left out', 'test split', 'validation split'], moves),
+        lengths=lengths_section(evidence))
 
 
 def page(evidence):
@@ -466,6 +466,7 @@ def ladder_panel(evidence, name):
             tokens = max(evidence.last(model, 'tokens'))
             line.append((tokens / 1e6, *evidence.over_seeds(model, name)))
         row, step = evidence.row_of(models[-1])
+        arm = figures.split_arm(arm)
         if name == MLM_LOSS and OBJECTIVES[row.phases[step - 1]].causal:
             floors[arm] = line[-1][1]
         else:
@@ -475,7 +476,7 @@ def ladder_panel(evidence, name):
 
     for (model, dataset), runs in sorted(evidence.runs.items()):
         if dataset == name and (model == 'untrained' or runs[0].method == 'baseline'):
-            floors[model] = 100 * evidence.cell(model, name).mean
+            floors[model, ''] = 100 * evidence.cell(model, name).mean
     return figures.Panel(name, f'{evidence.about[name].metric}, %', lines, floors)
 
 
