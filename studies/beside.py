@@ -49,7 +49,7 @@ def print_points(models, cells, earlier, datasets):
     difference = 100 * evaluate.estimate(arms, earlier.cfg).mean
     try:
         past = earlier.percents({(second, None): 1, (first, None): -1}, datasets)
-    except Missing:     # the study has no such row, or no such task
+    except Missing:     # the study has no such row
         past = []
     words = earlier_in_words(past, '{:+.1f}')
     print(f'{" and ".join(datasets)}: {second} less {first} {difference:+.1f} points{words}')
@@ -78,17 +78,16 @@ def main():
     own = evaluate.read_runs(scoring, problems)
     cells = {key: evaluate.make_cell(runs, scoring)
              for key, runs in evaluate.grouped(own, 'model', 'dataset').items()}
-    shared = {name for _, name in cells if (first, name) in cells and (second, name) in cells}
-    if not shared:
-        raise ValueError(f'{cfg.predictions}: {first} and {second} have no dataset in common there')
 
     # of each earlier seed so many fine-tunings count as you have; a study's seeds are 10 s + k
     count = len({run.seed % 10 for run in own})
     study, _ = load([folder, f'--finetuning_seeds={count}'])
     earlier = Evidence(study)
-    datasets = [name for name in earlier.datasets if name in shared] + sorted(shared - {*earlier.datasets})
+    datasets = [name for name in earlier.datasets if (first, name) in cells and (second, name) in cells]
+    if not datasets:
+        raise ValueError(f'{cfg.predictions}: {first} and {second} have no dataset of {folder} in common there')
     for name in datasets:
-        if name in earlier.about and earlier.about[name].about['data'] != cells[first, name].data[0]:
+        if earlier.about[name].about['data'] != cells[first, name].data[0]:
             problems.append(f'{name}: its rows are not those of {folder}; other packages?')
         print_points(models, cells, earlier, [name])
     if len(datasets) > 1:

@@ -109,8 +109,8 @@ class Evidence:
             at = f'@{lr}' if lr else ''
             raise Missing(f'{model}{at} on {dataset}')
         seeds = {run.origin for run in runs}
-        absent = sorted(self.seeds - seeds) if seeds != {None} else []
-        if absent:
+        absent = sorted(self.seeds - seeds)
+        if absent and seeds != {None}:
             self.problems.append(f'{model} on {dataset} has no pretraining seeds {str(absent)[1:-1]}')
         try:
             return evaluate.make_cell(runs, replace(self.cfg, split=split))
@@ -134,11 +134,10 @@ class Evidence:
     def row_of(self, model):
         """Return (Row, step) of a model or variant; (None, 0) of `untrained` and of baselines."""
         model, _, _ = model.partition('+')
-        try:
-            name, step = self.study.check_model(model)
-        except ValueError:
+        if model == 'untrained' or model not in self.study.models:
             return None, 0
-        return (None, 0) if model == 'untrained' else (self.study.rows[name], step)
+        name, step = self.study.models[model]
+        return self.study.rows[name], step
 
     def last(self, model, name):
         """Return [a number of a model's last validation] of each seed that has come that far."""
@@ -330,7 +329,7 @@ def lengths_section(evidence):
     none."""
     lengths = {}        # {arm: {its steps: model}}
     for arm, models in evidence.study.ladder.items():
-        lengths[arm] = {evidence.study.check_model(model)[1]: model for model in models}
+        lengths[arm] = {evidence.study.models[model][1]: model for model in models}
     seen = {}           # {(arms, dataset, steps): Estimate}
     for first, second in itertools.combinations(lengths, 2):
         shared = sorted(lengths[first].keys() & lengths[second])
