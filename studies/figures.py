@@ -10,11 +10,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 
 import numpy as np
 
-from nanoencoder.figures import COLOURS, panels, save, style_of
+from nanoencoder.figures import panels, save, style_of
 from nanoencoder.settings import run_main
 
 # a colour means one thing in all figures; arms of other objectives get the other colours
-OBJECTIVES = {'CLM': COLOURS['clm',], 'MLM': COLOURS['mlm',], 'CLM then MLM': COLOURS['clm', 'mlm']}
+OBJECTIVES = {name: style_of(name)[0] for name in ('CLM', 'MLM', 'CLM then MLM')}
 OTHERS = ('#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f')
 DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
 TARGET = 4.7                    # nats, of the speedrun
@@ -39,7 +39,7 @@ def split_arm(arm):
 
 def ladder(shown):
     """Draw Panels by length, a row of them for each optimizer: a line and its band over seeds an arm."""
-    arms = max((panel.lines for panel in shown), key=len)
+    arms = shown[-1].lines      # of scores, if there are any: the loss of some arms is a floor
     names = dict.fromkeys(objectives for objectives, _ in arms)
     colours = dict(zip(names, itertools.cycle(OTHERS))) | OBJECTIVES
     optimizers = [*dict.fromkeys(optimizer for _, optimizer in arms)]
@@ -49,12 +49,11 @@ def ladder(shown):
     for ax, (optimizer, panel) in zip(axes.values(), places):
         dash = DASHES[optimizers.index(optimizer)]
         draw_lines(ax, panel, optimizer, dash, colours)
-        draw_floors(ax, panel, optimizer)
+        draw_frame(ax, panel, optimizer)
     handles = {}
     for ax in axes.values():
         for line in ax.get_lines():
             handles.setdefault(line.get_label(), line)      # the first optimizer's, which is not dashed
-    names = [name for name in colours if name in handles]
     drawn.legend([handles[name] for name in names], names, loc='lower center', bbox_to_anchor=(0.5, 1),
                  ncol=len(names))
     return drawn
@@ -67,18 +66,19 @@ def draw_lines(ax, panel, optimizer, dash, colours):
             colour = colours[objectives]
             ax.plot(x, mean, f'o{dash}', color=colour, markersize=4, label=objectives)
             ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-    ticks = sorted({x for values in panel.lines.values() for x, *_ in values})
+
+
+def draw_frame(ax, panel, optimizer):
+    """Draw the axes, and a level line for each floor that is near the lines; say where the other floors are.
+    Ranges are the same for all optimizers; wide bands may leave them."""
+    tokens, means, lows, highs = np.concatenate([*panel.lines.values()]).T
+    ticks = np.unique(tokens)
     ax.set_xscale('log', base=2)
     ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
     ax.minorticks_off()
     ax.set_xlabel('million tokens of pretraining')
     ax.set_ylabel(panel.unit)
 
-
-def draw_floors(ax, panel, optimizer):
-    """Draw a level line for each floor that is near the lines, and say where the others are. The range is the
-    same for all optimizers; wide bands may leave it."""
-    _, means, lows, highs = np.concatenate([*panel.lines.values()]).T
     size = np.ptp(means) or 1.0
     low = means.min() - 0.6 * size
     high = means.max() + 0.6 * size

@@ -87,7 +87,7 @@ class Evidence:
         asked = [name for _, name in study.tried]
         self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
         losses = pandas.read_csv(study.folder / 'losses.csv')
-        self.losses = losses[losses['seed'].isin(study.seeds)].sort_values('step')
+        self.losses = losses[losses['seed'].isin(study.seeds)]      # of each run, sorted by step
 
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         absent = sorted({*study.seeds} - self.seeds)

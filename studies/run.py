@@ -219,8 +219,7 @@ def last_words(log):
     """Return the last line of a log, or the last error in it."""
     lines = log.read_text(errors='replace').strip().splitlines()
     errors = [line for line in lines if line.startswith('error: ')]
-    line = (errors or lines)[-1]
-    return line.split('\r')[-1].strip()
+    return (errors or lines)[-1].strip()
 
 
 def run_jobs(jobs, folder, actions, tell):
