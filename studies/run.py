@@ -47,7 +47,7 @@ GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
 
 class Job(NamedTuple):
     name: str
-    command: list           # a script and its arguments
+    command: list           # a script and its arguments, as text
     needs: Path = Path()    # what must be there before it starts
     makes: Path = Path()    # and what it leaves
 
@@ -196,7 +196,7 @@ def start(script, *words, torchrun='', **options):
         if sys.platform == 'linux':     # PR_SET_PDEATHSIG
             ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
-    command = [sys.executable, *launcher, script, *map(str, words)]
+    command = [sys.executable, *launcher, script, *words]
     return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
 
 
@@ -210,7 +210,7 @@ def start_job(job, log, slot, actions):
     if job.command[0] == BASELINES:
         torchrun = ''
     with open(log, 'w') as file:
-        print(f'$ {shlex.join(map(str, job.command))}', file=file, flush=True)
+        print(f'$ {shlex.join(job.command)}', file=file, flush=True)
         return start(*job.command, torchrun=torchrun, env=environment, stdin=subprocess.DEVNULL, stdout=file,
                      stderr=subprocess.STDOUT)
 
