@@ -43,11 +43,8 @@ def check_packed(folder):
         digests = read_json(listing)
     for path in sorted(Path(folder, 'runs').glob('*.jsonl.gz')):
         if str(path.relative_to(folder)) not in digests:
-            if not listing.exists():
-                raise ValueError(f'{listing}: No such file: a packing was stopped; run studies/packs.py '
-                                 f'{folder}')
-            raise ValueError(f'{listing}: lacks {path.name}; if that belongs there, remove {listing.name} '
-                             f'and run studies/packs.py {folder}')
+            raise ValueError(f'{listing}: lacks {path.name}, as when a packing was stopped; if that belongs '
+                             f'there, rm -f {listing} and run studies/packs.py {folder}')
     for name in changed_files(listing, digests):
         path = Path(folder, name)
         why = 'changed since it was written' if path.exists() else 'No such file'

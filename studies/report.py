@@ -128,8 +128,7 @@ class Evidence:
 
     def percents(self, weights, datasets):
         """Return the same in percent, of each seed."""
-        units = self.estimate(weights, datasets).by_seed
-        return [100 * value for value in units.values()]
+        return [100 * value for value in self.estimate(weights, datasets).by_seed.values()]
 
     def row_of(self, model):
         """Return (Row, step) of a model or variant; (None, 0) of `untrained` and of baselines."""
