@@ -2,9 +2,9 @@
 
     python studies/beside.py studies/small mlm-1800 clm25-mlm-1800
 
-It takes your fine-tunings from predictions/, of models pretrained with --row=mlm-1800, and the losses of their
-pretrainings from out/. For one new seed 19 of 20 should fall in the range that it prints: the 95 % prediction
-interval of S earlier seeds, mean +- t s sqrt(1 + 1 / S)."""
+It takes your fine-tunings from predictions/, of models pretrained with --row=mlm-1800, and the losses of
+their pretrainings from out/. For one new seed 19 of 20 should fall in the range that it prints: the 95 %
+prediction interval of S earlier seeds, mean +- t s sqrt(1 + 1 / S)."""
 import math
 import statistics
 import sys
@@ -85,7 +85,7 @@ def main():
     earlier = Evidence(study)
     datasets = [name for name in earlier.datasets if (first, name) in cells and (second, name) in cells]
     if not datasets:
-        raise ValueError(f'{cfg.predictions}: {first} and {second} have no dataset of {folder} in common there')
+        raise ValueError(f'{cfg.predictions}: {first} and {second} have no dataset of {folder} in common')
     for name in datasets:
         if earlier.about[name].about['data'] != cells[first, name].data[0]:
             problems.append(f'{name}: its rows are not those of {folder}; other packages?')

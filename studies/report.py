@@ -128,7 +128,8 @@ class Evidence:
 
     def percents(self, weights, datasets):
         """Return the same in percent, of each seed."""
-        return [100 * value for value in self.estimate(weights, datasets).by_seed.values()]
+        units = self.estimate(weights, datasets).by_seed
+        return [100 * value for value in units.values()]
 
     def row_of(self, model):
         """Return (Row, step) of a model or variant; (None, 0) of `untrained` and of baselines."""
@@ -282,7 +283,8 @@ def papers_points(claim, tasks):
 
 
 def verdict_row(one, evidence, claims, holms_p):
-    """Return the cells of a claim's row, but its verdict. A contrast 'end under Muon' is of the paper's claim 'end'.
+    """Return the cells of a claim's row, all but its verdict. A contrast 'end under Muon' is of the paper's
+    claim 'end'.
 
     claims  {name: {'words', 'differences'}} of the paper; a difference is [model, model, tasks]"""
     contrast = one.contrast
@@ -407,8 +409,9 @@ def verdicts(evidence):
         moves.append(moves_row(one, words))
     table = ''
     if judged:
-        table = markdown(['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p',
-                          'Holm', 'verdict'], rows)
+        heads = ['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p', 'Holm',
+                 'verdict']
+        table = markdown(heads, rows)
     return VERDICTS.format(
         least=NUMBERS[evidence.least_seeds],
         verdicts=table,

@@ -5,7 +5,7 @@ studies/<name>/config.py holds the settings of Study, below. The tables are:
     runs       {row: settings of pretrain.py}; every_run holds those that all rows share, and 'config' names a
                file of more. 'branch_from' and 'weights_from' may name a row above and a step: 'clm/450'
     tasks      ({'models': ('clm', 'mlm*'), 'lrs': (1e-3,), settings of finetune.py}, ...), and every_task. A
-               model is a row, 'untrained', or a checkpoint in a row's save_at, 'clm-450'. * matches any of them
+               model is a row, 'untrained', or a checkpoint in a row's save_at, 'clm-450'. * matches any
     contrasts  {name: {'rule': 'better', 'weights': {'clm': 1, 'mlm@1e-3': -1}, 'datasets': ('docs_tc',)}};
                mlm@1e-3 is mlm at one learning rate of fine-tuning
     ladder     {arm: (its rows, by length)}, a line each in the figure

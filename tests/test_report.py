@@ -283,7 +283,7 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     (toy / 'runs/s9.jsonl.gz').write_bytes(content)
     refused_line(f'lacks s9.jsonl.gz, .* if that belongs there, rm -f .*packs.py {toy}', *report)
     (toy / 'sha256.json').unlink()      # as a kill of packs.py leaves it: no pack is to be removed
-    refused_line(f'sha256.json: lacks other.jsonl.gz, as when a packing was stopped; .*packs.py {toy}', *report)
+    refused_line(f'json: lacks other.jsonl.gz, as when a packing was stopped; .*packs.py {toy}', *report)
     assert not (toy / 'report.md').exists()
     assert not (toy / 'ladder.png').exists()
 
