@@ -10,11 +10,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 
 import numpy as np
 
-from nanoencoder.figures import COLOURS, panels, save
+from nanoencoder.figures import panels, save, style_of
 from nanoencoder.settings import run_main
 
 # a colour means one thing in all figures; arms of other objectives get the other colours
-OBJECTIVES = {'CLM': COLOURS['clm',], 'MLM': COLOURS['mlm',], 'CLM then MLM': COLOURS['clm', 'mlm']}
+OBJECTIVES = {name: style_of(name)[0] for name in ('CLM', 'MLM', 'CLM then MLM')}
 OTHERS = ('#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f')
 DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
 TARGET = 4.7                    # nats, of the speedrun
@@ -27,8 +27,8 @@ class Panel(NamedTuple):
     """A quantity of a ladder."""
     title: str
     unit: str
-    lines: dict     # {arm: [(tokens, mean, low, high), ...]}
-    floors: dict    # {name: value}, drawn level
+    lines: dict     # {(objectives, optimizer): [(million tokens, mean, low, high), ...]}
+    floors: dict    # {(name, optimizer or ''): value}, drawn level
 
 
 def split_arm(arm):
@@ -37,68 +37,59 @@ def split_arm(arm):
     return objectives, optimizer
 
 
-def colours_of(arms):
-    """{objectives: colour}, in the order of these arms"""
-    others = itertools.cycle(OTHERS)
-    colours = {}
-    for objectives, _ in map(split_arm, arms):
-        if objectives not in colours:
-            colours[objectives] = OBJECTIVES.get(objectives) or next(others)
-    return colours
-
-
 def ladder(shown):
     """Draw Panels by length, a row of them for each optimizer: a line and its band over seeds an arm."""
-    arms = max((panel.lines for panel in shown), key=len)
-    colours = colours_of(arms)
-    optimizers = [*dict.fromkeys(optimizer for _, optimizer in map(split_arm, arms))]
+    arms = shown[-1].lines      # of scores, if there are any: the loss of some arms is a floor
+    names = dict.fromkeys(objectives for objectives, _ in arms)
+    colours = dict(zip(names, itertools.cycle(OTHERS))) | OBJECTIVES
+    optimizers = [*dict.fromkeys(optimizer for _, optimizer in arms)]
     places = [*itertools.product(optimizers, shown)]
     titles = [f'{panel.title}, {optimizer}'.removesuffix(', ') for optimizer, panel in places]
     drawn, axes = panels(titles, rows=len(optimizers))
     for ax, (optimizer, panel) in zip(axes.values(), places):
         dash = DASHES[optimizers.index(optimizer)]
         draw_lines(ax, panel, optimizer, dash, colours)
-        draw_floors(ax, panel, optimizer)
+        draw_frame(ax, panel, optimizer)
     handles = {}
-    for ax in reversed(axes.values()):      # the first optimizer's lines last: they are not dashed
-        handles |= {line.get_label(): line for line in ax.get_lines() if line.get_label() in colours}
-    names = [name for name in colours if name in handles]
+    for ax in axes.values():
+        for line in ax.get_lines():
+            handles.setdefault(line.get_label(), line)      # the first optimizer's, which is not dashed
     drawn.legend([handles[name] for name in names], names, loc='lower center', bbox_to_anchor=(0.5, 1),
                  ncol=len(names))
     return drawn
 
 
 def draw_lines(ax, panel, optimizer, dash, colours):
-    for arm, values in panel.lines.items():
-        objectives, of_arm = split_arm(arm)
+    for (objectives, of_arm), values in panel.lines.items():
         if of_arm == optimizer:
             x, mean, low, high = np.array(values).T
             colour = colours[objectives]
-            ax.plot(x / 1e6, mean, f'o{dash}', color=colour, markersize=4, label=objectives)
-            ax.fill_between(x / 1e6, low, high, color=colour, alpha=0.16, linewidth=0)
-    ticks = sorted({x / 1e6 for values in panel.lines.values() for x, *_ in values})
+            ax.plot(x, mean, f'o{dash}', color=colour, markersize=4, label=objectives)
+            ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+
+
+def draw_frame(ax, panel, optimizer):
+    """Draw the axes, and a level line for each floor that is near the lines; say where the other floors are.
+    Ranges are the same for all optimizers; wide bands may leave them."""
+    tokens, means, lows, highs = np.concatenate([*panel.lines.values()]).T
+    ticks = np.unique(tokens)
     ax.set_xscale('log', base=2)
     ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
     ax.minorticks_off()
     ax.set_xlabel('million tokens of pretraining')
     ax.set_ylabel(panel.unit)
 
-
-def draw_floors(ax, panel, optimizer):
-    """Draw a level line for each floor that is near the lines, and say where the others are. The range is the
-    same for all optimizers; wide bands may leave it."""
-    _, means, lows, highs = np.concatenate([*panel.lines.values()]).T
     size = np.ptp(means) or 1.0
     low = means.min() - 0.6 * size
     high = means.max() + 0.6 * size
     near = [value for value in panel.floors.values() if low < value < high]
-    ax.set_ylim(max(low, min([*lows, *near])) - 0.05 * size, min(high, max([*highs, *near])) + 0.1 * size)
+    shown = np.clip([*lows, *highs, *near], low, high)
+    ax.set_ylim(shown.min() - 0.05 * size, shown.max() + 0.1 * size)
     outside = []
-    for name, value in panel.floors.items():
-        name, of_floor = split_arm(name)
+    for (name, of_floor), value in panel.floors.items():
         if of_floor not in ('', optimizer):
             continue
-        if low < value < high:
+        if value in near:
             ax.axhline(value, color='0.6', linewidth=1, linestyle=':')
             ax.annotate(f'{name} {value:.1f}', (0.995, value), xycoords=ax.get_yaxis_transform(), fontsize=8,
                         color='0.2', ha='right', va='bottom')
@@ -115,11 +106,10 @@ def race(losses):
     drawn, axes = panels(['held-out MLM loss, seed 0'])
     ax, = axes.values()
     for arm, row in RACED.items():
-        objectives, optimizer = split_arm(arm)
+        colour, dash = style_of(arm)
         lines = losses[(losses['row'] == row) & (losses['seed'] == 0)]
-        dash = '-' if optimizer == 'AdamW' else '--'
-        ax.plot(lines['step'], lines['val_mlm_loss'], f'o{dash}', color=colours_of(RACED)[objectives],
-                markersize=3, label=f'{arm}: {row}')
+        ax.plot(lines['step'], lines['val_mlm_loss'], f'o{dash}', color=colour, markersize=3,
+                label=f'{arm}: {row}')
     ax.axhline(TARGET, color='0.4', linewidth=1, label=f'target: {TARGET} nats')
     ax.set(xlabel='steps', ylabel='nats a masked token')
     ax.legend(fontsize=8)

@@ -18,7 +18,7 @@ from finetune import PROBED, ridge
 from nanoencoder import tasks
 from nanoencoder.figures import curves, save
 from nanoencoder.huggingface import open_checkpoint, run_of
-from nanoencoder.settings import parse, run_main
+from nanoencoder.settings import parse, run_main, split_words
 from nanoencoder.tasks.kind import pack
 
 
@@ -54,9 +54,8 @@ def read_layers(transformer, examples):
     return of_layers
 
 
-def probe(examples, read, num_labels):
+def probe(read, targets, num_labels):
     """Return the accuracy, of each layer, of a linear classifier on the test tokens that have a label."""
-    targets = {split: [example.targets for example in part] for split, part in examples.items()}
     gold = np.concatenate(targets['test'])
     accuracies = []
     for k in range(len(read['test'])):
@@ -67,9 +66,9 @@ def probe(examples, read, num_labels):
 
 
 def main():
-    words = [word for word in sys.argv[1:] if not word.startswith('--')]
+    words, options = split_words(sys.argv[1:])
     names = words[1:]
-    task, _ = parse(tasks.Task, [word for word in sys.argv[1:] if word not in names])
+    task, _ = parse(tasks.Task, words[:1] + options)
     if task.kind != 'TC' or not names:
         raise ValueError('it takes a task of kind TC, then checkpoints')
     points = []         # (panel, line, step, mean, low, high)
@@ -80,7 +79,8 @@ def main():
         data = tasks.load_data(task, checkpoint.tokenizer(), longest)
         examples = {split: data.examples[split][:PROBED] for split in tasks.SPLITS}
         read = {split: read_layers(model, part) for split, part in examples.items()}
-        labelled = np.concatenate([example.targets for example in examples['test']]) >= 0
+        targets = {split: [example.targets for example in part] for split, part in examples.items()}
+        labelled = np.concatenate(targets['test']) >= 0
         tested = [np.concatenate(states)[labelled] for states in read['test']]
         first = first or tested
         if [len(x) for x in tested] != [len(x) for x in first]:
@@ -88,7 +88,7 @@ def main():
 
         run = run_of(checkpoint.folder).name
         step = checkpoint.state.get('step', 0)
-        accuracies = probe(examples, read, len(data.labels))
+        accuracies = probe(read, targets, len(data.labels))
         for k, accuracy in enumerate(accuracies):
             alike = linear_cka(tested[k], first[k])
             print(f'{checkpoint.folder}, layer {k}: CKA with the first {alike:.3f} '

@@ -43,11 +43,8 @@ def check_packed(folder):
         digests = read_json(listing)
     for path in sorted(Path(folder, 'runs').glob('*.jsonl.gz')):
         if str(path.relative_to(folder)) not in digests:
-            if not listing.exists():
-                raise ValueError(f'{listing}: No such file: a packing was stopped; run studies/packs.py '
-                                 f'{folder}')
-            raise ValueError(f'{listing}: lacks {path.name}; if that belongs there, remove {listing.name} '
-                             f'and run studies/packs.py {folder}')
+            raise ValueError(f'{listing}: lacks {path.name}, as when a packing was stopped; if that belongs '
+                             f'there, rm -f {listing} and run studies/packs.py {folder}')
     for name in changed_files(listing, digests):
         path = Path(folder, name)
         why = 'changed since it was written' if path.exists() else 'No such file'
@@ -111,11 +108,11 @@ def write_packs(folder):
         origin = '' if run.origin is None else run.origin
         name = 'other' if run.origin is None else plain_name(f's{origin}', place)
         packs.setdefault(name, []).append(packed_line(root, place, about, load()))
-        rows.append((run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
-                     f'{run.validation:.6f}', f'{run.test:.6f}', run.folder))
-    rows.sort(key=lambda row: [str(value) for value in row])
+        row = (run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
+               f'{run.validation:.6f}', f'{run.test:.6f}', run.folder)
+        rows.append([str(value) for value in row])
     logs = [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
-    tables = {'scores.csv': pandas.DataFrame(rows, columns=COLUMNS),
+    tables = {'scores.csv': pandas.DataFrame(sorted(rows), columns=COLUMNS),
               'losses.csv': losses.table(folder / 'losses.csv', logs)}
 
     listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it

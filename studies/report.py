@@ -32,7 +32,7 @@ from studies.study import Contrast, load
 # pretrainings 5, 9 and 14 %, with four 5, 6 and 8 %, with five 6, 5 and 9 %, with six 5, 6 and 6 %
 # (bench/simulation.py --pages=7 --each=2 --instances='(300,)', accuracy; 1,000 pages each).
 LEAST_SEEDS = {1: 3, 2: 4}
-NUMBERS = {3: 'three', 4: 'four'}
+NUMBERS = {2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six'}
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 CLAIMS = Path(__file__).parent / 'paper/claims.json'
 VERDICTS = '''\
@@ -72,27 +72,27 @@ class Missing(Exception):
 class Evidence:
     """The scores of a study's fine-tunings and the last losses of its pretrainings."""
 
-    def __init__(self, study, cfg, problems):
+    def __init__(self, study):
         """Read what is in the study's folder. ValueError if a file is not as it was packed."""
         import pandas
         packs.check_packed(study.folder)
         self.study = study
-        self.cfg = replace(cfg, predictions=f'{study.folder}/runs')
-        self.problems = problems
+        self.cfg = evaluate.Settings(predictions=f'{study.folder}/runs', split='both', rules=study.rules)
+        self.problems = []      # in words: what is missing, while the rest goes on
         self.least_seeds = LEAST_SEEDS[study.rules]
-        found = evaluate.read_runs(self.cfg, problems, packs.find_runs(study.folder))
+        found = evaluate.read_runs(self.cfg, self.problems, packs.find_runs(study.folder))
         runs = [run for run in found if self.is_asked_for(run)]
         self.runs = evaluate.grouped(runs, 'model', 'dataset')
         self.about = {run.dataset: run for run in runs}     # any run of a dataset: its task, metric, data
-        asked = [name for task in study.finetunings for name in task.datasets]
+        asked = [name for _, name in study.tried]
         self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
         losses = pandas.read_csv(study.folder / 'losses.csv')
-        self.losses = losses[losses['seed'].isin(study.seeds)].sort_values('step')
+        self.losses = losses[losses['seed'].isin(study.seeds)]      # of each run, sorted by step
 
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         absent = sorted({*study.seeds} - self.seeds)
         if absent:
-            problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
+            self.problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
 
     def is_asked_for(self, run):
         """Whether the study still asks for a run: a pack may have more."""
@@ -109,8 +109,8 @@ class Evidence:
             at = f'@{lr}' if lr else ''
             raise Missing(f'{model}{at} on {dataset}')
         seeds = {run.origin for run in runs}
-        absent = sorted(self.seeds - seeds) if seeds != {None} else []
-        if absent:
+        absent = sorted(self.seeds - seeds)
+        if absent and seeds != {None}:
             self.problems.append(f'{model} on {dataset} has no pretraining seeds {str(absent)[1:-1]}')
         try:
             return evaluate.make_cell(runs, replace(self.cfg, split=split))
@@ -134,11 +134,10 @@ class Evidence:
     def row_of(self, model):
         """Return (Row, step) of a model or variant; (None, 0) of `untrained` and of baselines."""
         model, _, _ = model.partition('+')
-        try:
-            name, step = self.study.check_model(model)
-        except ValueError:
+        if model == 'untrained' or model not in self.study.models:
             return None, 0
-        return (None, 0) if model == 'untrained' else (self.study.rows[name], step)
+        name, step = self.study.models[model]
+        return self.study.rows[name], step
 
     def last(self, model, name):
         """Return [a number of a model's last validation] of each seed that has come that far."""
@@ -151,11 +150,13 @@ class Evidence:
 
     def over_seeds(self, model, name):
         """Return (mean, low, high) of a score in percent, or of the MLM loss: 95 % over seeds alone. Of two
-        seeds it is their range, for Student's t of those says next to nothing."""
+        seeds it is their range, for Student's t of those says next to nothing. Missing if there is none."""
         if name == MLM_LOSS:
             values = self.last(model, 'val_mlm_loss')
         else:
             values = self.percents({(model, None): 1}, [name])
+        if not values:
+            raise Missing(f'{name} of {model}')
         mean = statistics.fmean(values)
         if len(values) <= 2:
             return mean, min(values), max(values)
@@ -198,13 +199,11 @@ def judge(evidence, contrast):
     margin = 0.0
     if contrast.rule != 'better':
         margin = find_margin(evidence, contrast)
-    seen = {}
-    for split in ('both', 'test', 'validation'):
-        seen[split] = evidence.estimate(contrast.weights, contrast.datasets, split)
+    estimate = functools.partial(evidence.estimate, contrast.weights, contrast.datasets)
+    seen = {split: estimate(split) for split in ('both', 'test', 'validation')}
     seeds = seen['both'].by_seed
     if len(seeds) > evidence.least_seeds:
-        for seed in seeds:
-            seen[seed] = evidence.estimate(contrast.weights, contrast.datasets, without=(seed,))
+        seen |= {seed: estimate(without=(seed,)) for seed in seeds}
     p = dict.fromkeys(seen, 1.0)
     for view, one in seen.items():
         if one.p is not None:
@@ -235,12 +234,12 @@ def is_few(seen, least_seeds):
 def holm(values, count=0):
     """Adjust p values for their number, or for a larger count of claims (Holm 1979). Keeps their order."""
     count = count or len(values)
-    adjusted = {}       # {place: p}
+    adjusted = {}       # {p: adjusted}
     highest = 0.0
-    for rank, k in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = max(highest, min(1.0, (count - rank) * values[k]))
-        adjusted[k] = highest
-    return [adjusted[k] for k in range(len(values))]
+    for rank, p in enumerate(sorted(values)):
+        highest = max(highest, min(1.0, (count - rank) * p))
+        adjusted[p] = highest
+    return [adjusted[p] for p in values]
 
 
 # ---------------------------------------------------------------------------
@@ -275,15 +274,17 @@ def papers_points(claim, tasks):
         differences = []
         for first, second, of_tasks in claim.get('differences', ()):
             if task in of_tasks:
-                of_first, of_second = [published[model, task, 'Average'][0] for model in (first, second)]
+                of_first, _ = published[first, task, 'Average']
+                of_second, _ = published[second, task, 'Average']
                 differences.append(of_first - of_second)
         if differences:
             texts.append(f'{task} {statistics.fmean(differences):+.1f}')
     return ', '.join(texts) or 'no number'
 
 
-def verdict_row(one, holms_p, evidence, claims):
-    """Return the cells of a claim's row. A contrast 'end under Muon' is of the paper's claim 'end'.
+def verdict_row(one, evidence, claims, holms_p):
+    """Return the cells of a claim's row, all but its verdict. A contrast 'end under Muon' is of the paper's
+    claim 'end'.
 
     claims  {name: {'words', 'differences'}} of the paper; a difference is [model, model, tasks]"""
     contrast = one.contrast
@@ -306,39 +307,30 @@ def verdict_row(one, holms_p, evidence, claims):
         p_texts = [f'{one.p["both"]:.4f}', f'{holms_p:.4f}']
     return [words, f'{weights_in_words(contrast.weights)}; {", ".join(contrast.datasets)}; {rule}',
             points(whole_view), over_seeds, f'{above}/{len(whole_view.by_seed)}', papers_points(claim, tasks),
-            *p_texts, f'**{one.verdict("both", holms_p)}**']
+            *p_texts]
 
 
-def verdict_table(judged, holms_p, evidence):
-    claims = read_json(CLAIMS)
-    rows = [verdict_row(one, p, evidence, claims) for one, p in zip(judged, holms_p)]
-    heads = ['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p', 'Holm',
-             'verdict']
-    return markdown(heads, rows)
+def moves_row(one, words):
+    """Return the cells that say how a verdict moves: with each seed left out, and on each split.
+
+    words  {view: verdict}"""
+    seeds = [view for view in one.seen if type(view) is int]
+    left_out = ''
+    if seeds:
+        means = [100 * one.seen[seed].mean for seed in seeds]
+        counts = Counter(words[seed] for seed in seeds)
+        counted = ', '.join(f'{count} {verdict}' for verdict, count in counts.items())
+        left_out = f'{min(means):+.1f} to {max(means):+.1f}: {counted}'
+    splits = [f'{points(one.seen[split])} {words[split]}' for split in ('test', 'validation')]
+    return [one.contrast.name, left_out, *splits]
 
 
-def moves_table(judged, holms_p):
-    """The table of verdicts with each seed left out, and on each split."""
-    rows = []
-    for k, one in enumerate(judged):
-        verdicts = {view: one.verdict(view, holms_p[view][k]) for view in one.seen}
-        seeds = [view for view in one.seen if type(view) is int]
-        left_out = ''
-        if seeds:
-            means = [100 * one.seen[seed].mean for seed in seeds]
-            counts = Counter(verdicts[seed] for seed in seeds)
-            counted = ', '.join(f'{count} {verdict}' for verdict, count in counts.items())
-            left_out = f'{min(means):+.1f} to {max(means):+.1f}: {counted}'
-        splits = [f'{points(one.seen[split])} {verdicts[split]}' for split in ('test', 'validation')]
-        rows.append([one.contrast.name, left_out, *splits])
-    return markdown(['claim', 'each seed left out', 'test split', 'validation split'], rows)
-
-
-def lengths_table(evidence):
-    """The table of the difference of each two arms at each length that both have; '' if there is none."""
+def lengths_section(evidence):
+    """Return the section of the difference of each two arms at each length that both have; '' if there is
+    none."""
     lengths = {}        # {arm: {its steps: model}}
     for arm, models in evidence.study.ladder.items():
-        lengths[arm] = {evidence.study.check_model(model)[1]: model for model in models}
+        lengths[arm] = {evidence.study.models[model][1]: model for model in models}
     seen = {}           # {(arms, dataset, steps): Estimate}
     for first, second in itertools.combinations(lengths, 2):
         shared = sorted(lengths[first].keys() & lengths[second])
@@ -359,7 +351,8 @@ def lengths_table(evidence):
     rows = []
     for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in cells):
         rows.append([*key, *(cells.get((*key, steps), '') for steps in columns)])
-    return markdown(['arms', 'task', *(f'{steps:,} steps' for steps in columns)], rows)
+    table = markdown(['arms', 'task', *(f'{steps:,} steps' for steps in columns)], rows)
+    return LENGTHS.format(least=NUMBERS[evidence.least_seeds], table=table)
 
 
 def all_rows_table(evidence):
@@ -372,8 +365,9 @@ def all_rows_table(evidence):
     for model in sorted({model for model, _ in evidence.runs}, key=order):
         row, _ = evidence.row_of(model)
         tokens = ''
-        if evidence.last(model, 'tokens'):
-            tokens = f'{max(evidence.last(model, "tokens")) / 1e6:.1f}'
+        seen = evidence.last(model, 'tokens')
+        if seen:
+            tokens = f'{max(seen) / 1e6:.1f}'
             if row.begins == 'weights_from':
                 tokens = f'+{tokens}'       # more than the row that it continues
         loss = ''
@@ -406,12 +400,23 @@ def verdicts(evidence):
     holms_p = {}        # {view: p of each claim}
     for view in dict.fromkeys(view for one in judged for view in one.seen):
         holms_p[view] = holm([one.p.get(view, 1.0) for one in judged], len(contrasts))
-    least = NUMBERS[evidence.least_seeds]
-    lengths = lengths_table(evidence)
-    if lengths:
-        lengths = LENGTHS.format(least=least, table=lengths)
-    table = verdict_table(judged, holms_p['both'], evidence) if judged else ''
-    return VERDICTS.format(least=least, verdicts=table, moves=moves_table(judged, holms_p), lengths=lengths)
+    claims = read_json(CLAIMS)
+    rows = []
+    moves = []
+    for k, one in enumerate(judged):
+        words = {view: one.verdict(view, holms_p[view][k]) for view in one.seen}
+        rows.append([*verdict_row(one, evidence, claims, holms_p['both'][k]), f'**{words["both"]}**'])
+        moves.append(moves_row(one, words))
+    table = ''
+    if judged:
+        heads = ['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p', 'Holm',
+                 'verdict']
+        table = markdown(heads, rows)
+    return VERDICTS.format(
+        least=NUMBERS[evidence.least_seeds],
+        verdicts=table,
+        moves=markdown(['claim', 'each seed left out', 'test split', 'validation split'], moves),
+        lengths=lengths_section(evidence))
 
 
 def page(evidence):
@@ -443,57 +448,43 @@ def ladder_panels(evidence):
     if len(models) == len(arms) or not all(evidence.last(model, 'tokens') for model in models):
         return []
     panels = []
-    if all(evidence.last(model, 'val_mlm_loss') for model in models):
-        panels.append(loss_panel(evidence))
-    for dataset in evidence.study.shown or evidence.datasets:
+    for name in (MLM_LOSS, *(evidence.study.shown or evidence.datasets)):
         try:
-            panels.append(score_panel(evidence, dataset))
+            panels.append(ladder_panel(evidence, name))
         except Missing:
             continue
     return panels
 
 
-def ladder_line(evidence, models, name):
-    """Return [(tokens, mean, low, high)] of a score or of the MLM loss, by length."""
-    line = []
-    for model in models:
-        tokens = max(evidence.last(model, 'tokens'))
-        line.append((tokens, *evidence.over_seeds(model, name)))
-    return line
-
-
-def loss_panel(evidence):
-    """An arm that has seen no mask is a floor: its length says nothing."""
+def ladder_panel(evidence, name):
+    """Return the panel of a dataset's scores, or of the MLM loss. Floors are the untrained model and simple
+    methods; of the loss they are arms that have seen no mask, whose length says nothing."""
     lines = {}
     floors = {}
     for arm, models in evidence.study.ladder.items():
-        line = ladder_line(evidence, models, MLM_LOSS)
+        line = []
+        for model in models:
+            tokens = max(evidence.last(model, 'tokens'))
+            line.append((tokens / 1e6, *evidence.over_seeds(model, name)))
         row, step = evidence.row_of(models[-1])
-        if OBJECTIVES[row.phases[step - 1]].causal:
+        arm = figures.split_arm(arm)
+        if name == MLM_LOSS and OBJECTIVES[row.phases[step - 1]].causal:
             floors[arm] = line[-1][1]
         else:
             lines[arm] = line
-    return figures.Panel(MLM_LOSS, 'nats a masked token', lines, floors)
+    if name == MLM_LOSS:
+        return figures.Panel(name, 'nats a masked token', lines, floors)
 
-
-def score_panel(evidence, dataset):
-    """Return the panel of a dataset's scores. Its floors are the untrained model and simple methods."""
-    lines = {}
-    for arm, models in evidence.study.ladder.items():
-        lines[arm] = ladder_line(evidence, models, dataset)
-    floors = {}
-    for (model, of_dataset), runs in sorted(evidence.runs.items()):
-        if of_dataset == dataset and (model == 'untrained' or runs[0].method == 'baseline'):
-            floors[model] = 100 * evidence.cell(model, dataset).mean
-    metric = evidence.about[dataset].metric
-    return figures.Panel(dataset, f'{metric}, %', lines, floors)
+    for (model, dataset), runs in sorted(evidence.runs.items()):
+        if dataset == name and (model == 'untrained' or runs[0].method == 'baseline'):
+            floors[model, ''] = 100 * evidence.cell(model, name).mean
+    return figures.Panel(name, f'{evidence.about[name].metric}, %', lines, floors)
 
 
 def write(study):
     """Write a study's report.md and ladder.png and print their paths. Returns 1 if something is missing of
     it, of which it warns, else 0."""
-    problems = []
-    evidence = Evidence(study, evaluate.Settings(split='both', rules=study.rules), problems)
+    evidence = Evidence(study)
     text = page(evidence)
     panels = ladder_panels(evidence)
     if panels:
@@ -501,7 +492,7 @@ def write(study):
     with whole(study.folder / 'report.md') as temporary:
         temporary.write_text(text, encoding='utf-8')
     print(study.folder / 'report.md')
-    return evaluate.warn(problems)
+    return evaluate.warn(evidence.problems)
 
 
 def main():

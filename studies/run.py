@@ -47,7 +47,7 @@ GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
 
 class Job(NamedTuple):
     name: str
-    command: list           # a script and its arguments
+    command: list           # a script and its arguments, as text
     needs: Path = Path()    # what must be there before it starts
     makes: Path = Path()    # and what it leaves
 
@@ -71,14 +71,15 @@ def last_steps(study):
 
 
 def finetuned(study):
-    """{(folder of a model, dataset, learning rate, seed)} of the runs that are in runs/ or packed. ValueError
+    """{(model, dataset, learning rate, seed)} of the runs that are in runs/ or packed. ValueError
     if one was made with another setting than the study says now."""
     if (study.folder / 'sha256.json').exists():     # none before the first pack, and none if one was killed
         packs.check_packed(study.folder)
     done = set()
     for folder, about, _ in packs.find_runs(study.folder):
-        model, _, dataset, _ = folder.parts[-4:]
-        task = study.tried.get((model_of(folder, about), dataset))
+        model = model_of(folder, about)
+        dataset = folder.parts[-2]
+        task = study.tried.get((model, dataset))
         if task:
             check_same(folder, about.get('settings', {}), task.settings, 'give its task a variant')
         done.add((model, dataset, *rate_and_seed(folder)))
@@ -156,11 +157,10 @@ def finetunings(study, row, seed, done):
     seeds = [10 * seed + k for k in range(study.finetuning_seeds)]
     jobs = []
     for task in study.finetunings:
-        models = [(name, step) for name, (of_row, step) in task.models.items() if of_row == row.name]
-        for name, step in models:
-            if name == 'untrained' and seed > min(study.seeds):
+        for name, (of_row, step) in task.models.items():
+            if of_row != row.name or name == 'untrained' and seed > min(study.seeds):
                 continue
-            model = folder_name(row, name, step, seed) + task.variant
+            model = name + task.variant
             missing = [pair for pair in itertools.product(task.lrs, seeds)
                        if any((model, dataset, *pair) not in done for dataset in task.datasets)]
             if missing:
@@ -168,29 +168,22 @@ def finetunings(study, row, seed, done):
                 checkpoint = study.run(row.name, seed, step)
                 command = arguments(task.settings, model=checkpoint, untrained=name == 'untrained', grid=True,
                                     lrs=lrs, seeds=numbers, predictions=study.folder / 'runs')
-                jobs.append(Job(f'{model} {task.datasets[0]}', ['finetune.py', *command], checkpoint))
+                name = f'{model}-s{seed} {task.datasets[0]}'
+                jobs.append(Job(name, ['finetune.py', *command], checkpoint))
     return jobs
-
-
-def folder_name(row, name, step, seed):
-    """Return the name that finetune.py gives a model's folder."""
-    if name == 'untrained':
-        return name
-    if step < row.steps:
-        return f'{row.name}-s{seed}-{step}'
-    return f'{row.name}-s{seed}'
 
 
 def baselines(study, done):
     """Return a Job for each task whose simple method has not been scored yet."""
     scored = {dataset for _, dataset, lr, _ in done if lr == 0}
-    jobs = {}       # {dataset: its Job}, of the first entry that has it
+    jobs = []
     for task in study.finetunings:
         dataset = task.datasets[0]
         if dataset not in scored and not task.variant:
             command = [BASELINES, *arguments(task.settings, predictions=study.folder / 'runs')]
-            jobs.setdefault(dataset, Job(f'baseline {dataset}', command))
-    return [*jobs.values()]
+            jobs.append(Job(f'baseline {dataset}', command))
+            scored.add(dataset)
+    return jobs
 
 
 # ---------------------------------------------------------------------------
@@ -203,7 +196,7 @@ def start(script, *words, torchrun='', **options):
         if sys.platform == 'linux':     # PR_SET_PDEATHSIG
             ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
-    command = [sys.executable, *launcher, script, *map(str, words)]
+    command = [sys.executable, *launcher, script, *words]
     return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
 
 
@@ -217,7 +210,7 @@ def start_job(job, log, slot, actions):
     if job.command[0] == BASELINES:
         torchrun = ''
     with open(log, 'w') as file:
-        print(f'$ {shlex.join(map(str, job.command))}', file=file, flush=True)
+        print(f'$ {shlex.join(job.command)}', file=file, flush=True)
         return start(*job.command, torchrun=torchrun, env=environment, stdin=subprocess.DEVNULL, stdout=file,
                      stderr=subprocess.STDOUT)
 
@@ -226,8 +219,7 @@ def last_words(log):
     """Return the last line of a log, or the last error in it."""
     lines = log.read_text(errors='replace').strip().splitlines()
     errors = [line for line in lines if line.startswith('error: ')]
-    line = (errors or lines)[-1]
-    return line.split('\r')[-1].strip()
+    return (errors or lines)[-1].strip()
 
 
 def run_jobs(jobs, folder, actions, tell):
@@ -334,10 +326,13 @@ def main():
     recorded_rows(study)
     steps = last_steps(study)
     done = finetuned(study)
-    blocks = {seed: missing_jobs(study, rows, seed, steps, done) for seed in seeds}
-    if len(rows) == len(study.rows) and min(study.seeds) in seeds:
-        blocks[min(study.seeds)][:0] = baselines(study, done)
-    blocks = {seed: jobs for seed, jobs in blocks.items() if jobs}
+    blocks = {}     # {seed: jobs}
+    for seed in seeds:
+        jobs = missing_jobs(study, rows, seed, steps, done)
+        if seed == min(study.seeds) and len(rows) == len(study.rows):
+            jobs = baselines(study, done) + jobs
+        if jobs:
+            blocks[seed] = jobs
     if actions.dry_run:
         dry_run(study, sum(map(len, blocks.values())))
         return

@@ -5,8 +5,7 @@ studies/<name>/config.py holds the settings of Study, below. The tables are:
     runs       {row: settings of pretrain.py}; every_run holds those that all rows share, and 'config' names a
                file of more. 'branch_from' and 'weights_from' may name a row above and a step: 'clm/450'
     tasks      ({'models': ('clm', 'mlm*'), 'lrs': (1e-3,), settings of finetune.py}, ...), and every_task. A
-               model is a row, 'untrained', or a checkpoint before a row's end, 'clm-450'. * matches rows and
-               the checkpoints in their save_at
+               model is a row, 'untrained', or a checkpoint in a row's save_at, 'clm-450'. * matches any
     contrasts  {name: {'rule': 'better', 'weights': {'clm': 1, 'mlm@1e-3': -1}, 'datasets': ('docs_tc',)}};
                mlm@1e-3 is mlm at one learning rate of fine-tuning
     ladder     {arm: (its rows, by length)}, a line each in the figure
@@ -53,7 +52,7 @@ class Row(NamedTuple):
 
 class Finetuning(NamedTuple):
     """An entry of the table of tasks."""
-    models: dict        # {name: (row, step)}: rows, row-<step>, untrained
+    models: dict        # {name: (row, step)}, of those in Study.models
     settings: dict      # of finetune.py, with those of its config file, without models and lrs
     lrs: tuple
     datasets: list      # that it is scored on; it is trained on the first
@@ -90,7 +89,7 @@ class Study:
         self.rows = {}
         self.finetunings = []
         self.comparisons = []
-        self.models = {}    # {name: (row, step)} of what * can match; `untrained` has the first row's sizes
+        self.models = {}    # {name: (row, step)}; `untrained` has the first row's sizes
         self.tried = {}     # {(model, dataset): its Finetuning}
         if not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise ValueError(f'seeds are different numbers, one or more, not {self.seeds}')
@@ -136,7 +135,7 @@ class Study:
             return '', 0
         parent = match[1] if match else start
         if parent not in self.rows:
-            raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, [*self.rows])}')
+            raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, self.rows)}')
         above = self.rows[parent].phases
         step = int(match[2] or len(above))
         is_shared = step < len(phases) and above[:step] == phases[:step]
@@ -151,9 +150,9 @@ class Study:
         models = {}
         for pattern in settings.pop('models'):
             for name in fnmatch.filter(self.models, pattern) or [pattern]:
-                models[name] = self.check_model(name)
-        for row, step in models.values():
-            self.rows[row].save_at.add(step)
+                row, step = self.check_model(name)
+                self.rows[row].save_at.add(step)
+                models[name] = row, step
         datasets = [settings['dataset']]
         for path in settings.get('score_on', ()):
             datasets.append(read(path)['dataset'][0])
@@ -186,17 +185,13 @@ class Study:
 
     def check_model(self, name):
         """Return (row, step) of a model's name. ValueError if there is none."""
-        if name in self.models:
-            return self.models[name]
-        row, _, step = name.rpartition('-')
-        if row in self.rows and step.isdecimal() and 0 < int(step) < self.rows[row].steps:
-            return row, int(step)
-        raise ValueError(f'no row {name!r}{nearest(name, [*self.models])}')
+        if name not in self.models:
+            raise ValueError(f'no row {name!r}{nearest(name, self.models)}')
+        return self.models[name]
 
     def run(self, row, seed, *step):
         """Return the folder of a run, or of its checkpoint of a step."""
-        folder = Path(self.folder, 'out', f'{row}-s{seed}')
-        return folder.joinpath(*map(str, step))
+        return Path(self.folder, 'out', f'{row}-s{seed}', *map(str, step))
 
 
 def with_config(options):
@@ -206,7 +201,7 @@ def with_config(options):
         raise ValueError(f'{min(given)} is what a study gives each run; leave it out')
     settings = dict(options)
     if 'config' in options:
-        config = read(str(settings.pop('config')))
+        config = read(settings.pop('config'))
         settings = {name: value for name, (value, _) in config.items()} | settings
     for name in settings.keys() & {'phases', 'save_at', 'models', 'lrs', 'score_on'}:
         check_value(name, tuple, settings[name])

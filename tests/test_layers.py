@@ -40,7 +40,7 @@ def test_the_script_draws_and_names_what_it_cannot_compare(toy, checkpoint, tmp_
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'task.py').write_text('')
     words = [word for word in toy['TC'] if not re.match('--(steps|lr|device)', word)]
-    result = run_script('studies.layers', 'task.py', *words, checkpoint, checkpoint)
+    result = run_script('studies.layers', 'task.py', checkpoint, checkpoint, *words)
     assert result.returncode == 0 and (tmp_path / 'figures/layers.png').exists(), result.stderr
     assert re.search(r', layer 2: CKA with the first 1.000 accuracy of a probe 0.\d+\n', result.stdout)
-    refused_line('a task of kind TC', 'studies.layers', 'task.py', *toy['SC'][:3], checkpoint)
+    refused_line('a task of kind TC', 'studies.layers', 'task.py', checkpoint, *toy['SC'][:3])

@@ -281,9 +281,9 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     path.unlink()
     refused_line(f'{path}: No such file', *report)
     (toy / 'runs/s9.jsonl.gz').write_bytes(content)
-    refused_line(f'lacks s9.jsonl.gz; if that belongs there, remove .*packs.py {toy}', *report)
+    refused_line(f'lacks s9.jsonl.gz, .* if that belongs there, rm -f .*packs.py {toy}', *report)
     (toy / 'sha256.json').unlink()      # as a kill of packs.py leaves it: no pack is to be removed
-    refused_line(f'sha256.json: No such file: a packing was stopped; run .*packs.py {toy}', *report)
+    refused_line(f'json: lacks other.jsonl.gz, as when a packing was stopped; .*packs.py {toy}', *report)
     assert not (toy / 'report.md').exists()
     assert not (toy / 'ladder.png').exists()
 
@@ -339,7 +339,8 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(toy, few_resamples):
 def own_run(folder, name, right, place='lr1e-03_sd0'):
     """A model on docs_tc with so many of ten entities right."""
     rows = [{'id': k, 'gold': ['B-X'], 'pred': ['B-X' if k < right else 'O']} for k in range(10)]
-    about = {'data': 'docs_tc', 'method': 'fine-tuned'}
+    row, _, seed = name.partition('-s')
+    about = {'data': 'docs_tc', 'method': 'fine-tuned', 'pretraining': {'row': row, 'seed': seed}}
     run = folder / f'predictions/{name}/TC/docs_tc/{place}'
     write_run(run, about, {'validation': rows, 'test': rows})
 

@@ -34,7 +34,7 @@ seeds = (0, 1)
 every_task = {{'config': '{folder}/words.py', 'lrs': (1e-3, 2e-3)}}
 tasks = (
     {{'models': ('*',)}},
-    {{'models': ('clm-6', 'clm-mlm'), 'variant': 'causal', 'causal': True, 'lrs': (1e-2,)}})
+    {{'models': ('clm-mlm', 'mlm-6'), 'variant': 'causal', 'causal': True, 'lrs': (1e-2,)}})
 finetuning_seeds = 2
 contrasts = {{'early': {{'rule': 'better', 'weights': {{'clm': 1, 'mlm@2e-3': -0.5, 'clm-mlm+causal': -0.5}},
                        'datasets': ('words',)}}}}
@@ -71,10 +71,10 @@ def test_the_table_by_hand(place):
     assert (child.steps, child.begins, child.parent, child.parent_step) == (12, 'branch_from', 'clm', 3)
     assert child.phases == ['clm'] * 3 + ['mlm'] * 9
     assert table.rows['again'].parent_step == 12
-    assert [row.save_at for row in table.rows.values()] == [{3, 6, 12}, {6, 12}, {12}, {6}]
+    assert [row.save_at for row in table.rows.values()] == [{3, 12}, {6, 12}, {12}, {6}]
     plain, causal = table.finetunings
     assert {*plain.models} == {'untrained', 'clm', 'mlm', 'mlm-6', 'clm-mlm', 'again'}
-    assert causal.models == {'clm-6': ('clm', 6), 'clm-mlm': ('clm-mlm', 12)}
+    assert causal.models == {'mlm-6': ('mlm', 6), 'clm-mlm': ('clm-mlm', 12)}
     weights = {('clm', None): 1.0, ('mlm', 2e-3): -0.5, ('clm-mlm+causal', None): -0.5}
     assert table.comparisons == [study.Contrast('early', 'better', weights, ('words',))]
 
@@ -85,7 +85,7 @@ def test_the_table_by_hand(place):
     ("'again'", "'mlm'", 3, "runs has 'mlm' twice"),
     ("'save_at'", "'seed'", 3, "runs 'mlm': seed is what a study gives each run; leave it out"),
     ("(('mlm', 6),)", "('mlm', 6)", 3, "runs 'again': phases are pairs, such as"),
-    ("'clm-6',", "'clmm*',", 11, "tasks 2: no row 'clmm*'; the nearest is 'clm'"),
+    ("'mlm-6'),", "'clmm*'),", 11, "tasks 2: no row 'clmm*'; the nearest is 'clm'"),
     ("'variant': 'causal', ", '', 11, 'clm-mlm on words is there twice; one of them needs a variant'),
     (", 'lrs': (1e-3, 2e-3)}", '}', 11, "tasks 1: has no 'lrs'"),
     ("(0, 1)", '(0, 0)', 9, 'seeds are different numbers, one or more, not (0, 0)'),
@@ -147,6 +147,7 @@ def pretend(script, options):
             del about['pretraining']
         if 'variant' in options:
             name += f'+{options["variant"]}'
+            about['pretraining']['row'] += f'+{options["variant"]}'
         for lr, number in itertools.product(eval(options['lrs']), eval(options['seeds'])):
             predict(options, f'{name}/SC/words/lr{lr:.0e}_sd{number}', about)
     elif script == run.BASELINES:
@@ -209,7 +210,7 @@ def test_from_start_to_end_then_nothing_to_do_then_an_arm_more(place, runner):
     child = next(options for options in starts if options.get('name') == 'clm-mlm-s1')
     assert child['branch_from'] == f'{place}/out/clm-s1/3'
     assert child['corpus'] == f'{place}/corpus'
-    of_rows = ('clm-s{}', 'mlm-s{}', 'mlm-s{}-6', 'clm-mlm-s{}', 'again-s{}', 'clm-s{}-6+causal',
+    of_rows = ('clm-s{}', 'mlm-s{}', 'mlm-s{}-6', 'clm-mlm-s{}', 'again-s{}', 'mlm-s{}-6+causal',
                'clm-mlm-s{}+causal')
     wanted = {name.format(seed) for name in of_rows for seed in (0, 1)}
     assert models(place) == {'lookup', 'untrained'} | wanted
