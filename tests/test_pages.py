@@ -9,23 +9,27 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import data
 import evaluate
 import finetune
 import minimal_pairs
 import pretrain
-from conftest import ROOT, log_lines
+from conftest import ROOT, assert_near, log_lines, replace
 from examples import baselines, embedded_docs, wordnet
 from nanoencoder import metrics, prepare, tasks
+from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import name_of
 from nanoencoder.settings import leaves, parse, split_words
 from studies import beside, run, speedrun
 
 README = ROOT / 'README.md'
-# {first line without its '# ': lines} of the fenced Python blocks of docs/hacking.md
-BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', (ROOT / 'docs/hacking.md').read_text()))
+# {first line without its '# ': lines} of the fenced Python blocks of two pages
+RECIPES = (ROOT / 'docs/hacking.md').read_text() + (ROOT / 'docs/decoders.md').read_text()
+BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', RECIPES))
 PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'data.py': prepare,
@@ -57,7 +61,7 @@ OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes
 
 
 def run_block(title, module, **names):
-    """Execute a block of docs/hacking.md with the names of a module, and others. Returns all names."""
+    """Execute a block of a page with the names of a module, and others. Returns all names."""
     scope = vars(module) | names
     exec(BLOCKS[title], scope)
     return scope
@@ -289,6 +293,28 @@ def test_span_masking_trains_resumes_and_is_counted(corpus, settings, capsys):
     assert np.array_equal(batch.weights, masked)    # it gives none: each target's is 1
     assert 0.28 < masked.mean() <= 0.3
     assert masked[1:][masked[:-1]].mean() > 0.6  # 0.3 if one by one
+
+
+def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
+    """Here of our own format, whose names are those of a decoder's file, and which has a row less."""
+    monkeypatch.chdir(tmp_path)
+    decoder = settings(name='decoder', phases=(('clm', 12),), out='out')
+    pretrain.train(decoder)
+    pretrain.train(replace(decoder, name='mydecoder-mntp40', phases=(('mntp', 12),),
+                           weights_from='out/decoder', save_at=()))
+    shutil.copytree('out/decoder/12', 'mydecoder')
+    shutil.copytree('out/mydecoder-mntp40/12', 'out/mydecoder-mntp40/200')
+    weights = load_file('mydecoder/model.safetensors')
+    weights['model.embed_tokens.weight'] = weights['model.embed_tokens.weight'][:-1].clone()
+    save_file(weights, 'mydecoder/model.safetensors')
+    before = load_file('out/mydecoder-mntp40/12/model.safetensors')
+    exec(BLOCKS['an encoder merged with the decoder that it was made of'], {})
+    merged = open_checkpoint('merged').model().state_dict()
+    for name, p in before.items():
+        mean = p.clone()
+        mean[:len(weights[name])] = (p[:len(weights[name])] + weights[name]) / 2
+        assert_near(merged[name], mean, 1e-6)
+    assert not torch.equal(merged['model.norm.weight'], before['model.norm.weight'])
 
 
 def test_the_schedule_and_the_size(settings, tmp_path):
