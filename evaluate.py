@@ -104,6 +104,11 @@ class Run:
         return self.about.get('settings') or {}
 
 
+@functools.cache
+def metrics_digest():
+    return sha256(metrics.__file__)
+
+
 def scores_of(folder, about):
     """Return a run's scores of both splits, by both protocols, as nanoencoder/metrics.py computes them.
 
@@ -111,7 +116,7 @@ def scores_of(folder, about):
     since, or the file itself, they are computed again."""
     path = folder / 'scores.json'
     check_predictions(folder, about)
-    made_of = about['sha256'] | {'metrics.py': sha256(metrics.__file__)}
+    made_of = about['sha256'] | {'metrics.py': metrics_digest()}
     # of a file that is missing, was edited or was cut off they are computed again, too
     with contextlib.suppress(ValueError):
         scores = read_sealed(path, advice='')
@@ -161,7 +166,7 @@ def make_run(folder, about, load, cfg):
         metric = METRICS[task].paper_name
     past = about.get('pretraining') or {}
     return Run(
-        model_of(folder, about), task, dataset, lr, seed,
+        model=model_of(folder, about), task=task, dataset=dataset, lr=lr, seed=seed,
         validation=scores['validation'][cfg.protocol]['score'],
         test=scores['test'][cfg.protocol]['score'],
         metric=metric,
@@ -632,10 +637,10 @@ def standard_cell(runs, seeds, draws, values, data, cfg):
     over_seeds = with_seeds(draws.mean(0, dtype=float), [(scores, noise)], cfg)
     low, high = np.percentile(over_seeds, [2.5, 97.5]).tolist()
     return Cell(
-        statistics.fmean(scores),
-        low,
-        high,
-        dict(zip(places, scores)),
+        mean=statistics.fmean(scores),
+        low=low,
+        high=high,
+        scores=dict(zip(places, scores)),
         runs=runs,
         draws=draws,
         values=values,
@@ -860,10 +865,10 @@ def published_cells(cfg):
     for (model, task, dataset), (mean, half) in paper.numbers().items():
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             cells[model, task, dataset] = Cell(
-                mean / 100,
-                (mean - half) / 100,
-                (mean + half) / 100,
-                dict.fromkeys(range(5)),    # of its seeds no more is known than their number
+                mean=mean / 100,
+                low=(mean - half) / 100,
+                high=(mean + half) / 100,
+                scores=dict.fromkeys(range(5)),     # of its seeds no more is known than their number
             )
     return cells
 

@@ -169,7 +169,7 @@ def settings(size, **changes):
     if size == 'tiny':
         return build(pretrain.Settings, TINY | changes)
     cfg, _ = parse(pretrain.Settings, [f'{ROOT}/configs/{size}.py'])
-    return replace(cfg, decay_steps=0, warmup_steps=0, lr=1e-4, **changes)
+    return replace(cfg, decay_steps=0, warmup_steps=0, lr=1e-4, save_at=(), **changes)
 
 
 class RandomCorpus:
@@ -183,7 +183,7 @@ class RandomCorpus:
         }
 
     def stretch(self, split, k, context):
-        start = k * context
+        start = k * context % len(self.tokens)     # contexts divide it: many rows go round
         return self.tokens[start:start + context]
 
 
@@ -491,7 +491,7 @@ CASES = {
 # A GPU's utilisation
 
 
-def mfu(size, rows, repeats):
+def mfu(size, rows, objectives, repeats):
     """Yield lines of a size with these numbers of rows on one GPU, then its peer's with the first of them.
 
     The paper's sizes train on rows of 2,048 tokens cut in two, 6 on each of its GPUs; beside 210m stands
@@ -501,7 +501,6 @@ def mfu(size, rows, repeats):
     name = machine()['machine']
     if name not in PEAKS:
         raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of bench/bench.py, not {name}')
-    objectives = ['mlm', 'clm']
     attention = choose_flash_attention(DEVICE)
     if size == '124m':
         objectives = ['clm']
@@ -540,7 +539,7 @@ def useful_flops(cfg, objective, batch):
     return cost.count_flops(cfg.model, len(batch.tokens), len(batch.at), pairs)
 
 
-def timed(case, step, repeats, tokens, epoch=24):
+def timed(case, step, repeats, tokens, epoch=12):
     """Return the line of `repeats` epochs of steps. One before them compiles, and does not count."""
     def run():
         for _ in range(epoch):
@@ -602,7 +601,7 @@ def measure(names, args):
         if name == 'mfu':
             rows = [int(number) for number in args.rows.split(',')]
             for size in args.size.split(','):
-                yield from mfu(size, rows, args.repeats)
+                yield from mfu(size, rows, args.objectives.split(','), args.repeats)
         else:
             yield compare(name, CASES[name].pair(), args.repeats)
 
@@ -616,6 +615,7 @@ def main():
     parser.add_argument('--size', default='610m', help='of mfu: 124m, 210m, 610m, 1b, or several with commas')
     parser.add_argument('--rows', default='0', help='of mfu: rows at once, or several with commas; 0: as in '
                         'the paper and nanoGPT')
+    parser.add_argument('--objectives', default='mlm,clm', help='of mfu; 124m has CLM alone')
     parser.add_argument('--out', default=os.devnull, help='a file to append the lines to')
     args = parser.parse_args()
     if not args.cases:

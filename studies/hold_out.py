@@ -1,21 +1,29 @@
-"""Make of a task's training rows a task of its own, to choose rates on: no row of it is ever scored elsewhere.
+"""Make of a task's training rows a task of its own, to choose rates on: none is ever scored elsewhere.
 
     python studies/hold_out.py texts/ewt_pos texts/wn_sc texts/squad_ir    # writes texts/ewt_pos_tuning, ...
 
-Of train.jsonl the last third is held out, as it stands in the file: neighbours come from one document. Its rows
-are validation and test in turn. Pairs of queries and documents become a search over the documents held out."""
+Of train.jsonl the last third is held out, as it stands in the file: neighbours come from one document. Its
+rows are validation and test in turn. Pairs of queries and documents become a search over the documents that
+are held out."""
 import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where nanoencoder is
+
+from nanoencoder.files import json_lines
+
 
 def read_rows(path):
-    return [json.loads(line) for line in path.read_text(encoding='utf-8').splitlines()]
+    with path.open(encoding='utf-8') as file:   # splitlines would cut a text at U+2028, too
+        rows = [json.loads(line) for line in file]
+    return rows
 
 
 def write_rows(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(''.join(json.dumps(row) + '\n' for row in rows), encoding='utf-8')
+    text = json_lines(rows)
+    path.write_text(text, encoding='utf-8')
 
 
 def hold_out(folder):

@@ -57,7 +57,8 @@ OTHERS = {
 FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
 OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend',
-                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}  # torchrun's, bench.py's, uv's
+                 # torchrun's, bench.py's, uv's
+                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}
 
 
 def run_block(title, module, **names):

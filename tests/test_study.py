@@ -16,7 +16,7 @@ import pytest
 
 from conftest import ROOT, SMALL, log_lines, refused, run_script
 from nanoencoder import paper
-from nanoencoder.files import saved_steps, write_json, write_sealed
+from nanoencoder.files import json_lines, saved_steps, write_json, write_sealed
 from nanoencoder.predictions import find_folders, write_run
 from nanoencoder.tasks import KINDS
 from nanoencoder.tasks.task import SPLITS, Task
@@ -348,10 +348,11 @@ def test_a_study_killed_at_random_has_the_same_page(real):
 
 def test_rows_that_rates_are_chosen_on_are_held_out(tmp_path):
     """Of tags and of pairs: no row is in two splits, and no document of a held-out pair is trained on."""
-    rows = [{'text': f'text {k}', 'label': 'ab'[k % 2]} for k in range(31)]
+    rows = [{'text': f'text\u2028 {k}', 'label': 'ab'[k % 2]} for k in range(31)]
     pairs = [{'query': f'query {k}', 'positive': f'document {k // 2}'} for k in range(31)]
     for name, content in {'sc': rows, 'ir': pairs}.items():
-        hold_out.write_rows(tmp_path / name / 'train.jsonl', content)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / 'train.jsonl').write_text(json_lines(content))
         hold_out.hold_out(tmp_path / name)
     parts = [hold_out.read_rows(tmp_path / f'sc_tuning/{split}.jsonl') for split in SPLITS]
     assert [len(part) for part in parts] == [20, 6, 5]

@@ -1,6 +1,7 @@
-# MLM's plateau at 116 M parameters and 32,768 tokens a step: does it wait there too, and what ends it? AdamW at
-# three rates, with a rate of its own for the layers' matrices, and with beta2 0.8; Muon; CLM for a quarter, then
-# MLM; and the same with as many targets as MLM has. For one GPU. It wants the texts of studies/novels.
+# MLM's plateau at 116 M parameters and 32,768 tokens a step: does it wait there too, and what ends it?
+# AdamW at three rates, with a rate of its own for the layers' matrices, and with beta2 0.8; Muon; CLM for a
+# quarter, then MLM; and the same with as many targets as MLM has. For one GPU. It wants the texts of
+# studies/novels.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
           'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
 seeds = (0, 1)

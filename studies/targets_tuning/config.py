@@ -1,8 +1,9 @@
-# Which rates studies/targets takes: of pretraining by an arm's own held-out loss after 1,800 steps, in two
-# dimensions: the rate, and the ratio of the matrices' rate to it (with one rate: beta2). Fine-tuning rates are
-# chosen on a third of the training rows, held out by studies/hold_out.py: no scored split has been looked at.
-# Two pretraining seeds that the study does not have. Of AdamW with one rate and beta2 0.95, and of Muon at
-# ratio 6.7, studies/optimiser_tuning has the same runs.
+# Which rates a study of CLM's targets is to take; it is running, nothing of it is chosen yet. Of
+# pretraining by an arm's own held-out loss after 1,800 steps, in two dimensions: the rate, and the ratio of
+# the matrices' rate to it (with one rate: beta2). Of fine-tuning, by a third of the training rows, which
+# studies/hold_out.py holds out: no scored split is looked at. Its pretraining seeds are not the study's.
+# Runs of AdamW with one rate and beta2 0.95, and of Muon at ratio 6.7, are those of
+# studies/optimiser_tuning.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
           'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
 seeds = (100, 101)
