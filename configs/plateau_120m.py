@@ -1,4 +1,4 @@
-# MLM's plateau at 116 M parameters: 600 steps of 32,768 tokens, 45 seconds of an H200, and as long to begin.
+# MLM's plateau at 116 M parameters: 600 steps of 32,768 tokens, a minute of an H200, and half of one to begin.
 # studies/plateau_120m has the arms, docs/optimiser.md what came out.
 name = "plateau_120m"
 corpus = "corpora/novels"
