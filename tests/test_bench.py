@@ -25,6 +25,13 @@ def test_each_case_does_the_same_work_faster(tmp_path):
             assert line['peak_mib'] * 5 < line['peer_peak_mib']
 
 
+@pytest.mark.parametrize('size, rows', [('124m', 0), ('210m', 72), ('610m', 24), ('1b', 12)])
+def test_batches_of_a_size_are_whole_however_many_rows(size, rows):
+    cfg = bench.replace(bench.shape(size, rows), phases=(('clm', 10_000),))
+    batches = bench.batches_of(cfg, 'clm', 12)
+    assert {len(batch.tokens) for batch in batches} == {cfg.rows_per_step * cfg.context}
+
+
 def test_utilisation_is_what_was_counted_over_what_was_timed(monkeypatch):
     """The lines of `mfu`, of a small model on a CPU that passes for a GPU: the arithmetic, not the speed."""
     cfg = bench.settings('tiny', hidden_size=32, intermediate_size=48, num_hidden_layers=1, vocab_size=512,

@@ -309,3 +309,25 @@ def test_what_moves_the_plateau_is_that_of_the_runs():
         wanted.add((', '.join(waits), ', '.join(losses)))
     assert len(shown) == 25
     assert {*shown} == wanted
+
+
+def test_the_table_at_116_m_is_that_of_the_runs():
+    page = (ROOT / 'docs/optimiser.md').read_text().split('## At 116 M')[1]
+    table = re.findall(r'(?m)^\| [A-Z].*? \| (\d+) \| (.*) \|$', page.split('##')[0])
+    lines = csv.DictReader((ROOT / 'studies/plateau_120m/losses.csv').open())
+    losses = {(line['row'], int(line['step'])): line for line in lines}
+    rows = 'mlm-1e-3', 'clm25-mlm', 'two-mlm-4', 'muon-mlm', 'muon-clm25-mlm'
+    for row, (plateau, shown) in zip(rows, table, strict=True):
+        cells = []
+        for step in (200, 300, 450, 600):
+            line = losses.get((row, step))
+            cells.append(f'{float(line["val_mlm_loss"]):.2f}' if line else 'stopped')
+        assert shown == ' | '.join(cells)
+        assert plateau == losses[row, 450]['plateau']
+
+    def lead(optimizer, step):
+        mlm, both = (float(losses[row, step]['val_mlm_loss']) for row in optimizer)
+        return mlm - both
+    shown = [lead(optimizer, step) for step in (300, 600) for optimizer in (rows[:2], rows[3:])]
+    words = '{:.2f} nats under AdamW and {:.2f} under Muon at step 300, {:.2f} and {:.2f} at the end'
+    assert words.format(*shown) in OPTIMISER

@@ -15,6 +15,7 @@ runs = {
     'mlm-beta2-0.8': {'beta2': 0.8},
     'muon-mlm': {'optimizer': 'muon'},
     'clm25-mlm': {'phases': (('clm', 150), ('mlm', 450))},
+    'two-clm25-mlm-4': {'matrix_lr_ratio': 0.25, 'lr': 4e-3, 'phases': (('clm', 150), ('mlm', 450))},
     'muon-clm25-mlm': {'optimizer': 'muon', 'phases': (('clm', 150), ('mlm', 450))},
     'clm40-mlm': {'phases': (('clm_some', 150), ('mlm', 450))},
 }
