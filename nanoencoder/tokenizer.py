@@ -437,8 +437,8 @@ def find_roles(specials, config):
                  'eos': find('sep', '[SEP]', '</s>'),
                  'pad': find('pad', '[PAD]', '<pad>'),
                  'mask': find('mask', '[MASK]', '<mask>')}
-    for role, token in roles.items():
-        if not token:
+    for role in ('eos', *roles):    # without eos there is no bos either
+        if not roles[role]:
             raise ValueError(f'no {role} token; tokenizer_config.json must name one')
     if list(roles.values()).count(roles['mask']) > 1:
         raise ValueError(f'the mask token {roles["mask"]!r} is also another special token')
