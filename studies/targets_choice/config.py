@@ -1,7 +1,8 @@
-# Which settings of pretraining studies/targets takes for AdamW: the best of the grid of studies/targets_tuning and of
-# studies/optimiser_tuning once more, with two seeds, on one H200 in bf16 (2026-11-27). The rule: of each arm the row
-# whose own held-out loss after 1,800 steps (of CLM, of CLM at 40 %, else of MLM) is lowest in the mean of both seeds.
-# Muon's rows did not fit into the time on that card: theirs are in studies/targets_tuning.
+# Which settings of pretraining studies/targets takes for AdamW: the best of the grid of
+# studies/targets_tuning and of studies/optimiser_tuning once more, with two seeds, on one H200 in bf16
+# (2026-11-27). The rule: of each arm the row whose own held-out loss after 1,800 steps (of CLM, of CLM at
+# 40 %, else of MLM) is lowest in the mean of both seeds. Muon's rows did not fit into the time on that
+# card: theirs are in studies/targets_tuning.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
           'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
 seeds = (100, 101)
