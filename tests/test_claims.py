@@ -346,5 +346,4 @@ def test_the_arms_of_targets_are_the_best_of_the_choice():
     for arm, row in targets.rows.items():
         candidates = [name for name in choice.rows if re.fullmatch(rf'{arm}-[\d.]+-[\d.e-]+', name)]
         best = choice.rows[min(candidates, key=own_loss)]
-        assert row.phases == best.phases
         assert row.settings | {'branch_from': ''} == best.settings | {'branch_from': ''}, arm

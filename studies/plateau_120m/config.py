@@ -11,6 +11,3 @@ runs = {
     'muon-mlm': {'optimizer': 'muon'},
     'muon-clm25-mlm': {'optimizer': 'muon', 'phases': (('clm', 150), ('mlm', 450))},
 }
-ladder = {}
-tasks = ()
-contrasts = {}

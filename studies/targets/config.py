@@ -37,8 +37,5 @@ runs = {
     'muon-clm40-mlm': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 1.2e-2,
         'phases': (('clm_some', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm40/450'},
 }
-ladder = {}
 finetuning_seeds = 2
 every_task = {'steps': 0}
-tasks = ()
-contrasts = {}

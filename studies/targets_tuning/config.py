@@ -153,5 +153,3 @@ runs = {
 }
 finetuning_seeds = 1
 every_task = {'steps': 0}
-tasks = ()
-contrasts = {}
