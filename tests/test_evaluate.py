@@ -15,10 +15,10 @@ import sklearn.metrics
 
 import evaluate
 import simulation
-from conftest import ROOT, flip, ran, refused, refused_line, run_process, run_script
+from conftest import ROOT, flip, ran, refused, refused_line, run_process, run_script, write_log
 from nanoencoder import figures, metrics
-from nanoencoder.files import read_json, write_json, write_sealed
-from nanoencoder.predictions import SCORED, json_lines, write_run
+from nanoencoder.files import read_json, write_sealed
+from nanoencoder.predictions import SCORED, write_run
 from nanoencoder.tasks import retrieval
 
 LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
@@ -765,27 +765,9 @@ def test_figures_know_phases_that_are_run_through_again():
 
 # ---------------------------------------------------------------------------
 # Pretraining's logs
-def write_log(folder, objective, steps, unigram_loss, **held_out):
-    """A log with a validation at its end, and a line that is being written."""
-    corpus = {'fingerprint': 'f' * 64, 'unigram_loss': unigram_loss}
-    config = {'name': folder.name, 'phases': [[objective, steps]], 'corpus_meta': corpus}
-    write_json(folder / 'config.json', config)
-    lines = []
-    for step in range(1, steps + 1):
-        lines.append({
-            'step': step,
-            'loss': 5.0,
-            'tokens': 8 * step,
-            'tokens_per_second': 100.0,
-            'lr': 0.1,
-        })
-    lines[-1] |= held_out
-    (folder / 'log.jsonl').write_text(json_lines(lines) + '{"step": ')
-
-
 def test_losses(tmp_path):
-    write_log(tmp_path / 'long', 'mlm', 12, 6.5, val_mlm_loss=4.88)
-    write_log(tmp_path / 'unseen', 'clm', 2, None)
+    write_log(tmp_path / 'long', range(1, 13), 5.0)
+    write_log(tmp_path / 'unseen', (1, 2), 5.0, phases=[['clm', 2]], corpus_meta={'unigram_loss': None})
     shown = ran('evaluate.py', 'losses', tmp_path / 'long', tmp_path / 'unseen', f'--out={tmp_path}').stdout
     head, long, unseen, frequencies, path = shown.splitlines()
     assert head.split() == 'run phases step tokens tokens/s val_mlm_loss'.split()

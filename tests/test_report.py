@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import evaluate
-from conftest import ROOT, flip, ran, refused_line, run_process, run_script
+from conftest import ROOT, flip, ran, refused_line, run_process, run_script, write_log
 from nanoencoder.files import read_json, sha256, write_json
 from nanoencoder.predictions import write_run
 from studies import report
@@ -352,9 +352,7 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     own_run(tmp_path, 'other', 8)       # its grid is incomplete, and nobody asks for it
     own_run(tmp_path, 'other', 8, 'lr2e-03_sd1')
     for name in ('mlm-1-s7', 'clm-1-s7'):
-        run = tmp_path / 'out' / name
-        write_json(run / 'config.json', {'name': name, 'phases': [['mlm', 4]], 'corpus_meta': {}})
-        (run / 'log.jsonl').write_text(json.dumps({'step': 4, 'val_mlm_loss': 7.5}) + '\n')
+        write_log(tmp_path / 'out' / name, [3], 7.53)
     monkeypatch.setattr(report.Evidence, 'percents', lambda self, weights, datasets: [1, 2, 3])
     words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out']
     points, first, second = ran('studies.beside', toy, 'mlm-1', 'clm-1', *words).stdout.splitlines()

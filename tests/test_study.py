@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, SMALL, log_lines, refused, run_script
+from conftest import ROOT, SMALL, log_lines, refused, run_script, write_log
 from nanoencoder import paper
-from nanoencoder.files import json_lines, saved_steps, write_json, write_sealed
+from nanoencoder.files import json_lines, saved_steps, write_sealed
 from nanoencoder.predictions import find_folders, write_run
 from nanoencoder.tasks import KINDS
 from nanoencoder.tasks.task import SPLITS, Task
@@ -130,24 +130,22 @@ def pretend(script, options):
         fixed = {'lr': float(options['lr']), 'phases': phases, 'seed': seed}
         for step in steps:
             write_sealed(folder / str(step) / 'state.json', {'step': step, 'fixed': fixed})
-        write_json(folder / 'config.json', {'row': options['row'], 'seed': seed, 'branch_from': '',
-                                            'corpus_meta': {'unigram_loss': None}})
-        lines = [{'step': step, 'phase': 'mlm', 'loss': 5.0, 'val_mlm_loss': 5.0} for step in steps]
-        (folder / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+        write_log(folder, steps, 5.0, row=options['row'], seed=seed)
     elif script == 'finetune.py':
         checkpoint = Path(options['model'])
         name = checkpoint.parent.name
         row, _, seed = name.rpartition('-s')
+        end = ''
         if int(checkpoint.name) < max(saved_steps(checkpoint.parent)):
-            name += f'-{checkpoint.name}'
-            row += f'-{checkpoint.name}'
-        about = {'settings': {'steps': int(options['steps'])}, 'pretraining': {'row': row, 'seed': int(seed)}}
+            end = f'-{checkpoint.name}'
+        if 'variant' in options:
+            end += f'+{options["variant"]}'
+        name += end
+        about = {'settings': {'steps': int(options['steps'])}}
         if options['untrained'] == 'True':
             name = 'untrained'
-            del about['pretraining']
-        if 'variant' in options:
-            name += f'+{options["variant"]}'
-            about['pretraining']['row'] += f'+{options["variant"]}'
+        else:
+            about['pretraining'] = {'row': row + end, 'seed': int(seed)}
         for lr, number in itertools.product(eval(options['lrs']), eval(options['seeds'])):
             predict(options, f'{name}/SC/words/lr{lr:.0e}_sd{number}', about)
     elif script == run.BASELINES:
