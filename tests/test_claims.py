@@ -152,24 +152,10 @@ def test_the_lowest_loss_is_not_the_best_encoder(score):
 
 
 def test_what_was_known_before_the_study_of_optimizers_was_frozen():
-    """The first contrast of the tuning seeds, at the rates that validation chose, on both splits."""
-    lines = csv.DictReader((ROOT / 'studies/optimiser_tuning/scores.csv').open())
-    runs = {}       # {(model, dataset): {rate: [(validation, test) of each seed]}}
-    for line in sorted(lines, key=lambda line: line['origin']):     # seed by seed
-        if line['origin']:
-            rates = runs.setdefault((line['model'], line['dataset']), {})
-            both = [100 * float(line[split]) for split in ('validation', 'test')]
-            rates.setdefault(line['lr'], []).append(both)
-
-    def validation_of(seeds):
-        return np.mean(seeds, 0)[0]
-
-    def score(model):
-        best = [max(runs[model, dataset].values(), key=validation_of) for dataset in THREE]
-        return np.mean(best, (0, 2))    # of each seed
-
-    under_adamw = score('clm25-mlm-1.5e-3') - score('mlm-3e-3')
-    under_muon = score('muon-clm25-mlm-1.5e-3') - score('muon-mlm-3e-3')
+    """The first contrast of the tuning seeds."""
+    score = scores_of('optimiser_tuning')
+    under_adamw = score('clm25-mlm-1.5e-3', *THREE) - score('mlm-3e-3', *THREE)
+    under_muon = score('muon-clm25-mlm-1.5e-3', *THREE) - score('muon-mlm-3e-3', *THREE)
     assert 'first contrast is {:+.1f} and {:+.1f}'.format(*under_adamw - under_muon) in OPTIMISER
     last = ends('optimiser_tuning', 'plateau')
     rows = 'beta2-0.8', 'mlm-3e-3', 'plain'

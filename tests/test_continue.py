@@ -17,17 +17,9 @@ from nanoencoder import files, prepare
 from nanoencoder.settings import parse
 from test_huggingface import rewrite
 from test_pages import run_block
-from test_peers import COMMON, folders, opened, word_pieces  # noqa: F401
+from test_peers import byte_level, folders, opened, small_config, word_pieces  # noqa: F401
 
-FAMILIES = {
-    'albert': dict(embedding_size=32),
-    'bert': {},
-    'deberta-v2': dict(pos_att_type=['p2c', 'c2p'], relative_attention=True),
-    'distilbert': dict(dim=32, hidden_dim=48, n_layers=2, n_heads=4),
-    'electra': dict(embedding_size=32),
-    'modernbert': dict(local_attention=16, layer_types=['full_attention', 'sliding_attention']),
-    'mpnet': {},
-    'roberta': {}}
+FAMILIES = 'albert', 'bert', 'deberta-v2', 'distilbert', 'electra', 'modernbert', 'mpnet', 'roberta'
 SCRIPT = 'examples.continue_encoder'
 
 
@@ -39,10 +31,7 @@ def encoders(tmp_path_factory):
     def encoder(family):
         folder = made / family
         if not folder.exists():
-            sizes = {name: value for name, value in COMMON.items()
-                     if name in dir(transformers.AutoConfig.for_model(family))}
-            roles = {f'{role}_token_id': 0 for role in ('pad', 'bos', 'eos', 'cls', 'sep')}
-            config = transformers.AutoConfig.for_model(family, **sizes | FAMILIES[family] | roles)
+            config = small_config(family)
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
@@ -177,10 +166,7 @@ def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path)
     rewrite(model_type='bert')(decoder)
     refused('is_decoder or causal is true', weights_from=decoder)
     other = shutil.copytree(encoders('bert'), tmp_path / 'other')
-    spec = files.read_json(other / 'tokenizer.json')
-    vocabulary = spec['model']['vocab']
-    vocabulary['the'], vocabulary['of'] = vocabulary['of'], vocabulary['the']
-    files.write_json(other / 'tokenizer.json', spec)
+    byte_level().save_pretrained(other)
     refused('has another tokenizer than the corpus', weights_from=other, name='other')
 
 

@@ -395,37 +395,23 @@ def test_retrieval_without_training_pairs_is_probed(toy, command, tmp_path):
     refused_line('toy: nothing to train on', *command('IR', f'--data={data}'))
 
 
-def test_only_training_rows_that_are_read_are_tokenised(toy, command, tmp_path, monkeypatch):
-    """Predictions are those of a run that has all rows tokenised."""
-    rows = []
-    for line in (data_of(toy, 'SC') / 'train.jsonl').read_text().splitlines():
-        rows.append(json.loads(line)['text'])
+def test_only_training_rows_that_are_read_are_tokenised(command, tmp_path, monkeypatch):
+    """At most 48 of 160 for two seeds of three steps. Predictions are those of runs that tokenise them all."""
     encoded = Tokenizer.encoded
-    texts = set()
+    texts = []
 
     def counted(tokenizer, text):
-        texts.add(text)
+        texts.append(text)
         return encoded(tokenizer, text)
 
-    def read_by(*more):
-        texts.clear()
-        ran(*command('SC', *more))
-        return texts & set(rows)
-
-    def expected(seed):
-        order = np.random.default_rng([seed, 1]).permutation(len(rows))
-        return {rows[k] for k in order[:24]}
-
     monkeypatch.setattr(Tokenizer, 'encoded', counted)
-    steps = '--steps=3', '--batch_size=8'
-    assert read_by(*steps) == expected(0)
-    assert read_by(*steps, '--grid', '--lrs=(1e-3,)', '--seeds=(4, 7)') == expected(4) | expected(7)
-    monkeypatch.setattr(finetune, 'PROBED', 32)
-    assert read_by('--probe') == set(rows[:32])
+    words = command('SC', '--grid', '--lrs=(1e-3,)', '--seeds=(4, 7)', '--steps=3', '--batch_size=8')
+    ran(*words)
+    count = len(texts)
     monkeypatch.setattr(finetune, 'rows_read', lambda cfg, actions, count: range(count))
-    assert read_by(*steps, f'--predictions={tmp_path}/all') == set(rows)
-    run = 'random/SC/toy/lr3e-03_sd0'
-    assert contents(tmp_path / 'all' / run) == contents(tmp_path / 'p' / run)
+    ran(*merge(words, f'--predictions={tmp_path}/all'))
+    assert len(texts) - count >= count + 112
+    assert contents(tmp_path / 'all') == contents(tmp_path / 'p')
 
 
 # ---------------------------------------------------------------------------

@@ -41,17 +41,17 @@ FAMILIES = {  # name: (class, what differs from SMALL)
     'qwen3': (transformers.Qwen3ForCausalLM, dict(head_dim=16))}
 
 
-def make(family, folder, dtype=torch.float32, vocab_size=320, **options):
+def make(family, folder, dtype=torch.float32, max_shard_size='1GB', **changes):
     """A random model by transformers, written to a folder; biases and norms are random, too."""
-    architecture, changes = FAMILIES[family]
-    config = architecture.config_class(**SMALL | changes | {'vocab_size': vocab_size})
+    architecture, of_family = FAMILIES[family]
+    config = architecture.config_class(**SMALL | of_family | changes)
     model = architecture(config).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, p in model.named_parameters():
             mean = 1 if name.endswith('norm.weight') else 0
             p.normal_(mean, 0.15, generator=generator)
-    model.to(dtype).save_pretrained(folder, **options)
+    model.to(dtype).save_pretrained(folder, max_shard_size=max_shard_size)
     return model.float()
 
 

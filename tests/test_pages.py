@@ -232,23 +232,6 @@ def test_grids_of_the_pages_leave_no_holes():
         assert len(pairs) == len(rates) * len(seeds), name
 
 
-def test_the_recipes_have_as_many_lines_as_the_table_says():
-    rows = re.findall(r'(?m)^\| ([^|]+) \| [^|]+ \| (\d+) \|$', README.read_text())
-    stated = {re.split(',| such', what)[0]: int(lines) for what, lines in rows}
-    del stated['a study of your own']       # its lines are in studies/README.md
-    size = {}
-    for title, body in BLOCKS.items():
-        if 'alone' not in title:
-            size[title.split(',')[0]] = len([line for line in body.splitlines() if line.strip()])
-    assert stated == {
-        'model size': size['configs/deep.py'],
-        'learning-rate schedule': size['pretrain.py'],
-        'objective': size['data.py'],
-        'task': size['configs/tasks/topics.py'],
-        'metric': size['nanoencoder/metrics.py'] + 1,       # the line that returns it
-    }
-
-
 @pytest.mark.parametrize('file, place', [('model', 'in an empty folder'), ('data', 'beside corpora/docs')])
 def test_the_files_alone(file, place, corpus, tmp_path):
     shutil.copy(ROOT / f'{file}.py', tmp_path)

@@ -277,13 +277,11 @@ def test_the_papers_38_runs(corpus):
     assert len(branched) == 17
     assert sum(branched) == 130_000
 
-    models = paper.models()     # configs/paper/models.csv says the same of them
-    for name, about in models.items():
-        run, _, step = name.rpartition('-')     # 610m-clm-42k-1000
-        cfg = runs.get(name) or runs[run]
-        assert about['step'] == (cfg.total_steps if name in runs else int(step))
-        assert about['phases'] == json.loads(json.dumps(cfg.phases))
-        assert about['mask_ratio'] == cfg.mask_ratio
+    for name, about in paper.models().items():      # configs/paper/models.csv says the same of them
+        row, step = papers.models[name]
+        assert about['step'] == step
+        assert about['phases'] == json.loads(json.dumps(runs[row].phases))
+        assert about['mask_ratio'] == runs[row].mask_ratio
 
 
 @pytest.mark.parametrize('seed, changes', [

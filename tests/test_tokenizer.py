@@ -238,11 +238,6 @@ def test_offsets_are_of_the_words_without_spaces(tmp_path):
             assert k in covered or character.isspace()
 
 
-def test_offsets_of_spaces_are_empty():
-    _, offsets = TOKENIZER.encode_with_offsets('the  of\n')
-    assert offsets.tolist() == [[0, 3], [4, 4], [5, 7], [8, 8]]
-
-
 def test_added_spaces_are_text_and_added_tags_are_characters(tmp_path):
     added = [
         (EOS, 4093, True, True),
