@@ -139,6 +139,13 @@ def flip(path, byte=-1):
     return content
 
 
+def edit(path, old, new):
+    """Replace a text in a file, which holds it."""
+    text = path.read_text()
+    assert old in text, (path, old)
+    path.write_text(text.replace(old, new))
+
+
 def jsonl(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(''.join(json.dumps(row) + '\n' for row in rows))

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import fill_mask
 import pretrain
-from conftest import (ROOT, assert_near, jsonl, open_whole, ran, refused, refused_line, run_process,
+from conftest import (ROOT, assert_near, edit, jsonl, open_whole, ran, refused, refused_line, run_process,
                       texts)
 from model import initial_weight
 from nanoencoder import files, huggingface
@@ -211,10 +211,7 @@ def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, tm
     shutil.copytree(ROOT / 'nanoencoder', tmp_path / 'nanoencoder')
     for script in ROOT.glob('*.py'):
         shutil.copy(script, tmp_path)
-    source = (ROOT / 'model.py').read_text()
-    forked = source.replace('ACTIVATION = F.silu ', f'ACTIVATION = {activation} ')
-    assert forked != source
-    (tmp_path / 'model.py').write_text(forked)
+    edit(tmp_path / 'model.py', 'ACTIVATION = F.silu ', f'ACTIVATION = {activation} ')
     make('eurobert', tmp_path / 'theirs')
     rewrite(hidden_act=name)(tmp_path / 'theirs')
     folder = tmp_path / 'fork'

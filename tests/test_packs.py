@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from conftest import ROOT, ran, refused_line, write_log
-from nanoencoder.files import read_json, write_json
+from nanoencoder.files import read_json
 from studies import losses, packs
-from test_evaluate import rows  # noqa: F401
+from test_evaluate import change, rows  # noqa: F401
 
 
 @pytest.fixture
@@ -41,10 +41,7 @@ def test_a_packed_study_is_the_same_study(study, words):
 
 def test_no_file_is_named_by_a_seed_that_leads_elsewhere(study):
     folder = next(study.glob('runs/clm-s1/*/*/*'))
-    about = read_json(folder / 'run.json')
-    about['pretraining']['seed'] = '/../../../evil'
-    del about['digest']
-    write_json(folder / 'run.json', about)
+    change(folder, pretraining={'row': 'clm', 'seed': '/../../../evil'})
     refused_line(f"{folder}: 's/../../../evil' must be the plain name", 'studies.packs', study)
 
 

@@ -217,21 +217,6 @@ def test_what_a_page_names_is_there(page):
         assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
 
 
-def test_grids_of_the_pages_leave_no_holes():
-    """A table wants every rate with every seed: the grids of README.md and docs/tasks.md leave none out."""
-    runs = {}       # {(model, task): {(rate, seed)}}
-    for page, command in COMMANDS:
-        script, rest, _ = split(command)
-        if page in ('README.md', 'tasks.md') and script == 'finetune.py' and '--grid' in rest:
-            cfg, _ = parsed(script, rest)
-            pairs = {(rate, seed) for rate in cfg.lrs for seed in cfg.seeds}
-            runs.setdefault((cfg.model, rest[0]), set()).update(pairs)
-    assert runs
-    for name, pairs in runs.items():
-        rates, seeds = map(set, zip(*pairs))
-        assert len(pairs) == len(rates) * len(seeds), name
-
-
 @pytest.mark.parametrize('file, place', [('model', 'in an empty folder'), ('data', 'beside corpora/docs')])
 def test_the_files_alone(file, place, corpus, tmp_path):
     shutil.copy(ROOT / f'{file}.py', tmp_path)

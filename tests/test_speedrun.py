@@ -13,7 +13,7 @@ import scipy.stats
 from safetensors.torch import load_file, save_file
 
 import pretrain
-from conftest import ROOT, Script, log_lines, one_line_error, run_script, small_run
+from conftest import ROOT, Script, edit, log_lines, one_line_error, run_script, small_run
 from data import Corpus
 from nanoencoder import files, prepare
 from nanoencoder.pretraining import log
@@ -116,8 +116,7 @@ def begun(**how):
 
 
 def other_tokenizer(state, config, lines, checkpoint):
-    path = checkpoint / 'tokenizer.json'
-    path.write_text(path.read_text().replace('(?i:', '(?:'))
+    edit(checkpoint / 'tokenizer.json', '(?i:', '(?:')
 
 
 def other_weights(state, config, lines, checkpoint):
