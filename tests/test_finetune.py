@@ -79,7 +79,9 @@ def rows_of_a_word(draw, k):
 def write_retrieval(draw, folder):
     """A text finds the document that is about it."""
     trained = [' '.join(draw.choices(FILLER, k=3)) for _ in range(600)]
-    held = [' '.join(words) for words in itertools.product(FILLER[:6], FILLER[6:10], ('Rome', 'Oslo'))]
+    held = [
+        ' '.join(words)
+        for words in itertools.product(FILLER[:6], FILLER[6:10], ('Rome', 'Oslo'))]
     for split, texts in {'train': trained, 'validation': held[:24], 'test': held[24:]}.items():
         jsonl(folder / f'{split}.jsonl', [
             {'id': text, 'query': text, 'positive': f'about {text} and more'}
