@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -523,6 +524,7 @@ def test_probe_reads_frozen_features(command, prepared, tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, 'PROBED', 1)
     cfg, base, data = prepared('SC')
     refused('its first 1 rows lack a label', finetune.probe, cfg, base, [data])
+    assert finetune.rows_read(cfg, SimpleNamespace(probe=True), count=160) == range(1)
 
 
 def test_ridge_regression_is_its_closed_form():
