@@ -13,10 +13,11 @@ import scipy.stats
 from safetensors.torch import load_file, save_file
 
 import pretrain
-from conftest import ROOT, Script, edit, log_lines, one_line_error, run_script, small_run
+from conftest import ROOT, Script, edit, log_lines, one_line_error, run_script
 from data import Corpus
 from nanoencoder import files, prepare
 from nanoencoder.pretraining import log
+from nanoencoder.settings import build
 from studies import speedrun
 
 HEAD = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -34,9 +35,11 @@ def honest(corpus, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, 'commit', lambda: HEAD)
         for seed in range(4):
-            pretrain.train(small_run(
+            pretrain.train(build(pretrain.Settings, dict(
                 name=f'mine-s{seed}', seed=seed, corpus=str(corpus), out=str(folder), phases=(('mlm', 12),),
-                context=512, rows_per_step=2, warmup_steps=2, decay_steps=4, val_rows=128, val_every=12))
+                vocab_size=4_096, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                num_attention_heads=2, num_key_value_heads=1, context=512, rows_per_step=2, micro_rows=0,
+                lr=1e-3, warmup_steps=2, decay_steps=4, val_rows=128, device='cpu')))
     (folder / 'page.md').write_text(PAGE)
     texts = Corpus(corpus).meta['fingerprint']
     return folder, [f'--corpus={corpus}', f'--texts={texts}', '--target=9', f'--page={folder}/page.md']
