@@ -26,6 +26,7 @@ os.chdir(ROOT)
 import pretrain
 from examples import embedded_docs
 from nanoencoder import prepare
+from nanoencoder.files import json_lines, write_json
 from nanoencoder.settings import build, flat, run_main
 
 
@@ -138,9 +139,32 @@ def flip(path, byte=-1):
     return content
 
 
+def edit(path, old, new):
+    """Replace a text in a file, which holds it."""
+    text = path.read_text()
+    assert old in text, (path, old)
+    path.write_text(text.replace(old, new))
+
+
 def jsonl(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+
+
+def write_log(run, steps, loss, **config):
+    """What a pretraining leaves in its folder: config.json, and a log with a validation each third step and a
+    last line that is being written."""
+    about = {'name': run.name, 'phases': [['mlm', 12]], 'row': 'r', 'seed': 1, 'branch_from': '',
+             'starts': [{'step': 0}], 'corpus_meta': {'fingerprint': 'f' * 64, 'unigram_loss': 6.5}}
+    write_json(run / 'config.json', about | config)
+    lines = []
+    for step in steps:
+        line = {'step': step, 'phase': 'mlm', 'loss': 5.0, 'lr': 0.1, 'tokens': 8 * step, 'seconds': 1.0,
+                'tokens_per_second': 100.0}
+        if step % 3 == 0:
+            line['val_mlm_loss'] = loss - step / 100
+        lines.append(line)
+    (run / 'log.jsonl').write_text(json_lines(lines) + '{"step": ')
 
 
 @functools.cache

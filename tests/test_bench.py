@@ -46,42 +46,36 @@ def test_utilisation_is_what_was_counted_over_what_was_timed(monkeypatch):
     monkeypatch.setattr(bench, 'machine', lambda: {'machine': 'a pretended GPU'})
     monkeypatch.setitem(bench.PEAKS, 'a pretended GPU', 1e12)
     monkeypatch.setattr(torch.cuda, 'reset_peak_memory_stats', lambda: None)
-    *ours, peer = bench.mfu('210m', [6], ['mlm', 'clm'], 2)
+    *ours, _ = bench.mfu('210m', [6], ['mlm', 'clm'], 2)
     for line, objective in zip(ours, ('mlm', 'clm'), strict=True):
-        assert line['case'] == f'mfu 210m {objective}, 6 rows, '
         assert line['issued_ms'] > 0
         assert line['tokens_per_second'] == 6 * 64 * 1000
         expected = cost.flops_per_token(cfg, objective) * 384 / 0.001 / 1e12
         assert line['mfu'] == pytest.approx(expected, rel=0.05)
-    assert peer['case'] == 'mfu 210m, 6 rows, Hugging Face padded'
 
 
-def test_a_step_that_hangs_is_done_again_and_others_are_not(tmp_path, monkeypatch):
+def test_steps_that_hang_or_were_stopped_are_done_again_and_others_are_not(tmp_path, monkeypatch):
+    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does. The report has what a step had said."""
     monkeypatch.setattr(gpu, 'PATIENCE', 0.5)
     done = []
-
-    def hang():
-        yield from gpu.run('-c', 'import time; time.sleep(1_000)')
 
     def work():
         done.append('work')
         yield 'it works'
 
-    steps = {'hang': gpu.Step(hang, 0.1), 'work': gpu.Step(work, 99)}
-    for _ in range(2):
-        assert gpu.do_all(steps, tmp_path / 'steps.json', 'settings') == ['hang']
-    assert done == ['work']
+    def hang():
+        done.append('hang')
+        yield from gpu.run('-c', 'import time; time.sleep(1_000)')
 
-
-def test_what_a_stopped_step_had_said_is_in_the_report(tmp_path):
-    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does."""
     def stopped():
         yield 'half of it'
         raise KeyboardInterrupt
 
-    steps = {'first': gpu.Step(lambda: ['it works'], 1), 'second': gpu.Step(stopped, 1)}
-    with pytest.raises(KeyboardInterrupt):
-        gpu.do_all(steps, tmp_path / 'steps.json', 'settings')
+    steps = {'work': gpu.Step(work, 99), 'hang': gpu.Step(hang, 0.1), 'stopped': gpu.Step(stopped, 1)}
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            gpu.do_all(steps, tmp_path / 'steps.json', 'settings')
+    assert done == ['work', 'hang', 'hang']
     report = (tmp_path / 'report.md').read_text()
-    assert '## first: done, 0 s\n\n```\nit works\n```' in report
-    assert '## second: stopped, 0 s\n\n```\nhalf of it\n```' in report
+    assert '## work: done, 0 s\n\n```\nit works\n```' in report
+    assert '## stopped: stopped, 0 s\n\n```\nhalf of it\n```' in report

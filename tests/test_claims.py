@@ -154,20 +154,17 @@ def test_the_lowest_loss_is_not_the_best_encoder(score):
 
 def test_what_was_known_before_the_study_of_optimizers_was_frozen():
     """The first contrast of the tuning seeds, at the rates that validation chose, on both splits."""
-    lines = csv.DictReader((ROOT / 'studies/optimiser_tuning/scores.csv').open())
-    runs = {}       # {(model, dataset): {rate: [(validation, test) of each seed]}}
-    for line in sorted(lines, key=lambda line: line['origin']):     # seed by seed
-        if line['origin']:
-            rates = runs.setdefault((line['model'], line['dataset']), {})
-            both = [100 * float(line[split]) for split in ('validation', 'test')]
-            rates.setdefault(line['lr'], []).append(both)
-
-    def validation_of(seeds):
-        return np.mean(seeds, 0)[0]
+    folder = ROOT / 'studies/optimiser_tuning'
+    runs = recompute.read_runs(folder, recompute.read_settings(folder / 'config.py'))
 
     def score(model):
-        best = [max(runs[model, dataset].values(), key=validation_of) for dataset in THREE]
-        return np.mean(best, (0, 2))    # of each seed
+        scores = []     # of each seed
+        for dataset in THREE:
+            grid = runs[model, dataset]
+            best = grid[recompute.best_rate(grid, grid, 'validation')]
+            for split in ('validation', 'test'):
+                scores.append([100 * best[seed][split]['standard']['score'] for seed in sorted(best)])
+        return np.mean(scores, 0)
 
     under_adamw = score('clm25-mlm-1.5e-3') - score('mlm-3e-3')
     under_muon = score('muon-clm25-mlm-1.5e-3') - score('muon-mlm-3e-3')
@@ -254,38 +251,19 @@ def final_losses(last, row, seeds):
     return [float(last[row, seed]['val_mlm_loss']) for seed in seeds]
 
 
-def below(losses, target):
-    return scipy.stats.ttest_1samp(losses, target, alternative='less').pvalue
-
-
-def rows_of_the_speedrun():
-    """{row: (steps, its four losses, p)} of the page's table."""
-    page = (ROOT / 'docs/speedrun.md').read_text()
-    shown = re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\| ([\d,]+) \| ([\d. ]+) \| (\S+) \| \w+ \|$', page)
-    rows = {}
-    for row, steps, losses, p in shown:
-        rows[row] = steps.replace(',', ''), [*map(float, losses.split())], float(p)
-    return rows
-
-
-def test_the_target_of_the_speedrun_moved():
-    """What the older target would have made of the rows."""
-    rows = rows_of_the_speedrun()
-    p = {row: below(losses, 4.6) for row, (_, losses, _) in rows.items()}
-    shown = f'(p {p["muon-mlm"]:.3f}, {p["clm25-mlm"]:.3f})'.replace('0.', '.')
-    assert shown in words_of('studies/speedrun/log.md')
-    assert max(p['mlm'], p['quick-1400']) < 0.01 < p['muon-mlm']
-
-
 def test_the_speedruns_rows_are_those_of_the_runs():
     last = ends('speedrun')
-    rows = rows_of_the_speedrun()
-    assert len(rows) >= 8
-    del rows['falling']     # which is not packed
-    for row, (steps, losses, p) in rows.items():
-        assert losses == pytest.approx(final_losses(last, row, '0123'), abs=2e-3)
-        assert last[row, '0']['step'] == steps
-        assert p == pytest.approx(below(losses, speedrun.Rules.target), rel=0.1), row
+    page = (ROOT / 'docs/speedrun.md').read_text()
+    shown = re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\| ([\d,]+) \| ([\d. ]+) \| (\S+) \| \w+ \|$', page)
+    assert len(shown) >= 8
+    for row, steps, losses, p in shown:
+        if row == 'falling':     # which is not packed
+            continue
+        values = [*map(float, losses.split())]
+        assert values == pytest.approx(final_losses(last, row, '0123'), abs=2e-3)
+        assert last[row, '0']['step'] == steps.replace(',', '')
+        judge = scipy.stats.ttest_1samp(values, speedrun.Rules.target, alternative='less')
+        assert float(p) == pytest.approx(judge.pvalue, rel=0.1), row
 
 
 def test_the_table_of_plateaus_is_that_of_the_runs():

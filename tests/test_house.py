@@ -25,7 +25,7 @@ AREAS = {   # the Python files of each area, and how many tokens they may hold
 }
 ROOM = 1.1      # a tenth for those who come after
 # these two are above their bounds still: they may only fall
-ABOVE = {'the program': 54_300, 'tests': 74_550}
+ABOVE = {'the program': 54_300, 'tests': 74_000}
 TAUT = 16       # tokens a line of code, above which a function is as dense as a formula
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
           tokenize.ENDMARKER)
@@ -116,31 +116,26 @@ def test_lines_and_functions_are_short(name):
 
 
 def imported(nodes):
-    """The modules of the program that imports among these nodes name."""
+    """The modules, or what may be one, that imports among these nodes name."""
     names = set()
     for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {node.module} | {f'{node.module}.{alias.name}' for alias in node.names}
-    return names & MODULES.keys()
+    return names
 
 
-def test_a_script_imports_no_other_but_model_and_data():
-    scripts = {path.stem for path in SCRIPTS} - {'model', 'data'}
+def test_the_program_imports_no_script_but_model_and_data_and_no_study():
+    others = {path.stem for path in SCRIPTS} - {'model', 'data'} | {'studies', 'examples', 'bench'}
     for name, path in MODULES.items():
-        assert not imported(ast.walk(tree(path))) & scripts - {name}, name
-
-
-def test_nothing_imports_studies_examples_and_bench():
-    for name, path in MODULES.items():
-        words = {node.module or '' for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom)}
-        assert not {word.split('.')[0] for word in words} & {'studies', 'examples', 'bench'}, name
+        roots = {module.split('.')[0] for module in imported(ast.walk(tree(path)))}
+        assert not roots & others - {name}, name
 
 
 def test_no_import_goes_round_in_a_circle():
     """Of the imports at the top of files: data.py calls prepare.py, which reads what data.py says."""
-    graph = {name: imported(tree(path).body) - {name} for name, path in MODULES.items()}
+    graph = {name: imported(tree(path).body) & MODULES.keys() - {name} for name, path in MODULES.items()}
     assert graph['finetune']
     assert graph['nanoencoder.pretraining.checkpoint']
     list(graphlib.TopologicalSorter(graph).static_order())   # CycleError

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import fill_mask
 import pretrain
-from conftest import (ROOT, assert_near, jsonl, open_whole, ran, refused, refused_line, run_process,
+from conftest import (ROOT, assert_near, edit, jsonl, open_whole, ran, refused, refused_line, run_process,
                       texts)
 from model import initial_weight
 from nanoencoder import files, huggingface
@@ -41,17 +41,17 @@ FAMILIES = {  # name: (class, what differs from SMALL)
     'qwen3': (transformers.Qwen3ForCausalLM, dict(head_dim=16))}
 
 
-def make(family, folder, dtype=torch.float32, vocab_size=320, **options):
+def make(family, folder, dtype=torch.float32, max_shard_size='1GB', **changes):
     """A random model by transformers, written to a folder; biases and norms are random, too."""
-    architecture, changes = FAMILIES[family]
-    config = architecture.config_class(**SMALL | changes | {'vocab_size': vocab_size})
+    architecture, of_family = FAMILIES[family]
+    config = architecture.config_class(**SMALL | of_family | changes)
     model = architecture(config).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, p in model.named_parameters():
             mean = 1 if name.endswith('norm.weight') else 0
             p.normal_(mean, 0.15, generator=generator)
-    model.to(dtype).save_pretrained(folder, **options)
+    model.to(dtype).save_pretrained(folder, max_shard_size=max_shard_size)
     return model.float()
 
 
@@ -211,10 +211,7 @@ def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, tm
     shutil.copytree(ROOT / 'nanoencoder', tmp_path / 'nanoencoder')
     for script in ROOT.glob('*.py'):
         shutil.copy(script, tmp_path)
-    source = (ROOT / 'model.py').read_text()
-    forked = source.replace('ACTIVATION = F.silu ', f'ACTIVATION = {activation} ')
-    assert forked != source
-    (tmp_path / 'model.py').write_text(forked)
+    edit(tmp_path / 'model.py', 'ACTIVATION = F.silu ', f'ACTIVATION = {activation} ')
     make('eurobert', tmp_path / 'theirs')
     rewrite(hidden_act=name)(tmp_path / 'theirs')
     folder = tmp_path / 'fork'

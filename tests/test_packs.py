@@ -1,33 +1,20 @@
 """What is packed of a study is the same study; losses.csv; a run's losses beside those of earlier seeds."""
 import csv
-import json
-import random
 import shutil
 
 import pytest
 
-from conftest import ROOT, ran, refused_line
-from nanoencoder.files import read_json, write_json
-from nanoencoder.predictions import write_run
+from conftest import ROOT, ran, refused_line, write_log
+from nanoencoder.files import read_json
 from studies import losses, packs
+from test_evaluate import change, rows  # noqa: F401
 
 
 @pytest.fixture
-def study(tmp_path):
-    """Two rows x two pretraining seeds x two fine-tunings, and an untrained model."""
-    draw = random.Random(12)
-
-    def add(name, number, right, **about):
-        rows = [{'id': k, 'gold': 'a', 'pred': 'a' if draw.random() < right else 'b'} for k in range(100)]
-        about |= {'method': 'fine-tuned', 'data': 'd' * 64, 'settings': {'steps': 5}}
-        write_run(tmp_path / f'study/runs/{name}/SC/toy/lr1e-04_sd{number}', about,
-                  {'validation': rows, 'test': rows})
-    for row, right in {'mlm': 0.6, 'clm': 0.8}.items():
-        for seed in range(2):
-            for k in range(2):
-                add(f'{row}-s{seed}', 10 * seed + k, right, pretraining={'row': row, 'seed': seed})
-    add('untrained', 0, 0.5)
-    return tmp_path / 'study'
+def study(rows, tmp_path):
+    """The folder of a study with these rows."""
+    (tmp_path / 'study').mkdir()
+    return rows.rename(tmp_path / 'study/runs').parent
 
 
 @pytest.mark.parametrize('words', [
@@ -35,13 +22,13 @@ def study(tmp_path):
 def test_a_packed_study_is_the_same_study(study, words):
     """Each pack adds what is new; what was packed need not be there."""
     before = ran('evaluate.py', *words, f'--predictions={study}/runs', '--resamples=500').stdout
-    assert ran('studies.packs', study).stdout == f'{study}: 9 runs\n'
+    assert ran('studies.packs', study).stdout == f'{study}: 13 runs\n'
     files = {path: path.read_bytes() for path in (*study.glob('runs/*.gz'), *study.glob('*.*'))}
     assert sorted(path.name for path in files) == [
-        'other.jsonl.gz', 's0.jsonl.gz', 's1.jsonl.gz', 'scores.csv', 'sha256.json']
+        'other.jsonl.gz', 's0.jsonl.gz', 's1.jsonl.gz', 's2.jsonl.gz', 'scores.csv', 'sha256.json']
     head, *lines = files[study / 'scores.csv'].decode().splitlines()
     assert head.split(',') == [*packs.COLUMNS]
-    assert len(lines) == 9
+    assert len(lines) == 13
     assert lines[3].startswith('clm,1,SC,toy,accuracy,1e-04,11,100,')
     assert lines[3].endswith(',clm-s1')
     for name in ('mlm-s0', 'clm-s0', 'untrained', 'clm-s1/SC/toy/lr1e-04_sd11'):
@@ -54,10 +41,7 @@ def test_a_packed_study_is_the_same_study(study, words):
 
 def test_no_file_is_named_by_a_seed_that_leads_elsewhere(study):
     folder = next(study.glob('runs/clm-s1/*/*/*'))
-    about = read_json(folder / 'run.json')
-    about['pretraining']['seed'] = '/../../../evil'
-    del about['digest']
-    write_json(folder / 'run.json', about)
+    change(folder, pretraining={'row': 'clm', 'seed': '/../../../evil'})
     refused_line(f"{folder}: 's/../../../evil' must be the plain name", 'studies.packs', study)
 
 
@@ -72,20 +56,6 @@ def test_the_studies_in_git_are_packed_again_to_the_byte(name, tmp_path):
 
 # ---------------------------------------------------------------------------
 # Losses
-def write_log(folder, steps, loss, **config):
-    """A log with a validation each fourth step."""
-    about = {'name': folder.name, 'phases': [['mlm', 12]], 'corpus_meta': {'unigram_loss': 6.5}, 'seed': 1,
-             'row': 'r', 'branch_from': '', 'starts': [{'step': 0}]}
-    write_json(folder / 'config.json', about | config)
-    lines = []
-    for step in steps:
-        line = {'step': step, 'phase': 'mlm', 'loss': 5.0, 'tokens': 8 * step, 'seconds': 1.0}
-        if step % 4 == 0:
-            line['val_mlm_loss'] = loss - step / 100
-        lines.append(json.dumps(line) + '\n')
-    (folder / 'log.jsonl').write_text(''.join(lines))
-
-
 def test_plateau_by_hand():
     """After 100 losses of 6.4 nats, as frequencies give, 11 of 5 are enough: 39 * 6.4 + 55 < 305."""
     config = {'corpus_meta': {'unigram_loss': 6.4}}
@@ -110,9 +80,9 @@ def test_losses_of_a_study(study):
         old, *rows = csv.DictReader(file)
     assert (old['folder'], old['flops'], rows[0]['flops']) == ('a-s0', '1e9', '')
     assert [(row['folder'], row['step']) for row in rows] == [
-        (name, step) for name in ('both', 'clm') for step in ('4', '8', '12')]
-    assert [row['val_mlm_loss'] for row in rows[:3]] == ['7.960000', '3.920000', '3.880000']
-    assert [rows[2][name] for name in ('row', 'seed', 'train_loss', 'tokens')] == ['r', '1', '5.000000', '96']
+        (name, step) for name in ('both', 'clm') for step in ('3', '6', '9', '12')]
+    assert [row['val_mlm_loss'] for row in rows[1:4]] == ['7.940000', '3.910000', '3.880000']
+    assert [rows[3][name] for name in ('row', 'seed', 'train_loss', 'tokens')] == ['r', '1', '5.000000', '96']
     before = path.read_bytes()
     shutil.rmtree(out / 'clm')     # a branch without its parent has its own lines, and is not packed again
     packs.pack(study)
@@ -122,13 +92,13 @@ def test_losses_of_a_study(study):
 def test_losses_beside_those_of_earlier_seeds(tmp_path):
     write_log(tmp_path / 'mlm', range(1, 13), 5.0)
     past = tmp_path / 'past.csv'
-    text = 'row,seed,step,tokens,val_mlm_loss\nr,1,4,32,5.0\nr,0,4,32,5.2\nr,0,6,48,1.0\nother,0,8,64,1.0\n'
+    text = 'row,seed,step,tokens,val_mlm_loss\nr,1,3,24,5.0\nr,0,3,24,5.2\nr,0,5,40,1.0\nother,0,6,48,1.0\n'
     past.write_text(text)
     words = 'studies.losses', tmp_path / 'mlm', past
     line, = ran(*words).stdout.splitlines()
     assert line.split(': ')[1:] == [
-        'held-out MLM loss 4.960; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-1.0 sd']
-    past.write_text(text.replace(',32,', ',16,'))   # of half the rows a step
-    refused_line('mlm: has seen 32 tokens after 4 steps, r in .*past.csv 16: with another rows_per', *words)
+        'held-out MLM loss 4.970; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-0.9 sd']
+    past.write_text(text.replace(',24,', ',12,'))   # of half the rows a step
+    refused_line('mlm: has seen 24 tokens after 3 steps, r in .*past.csv 12: with another rows_per', *words)
     past.write_text(text.replace('r,', 'x,'))
     refused_line("has no row 'r' that was measured at steps", *words)

@@ -217,38 +217,6 @@ def test_what_a_page_names_is_there(page):
         assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
 
 
-def test_grids_of_the_pages_leave_no_holes():
-    """A table wants every rate with every seed: the grids of README.md and docs/tasks.md leave none out."""
-    runs = {}       # {(model, task): {(rate, seed)}}
-    for page, command in COMMANDS:
-        script, rest, _ = split(command)
-        if page in ('README.md', 'tasks.md') and script == 'finetune.py' and '--grid' in rest:
-            cfg, _ = parsed(script, rest)
-            pairs = {(rate, seed) for rate in cfg.lrs for seed in cfg.seeds}
-            runs.setdefault((cfg.model, rest[0]), set()).update(pairs)
-    assert runs
-    for name, pairs in runs.items():
-        rates, seeds = map(set, zip(*pairs))
-        assert len(pairs) == len(rates) * len(seeds), name
-
-
-def test_the_recipes_have_as_many_lines_as_the_table_says():
-    rows = re.findall(r'(?m)^\| ([^|]+) \| [^|]+ \| (\d+) \|$', README.read_text())
-    stated = {re.split(',| such', what)[0]: int(lines) for what, lines in rows}
-    del stated['a study of your own']       # its lines are in studies/README.md
-    size = {}
-    for title, body in BLOCKS.items():
-        if 'alone' not in title:
-            size[title.split(',')[0]] = len([line for line in body.splitlines() if line.strip()])
-    assert stated == {
-        'model size': size['configs/deep.py'],
-        'learning-rate schedule': size['pretrain.py'],
-        'objective': size['data.py'],
-        'task': size['configs/tasks/topics.py'],
-        'metric': size['nanoencoder/metrics.py'] + 1,       # the line that returns it
-    }
-
-
 @pytest.mark.parametrize('file, place', [('model', 'in an empty folder'), ('data', 'beside corpora/docs')])
 def test_the_files_alone(file, place, corpus, tmp_path):
     shutil.copy(ROOT / f'{file}.py', tmp_path)

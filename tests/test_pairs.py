@@ -18,31 +18,26 @@ from nanoencoder.metrics import both_scores
 from nanoencoder.predictions import read_predictions
 from nanoencoder.processes import World
 from nanoencoder.settings import parse
-from test_huggingface import rewrite
+from test_huggingface import make, rewrite
 from test_tokenizer import TOKENIZER
 
-SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-             max_position_embeddings=128, bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
+ROLES = dict(bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
 WORDS = "the array unbelievably na\xefve \u6771\u4eac don't 12345 shape, (values) \U0001f642 an axis".split()
-EUROBERT, LLAMA = transformers.EuroBertForMaskedLM, transformers.LlamaForCausalLM
-MODELS = {  # class, tokens of its vocabulary, objective in config.json, likelihood, in front of a sentence
-    'mlm': (EUROBERT, 4_096, 'mlm', 'pseudo', []),
-    "another's encoder": (EUROBERT, 4_100, None, 'pseudo', []),
-    'mntp': (EUROBERT, 4_096, 'mntp', 'pseudo', [4_094]),   # eos
-    'clm': (EUROBERT, 4_096, 'clm', 'causal', [4_094]),
-    "another's decoder": (LLAMA, 4_106, None, 'causal', [4_093]),   # bos; ten rows of no token
-    'its mask is new': (LLAMA, 4_095, None, 'causal', [4_093])}
+MODELS = {  # family, tokens of its vocabulary, objective in config.json, likelihood, in front of a sentence
+    'mlm': ('eurobert', 4_096, 'mlm', 'pseudo', []),
+    "another's encoder": ('eurobert', 4_100, None, 'pseudo', []),
+    'mntp': ('eurobert', 4_096, 'mntp', 'pseudo', [4_094]),   # eos
+    'clm': ('eurobert', 4_096, 'clm', 'causal', [4_094]),
+    "another's decoder": ('llama', 4_106, None, 'causal', [4_093]),   # bos; ten rows of no token
+    'its mask is new': ('llama', 4_095, None, 'causal', [4_093])}
 
 
 def model_of(name, folder):
-    """A random model by transformers, written to a folder."""
-    architecture, vocab_size, objective, *_ = MODELS[name]
-    torch.manual_seed(0)
-    more = {'mask_token_id': min(4_095, vocab_size - 1)} | ({'objective': objective} if objective else {})
-    model = architecture(architecture.config_class(vocab_size=vocab_size, **SIZES, **more)).eval()
-    for p in model.parameters():
-        torch.nn.init.normal_(p, 1.0 if p.ndim == 1 else 0, 0.2)    # likelihoods of sentences will differ
-    model.save_pretrained(folder)
+    """A random model by transformers, written to a folder with our tokenizer."""
+    family, vocab_size, objective, *_ = MODELS[name]
+    more = {'objective': objective} if objective else {}
+    mask = min(4_095, vocab_size - 1)
+    model = make(family, folder, vocab_size=vocab_size, mask_token_id=mask, **ROLES, **more)
     TOKENIZER.save(folder)
     if vocab_size < 4_096:
         *added, _ = json.loads((folder / 'tokenizer.json').read_text())['added_tokens']

@@ -23,12 +23,15 @@ from test_finetune import (  # noqa: F401
 ROWS = 900     # embeddings, a few more than tokens
 COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
               num_attention_heads=4, max_position_embeddings=130)
-FAMILIES = {
-    'bert': transformers.BertConfig(**COMMON),
-    'roberta': transformers.RobertaConfig(**COMMON),
-    'deberta-v2': transformers.DebertaV2Config(
-        pos_att_type=['p2c', 'c2p'], relative_attention=True, **COMMON),
-    'modernbert': transformers.ModernBertConfig(local_attention=16, global_attn_every_n_layers=2, **COMMON)}
+SMALL = COMMON | dict(dim=32, embedding_size=32, n_layers=2, n_heads=4, hidden_dim=48, pad_token_id=0,
+                      emb_dim=32, entity_vocab_size=10, entity_emb_size=32, head_dim=8)
+OF_FAMILY = {   # as published models have it, where the library's own defaults differ
+    'deberta-v2': {'pos_att_type': ['p2c', 'c2p'], 'relative_attention': True},
+    'esm': {'token_dropout': True, 'mask_token_id': 3, 'position_embedding_type': 'rotary'},
+    'longformer': {'attention_window': [64, 64]}, 'xmod': {'default_language': 'en_XX'},
+    'modernbert': {'layer_types': ['full_attention', 'sliding_attention'], 'local_attention': 16},
+    'modernbert-decoder': {'layer_types': ['full_attention', 'sliding_attention']}}
+FAMILIES = 'bert', 'roberta', 'deberta-v2', 'modernbert'
 TRAINED = {'roberta': transformers.RobertaTokenizer, 'deberta-v2': transformers.DebertaV2Tokenizer}
 TEXTS = ['', 'a', ' The  number of arrays ', 'the array of floats ' * 6, 'Rome, Paris',
          'e\u0301t\xe9 \u6771\u4eac \U0001f642 na\xefve\u00a0x\tand\nlines']
@@ -60,14 +63,24 @@ def word_pieces():
     return transformers.BertTokenizer({piece: i for i, piece in enumerate(distinct)})
 
 
+def small_config(family):
+    """transformers' config of a small model, with the sizes that its family knows."""
+    config = transformers.AutoConfig.for_model(family)
+    sizes = {name: value for name, value in SMALL.items() if name in dir(config)}
+    for name, value in (sizes | OF_FAMILY.get(family, {})).items():
+        setattr(config, name, value)
+    return config
+
+
 @pytest.fixture(scope='session')
 def folders(tmp_path_factory):
     """{family: a folder of random weights}, all made by transformers."""
     made = tmp_path_factory.mktemp('peers')
-    for family, config in FAMILIES.items():
+    for family in FAMILIES:
         trained = word_pieces() if family == 'bert' else byte_level()
         if family in TRAINED:
             trained = TRAINED[family]().train_new_from_iterator(texts()[:60], 800)
+        config = small_config(family)
         config.pad_token_id = trained.pad_token_id
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -124,26 +137,20 @@ def test_tokens_and_states_are_transformers(family, folders, tmp_path):
 
 @pytest.mark.parametrize('family', FAMILIES)
 def test_a_corpus_for_an_encoder_has_its_tokens(family, folders):
-    """Of WordPiece, Unigram and bytes; one after the other, and in bulk."""
+    """Of WordPiece, Unigram and bytes; one after the other, and in bulk. A peer's offsets are those without
+    white space."""
     ours = load_tokenizer(str(folders[family]))
     theirs = transformers.AutoTokenizer.from_pretrained(folders[family])
     roles = theirs.mask_token_id, theirs.pad_token_id, theirs.sep_token_id, theirs.cls_token_id
     assert [ours.ids[role] for role in ('mask', 'pad', 'eos', 'bos')] == [*roles]
     bulk = ours.bulk()
-    for text in TEXTS:
-        expected = theirs(text, add_special_tokens=False)['input_ids']
-        assert ours.encode(text).tolist() == bulk(text).tolist() == expected
-
-
-@pytest.mark.parametrize('family', FAMILIES)
-def test_offsets_are_transformers_without_white_space(family, folders):
-    ours = opened(folders[family]).tokenizer()
-    theirs = transformers.AutoTokenizer.from_pretrained(folders[family])
+    of_peer = opened(folders[family]).tokenizer()
     for text in TEXTS + texts()[:40]:
-        _, offsets = ours.encode_with_offsets(text)
-        encoded = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+        expected = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+        assert ours.encode(text).tolist() == bulk(text).tolist() == expected['input_ids']
+        _, offsets = of_peer.encode_with_offsets(text)
         pieces = [text[first:last] for first, last in offsets]
-        assert pieces == [text[first:last].strip() for first, last in encoded['offset_mapping']]
+        assert pieces == [text[first:last].strip() for first, last in expected['offset_mapping']]
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -219,13 +226,6 @@ def test_weights_in_bf16_leave_rope_in_fp32(folders, prepared):
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
-SMALL = COMMON | dict(dim=32, embedding_size=32, n_layers=2, n_heads=4, hidden_dim=48, pad_token_id=0,
-                      emb_dim=32, entity_vocab_size=10, entity_emb_size=32, head_dim=8)
-OF_FAMILY = {   # as published models have it, where the library's own defaults differ
-    'esm': {'token_dropout': True, 'mask_token_id': 3, 'position_embedding_type': 'rotary'},
-    'longformer': {'attention_window': [64, 64]}, 'xmod': {'default_language': 'en_XX'},
-    'modernbert': {'layer_types': ['full_attention', 'sliding_attention']},
-    'modernbert-decoder': {'layer_types': ['full_attention', 'sliding_attention']}}
 LENGTHS = [1, 2, 8, 9, 17, 30, 31, 40, 64, 65, 100]
 
 
@@ -233,10 +233,7 @@ LENGTHS = [1, 2, 8, 9, 17, 30, 31, 40, 64, 65, 100]
 @pytest.mark.parametrize('family', peers.FAMILIES_OF_PEERS)
 def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family, folders, tmp_path):
     """A saved folder: ours, of texts of many lengths at once, against transformers' class, one at a time."""
-    config = transformers.AutoConfig.for_model(family)
-    changes = {name: value for name, value in SMALL.items() if name in dir(config)}
-    for name, value in (changes | OF_FAMILY.get(family, {})).items():
-        setattr(config, name, value)
+    config = small_config(family)
     for path in folders['bert'].glob('*token*'):
         shutil.copy(path, tmp_path)
     with torch.random.fork_rng(), torch.no_grad():

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import evaluate
-from conftest import ROOT, flip, ran, refused_line, run_process, run_script
+from conftest import ROOT, edit, flip, ran, refused_line, run_process, run_script, write_log
 from nanoencoder.files import read_json, sha256, write_json
-from nanoencoder.predictions import write_run
 from studies import report
 from studies.study import Contrast
+from test_evaluate import write
 
 
 def judged(rule, mean, p, seeds=6, rules=2):
@@ -295,8 +295,7 @@ def test_holm_counts_contrasts_whose_runs_are_missing(toy, few_resamples):
         return min((float(p), float(holms_p)) for *_, p, holms_p, _ in rows)
     p, before = least_p()
     lost = "{'lost': {'rule': 'better', 'weights': {'clm-2': 1, 'mlm-1': -1}, 'datasets': ('docs_ir',)},"
-    config = toy / 'config.py'
-    config.write_text(config.read_text().replace('contrasts = {', f'contrasts = {lost}'))
+    edit(toy / 'config.py', 'contrasts = {', f'contrasts = {lost}')
     assert least_p() == (p, pytest.approx(p * (before / p + 1), rel=0.02))
 
 
@@ -322,8 +321,7 @@ def test_what_is_missing_is_named_and_the_rest_goes_on(toy, few_resamples):
                   if line['run'].startswith('both-2')]
         write_packed(toy, f's{seed}', lines)
     (toy / 'runs/s2.jsonl.gz').unlink()
-    text = (toy / 'losses.csv').read_text()
-    (toy / 'losses.csv').write_text(text.replace('mlm-4-s1,mlm-4,1,400', 'mlm-4-s9,mlm-4,9,400'))
+    edit(toy / 'losses.csv', 'mlm-4-s1,mlm-4,1,400', 'mlm-4-s9,mlm-4,9,400')
     write_digests(toy)
     text, told = made(toy, code=1)
     for words in ('warning: end under AdamW is not judged: there is no mlm-4 on docs_ir',
@@ -340,9 +338,8 @@ def own_run(folder, name, right, place='lr1e-03_sd0'):
     """A model on docs_tc with so many of ten entities right."""
     rows = [{'id': k, 'gold': ['B-X'], 'pred': ['B-X' if k < right else 'O']} for k in range(10)]
     row, _, seed = name.partition('-s')
-    about = {'data': 'docs_tc', 'method': 'fine-tuned', 'pretraining': {'row': row, 'seed': seed}}
-    run = folder / f'predictions/{name}/TC/docs_tc/{place}'
-    write_run(run, about, {'validation': rows, 'test': rows})
+    past = {'row': row, 'seed': seed}
+    write(folder / f'predictions/{name}/TC/docs_tc', rows, place, data='docs_tc', pretraining=past)
 
 
 def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
@@ -352,9 +349,7 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     own_run(tmp_path, 'other', 8)       # its grid is incomplete, and nobody asks for it
     own_run(tmp_path, 'other', 8, 'lr2e-03_sd1')
     for name in ('mlm-1-s7', 'clm-1-s7'):
-        run = tmp_path / 'out' / name
-        write_json(run / 'config.json', {'name': name, 'phases': [['mlm', 4]], 'corpus_meta': {}})
-        (run / 'log.jsonl').write_text(json.dumps({'step': 4, 'val_mlm_loss': 7.5}) + '\n')
+        write_log(tmp_path / 'out' / name, [3], 7.53)
     monkeypatch.setattr(report.Evidence, 'percents', lambda self, weights, datasets: [1, 2, 3])
     words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out']
     points, first, second = ran('studies.beside', toy, 'mlm-1', 'clm-1', *words).stdout.splitlines()

@@ -13,7 +13,7 @@ import scipy.stats
 from safetensors.torch import load_file, save_file
 
 import pretrain
-from conftest import ROOT, Script, log_lines, one_line_error, run_script
+from conftest import ROOT, Script, edit, log_lines, one_line_error, run_script
 from data import Corpus
 from nanoencoder import files, prepare
 from nanoencoder.pretraining import log
@@ -119,10 +119,7 @@ def begun(**how):
 
 
 def other_tokenizer(state, config, lines, checkpoint):
-    content = files.read_json(checkpoint / 'tokenizer.json')
-    vocab = content['model']['vocab']
-    vocab['Ġthe'], vocab['Ġof'] = vocab['Ġof'], vocab['Ġthe']
-    files.write_json(checkpoint / 'tokenizer.json', content)
+    edit(checkpoint / 'tokenizer.json', '(?i:', '(?:')
 
 
 def other_weights(state, config, lines, checkpoint):

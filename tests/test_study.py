@@ -14,13 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, SMALL, log_lines, refused, run_script
+from conftest import ROOT, SMALL, log_lines, refused, run_script, write_log
 from nanoencoder import paper
-from nanoencoder.files import json_lines, saved_steps, write_json, write_sealed
-from nanoencoder.predictions import find_folders, write_run
+from nanoencoder.files import json_lines, saved_steps, write_sealed
+from nanoencoder.predictions import find_folders
 from nanoencoder.tasks import KINDS
 from nanoencoder.tasks.task import SPLITS, Task
 from studies import hold_out, run, study
+from test_evaluate import answers, write as write_predictions
+from test_finetune import data_of, toy  # noqa: F401
 
 STUDY = '''corpus = {{'config': '{folder}/corpus.py'}}
 every_run = {{'config': '{folder}/tiny.py'}}
@@ -120,6 +122,7 @@ def test_the_studies_in_git_are_done_and_their_rows_are_recorded(name):
 # The runner
 def pretend(script, options):
     """Leave the folders and files that a script leaves, in the same formats."""
+    place = Path(options.get('predictions', ''))
     if script == 'pretrain.py':
         folder = Path(options['out'], options['name'])
         phases = eval(options['phases'])
@@ -130,33 +133,26 @@ def pretend(script, options):
         fixed = {'lr': float(options['lr']), 'phases': phases, 'seed': seed}
         for step in steps:
             write_sealed(folder / str(step) / 'state.json', {'step': step, 'fixed': fixed})
-        write_json(folder / 'config.json', {'row': options['row'], 'seed': seed, 'branch_from': '',
-                                            'corpus_meta': {'unigram_loss': None}})
-        lines = [{'step': step, 'phase': 'mlm', 'loss': 5.0, 'val_mlm_loss': 5.0} for step in steps]
-        (folder / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+        write_log(folder, steps, 5.0, row=options['row'], seed=seed)
     elif script == 'finetune.py':
         checkpoint = Path(options['model'])
         name = checkpoint.parent.name
         row, _, seed = name.rpartition('-s')
+        end = ''
         if int(checkpoint.name) < max(saved_steps(checkpoint.parent)):
-            name += f'-{checkpoint.name}'
-            row += f'-{checkpoint.name}'
-        about = {'settings': {'steps': int(options['steps'])}, 'pretraining': {'row': row, 'seed': int(seed)}}
+            end = f'-{checkpoint.name}'
+        if 'variant' in options:
+            end += f'+{options["variant"]}'
+        name += end
+        about = {'settings': {'steps': int(options['steps'])}}
         if options['untrained'] == 'True':
             name = 'untrained'
-            del about['pretraining']
-        if 'variant' in options:
-            name += f'+{options["variant"]}'
-            about['pretraining']['row'] += f'+{options["variant"]}'
+        else:
+            about['pretraining'] = {'row': row + end, 'seed': int(seed)}
         for lr, number in itertools.product(eval(options['lrs']), eval(options['seeds'])):
-            predict(options, f'{name}/SC/words/lr{lr:.0e}_sd{number}', about)
+            write_predictions(place, answers(2, count=4), f'{name}/SC/words/lr{lr:.0e}_sd{number}', **about)
     elif script == run.BASELINES:
-        predict(options, 'lookup/SC/words/lr0e+00_sd0', {'method': 'baseline'})
-
-
-def predict(options, name, about):
-    rows = [{'id': k, 'gold': 'a', 'pred': 'ab'[k % 2]} for k in range(4)]
-    write_run(Path(options['predictions'], name), about, {'validation': rows, 'test': rows})
+        write_predictions(place, answers(2, count=4), 'lookup/SC/words/lr0e+00_sd0', method='baseline')
 
 
 @pytest.fixture
@@ -285,20 +281,14 @@ def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place, r
 # ---------------------------------------------------------------------------
 # The scripts themselves
 @pytest.fixture
-def real(corpus, place):
-    """The same study for the true scripts: a small model, and titles with a label."""
+def real(corpus, toy, place):
+    """The same study for the true scripts: a small model, and texts of which a word decides."""
     values = {key: value for key, value in SMALL.items() if key not in ('phases', 'keep')}
     (place / 'tiny.py').write_text(''.join(f'{key} = {value!r}\n' for key, value in values.items()))
     settings = json.loads((corpus / 'meta.json').read_text())['settings'] | {'out': str(corpus)}
     (place / 'corpus.py').write_text(''.join(f'{key} = {value!r}\n' for key, value in settings.items()))
-    draw = random.Random(0)
-    for split, count in (('train', 96), ('validation', 24), ('test', 24)):
-        rows = [(draw.choice(['mean of it', 'a random matrix']), draw.choice('xyz')) for _ in range(count)]
-        lines = [f'{text} {more},{int("mean" in text)}\n' for text, more in rows]
-        (place / f'{split}.csv').write_text('text,label\n' + ''.join(lines))
-    (place / 'words.py').write_text(
-        f'kind = "SC"\ndataset = "words"\ndata = "{place}"\ntemplate = "{{text}}"\nlabel = "label"\n'
-        'labels = ("0", "1")\nsteps = 3\nmax_length = 20\n')
+    words = place / 'words.py'
+    words.write_text(f'{words.read_text()}data = "{data_of(toy, "SC")}"\nmax_length = 20\n')
     return place
 
 
@@ -365,8 +355,3 @@ def test_rows_that_rates_are_chosen_on_are_held_out(tmp_path):
     assert len(loaded['train']) == 20
     assert len(found) == 6
     assert not trained & found
-    for split in SPLITS[1:]:
-        for row in loaded[split]:
-            number = int(row['query'].split()[-1])
-            document, = row['grades']
-            assert loaded['corpus'][document] == f'Document: document {number // 2}'

@@ -238,23 +238,6 @@ def test_offsets_are_of_the_words_without_spaces(tmp_path):
             assert k in covered or character.isspace()
 
 
-def test_offsets_of_spaces_are_empty():
-    _, offsets = TOKENIZER.encode_with_offsets('the  of\n')
-    assert offsets.tolist() == [[0, 3], [4, 4], [5, 7], [8, 8]]
-
-
-def test_added_spaces_are_text_and_added_tags_are_characters(tmp_path):
-    added = [
-        (EOS, 4093, True, True),
-        ('<think>', 4094, False, False),
-        ('    ', 4095, False, False)]
-    ours = changed(tmp_path, lambda spec: with_added(spec, added))
-    assert ours.special_ids == [4093, 4094, 4096]
-    for encode in (ours.encode, ours.bulk()):
-        ids = encode('<think>    b')
-        assert ids[ids > 4092].tolist() == [4095]
-
-
 @pytest.mark.parametrize('added', [
     [(EOS, 4093, True, False), ('<|im_start|>', 4094, True, False), ('<think>', 4095, False, False)],
     [(EOS, 4093, True, True), ('<|User|>', 4094, False, False)],
@@ -271,6 +254,9 @@ def test_every_added_token_keeps_the_id_that_its_file_gives_it(added, tmp_path):
     same_ids(first.bulk(), first.backend, sample_texts(200))
     expected = {'<|mask|>': max(file_ids.values()) + 1} | file_ids
     assert first.specials == {token: i for token, i in expected.items() if token.strip()}
+    for encode in (first.encode, first.bulk()):
+        for token, i in file_ids.items():   # spaces are text, tags are characters
+            assert (i in encode(f'a{token}b')) == token.isspace()
     first.save(tmp_path, append_eos=True)
     again = load_tokenizer(str(tmp_path))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
