@@ -710,7 +710,7 @@ def check_one_experiment(runs):
 def facts_of(run, names):
     """Return {name: value} of what makes a run's experiment. Of `names`, which are those of all its model's
     settings, one that is not said is None. Of other facts, what an older run does not say is left out."""
-    said = run.pretraining | run.settings
+    said = {'optimizer': 'adamw'} | run.pretraining | run.settings     # which older runs did not say
     facts = {name: said.get(name) or None for name in names}
     facts |= {'data': run.about.get('data'), 'method': run.method, 'metric': run.metric}
     for name in ('training_data', 'tokenizer', 'sizes', 'checkpoint'):

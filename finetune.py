@@ -33,7 +33,7 @@ from model import initial_weight
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
 from nanoencoder.metrics import both_scores
-from nanoencoder.optimizers import make_optimizer, settle_ratio
+from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, check_same_run, run_folder, write_run
 from nanoencoder.processes import World, pick_device
@@ -77,7 +77,6 @@ class Settings(tasks.Task):
 
     def __post_init__(self):
         super().__post_init__()
-        settle_ratio(self)
         if not re.fullmatch('([^./][^/]*)?', self.name):
             raise ValueError(f'name must be that of a folder, not {self.name!r:.80}')
         if not re.fullmatch(r'[\w.-]*', self.variant):

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
 from model import Model, Sizes, make_segments
-from nanoencoder.optimizers import make_optimizer, settle_ratio
+from nanoencoder.optimizers import make_optimizer, ratio_of
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.processes import choose_flash_attention, processes, stop_signals
@@ -89,7 +89,7 @@ class Settings:
         return self.repeat * sum(steps for _, steps in self.phases)
 
     @property
-    def validated(self):
+    def held_out_objectives(self):
         """The objectives of held-out losses, each once: CLM and MLM always, so that all runs compare."""
         names = 'clm', 'mlm', *dict(self.phases)
         return [*dict.fromkeys(names)]
@@ -111,7 +111,7 @@ class Settings:
         if not self.phases or not all(map(is_phase, self.phases)):
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
-        settle_ratio(self)
+        object.__setattr__(self, 'matrix_lr_ratio', ratio_of(self))
         for name in ('warmup_steps', 'decay_steps'):
             steps = getattr(self, name)
             if type(steps) is float and 0 < steps < 1:    # a share of all steps
@@ -250,7 +250,7 @@ def held_out(corpus, cfg, rank=0, world_size=1):
 
     So that all runs compare, val_mask_ratio decides how much is masked, and what is masked becomes mask."""
     masking = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0))
-    for name in cfg.validated:
+    for name in cfg.held_out_objectives:
         yield name, validation_batches(corpus, name, masking, rank, world_size)
 
 

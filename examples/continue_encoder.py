@@ -9,12 +9,13 @@ pretrain.py, whose loop this calls. What differs is here: the model, how a run b
 is: a folder of the encoder's own kind, with the tokenizer that came with it, which transformers,
 sentence-transformers and finetune.py open. It has no pooler, which MLM does not train.
 
-A row is cut from a stream of documents, each of which ends with [SEP]; [CLS] is in none, so an encoder that
-makes its vectors of [CLS] is not taught here what that stands for. It needs pip install ".[peers]"."""
+A row is a stretch of a stream of documents, each of which ends with [SEP]; the encoder reads [CLS] in front
+of each of its segments, as it always has. It needs pip install ".[peers]"."""
 import os
 import shutil
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
@@ -29,12 +30,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 import pretrain
 from data import OBJECTIVES
+from model import Sizes
 from nanoencoder.files import read_json, saved_steps
-from nanoencoder.huggingface import Checkpoint, folder_of, newest_checkpoint
+from nanoencoder.huggingface import ROLES, Checkpoint, folder_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import OFFLINE, check_encoder, import_transformers, pad_of, positions_of, read_settings
+from nanoencoder.peers import (OFFLINE, check_encoder, import_transformers, pad_of, positions_of,
+                               read_settings, read_tokenizer)
 from nanoencoder.pretraining import checkpoint
-from nanoencoder.settings import parse, run_main
+from nanoencoder.settings import flat, parse, run_main
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
 
 # Of these, tests compare losses with a plain loop of transformers. Others may lack a head for masks, leave
@@ -43,16 +46,15 @@ FAMILIES = ('albert', 'bert', 'camembert', 'deberta-v2', 'distilbert', 'electra'
             'roberta', 'xlm-roberta')
 # what comes with an encoder beside config.json and weights
 TOKENIZER = ('tokenizer*', 'special_tokens_map.json', 'added_tokens.json', 'vocab.*', 'merges.txt',
-             'spiece.model', 'sentencepiece*')
+             'spiece.model', 'spm.model', 'sentencepiece*')
 SENTENCE_TRANSFORMER = ('modules.json', '*sentence*.json', '[0-9]*_*')
-SIZES = ('vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads')
 
 
 @dataclass(frozen=True)
 class Settings(pretrain.Settings):
     """Those of pretrain.py. Sizes are the encoder's; new_head is for one that came without an output head."""
     @property
-    def validated(self):
+    def held_out_objectives(self):
         return [*dict(self.phases)]     # an encoder may be unable to do CLM
 
     def __post_init__(self):
@@ -67,30 +69,36 @@ class MaskedLM(nn.Module):
     """transformers' model with its output head, called as our Model is.
 
     The head computes logits of the positions that have a target, and of no others: before each pass `forward`
-    says which, and a hook gives the head their states in place of all. Dropout is off, as in our models."""
-    def __init__(self, inner, pad):
+    says which, and a hook gives the head their states in place of all. Dropout is off, as in our models.
+
+    ids     of the corpus's special tokens, {'bos': that of [CLS], ...}
+    source  the folder that the weights are of"""
+    def __init__(self, inner, ids, source):
         super().__init__()
         self.inner = inner.eval()
-        self.pad = pad
-        self.chosen = None      # their places in the padded batch
+        self.first = ids['bos']
+        self.pad = pad_of(inner, ids['pad'])
+        self.source = source
+        self.target_places = None       # in the padded batch
         inner.base_model.register_forward_hook(self.choose)
 
     def choose(self, base, inputs, outputs):
-        states = outputs[0].flatten(0, 1)
-        outputs.last_hidden_state = states[None, self.chosen]    # (1, T, d)
+        states = outputs.last_hidden_state.flatten(0, 1)
+        outputs.last_hidden_state = states[None, self.target_places]    # (1, T, d); now outputs[0], too
 
     def forward(self, tokens, segments, targets, causal, at, weights):
         """Return (weighted sum of losses in nats, number of targets) of flat tokens: see Model.forward."""
         texts = tokens.split(segments.ends.diff().tolist())
-        padded = pad_sequence(texts, True, self.pad)    # (segments, longest)
-        is_text = pad_sequence([torch.ones_like(text) for text in texts], True)
-        places = is_text.flatten().nonzero().squeeze(1)     # (N,) of each token
-        self.chosen = places[at]
-        attended = is_text
-        if causal:      # (segments, 1, longest, longest): whether a position, a row, sees another
+        is_token = pad_sequence([torch.ones_like(text) for text in texts], True)
+        padded = pad_sequence(texts, True, self.pad)
+        padded = F.pad(padded, (1, 0), value=self.first)    # (segments, 1 + longest), [CLS] first
+        places = F.pad(is_token, (1, 0)).flatten().nonzero().squeeze(1)     # (N,) of each token
+        self.target_places = places[at]
+        attended = F.pad(is_token, (1, 0), value=1)
+        if causal:      # (segments, 1, 1 + longest, 1 + longest): whether a position, a row, sees another
             longest = padded.shape[1]
             before = torch.ones(longest, longest, dtype=torch.bool, device=tokens.device).tril()
-            attended = is_text[:, None, None].bool() & before
+            attended = attended[:, None, None].bool() & before
         logits = self.inner(input_ids=padded, attention_mask=attended, return_dict=True).logits[0]   # (T, V)
         losses = F.cross_entropy(logits.float(), targets[at], reduction='none')
         return (losses * weights[at]).sum(), len(at)
@@ -98,7 +106,7 @@ class MaskedLM(nn.Module):
 
 def open_inner(folder, seed, new_head=False):
     """Open transformers' model with its output head, or with a new one where it has none. ValueError if
-    weights are missing, or none are and a new head is asked for."""
+    weights are missing or too many, or none are missing and a new head is asked for."""
     transformers = import_transformers()
     settings = read_settings(transformers, folder)
     torch.manual_seed(seed)     # of a new head
@@ -107,13 +115,13 @@ def open_inner(folder, seed, new_head=False):
             folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
             **OFFLINE)
         missing = sorted(info['missing_keys'])
-        of_base = [name for name in missing if name.startswith(f'{inner.base_model_prefix}.')]
-        if of_base:
-            raise ValueError(f'lacks {of_base[0]}: of another model?')
+        more = [name for name in sorted(info['unexpected_keys']) if 'pooler' not in name]
+        parts = {inner.base_model_prefix, *dict(inner.base_model.named_children())}
+        for name in missing + more:
+            if name.split('.')[0] in parts:
+                raise ValueError(f'{name} is missing or unexpected: of another model?')
         if missing and not new_head:
-            others = [name for name in sorted(info['unexpected_keys']) if 'pooler' not in name]
-            raise ValueError(f'has no output head {missing[0]}, but {others[:2]}; to train a new one, take '
-                             '--new_head')
+            raise ValueError(f'has no output head {missing[0]}; to train a new one, take --new_head')
         if new_head and not missing:
             raise ValueError('has an output head: leave out --new_head')
     return inner
@@ -139,6 +147,7 @@ def check_causal(model):
 
 def take_weights(cfg, corpus):
     """Return the Origin of a run's first start. ValueError if the encoder or its tokenizer is another."""
+    transformers = import_transformers()
     folder = folder_of(cfg.weights_from)
     config = read_json(folder / 'config.json')
     family = config.get('model_type')
@@ -149,7 +158,10 @@ def take_weights(cfg, corpus):
         check_encoder(config)
     Checkpoint(cfg.weights_from, folder, sizes=None, context=0, state={}).fetch()
     if is_hub_id(cfg.weights_from):
-        download(cfg.weights_from, [*TOKENIZER, 'modules.json', '*sentence*.json', '[0-9]*_*/*'], folder.name)
+        below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER]
+        download(cfg.weights_from, [*TOKENIZER, *SENTENCE_TRANSFORMER, *below], folder.name)
+    with one_line(folder):
+        read_tokenizer(transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE), folder)
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
@@ -162,10 +174,14 @@ def start(cfg, corpus, world):
     origin = checkpoint.find_origin(cfg, corpus, world, take_weights)
     step = origin.state['step']
     inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and not step)
+    sizes = flat(sizes_of(origin.folder))
+    checkpoint.refuse_differences(f'{origin.folder}', sizes, flat(cfg), sizes, 'sizes are the encoder\'s')
     positions = positions_of(inner)
-    if cfg.context > positions:
-        raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions')
-    model = MaskedLM(inner, pad_of(inner, corpus.meta['pad_token_id']))
+    if cfg.context + 1 > positions:
+        raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions, one of them '
+                         '[CLS]\'s')
+    ids = {role: corpus.meta[f'{role}_token_id'] for role in ROLES}
+    model = MaskedLM(inner, ids, origin.folder)
     if any(OBJECTIVES[name].causal for name in dict(cfg.phases)):
         check_causal(model)
     model.to(world.device)
@@ -174,24 +190,17 @@ def start(cfg, corpus, world):
         checkpoint.read_moments(model, optimizer, origin.folder, step)
     wrapped = model
     if world.size > 1:
-        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
     count = sum(p.numel() for p in model.parameters())
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {count:,} parameters'
 
 
-def write_model(folder, weights, objective, corpus, cfg):
+def write_model(folder, model, weights, objective, corpus, cfg):
     """Write the encoder into a new folder of a run, and beside it what came with it: from the checkpoint
     before, or from where the run began."""
-    transformers = import_transformers()
-    try:
-        source = newest_checkpoint(folder.parent)
-    except ValueError:      # none yet
-        source = folder_of(cfg.weights_from)
-    inner = transformers.AutoModelForMaskedLM.from_config(read_settings(transformers, source))
-    tensors = {name.removeprefix('inner.'): tensor for name, tensor in weights.items()}
-    _, unexpected = inner.load_state_dict(tensors, strict=False)    # a tied head is missing in them
-    assert not unexpected, unexpected
-    inner.save_pretrained(folder)
+    steps = saved_steps(folder.parent)
+    source = folder.parent / str(steps[-1]) if steps else model.source
+    model.inner.save_pretrained(folder)
     path = folder / 'model.safetensors'     # which the library lets only its owner read
     content = path.read_bytes()
     path.unlink()
@@ -202,23 +211,19 @@ def write_model(folder, weights, objective, corpus, cfg):
             copy(path, folder / path.name)
 
 
-def inherited(values):
-    """Return what a run has where its command line says nothing: a name, and the encoder's sizes, by which
-    operations are counted as if its layers were ours."""
-    weights = values.get('weights_from')
-    if not weights:
-        return {}
-    ratio = values.get('mask_ratio', Settings.mask_ratio)
-    name = values.get('name') or checkpoint.name_of(weights, values.get('phases', ()), ratio)
-    if saved_steps(Path(values.get('out', Settings.out), name)):
-        return checkpoint.inherited(Settings, values | {'name': name})
+def sizes_of(weights):
+    """Return an encoder's sizes as if its layers were ours, by which operations are counted. Where ours have
+    three matrices in an MLP, all but ModernBERT's have two."""
     config = read_settings(import_transformers(), folder_of(weights))
-    wide = 4 * config.hidden_size       # DistilBERT, which has another name for it
-    sizes = {name: getattr(config, name, wide) for name in SIZES}
-    return {'name': name, 'num_key_value_heads': config.num_attention_heads} | sizes
+    width = getattr(config, 'intermediate_size', None) or config.hidden_dim     # DistilBERT's name
+    if config.model_type != 'modernbert':
+        width = round(width * 2 / 3)
+    heads = config.num_attention_heads
+    return Sizes(config.vocab_size, config.hidden_size, width, config.num_hidden_layers, heads, heads)
 
 
 def main():
+    inherited = partial(checkpoint.inherited, Settings, sizes_of=sizes_of)
     cfg, _ = parse(Settings, sys.argv[1:], (), inherited)
     pretrain.train(cfg, start, write_model)
 

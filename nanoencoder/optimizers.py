@@ -68,17 +68,17 @@ class Muon(torch.optim.AdamW):
                     p.add_(update, alpha=-rate)
 
 
-def settle_ratio(cfg):
-    """Give a matrix_lr_ratio of 0 its value."""
-    if not cfg.matrix_lr_ratio:
-        ratio = 6.7 if cfg.optimizer == 'muon' else 1.0
-        object.__setattr__(cfg, 'matrix_lr_ratio', ratio)
+def ratio_of(cfg):
+    """Return the rate of the layers' matrices as a multiple of lr: where a setting of 0 leaves it open, the usual
+    one."""
+    usual = 6.7 if cfg.optimizer == 'muon' else 1.0
+    return cfg.matrix_lr_ratio or usual
 
 
 def make_optimizer(module, cfg):
     """Return the optimizer that a training's settings name. Its loop sets the rate of each group: that of the
     schedule, times the group's lr_ratio."""
-    groups = parameter_groups(module, cfg.weight_decay, cfg.matrix_lr_ratio)
+    groups = parameter_groups(module, cfg.weight_decay, ratio_of(cfg))
     if cfg.optimizer == 'muon' and not groups[-1]['params']:
         raise ValueError('optimizer muon: finds no layers with matrices in this model')
     Optimizer = Muon if cfg.optimizer == 'muon' else torch.optim.AdamW

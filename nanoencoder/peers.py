@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import blame, read_json
-from nanoencoder.huggingface import FAMILIES, ROLES, Checkpoint, folder_of, open_checkpoint
+from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, folder_of,
+                                     open_checkpoint, read_state)
 from nanoencoder.tokenizer import Tokenizer, one_line
 
 # Encoders known to ignore padding when given attention_mask. Others may be causal or attend to padding
@@ -92,6 +93,8 @@ def open_encoder(cfg):
         raise ValueError(f'{folder}: model_type {family!r} is neither one of ours, decoders among them '
                          f'({", ".join(FAMILIES)}), nor an encoder that transformers opens for us '
                          f'({", ".join(FAMILIES_OF_PEERS)})')
+    with one_line(folder):
+        check_encoder(config)
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
@@ -103,7 +106,6 @@ def open_encoder(cfg):
 def open_peer(name, folder, config):
     """Open a folder as a Peer. ValueError, without the folder's name, if transformers cannot have it."""
     transformers = import_transformers()
-    check_encoder(config)
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     model = read_model(transformers, folder, config)
@@ -117,7 +119,8 @@ def open_peer(name, folder, config):
     transformer = Transformer(model, sizes, pad)
     transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
     context = min(positions_of(model), named.model_max_length)
-    return Peer(name, folder, sizes, context, {}, transformer, tokenizer)
+    state = read_state(folder, but=(WEIGHTS, MOMENTS))     # of examples/continue_encoder.py
+    return Peer(name, folder, sizes, context, state, transformer, tokenizer)
 
 
 def import_transformers():

@@ -19,7 +19,6 @@ from test_huggingface import rewrite
 from test_pages import run_block
 from test_peers import byte_level, folders, opened, small_config, word_pieces  # noqa: F401
 
-FAMILIES = 'albert', 'bert', 'deberta-v2', 'distilbert', 'electra', 'modernbert', 'mpnet', 'roberta'
 SCRIPT = 'examples.continue_encoder'
 
 
@@ -62,7 +61,9 @@ def words(encoders, corpus, tmp_path):
 
 
 def plain_losses(folder, corpus, cfg):
-    """Losses of the same steps, a segment at a time, in a loop that anyone would write with transformers."""
+    """Losses of the same steps, a segment after [CLS] at a time, in a loop that anyone would write with
+    transformers."""
+    first = torch.tensor([corpus.meta['bos_token_id']])
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
     optimizer = torch.optim.AdamW(decayed_and_not(model.parameters()), betas=(0.9, 0.95), eps=1e-5)
     losses = []
@@ -73,7 +74,7 @@ def plain_losses(folder, corpus, cfg):
             segments = torch.from_numpy(batch.tokens).split(batch.lengths)
             targets = torch.from_numpy(batch.targets).split(batch.lengths)
             for tokens, wanted in zip(segments, targets, strict=True):
-                logits = model(input_ids=tokens[None]).logits[0]
+                logits = model(input_ids=torch.cat([first, tokens])[None]).logits[0, 1:]
                 total = total + F.cross_entropy(logits, wanted, reduction='sum')
         loss = total / count
         loss.backward()
@@ -86,7 +87,7 @@ def plain_losses(folder, corpus, cfg):
     return losses
 
 
-@pytest.mark.parametrize('family', FAMILIES)
+@pytest.mark.parametrize('family', continue_encoder.FAMILIES)
 def test_losses_are_those_of_a_plain_loop(family, words, encoders, corpus, tmp_path):
     """And what is written is an encoder of its own kind, which computes the same when it is opened again."""
     ran(SCRIPT, *words(family))
@@ -109,9 +110,11 @@ def test_losses_are_those_of_a_plain_loop(family, words, encoders, corpus, tmp_p
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(words, encoders, tmp_path):
-    """Whatever has become of the encoder that it began with."""
+    """Whatever has become of the encoder that it began with, which was of half precision."""
     began = shutil.copytree(encoders('bert'), tmp_path / 'began')
-    whole = Script(SCRIPT, *words('bert', name='whole', steps=30))      # with as many threads as the others
+    transformers.AutoModelForMaskedLM.from_pretrained(began).half().save_pretrained(began)
+    # with as many threads as the others
+    whole = Script(SCRIPT, *words('bert', name='whole', steps=30, weights_from=began))
     assert whole.ended().returncode == 0
     of_killed = words('bert', name='killed', steps=30, weights_from=began)
     killed = Script(SCRIPT, *of_killed)
@@ -157,10 +160,13 @@ def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path)
     headless = tmp_path / 'headless'
     transformers.AutoModel.from_pretrained(encoders('bert')).save_pretrained(headless)
     word_pieces().save_pretrained(headless)
-    refused('has no output head cls.predictions.bias.* --new_head', weights_from=headless)
+    refused('has no output head cls.predictions.bias; .* --new_head', weights_from=headless)
     ran(SCRIPT, *words('bert', '--new_head', weights_from=headless))
     refused_line('has an output head: leave', SCRIPT, *words('bert', '--new_head', name='again'))
-    refused('context 200: this encoder has 130 positions', context=200, name='long')
+    refused('context 130: this encoder has 130 positions, one of them', context=130, name='long')
+    refused('has num_hidden_layers = 2, this run 1', num_hidden_layers=1, name='less')
+    rewrite(num_hidden_layers=1)(shutil.copytree(encoders('bert'), tmp_path / 'cut'))
+    refused(r'bert.encoder.layer.1\..* unexpected: of another', weights_from=tmp_path / 'cut', name='cut')
     refused_line('its layers lose their windows', SCRIPT, *words('modernbert', name='a', **CAUSAL))
     refused_line('does not heed a causal mask', SCRIPT, *words('mpnet', name='b', **CAUSAL))
     rewrite(is_decoder=True)(decoder)

@@ -68,7 +68,8 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
     """Have rank 0 write <run>/<step>/ and remove older checkpoints, but for those of `keep` and `save_at`.
     The others wait. FloatingPointError in every process if a weight or a moment is not finite.
 
-    write_model(folder, weights, objective, corpus, cfg) writes a model and its tokenizer into a folder."""
+    write_model(folder, model, weights, objective, corpus, cfg) writes a model and its tokenizer into a
+    folder; weights are the model's, whole and on the CPU."""
     weights = dict(model.named_parameters())
     moments = {}
     for name, p in weights.items():
@@ -92,7 +93,7 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
         }
         with whole(run / str(step)) as folder:
             folder.mkdir()
-            write_model(folder, weights, objective_at(step - 1, cfg), corpus, cfg)
+            write_model(folder, model, weights, objective_at(step - 1, cfg), corpus, cfg)
             (folder / huggingface.MOMENTS).write_bytes(to_bytes(moments))
             files = [path for path in sorted(folder.iterdir()) if path.is_file()]
             digests = {path.name: sha256(path) for path in files}
@@ -123,7 +124,7 @@ def fixed(cfg, corpus, world):
     return json.loads(json.dumps(numbers))
 
 
-def write_model(folder, weights, objective, corpus, cfg):
+def write_model(folder, model, weights, objective, corpus, cfg):
     """Write a Model as a Hugging Face folder, with the corpus's tokenizer."""
     ids = {role: corpus.meta[f'{role}_token_id'] for role in huggingface.ROLES}
     huggingface.save(folder, cfg.model, cfg.context, ids, weights,
@@ -291,7 +292,12 @@ def open_corpus(cfg, world):
     return corpus
 
 
-def inherited(cls, values):
+def sizes_of(weights):
+    """Return the Sizes of a checkpoint or hub id."""
+    return huggingface.open_checkpoint(weights, weights=False).sizes
+
+
+def inherited(cls, values, sizes_of=sizes_of):
     """Return what a run takes over where `values` do not say otherwise: if it has begun, its own sizes and
     origin; else the sizes of the checkpoint that it begins with, and a name made of that one's."""
     said = {name: field.default for name, field in leaves(cls).items()} | values
@@ -309,7 +315,7 @@ def inherited(cls, values):
         parent = huggingface.newest_checkpoint(said['branch_from'])
         sizes, _ = huggingface.read_config(parent)
     elif weights:
-        sizes = huggingface.open_checkpoint(weights, weights=False).sizes
+        sizes = sizes_of(weights)
     else:
         return {}
     taken = {'name': name} | flat(sizes)
