@@ -177,6 +177,21 @@ def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path)
     refused('has another tokenizer than the corpus', weights_from=other, name='other')
 
 
+@pytest.mark.parametrize('vocabulary, begins', [
+    ([['▁ma', 0.0], ['č', 0.0], ['ि', 0.0], ['—', 0.0], ['▁', 0.0], ['.', 0.0]], [1, 0, 0, 1, 1, 1]),
+    ({'ma': 0, '##s': 1, '.': 2}, [1, 0, 1]),
+    ({'Ġma': 0, 'Äį': 1, 'à¤¿': 2, 'Ċ': 3, '.': 4, 'ma': 5}, [1, 0, 0, 1, 1, 0])])
+def test_where_words_begin(vocabulary, begins, tmp_path, monkeypatch):
+    """Also in Czech and Hindi, whose letters and marks are no ASCII."""
+    monkeypatch.setitem(OBJECTIVES, 'whole_words', None)
+    scope = run_block('data.py, below OBJECTIVES, too', data)
+    files.write_json(tmp_path / 'tokenizer.json', {'model': {'vocab': vocabulary}})
+    corpus = data.Corpus.__new__(data.Corpus)
+    corpus.folder = tmp_path
+    corpus.meta = {'vocab_size': len(begins)}
+    assert scope['begins_word'](corpus).tolist() == begins
+
+
 @pytest.mark.parametrize('family', ['bert', 'deberta-v2', 'modernbert'])    # WordPiece, Unigram, bytes
 def test_whole_words_are_masked_whole_and_as_many_tokens(folders, family, tmp_path, monkeypatch):
     """Words are what white space and punctuation divide, as transformers' tokenizer says where tokens

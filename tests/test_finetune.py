@@ -26,6 +26,7 @@ from nanoencoder.predictions import SCORED, read_predictions
 from nanoencoder.tasks import models, questions
 from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tokenizer import Tokenizer
+from test_evaluate import change
 from test_tokenizer import TOKENIZER
 
 KINDS = 'SC', 'TC', 'QA', 'IR'
@@ -499,6 +500,11 @@ def test_other_settings_or_data_are_refused(toy, command, tmp_path, monkeypatch)
     with files.locked(tmp_path / 'p/random/SC/toy/lr3e-03_sd0'):
         is_refused('another process is writing there')
     ran(*command('SC', '--save_model'))
+    assert 'already done' in ran(*command('SC', '--save_model')).stdout
+    settings = files.read_json(tmp_path / 'p/random/SC/toy/lr3e-03_sd0/run.json')['settings']
+    for name in ('optimizer', 'matrix_lr_ratio'):       # which older runs do not say
+        settings.pop(name)
+    change(tmp_path, settings=settings)
     assert 'already done' in ran(*command('SC', '--save_model')).stdout
     is_refused('^error: fine-tuned/.*steps = 30, this run has 2',
                '--predictions=q', '--save_model', '--steps=2')
