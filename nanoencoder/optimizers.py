@@ -69,7 +69,7 @@ class Muon(torch.optim.AdamW):
 
 
 def ratio_of(cfg):
-    """Return the rate of the layers' matrices as a multiple of lr: where a setting of 0 leaves it open, the usual
+    """Return the rate of the layers' matrices as a multiple of lr; a setting of 0 means the usual
     one."""
     usual = 6.7 if cfg.optimizer == 'muon' else 1.0
     return cfg.matrix_lr_ratio or usual

@@ -20,7 +20,7 @@ import pretrain
 from conftest import ROOT, assert_near, log_lines, replace
 from examples import baselines, embedded_docs, wordnet
 from nanoencoder import files, metrics, prepare, tasks
-from nanoencoder.huggingface import open_checkpoint
+from nanoencoder.huggingface import EMBEDDING, HEAD, open_checkpoint
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import name_of
 from nanoencoder.settings import leaves, parse, split_words
@@ -276,7 +276,7 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     shutil.copytree('out/mydecoder-mlm40/12', 'out/mydecoder-mlm40/200')
     weights = load_file('mydecoder/model.safetensors')
     mask = files.read_json('mydecoder/config.json')['mask_token_id']
-    weights['model.embed_tokens.weight'][mask] = 9
+    weights[EMBEDDING][mask] = 9
     weights.pop('model.norm.weight')
     save_file(weights, 'mydecoder/model.safetensors')
     before = load_file('out/mydecoder-mlm40/12/model.safetensors')
@@ -284,7 +284,7 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     merged = open_checkpoint('merged').model().state_dict()
     for name, p in before.items():
         mean = (p + weights.get(name, 0)) / 2
-        if name == 'model.embed_tokens.weight':
+        if name in (EMBEDDING, HEAD):
             mean[mask] = p[mask]
         assert_near(merged[name], mean, 1e-6)
 

@@ -269,7 +269,8 @@ def test_a_folder_that_names_code_opens_where_transformers_has_its_architecture(
 def test_a_config_for_a_repositorys_own_code_is_refused(change, bert):
     another(transformers.GteConfig(**COMMON, pad_token_id=0))(bert)
     rewrite(**change)(bert)
-    refused('is for code in its repository, which is not run', opened, bert)
+    config = read_json(bert / 'config.json')
+    refused('is for code in its repository, which is not run', peers.check_encoder, config)
 
 
 QUERY = 'encoder.layer.0.attention.self.query.weight'
