@@ -1,5 +1,5 @@
 # Every embedded task, once: what models of 0.9 M parameters learn of it after 3.7 M tokens (0.6 passes) of
-# documentation and of WordNet's definitions. One seed: docs/tasks.md has the table, and no verdicts.
+# documentation and of WordNet's definitions. One seed: README.md has the table, and no verdicts.
 corpus = {'config': 'configs/corpora/embedded.py'}
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100}
 runs = {
