@@ -106,6 +106,7 @@ class Run:
 
 @functools.cache
 def metrics_digest():
+    """Read the file that computes scores once, and return its sha256."""
     return sha256(metrics.__file__)
 
 

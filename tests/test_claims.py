@@ -11,6 +11,7 @@ import recompute
 from conftest import ROOT
 from nanoencoder import paper
 from studies import speedrun
+from studies.study import load
 
 
 def words_of(page):
@@ -331,3 +332,18 @@ def test_the_table_at_116_m_is_that_of_the_runs():
     shown = [lead(optimizer, step) for step in (300, 600) for optimizer in (rows[:2], rows[3:])]
     words = '{:.2f} nats under AdamW and {:.2f} under Muon at step 300, {:.2f} and {:.2f} at the end'
     assert words.format(*shown) in OPTIMISER
+
+
+def test_the_arms_of_targets_are_the_best_of_the_choice():
+    """Of each arm the row whose own held-out loss is lowest in the mean of two seeds."""
+    choice, _ = load(['studies/targets_choice'])
+    targets, _ = load(['studies/targets'])
+    last = ends('targets_choice')
+
+    def own_loss(name):
+        *_, objective = choice.rows[name].phases
+        return np.mean([float(last[name, seed][f'val_{objective}_loss']) for seed in ('100', '101')])
+    for arm, row in targets.rows.items():
+        candidates = [name for name in choice.rows if re.fullmatch(rf'{arm}-[\d.]+-[\d.e-]+', name)]
+        best = choice.rows[min(candidates, key=own_loss)]
+        assert row.settings | {'branch_from': ''} == best.settings | {'branch_from': ''}, arm

@@ -52,8 +52,8 @@ OTHERS = {
 # of files that pages name
 FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
+# of torchrun, bench.py and uv
 OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend',
-                 # torchrun's, bench.py's, uv's
                  'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}
 
 

@@ -604,9 +604,13 @@ def test_a_terminal_that_is_closed_saves_the_run(settings):
     """Nothing can be printed to it any more."""
     cfg = settings(**ENDLESS)
     other_end, terminal = os.openpty()
+
+    def take_terminal():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)    # which tests under nohup ignore
+        fcntl.ioctl(0, termios.TIOCSCTTY)
     process = subprocess.Popen([sys.executable, 'pretrain.py', *arguments(cfg)], cwd=ROOT,
                                stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
-                               preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY))
+                               preexec_fn=take_terminal)
     os.close(terminal)
     said = b''
     while said.count(b'tokens/s') < 6:

@@ -1,12 +1,11 @@
-# Which rates a study of CLM's targets is to take; it is running, nothing of it is chosen yet. Of
-# pretraining by an arm's own held-out loss after 1,800 steps, in two dimensions: the rate, and the ratio of
-# the matrices' rate to it (with one rate: beta2). Of fine-tuning, by a third of the training rows, which
-# studies/hold_out.py holds out: no scored split is looked at. Its pretraining seeds are not the study's.
-# Runs of AdamW with one rate and beta2 0.95, and of Muon at ratio 6.7, are those of
-# studies/optimiser_tuning.
+# The grid of which studies/targets_choice takes the best: pretraining by an arm's own held-out loss after
+# 1,800 steps, in two dimensions, the rate, and the ratio of the matrices' rate to it (with one rate:
+# beta2). One pretraining seed that the study does not have. Of AdamW with one rate and beta2 0.95, and of
+# Muon at ratio 6.7, studies/optimiser_tuning has the same runs. Where the best was at an edge, the grid
+# went on.
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
           'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
-seeds = (100, 101)
+seeds = (100,)
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100}
 runs = {
     'two-clm-4-3e-3': {'matrix_lr_ratio': 0.25, 'lr': 3e-3,
@@ -89,8 +88,68 @@ runs = {
         'phases': (('mlm', 1_800),)},
     'one-clm25-mlm-0.8-3e-3': {'beta2': 0.8, 'lr': 3e-3,
         'phases': (('clm', 450), ('mlm', 1_350)), 'branch_from': 'one-clm-0.8-3e-3/450'},
+    'two-clm-4-1.2e-2': {'matrix_lr_ratio': 0.25, 'lr': 1.2e-2,
+        'phases': (('clm', 1_800),)},
+    'two-clm40-4-1.2e-2': {'matrix_lr_ratio': 0.25, 'lr': 1.2e-2,
+        'phases': (('clm_some', 1_800),)},
+    'two-clm25-mlm-4-1.2e-2': {'matrix_lr_ratio': 0.25, 'lr': 1.2e-2,
+        'phases': (('clm', 450), ('mlm', 1_350)), 'branch_from': 'two-clm-4-1.2e-2/450'},
+    'two-clm40-mlm-4-1.2e-2': {'matrix_lr_ratio': 0.25, 'lr': 1.2e-2,
+        'phases': (('clm_some', 450), ('mlm', 1_350)), 'branch_from': 'two-clm40-4-1.2e-2/450'},
+    'two-mlm-4-1.5e-3': {'matrix_lr_ratio': 0.25, 'lr': 1.5e-3,
+        'phases': (('mlm', 1_800),)},
+    'muon-clm-1.7-3e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 1.7, 'lr': 3e-3,
+        'phases': (('clm', 1_800),)},
+    'muon-clm40-1.7-3e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 1.7, 'lr': 3e-3,
+        'phases': (('clm_some', 1_800),)},
+    'muon-mlm-1.7-3e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 1.7, 'lr': 3e-3,
+        'phases': (('mlm', 1_800),)},
+    'muon-clm25-mlm-1.7-3e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 1.7, 'lr': 3e-3,
+        'phases': (('clm', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm-1.7-3e-3/450'},
+    'muon-clm40-mlm-1.7-3e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 1.7, 'lr': 3e-3,
+        'phases': (('clm_some', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm40-1.7-3e-3/450'},
+    'muon-clm-0.42-1.2e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 1.2e-2,
+        'phases': (('clm', 1_800),)},
+    'muon-clm40-0.42-1.2e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 1.2e-2,
+        'phases': (('clm_some', 1_800),)},
+    'muon-mlm-0.42-1.2e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 1.2e-2,
+        'phases': (('mlm', 1_800),)},
+    'muon-clm25-mlm-0.42-1.2e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 1.2e-2,
+        'phases': (('clm', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm-0.42-1.2e-2/450'},
+    'muon-clm40-mlm-0.42-1.2e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 1.2e-2,
+        'phases': (('clm_some', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm40-0.42-1.2e-2/450'},
+    'muon-clm-0.42-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 2.4e-2,
+        'phases': (('clm', 1_800),)},
+    'muon-clm40-0.42-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 2.4e-2,
+        'phases': (('clm_some', 1_800),)},
+    'muon-mlm-0.42-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 2.4e-2,
+        'phases': (('mlm', 1_800),)},
+    'muon-clm25-mlm-0.42-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 2.4e-2,
+        'phases': (('clm', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm-0.42-2.4e-2/450'},
+    'muon-clm40-mlm-0.42-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 2.4e-2,
+        'phases': (('clm_some', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm40-0.42-2.4e-2/450'},
+    'one-mlm-0.8-6e-3': {'beta2': 0.8, 'lr': 6e-3,
+        'phases': (('mlm', 1_800),)},
+    'muon-clm-0.42-6e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 6e-3,
+        'phases': (('clm', 1_800),)},
+    'muon-clm40-0.42-6e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 6e-3,
+        'phases': (('clm_some', 1_800),)},
+    'muon-mlm-0.42-6e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 6e-3,
+        'phases': (('mlm', 1_800),)},
+    'muon-clm25-mlm-0.42-6e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 6e-3,
+        'phases': (('clm', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm-0.42-6e-3/450'},
+    'muon-clm40-mlm-0.42-6e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 0.42, 'lr': 6e-3,
+        'phases': (('clm_some', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm40-0.42-6e-3/450'},
+    'muon-clm-0.1-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.1, 'lr': 2.4e-2,
+        'phases': (('clm', 1_800),)},
+    'muon-clm40-0.1-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.1, 'lr': 2.4e-2,
+        'phases': (('clm_some', 1_800),)},
+    'muon-mlm-0.1-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.1, 'lr': 2.4e-2,
+        'phases': (('mlm', 1_800),)},
+    'muon-clm40-mlm-0.1-2.4e-2': {'optimizer': 'muon', 'matrix_lr_ratio': 0.1, 'lr': 2.4e-2,
+        'phases': (('clm_some', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm40-0.1-2.4e-2/450'},
+    'muon-clm25-mlm-1.7-1.5e-3': {'optimizer': 'muon', 'matrix_lr_ratio': 1.7, 'lr': 1.5e-3,
+        'phases': (('clm', 450), ('mlm', 1_350))},
 }
 finetuning_seeds = 1
 every_task = {'steps': 0}
-tasks = ()
-contrasts = {}
