@@ -1,6 +1,6 @@
-"""The figures of studies' pages: the ladder of lengths, which report.py draws, and the speedrun's losses.
+"""The figures of studies' pages: the ladder of lengths, which report.py draws, and what others have losses for.
 
-    python studies/figures.py       # studies/speedrun/losses.png, from its losses.csv"""
+    python studies/figures.py       # losses.png of studies/speedrun and leads.png of studies/targets"""
 import itertools
 import sys
 from pathlib import Path
@@ -21,6 +21,11 @@ TARGET = 4.7                    # nats, of the speedrun
 # {arm: row of the speedrun}
 RACED = {'MLM, AdamW': 'mlm', 'MLM, Muon': 'muon-mlm', 'CLM then MLM, AdamW': 'clm25-mlm',
          'CLM then MLM, Muon': 'muon-clm25-mlm', 'the record, Muon': 'quick-1400'}
+# {line: MLM's row and that of CLM then MLM in studies/targets}
+LEADS = {'AdamW, one rate': ('one-mlm', 'one-clm25-mlm'),
+         'AdamW, two rates': ('two-mlm', 'two-clm25-mlm'),
+         'Muon': ('muon-mlm', 'muon-clm25-mlm'),
+         'Muon, CLM with as few targets': ('muon-mlm', 'muon-clm40-mlm')}
 
 
 class Panel(NamedTuple):
@@ -117,10 +122,36 @@ def race(losses):
     return drawn
 
 
+def leads(losses):
+    """Draw by how many nats the held-out MLM loss of CLM then MLM lies below MLM's, by tokens: the mean of
+    seeds and its 95 % band.
+
+    losses  losses.csv of studies/targets"""
+    from scipy import stats
+    losses = losses[losses['step'] > 450]       # until then CLM then MLM is CLM
+    table = losses.pivot(index=['tokens', 'seed'], columns='row', values='val_mlm_loss')
+    drawn, axes = panels(['lead of CLM then MLM over MLM'])
+    ax, = axes.values()
+    for (line, (mlm, both)), colour in zip(LEADS.items(), OTHERS):
+        lead = (table[mlm] - table[both]).unstack('seed')       # (lengths, seeds)
+        mean = lead.mean(axis=1)
+        half = stats.t.ppf(0.975, lead.shape[1] - 1) * lead.sem(axis=1)
+        tokens = lead.index / 1e6
+        ax.plot(tokens, mean, 'o-', color=colour, markersize=3, label=line)
+        ax.fill_between(tokens, mean - half, mean + half, color=colour, alpha=0.16, linewidth=0)
+    ax.axhline(0, color='0.6', linewidth=1)
+    ax.set(xlabel='million tokens of pretraining', ylabel='nats a masked token, held out')
+    ax.legend(fontsize=8)
+    drawn.set_size_inches(7, 3.5)
+    return drawn
+
+
 def main():
     import pandas
-    folder = Path('studies/speedrun')
-    print(save(race(pandas.read_csv(folder / 'losses.csv')), folder / 'losses.png'))
+    for study, draw, name in (('speedrun', race, 'losses'), ('targets', leads, 'leads')):
+        folder = Path('studies', study)
+        if (folder / 'losses.csv').exists():
+            print(save(draw(pandas.read_csv(folder / 'losses.csv')), folder / f'{name}.png'))
 
 
 if __name__ == '__main__':

@@ -50,7 +50,14 @@ of the figure are over seeds alone: 95 %, or of two seeds their range.
 ## How the verdicts move
 
 {moves}
-{lengths}'''
+{tasks}{lengths}'''
+TASKS = '''
+## Claims by task
+
+Points with their interval, each by itself: nothing corrects for their number.
+
+{table}
+'''
 LENGTHS = '''
 ## Differences by length
 
@@ -325,6 +332,19 @@ def moves_row(one, words):
     return [one.contrast.name, left_out, *splits]
 
 
+def tasks_section(evidence, judged):
+    """Return the section of each claim's points on each of its datasets; '' if no claim has several."""
+    rows = []
+    for one in judged:
+        contrast = one.contrast
+        if len(contrast.datasets) > 1:
+            cells = {name: points(evidence.estimate(contrast.weights, [name])) for name in contrast.datasets}
+            rows.append([contrast.name, *(cells.get(name, '') for name in evidence.datasets)])
+    if not rows:
+        return ''
+    return TASKS.format(table=markdown(['claim', *evidence.datasets], rows))
+
+
 def lengths_section(evidence):
     """Return the section of the difference of each two arms at each length that both have; '' if there is
     none."""
@@ -416,6 +436,7 @@ def verdicts(evidence):
         least=NUMBERS[evidence.least_seeds],
         verdicts=table,
         moves=markdown(['claim', 'each seed left out', 'test split', 'validation split'], moves),
+        tasks=tasks_section(evidence, judged),
         lengths=lengths_section(evidence))
 
 

@@ -83,19 +83,24 @@ def lead(score):
     return lead
 
 
-def share_gone(lead, *datasets):
-    """[the share of the lead that is gone under Muon, its interval], in percent: Fieller's, of a ratio of two
-    means over six seeds."""
-    before = lead(1800, *datasets)
-    gone = before - lead(1800, *datasets, muon='muon-')
-    t = scipy.stats.t.ppf(0.975, 5) ** 2 / 6
-    (var_gone, both), (_, var_before) = np.cov(gone, before)
-    a = before.mean() ** 2 - t * var_before
-    b = gone.mean() * before.mean() - t * both
-    c = gone.mean() ** 2 - t * var_gone
+def share(part, whole):
+    """[the share that one difference is of another, its interval], in percent: Fieller's, of a ratio of two
+    means over the same seeds."""
+    count = len(whole)
+    t = scipy.stats.t.ppf(0.975, count - 1) ** 2 / count
+    (var_part, both), (_, var_whole) = np.cov(part, whole)
+    a = whole.mean() ** 2 - t * var_whole
+    b = part.mean() * whole.mean() - t * both
+    c = part.mean() ** 2 - t * var_part
     root = math.sqrt(b * b - a * c)
-    shares = gone.mean() / before.mean(), (b - root) / a, (b + root) / a
+    shares = part.mean() / whole.mean(), (b - root) / a, (b + root) / a
     return [round(100 * share) for share in shares]
+
+
+def share_gone(lead, *datasets):
+    """The share of the lead that is gone under Muon."""
+    before = lead(1800, *datasets)
+    return share(before - lead(1800, *datasets, muon='muon-'), before)
 
 
 def test_how_much_of_the_lead_goes_with_the_optimizer(lead):

@@ -239,6 +239,9 @@ def test_a_made_up_study_from_end_to_end(toy):
     assert moves[0] == ''
     assert moves[1].endswith('] agrees')
     assert len(moves) == 3
+    tasks = cells_of(text, 'Claims by task')
+    assert [float(cell.split()[0]) for cell in tasks['early'][:2]] == pytest.approx([15, 15], abs=1.5)
+    assert 'level' not in tasks       # which is of one task
     rows = cells_of(text, 'All rows')
     assert rows['mlm-1'][:2] == ['1.0', '7.01 [6.99, 7.03]']   # 4.303 x 0.01 / sqrt(3)
     assert rows['lookup'][0] == ''
