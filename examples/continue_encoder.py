@@ -32,7 +32,7 @@ import pretrain
 from data import OBJECTIVES
 from model import Sizes
 from nanoencoder.files import read_json, saved_steps
-from nanoencoder.huggingface import ROLES, Checkpoint, folder_of
+from nanoencoder.huggingface import ROLES, fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import (OFFLINE, check_encoder, import_transformers, pad_of, positions_of,
                                read_settings, read_tokenizer)
@@ -156,7 +156,7 @@ def take_weights(cfg, corpus):
                          'decoders and EuroBERT are continued by pretrain.py --weights_from')
     with one_line(folder):
         check_encoder(config)
-    Checkpoint(cfg.weights_from, folder, sizes=None, context=0, state={}).fetch()
+    fetch_weights(cfg.weights_from, folder)
     if is_hub_id(cfg.weights_from):
         below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER]
         download(cfg.weights_from, [*TOKENIZER, *SENTENCE_TRANSFORMER, *below], folder.name)

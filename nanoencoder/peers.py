@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import blame, read_json
-from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, folder_of,
+from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, fetch_weights, folder_of,
                                      open_checkpoint, read_state)
 from nanoencoder.tokenizer import Tokenizer, one_line
 
@@ -96,12 +96,12 @@ def open_encoder(cfg):
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
-    Checkpoint(name, folder, sizes=None, context=0, state={}).fetch()
+    fetch_weights(name, folder)
     with one_line(folder, 'transformers cannot open it as an encoder of text'):
-        return open_peer(name, folder, config)
+        return open_peer(folder, config)
 
 
-def open_peer(name, folder, config):
+def open_peer(folder, config):
     """Open a folder as a Peer. ValueError, without the folder's name, if transformers cannot have it."""
     transformers = import_transformers()
     if not (folder / 'tokenizer.json').is_file():
@@ -118,7 +118,7 @@ def open_peer(name, folder, config):
     transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
     context = min(positions_of(model), named.model_max_length)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))     # of examples/continue_encoder.py
-    return Peer(name, folder, sizes, context, state, transformer, tokenizer)
+    return Peer(folder, sizes, context, state, transformer, tokenizer)
 
 
 def import_transformers():

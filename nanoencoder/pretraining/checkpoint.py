@@ -270,7 +270,7 @@ def take_weights(cfg, corpus):
         changes.append(f'a row for the mask token {i}')
     if cfg.new_head:
         changes.append('a new output head')
-    checkpoint.fetch()
+    huggingface.fetch_weights(cfg.weights_from, checkpoint.folder)
     how = ', '.join([f'weights from {checkpoint.folder}', *changes])
     how += f'; fresh optimizer, data from row {cfg.first_row:,}'
     return Origin(checkpoint.folder, FRESH, how, checkpoint.new_ids)
