@@ -32,7 +32,7 @@ import pretrain
 from data import OBJECTIVES
 from model import Sizes
 from nanoencoder.files import read_json, saved_steps
-from nanoencoder.huggingface import ROLES, fetch_weights, folder_of
+from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import (OFFLINE, check_encoder, import_transformers, pad_of, positions_of,
                                read_settings, read_tokenizer)
@@ -71,13 +71,13 @@ class MaskedLM(nn.Module):
     The head computes logits of the positions that have a target, and of no others: before each pass `forward`
     says which, and a hook gives the head their states in place of all. Dropout is off, as in our models.
 
-    ids     of the corpus's special tokens, {'bos': that of [CLS], ...}
+    meta    what meta.json says of the corpus; its bos token is [CLS]
     source  the folder that the weights are of"""
-    def __init__(self, inner, ids, source):
+    def __init__(self, inner, meta, source):
         super().__init__()
         self.inner = inner.eval()
-        self.first = ids['bos']
-        self.pad = pad_of(inner, ids['pad'])
+        self.first = meta['bos_token_id']
+        self.pad = pad_of(inner, meta['pad_token_id'])
         self.source = source
         self.target_places = None       # in the padded batch
         inner.base_model.register_forward_hook(self.choose)
@@ -180,8 +180,7 @@ def start(cfg, corpus, world):
     if cfg.context + 1 > positions:
         raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions, one of them '
                          '[CLS]\'s')
-    ids = {role: corpus.meta[f'{role}_token_id'] for role in ROLES}
-    model = MaskedLM(inner, ids, origin.folder)
+    model = MaskedLM(inner, corpus.meta, origin.folder)
     if any(OBJECTIVES[name].causal for name in dict(cfg.phases)):
         check_causal(model)
     model.to(world.device)
