@@ -106,7 +106,7 @@ def open_peer(folder, config):
     transformers = import_transformers()
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
-    model = read_model(transformers, folder, config)
+    model = read_model(transformers, folder)
     named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
     tokenizer = read_tokenizer(named, folder)
     size = model.get_input_embeddings().num_embeddings
@@ -164,11 +164,11 @@ def read_settings(transformers, folder):
     return settings
 
 
-def read_model(transformers, folder, config):
+def read_model(transformers, folder):
     """Open transformers' model. ValueError unless all weights that config.json asks for are there, none too
     many, and finite."""
     settings = read_settings(transformers, folder)
-    if config['model_type'] == 'modernbert-decoder':
+    if settings.model_type == 'modernbert-decoder':
         settings.is_causal = False      # then it computes what ModernBERT does with these weights
     model, info = transformers.AutoModel.from_pretrained(
         folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
