@@ -162,7 +162,7 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: the
     `but`, is not the one that was written with it."""
     state = saved_state(folder, advice)
     digests = {name: digest for name, digest in state.get('sha256', {}).items() if name not in but}
-    for name in changed_files(folder / 'state.json', digests):
+    for name in changed_files(folder, digests):
         raise ValueError(f'{folder / name}: missing or changed since it was written; {advice}')
     return state
 
