@@ -26,7 +26,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils.rnn import pad_sequence
 
 import pretrain
 from data import OBJECTIVES
@@ -34,7 +33,7 @@ from model import Sizes
 from nanoencoder.files import read_json, saved_steps
 from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import (OFFLINE, check_encoder, import_transformers, pad_of, positions_of,
+from nanoencoder.peers import (OFFLINE, check_encoder, import_transformers, pad_of, pad_texts, positions_of,
                                read_settings, read_tokenizer)
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.settings import flat, parse, run_main
@@ -89,8 +88,7 @@ class MaskedLM(nn.Module):
     def forward(self, tokens, segments, targets, causal, at, weights):
         """Return (weighted sum of losses in nats, number of targets) of flat tokens: see Model.forward."""
         texts = tokens.split(segments.ends.diff().tolist())
-        is_token = pad_sequence([torch.ones_like(text) for text in texts], True)
-        padded = pad_sequence(texts, True, self.pad)
+        padded, is_token = pad_texts(texts, self.pad)
         padded = F.pad(padded, (1, 0), value=self.first)    # (segments, 1 + longest), [CLS] first
         places = F.pad(is_token, (1, 0)).flatten().nonzero().squeeze(1)     # (N,) of each token
         self.target_places = places[at]

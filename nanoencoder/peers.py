@@ -57,13 +57,17 @@ class Transformer(nn.Module):
         states = [None for _ in texts]      # (its length, d) of each
         for group in groups.values():
             batch = [texts[k] for k in group]
-            padded = pad_sequence(batch, True, self.pad)    # (texts, longest)
-            ones = [torch.ones_like(text) for text in batch]
-            mask = pad_sequence(ones, True)
+            padded, mask = pad_texts(batch, self.pad)
             outputs = self.inner(input_ids=padded, attention_mask=mask)[0]
             for k, state in zip(group, outputs):
                 states[k] = state[:lengths[k]]
         return torch.cat(states)
+
+
+def pad_texts(texts, pad):
+    """Return two (texts, longest) tensors of texts of several lengths: their ids, and 1 where a token is."""
+    ones = [torch.ones_like(text) for text in texts]
+    return pad_sequence(texts, True, pad), pad_sequence(ones, True)
 
 
 @dataclass(frozen=True, eq=False)
