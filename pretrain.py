@@ -180,8 +180,7 @@ def start(cfg, corpus, world):
     origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
     model, wrapped, optimizer = build(cfg, world)
     checkpoint.initialise(model, origin, cfg)
-    if origin.state['step']:
-        checkpoint.read_moments(model, optimizer, origin.folder, origin.state['step'])
+    checkpoint.read_moments(model, optimizer, origin)
     parameters = sum(p.numel() for p in model.parameters())
     how = f'{origin.how}; {parameters:,} parameters'
     attention = choose_flash_attention(world.device, cfg.fa3)

@@ -170,8 +170,8 @@ def take_weights(cfg, corpus):
 def start(cfg, corpus, world):
     """Make a run ready, as pretrain.start does."""
     origin = checkpoint.find_origin(cfg, corpus, world, take_weights)
-    step = origin.state['step']
-    inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and not step)
+    is_first = origin.state['step'] == 0
+    inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and is_first)
     sizes = flat(sizes_of(origin.folder))
     checkpoint.refuse_differences(f'{origin.folder}', sizes, flat(cfg), sizes, 'sizes are the encoder\'s')
     positions = positions_of(inner)
@@ -183,8 +183,7 @@ def start(cfg, corpus, world):
         check_causal(model)
     model.to(world.device)
     optimizer = make_optimizer(model, cfg)
-    if step:
-        checkpoint.read_moments(model, optimizer, origin.folder, step)
+    checkpoint.read_moments(model, optimizer, origin)
     wrapped = model
     if world.size > 1:
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)

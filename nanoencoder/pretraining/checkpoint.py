@@ -51,10 +51,14 @@ def initialise(model, origin, cfg):
 
 
 @torch.no_grad()
-def read_moments(model, optimizer, folder, step):
-    """Give an optimizer the moments in a checkpoint, whose sha256 has been compared."""
+def read_moments(model, optimizer, origin):
+    """Give an optimizer the moments in the checkpoint that a run continues, whose sha256 has been compared.
+    A run that begins at step 0 continues none."""
+    step = origin.state['step']
+    if not step:
+        return
     parameters = dict(model.named_parameters())
-    for path, values in load_file(folder / huggingface.MOMENTS).items():
+    for path, values in load_file(origin.folder / huggingface.MOMENTS).items():
         name, _, key = path.rpartition('.')     # model.norm.weight.exp_avg
         p = parameters[name]
         state = optimizer.state[p]
