@@ -169,7 +169,7 @@ def permute(index, n, seed, epoch):
 
     It has six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again."""
     keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
-    bits = max(1, ((n - 1).bit_length() + 1) // 2)    # of each half of an index
+    bits = ((n - 1).bit_length() + 1) // 2            # of each half of an index
     low = (1 << bits) - 1                             # a half's mask
     out = np.array(index, np.uint64)
     outside = np.ones(out.shape, bool)
