@@ -79,7 +79,9 @@ def make_optimizer(module, cfg):
     """Return the optimizer that a training's settings name. Its loop sets the rate of each group: that of the
     schedule, times the group's lr_ratio."""
     groups = parameter_groups(module, cfg.weight_decay, ratio_of(cfg))
-    if cfg.optimizer == 'muon' and not groups[-1]['params']:
-        raise ValueError('optimizer muon: finds no layers with matrices in this model')
-    Optimizer = Muon if cfg.optimizer == 'muon' else torch.optim.AdamW
+    Optimizer = torch.optim.AdamW
+    if cfg.optimizer == 'muon':
+        Optimizer = Muon
+        if not groups[-1]['params']:
+            raise ValueError('optimizer muon: finds no layers with matrices in this model')
     return Optimizer(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)
