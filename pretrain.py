@@ -117,10 +117,8 @@ class Settings:
             if type(steps) is float and 0 < steps < 1:    # a share of all steps
                 object.__setattr__(self, name, round(steps * self.total_steps))
         check(self)    # each setting by itself
-        self.check_together()
 
-    def check_together(self):
-        """ValueError where settings that depend on each other do not fit."""
+        # those that depend on each other
         for name in ('decay_steps', 'warmup_steps'):
             check_value(name, int, getattr(self, name), 0, self.total_steps)
         for step in self.save_at:
