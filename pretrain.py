@@ -19,7 +19,6 @@ if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
@@ -27,7 +26,7 @@ from model import Model, Sizes, make_segments
 from nanoencoder.optimizers import make_optimizer, ratio_of
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
-from nanoencoder.processes import choose_flash_attention, processes, stop_signals
+from nanoencoder.processes import choose_flash_attention, gathered, processes, stop_signals
 from nanoencoder.settings import check, check_value, free, parse, run_main, setting
 
 ARRAYS = 'tokens', 'targets', 'at', 'weights'   # of a Batch
@@ -236,10 +235,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
         group['lr'] = cfg.lr_at(step) * group['lr_ratio']
     optimizer.step()
     optimizer.zero_grad()
-
-    if isinstance(norm, DTensor):
-        norm = norm.full_tensor()
-    return loss_sum, norm
+    return loss_sum, gathered(norm)
 
 
 def held_out(corpus, cfg, rank=0, world_size=1):

@@ -3,9 +3,9 @@
 Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update is
 that of torch.optim.Muon, which orthogonalises in bf16; on CPUs, many of which have no bf16, we use fp32."""
 import torch
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from model import parameter_groups
+from nanoencoder.processes import gathered, sharded_as
 
 MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients are Jordan's
 AT_ONCE = 8         # matrices that are orthogonalised together; all of a large model's would take much memory
@@ -39,10 +39,7 @@ class Muon(torch.optim.AdamW):
         if not state:
             state['momentum_buffer'] = torch.zeros_like(p)
         momentum = state['momentum_buffer'].lerp_(p.grad, 1 - MOMENTUM)
-        update = p.grad.lerp(momentum, MOMENTUM)
-        if isinstance(update, DTensor):
-            update = update.full_tensor()
-        return update
+        return gathered(p.grad.lerp(momentum, MOMENTUM))
 
     @torch.no_grad()
     def step(self):
@@ -62,8 +59,7 @@ class Muon(torch.optim.AdamW):
                 some = parameters[k:k + AT_ONCE]
                 updates = torch.stack([self.update(p) for p in some])
                 for p, update in zip(some, orthogonalise(updates)):
-                    if isinstance(p, DTensor):
-                        update = distribute_tensor(update, p.device_mesh, p.placements, src_data_rank=None)
+                    update = sharded_as(p, update)
                     p.mul_(decay)
                     p.add_(update, alpha=-rate)
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save as to_bytes
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from data import OBJECTIVES, objective_at
 from model import Sizes, initial_weight
@@ -19,6 +18,7 @@ from nanoencoder import huggingface
 from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_sealed
 from nanoencoder.prepare import compare_shards, open_sealed
 from nanoencoder.pretraining.cost import summary
+from nanoencoder.processes import gathered, sharded_as
 from nanoencoder.settings import build, flat, leaves
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
@@ -30,9 +30,7 @@ SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')
 def copy_into(tensor, values):
     """Copy a CPU tensor, which every process has read whole, into a tensor that may be sharded."""
     values = values.to(tensor.device, tensor.dtype)
-    if isinstance(tensor, DTensor):
-        values = distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)
-    tensor.copy_(values)
+    tensor.copy_(sharded_as(tensor, values))
 
 
 @torch.no_grad()
@@ -109,15 +107,15 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
 def gather(tensors, step, world):
     """Gather {name: tensor} on the CPU of rank 0; elsewhere each is None. They may be sharded: a process
     holds one of them whole at a time. FloatingPointError in every process if a value is not finite."""
-    gathered = {}
+    on_cpu = {}
     finite = []
     for name, tensor in tensors.items():
-        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        full = gathered(tensor)
         finite.append(full.isfinite().all())
-        gathered[name] = full.detach().cpu() if world.rank == 0 else None
+        on_cpu[name] = full.detach().cpu() if world.rank == 0 else None
     if not torch.stack(finite).all():
         raise FloatingPointError(f'step {step}: its update made weights that are not finite')
-    return gathered
+    return on_cpu
 
 
 def fixed(cfg, corpus, world):
