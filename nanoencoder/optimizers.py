@@ -14,18 +14,15 @@ AT_ONCE = 8         # matrices that are orthogonalised together; all of a large 
 def orthogonalise(stack):
     """(k, m, n): about U V^T of each matrix U S V^T. Five Newton-Schulz steps bring singular values to 0.7 to
     1.2. Threads take a matrix of the stack each: within a small one they would only wait for each other."""
-    is_tall = stack.shape[1] > stack.shape[2]
+    if stack.shape[1] > stack.shape[2]:
+        return orthogonalise(stack.mT).mT   # whose x @ x.mT below is the smaller one
     x = stack.bfloat16() if stack.is_cuda else stack
-    if is_tall:
-        x = x.mT
     norm = x.norm(dim=(1, 2), keepdim=True)
     x = x / norm.clamp(min=1e-7)
     for _ in range(5):
         gram = x @ x.mT
         polynomial = torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315)
         x = torch.baddbmm(x, polynomial, x, beta=3.4445)
-    if is_tall:
-        x = x.mT
     return x.to(stack.dtype)
 
 
