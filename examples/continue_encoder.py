@@ -33,8 +33,8 @@ from model import Sizes
 from nanoencoder.files import read_json, saved_steps
 from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import (OFFLINE, check_encoder, import_transformers, pad_of, pad_texts, positions_of,
-                               read_settings, read_tokenizer)
+from nanoencoder.peers import (OF_WEIGHTS, OFFLINE, check_encoder, import_transformers, pad_of, pad_texts,
+                               positions_of, read_settings, read_tokenizer)
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.settings import flat, parse, run_main
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
@@ -110,8 +110,7 @@ def open_inner(folder, seed, new_head=False):
     torch.manual_seed(seed)     # of a new head
     with one_line(folder, 'transformers opens no encoder with an output head there'):
         inner, info = transformers.AutoModelForMaskedLM.from_pretrained(
-            folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-            **OFFLINE)
+            folder, config=settings, **OF_WEIGHTS)
         missing = sorted(info['missing_keys'])
         more = [name for name in sorted(info['unexpected_keys']) if 'pooler' not in name]
         parts = {inner.base_model_prefix, *dict(inner.base_model.named_children())}

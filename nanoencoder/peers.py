@@ -28,6 +28,8 @@ FAMILIES_OF_PEERS = ('albert', 'bert', 'bert-generation', 'camembert', 'data2vec
 PORTED = 'gte', 'jina_embeddings_v3', 'nomic_bert'
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 OFFLINE = {'local_files_only': True, 'trust_remote_code': False}
+# of weights: no pickle, and with lists of those that are missing or too many
+OF_WEIGHTS = OFFLINE | {'dtype': torch.float32, 'use_safetensors': True, 'output_loading_info': True}
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 
 
@@ -174,9 +176,7 @@ def read_model(transformers, folder):
     settings = read_settings(transformers, folder)
     if settings.model_type == 'modernbert-decoder':
         settings.is_causal = False      # then it computes what ModernBERT does with these weights
-    model, info = transformers.AutoModel.from_pretrained(
-        folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-        **OFFLINE)
+    model, info = transformers.AutoModel.from_pretrained(folder, config=settings, **OF_WEIGHTS)
 
     # Heads that we never read may be missing (pooler.) or there (those of pretraining, as cls. and lm_head.).
     read_parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
