@@ -102,7 +102,7 @@ class MaskedLM(nn.Module):
         return (losses * weights[at]).sum(), len(at)
 
 
-def open_inner(folder, seed, new_head=False):
+def open_inner(folder, seed, new_head):
     """Open transformers' model with its output head, or with a new one where it has none. ValueError if
     weights are missing or too many, or none are missing and a new head is asked for."""
     transformers = import_transformers()
@@ -219,7 +219,7 @@ def sizes_of(weights):
 
 def main():
     inherited = partial(checkpoint.inherited, Settings, sizes_of=sizes_of)
-    cfg, _ = parse(Settings, sys.argv[1:], (), inherited)
+    cfg, _ = parse(Settings, sys.argv[1:], inherit=inherited)
     pretrain.train(cfg, start, write_model)
 
 

@@ -112,7 +112,7 @@ def choose_flash_attention(device, fa3=True):
 
 
 @contextlib.contextmanager
-def processes(device='auto', dtype='auto'):
+def processes(device, dtype='auto'):
     """Join the other processes of torchrun, if there are any, and give the World that they make."""
     rank = int(os.environ.get('RANK', 0))
     size = int(os.environ.get('WORLD_SIZE', 1))
