@@ -26,7 +26,7 @@ from model import Model, Sizes, make_segments
 from nanoencoder.optimizers import make_optimizer, ratio_of
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
-from nanoencoder.processes import choose_flash_attention, gathered, processes, stop_signals
+from nanoencoder.processes import choose_flash_attention, processes, stop_signals, unsharded
 from nanoencoder.settings import check, check_value, free, parse, run_main, setting
 
 ARRAYS = 'tokens', 'targets', 'at', 'weights'   # of a Batch
@@ -235,7 +235,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
         group['lr'] = cfg.lr_at(step) * group['lr_ratio']
     optimizer.step()
     optimizer.zero_grad()
-    return loss_sum, gathered(norm)
+    return loss_sum, unsharded(norm)
 
 
 def held_out(corpus, cfg, rank=0, world_size=1):

@@ -5,7 +5,7 @@ that of torch.optim.Muon, which orthogonalises in bf16; on CPUs, many of which h
 import torch
 
 from model import parameter_groups
-from nanoencoder.processes import gathered, sharded_as
+from nanoencoder.processes import sharded_as, unsharded
 
 MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients are Jordan's
 AT_ONCE = 8         # matrices that are orthogonalised together; all of a large model's would take much memory
@@ -36,7 +36,7 @@ class Muon(torch.optim.AdamW):
         if not state:
             state['momentum_buffer'] = torch.zeros_like(p)
         momentum = state['momentum_buffer'].lerp_(p.grad, 1 - MOMENTUM)
-        return gathered(p.grad.lerp(momentum, MOMENTUM))
+        return unsharded(p.grad.lerp(momentum, MOMENTUM))
 
     @torch.no_grad()
     def step(self):

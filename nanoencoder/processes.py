@@ -54,7 +54,7 @@ class World:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=is_on)
 
 
-def gathered(tensor):
+def unsharded(tensor):
     """Return a tensor whole: one that FSDP has sharded is gathered from all processes."""
     if isinstance(tensor, DTensor):
         return tensor.full_tensor()

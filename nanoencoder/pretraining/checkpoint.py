@@ -18,7 +18,7 @@ from nanoencoder import huggingface
 from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_sealed
 from nanoencoder.prepare import compare_shards, open_sealed
 from nanoencoder.pretraining.cost import summary
-from nanoencoder.processes import gathered, sharded_as
+from nanoencoder.processes import sharded_as, unsharded
 from nanoencoder.settings import build, flat, leaves
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
@@ -107,15 +107,15 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
 def gather(tensors, step, world):
     """Gather {name: tensor} on the CPU of rank 0; elsewhere each is None. They may be sharded: a process
     holds one of them whole at a time. FloatingPointError in every process if a value is not finite."""
-    on_cpu = {}
+    gathered = {}
     finite = []
     for name, tensor in tensors.items():
-        full = gathered(tensor)
+        full = unsharded(tensor)
         finite.append(full.isfinite().all())
-        on_cpu[name] = full.detach().cpu() if world.rank == 0 else None
+        gathered[name] = full.detach().cpu() if world.rank == 0 else None
     if not torch.stack(finite).all():
         raise FloatingPointError(f'step {step}: its update made weights that are not finite')
-    return on_cpu
+    return gathered
 
 
 def fixed(cfg, corpus, world):
