@@ -138,11 +138,18 @@ def import_transformers():
 
 def check_encoder(config):
     """ValueError if config.json is a decoder's, or of what only a repository's own code computes."""
+    family = config['model_type']
     if config.get('is_decoder') or config.get('causal'):     # XLM and FlauBERT call it causal
-        raise ValueError(f'is_decoder or causal is true, so this {config["model_type"]} is a decoder; '
+        raise ValueError(f'is_decoder or causal is true, so this {family} is a decoder; '
                          f'decoders that open are {", ".join(FAMILIES)}')
-    if config['model_type'] in PORTED:
-        check_ported(config)
+    if family in PORTED:
+        # transformers' class falls back to its own defaults for what the repository's code called otherwise:
+        # a model of the right shape with another RoPE. It does not know GTE's logn_attention_scale, either.
+        has_rope = config.get('rope_parameters') or config.get('rope_theta')
+        if not (config.get('hidden_size') and has_rope) or config.get('logn_attention_scale'):
+            raise ValueError('its config.json is for code in its repository, which is not run: '
+                             f'transformers\' {family} reads hidden_size and rope_parameters there, and '
+                             'has no logn_attention_scale')
     elif any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
         raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
 
@@ -203,15 +210,3 @@ def read_tokenizer(named, folder):
     if not tokenizer.suffix:
         raise ValueError('its tokenizer appends no special token such as [SEP]: an empty text would be empty')
     return tokenizer
-
-
-def check_ported(config):
-    """ValueError unless config.json is written for transformers' class.
-
-    That class falls back to its own defaults for what the repository's code called otherwise: a model of the
-    right shape with another RoPE. It does not know GTE's logn_attention_scale, either."""
-    has_rope = config.get('rope_parameters') or config.get('rope_theta')
-    if not (config.get('hidden_size') and has_rope) or config.get('logn_attention_scale'):
-        raise ValueError('its config.json is for code in its repository, which is not run: transformers\' '
-                         f'{config["model_type"]} reads hidden_size and rope_parameters there, and has no '
-                         'logn_attention_scale')
