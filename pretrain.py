@@ -178,7 +178,7 @@ def start(cfg, corpus, world):
     model, wrapped, optimizer = build(cfg, world)
     checkpoint.initialise(model, origin, cfg)
     checkpoint.read_moments(model, optimizer, origin)
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = cost.numbers_in(model.parameters())
     how = f'{origin.how}; {parameters:,} parameters'
     attention = choose_flash_attention(world.device, cfg.fa3)
     if attention:

@@ -35,7 +35,7 @@ from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import (OF_WEIGHTS, OFFLINE, check_encoder, import_transformers, pad_of, pad_texts,
                                positions_of, read_settings, read_tokenizer)
-from nanoencoder.pretraining import checkpoint
+from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.settings import flat, parse, run_main
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
 
@@ -186,7 +186,7 @@ def start(cfg, corpus, world):
     wrapped = model
     if world.size > 1:
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
-    count = sum(p.numel() for p in model.parameters())
+    count = cost.numbers_in(model.parameters())
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {count:,} parameters'
 
 
