@@ -33,7 +33,7 @@ from model import Sizes
 from nanoencoder.files import read_json, saved_steps
 from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import (OF_WEIGHTS, OFFLINE, check_encoder, import_transformers, pad_of, pad_texts,
+from nanoencoder.peers import (OF_WEIGHTS, check_encoder, import_transformers, pad_of, pad_texts,
                                positions_of, read_settings, read_tokenizer)
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.settings import flat, parse, run_main
@@ -158,7 +158,7 @@ def take_weights(cfg, corpus):
         below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER]
         download(cfg.weights_from, [*TOKENIZER, *SENTENCE_TRANSFORMER, *below], folder.name)
     with one_line(folder):
-        read_tokenizer(transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE), folder)
+        read_tokenizer(transformers, folder)
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')

@@ -113,8 +113,7 @@ def open_peer(folder, config):
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     model = read_model(transformers, folder)
-    named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
-    tokenizer = read_tokenizer(named, folder)
+    tokenizer, longest = read_tokenizer(transformers, folder)
     size = model.get_input_embeddings().num_embeddings
     if tokenizer.vocab_size > size:
         raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for {size}')
@@ -122,7 +121,7 @@ def open_peer(folder, config):
     sizes = Sizes(model.config.hidden_size, config)
     transformer = Transformer(model, sizes, pad)
     transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
-    context = min(positions_of(model), named.model_max_length)
+    context = min(positions_of(model), longest)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))     # of examples/continue_encoder.py
     return Peer(folder, sizes, context, state, transformer, tokenizer)
 
@@ -197,8 +196,10 @@ def read_model(transformers, folder):
     return model
 
 
-def read_tokenizer(named, folder):
-    """Our Tokenizer of a folder that transformers has opened as `named`. ValueError if their ids differ."""
+def read_tokenizer(transformers, folder):
+    """Return our Tokenizer of a folder, and how many tokens the folder says that a text has at most.
+    ValueError if transformers' tokenizer gives other ids."""
+    named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
     backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
     specials = dict(zip(named.all_special_tokens, named.all_special_ids))
     specials.pop(named.unk_token, None)
@@ -209,4 +210,4 @@ def read_tokenizer(named, folder):
                          'tokenizer_class in tokenizer_config.json PreTrainedTokenizerFast')
     if not tokenizer.suffix:
         raise ValueError('its tokenizer appends no special token such as [SEP]: an empty text would be empty')
-    return tokenizer
+    return tokenizer, named.model_max_length
