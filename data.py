@@ -96,13 +96,16 @@ def followed(cfg):
     return 1 - segments / cfg.context
 
 
+def followed_and_drawn(cfg):
+    """Return the share of positions whose next token is one of the share mask_ratio that is predicted."""
+    return cfg.mask_ratio * followed(cfg)
+
+
 OBJECTIVES = {  # a new one is a function above and an entry here: docs/hacking.md
     'clm': Objective(causal=True, uses_ratio=False, make=clm, expected_targets=followed),
-    'clm_some': Objective(causal=True, uses_ratio=True, make=clm_some,
-                          expected_targets=lambda cfg: cfg.mask_ratio * followed(cfg)),
+    'clm_some': Objective(causal=True, uses_ratio=True, make=clm_some, expected_targets=followed_and_drawn),
     'mlm': Objective(causal=False, uses_ratio=True, make=mlm, expected_targets=lambda cfg: cfg.mask_ratio),
-    'mntp': Objective(causal=False, uses_ratio=True, make=mntp,
-                      expected_targets=lambda cfg: cfg.mask_ratio * followed(cfg)),
+    'mntp': Objective(causal=False, uses_ratio=True, make=mntp, expected_targets=followed_and_drawn),
     'mdlm': Objective(causal=False, uses_ratio=False, make=mdlm,
                       expected_targets=lambda cfg: (1 + LEAST_RATIO) / 2),
 }
@@ -169,7 +172,7 @@ def permute(index, n, seed, epoch):
 
     It has six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again."""
     keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
-    bits = max(1, ((n - 1).bit_length() + 1) // 2)    # of each half of an index
+    bits = ((n - 1).bit_length() + 1) // 2            # of each half of an index
     low = (1 << bits) - 1                             # a half's mask
     out = np.array(index, np.uint64)
     outside = np.ones(out.shape, bool)

@@ -19,7 +19,6 @@ if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
@@ -27,7 +26,7 @@ from model import Model, Sizes, make_segments
 from nanoencoder.optimizers import make_optimizer, ratio_of
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
-from nanoencoder.processes import choose_flash_attention, processes, stop_signals
+from nanoencoder.processes import choose_flash_attention, processes, stop_signals, unsharded
 from nanoencoder.settings import check, check_value, free, parse, run_main, setting
 
 ARRAYS = 'tokens', 'targets', 'at', 'weights'   # of a Batch
@@ -117,10 +116,8 @@ class Settings:
             if type(steps) is float and 0 < steps < 1:    # a share of all steps
                 object.__setattr__(self, name, round(steps * self.total_steps))
         check(self)    # each setting by itself
-        self.check_together()
 
-    def check_together(self):
-        """ValueError where settings that depend on each other do not fit."""
+        # those that depend on each other
         for name in ('decay_steps', 'warmup_steps'):
             check_value(name, int, getattr(self, name), 0, self.total_steps)
         for step in self.save_at:
@@ -180,9 +177,8 @@ def start(cfg, corpus, world):
     origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
     model, wrapped, optimizer = build(cfg, world)
     checkpoint.initialise(model, origin, cfg)
-    if origin.state['step']:
-        checkpoint.read_moments(model, optimizer, origin.folder, origin.state['step'])
-    parameters = sum(p.numel() for p in model.parameters())
+    checkpoint.read_moments(model, optimizer, origin)
+    parameters = cost.numbers_in(model.parameters())
     how = f'{origin.how}; {parameters:,} parameters'
     attention = choose_flash_attention(world.device, cfg.fa3)
     if attention:
@@ -239,10 +235,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
         group['lr'] = cfg.lr_at(step) * group['lr_ratio']
     optimizer.step()
     optimizer.zero_grad()
-
-    if isinstance(norm, DTensor):
-        norm = norm.full_tensor()
-    return loss_sum, norm
+    return loss_sum, unsharded(norm)
 
 
 def held_out(corpus, cfg, rank=0, world_size=1):

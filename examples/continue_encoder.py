@@ -26,17 +26,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils.rnn import pad_sequence
 
 import pretrain
 from data import OBJECTIVES
 from model import Sizes
 from nanoencoder.files import read_json, saved_steps
-from nanoencoder.huggingface import ROLES, Checkpoint, folder_of
+from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import (OFFLINE, check_encoder, import_transformers, pad_of, positions_of,
-                               read_settings, read_tokenizer)
-from nanoencoder.pretraining import checkpoint
+from nanoencoder.peers import (OF_WEIGHTS, check_encoder, import_transformers, pad_of, pad_texts,
+                               positions_of, read_settings, read_tokenizer)
+from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.settings import flat, parse, run_main
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
 
@@ -71,13 +70,13 @@ class MaskedLM(nn.Module):
     The head computes logits of the positions that have a target, and of no others: before each pass `forward`
     says which, and a hook gives the head their states in place of all. Dropout is off, as in our models.
 
-    ids     of the corpus's special tokens, {'bos': that of [CLS], ...}
+    meta    what meta.json says of the corpus; its bos token is [CLS]
     source  the folder that the weights are of"""
-    def __init__(self, inner, ids, source):
+    def __init__(self, inner, meta, source):
         super().__init__()
         self.inner = inner.eval()
-        self.first = ids['bos']
-        self.pad = pad_of(inner, ids['pad'])
+        self.first = meta['bos_token_id']
+        self.pad = pad_of(inner, meta['pad_token_id'])
         self.source = source
         self.target_places = None       # in the padded batch
         inner.base_model.register_forward_hook(self.choose)
@@ -89,8 +88,7 @@ class MaskedLM(nn.Module):
     def forward(self, tokens, segments, targets, causal, at, weights):
         """Return (weighted sum of losses in nats, number of targets) of flat tokens: see Model.forward."""
         texts = tokens.split(segments.ends.diff().tolist())
-        is_token = pad_sequence([torch.ones_like(text) for text in texts], True)
-        padded = pad_sequence(texts, True, self.pad)
+        padded, is_token = pad_texts(texts, self.pad)
         padded = F.pad(padded, (1, 0), value=self.first)    # (segments, 1 + longest), [CLS] first
         places = F.pad(is_token, (1, 0)).flatten().nonzero().squeeze(1)     # (N,) of each token
         self.target_places = places[at]
@@ -104,7 +102,7 @@ class MaskedLM(nn.Module):
         return (losses * weights[at]).sum(), len(at)
 
 
-def open_inner(folder, seed, new_head=False):
+def open_inner(folder, seed, new_head):
     """Open transformers' model with its output head, or with a new one where it has none. ValueError if
     weights are missing or too many, or none are missing and a new head is asked for."""
     transformers = import_transformers()
@@ -112,8 +110,7 @@ def open_inner(folder, seed, new_head=False):
     torch.manual_seed(seed)     # of a new head
     with one_line(folder, 'transformers opens no encoder with an output head there'):
         inner, info = transformers.AutoModelForMaskedLM.from_pretrained(
-            folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-            **OFFLINE)
+            folder, config=settings, **OF_WEIGHTS)
         missing = sorted(info['missing_keys'])
         more = [name for name in sorted(info['unexpected_keys']) if 'pooler' not in name]
         parts = {inner.base_model_prefix, *dict(inner.base_model.named_children())}
@@ -156,12 +153,12 @@ def take_weights(cfg, corpus):
                          'decoders and EuroBERT are continued by pretrain.py --weights_from')
     with one_line(folder):
         check_encoder(config)
-    Checkpoint(cfg.weights_from, folder, sizes=None, context=0, state={}).fetch()
+    fetch_weights(cfg.weights_from, folder)
     if is_hub_id(cfg.weights_from):
         below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER]
         download(cfg.weights_from, [*TOKENIZER, *SENTENCE_TRANSFORMER, *below], folder.name)
     with one_line(folder):
-        read_tokenizer(transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE), folder)
+        read_tokenizer(transformers, folder)
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
@@ -172,26 +169,24 @@ def take_weights(cfg, corpus):
 def start(cfg, corpus, world):
     """Make a run ready, as pretrain.start does."""
     origin = checkpoint.find_origin(cfg, corpus, world, take_weights)
-    step = origin.state['step']
-    inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and not step)
+    is_first = origin.state['step'] == 0
+    inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and is_first)
     sizes = flat(sizes_of(origin.folder))
     checkpoint.refuse_differences(f'{origin.folder}', sizes, flat(cfg), sizes, 'sizes are the encoder\'s')
     positions = positions_of(inner)
     if cfg.context + 1 > positions:
         raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions, one of them '
                          '[CLS]\'s')
-    ids = {role: corpus.meta[f'{role}_token_id'] for role in ROLES}
-    model = MaskedLM(inner, ids, origin.folder)
+    model = MaskedLM(inner, corpus.meta, origin.folder)
     if any(OBJECTIVES[name].causal for name in dict(cfg.phases)):
         check_causal(model)
     model.to(world.device)
     optimizer = make_optimizer(model, cfg)
-    if step:
-        checkpoint.read_moments(model, optimizer, origin.folder, step)
+    checkpoint.read_moments(model, optimizer, origin)
     wrapped = model
     if world.size > 1:
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
-    count = sum(p.numel() for p in model.parameters())
+    count = cost.numbers_in(model.parameters())
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {count:,} parameters'
 
 
@@ -224,7 +219,7 @@ def sizes_of(weights):
 
 def main():
     inherited = partial(checkpoint.inherited, Settings, sizes_of=sizes_of)
-    cfg, _ = parse(Settings, sys.argv[1:], (), inherited)
+    cfg, _ = parse(Settings, sys.argv[1:], inherit=inherited)
     pretrain.train(cfg, start, write_model)
 
 

@@ -63,11 +63,11 @@ def plain_name(name, where):
     return name
 
 
-def changed_files(listing, digests):
-    """Compare files with {name: sha256}, which was read in `listing`, a file beside them.
+def changed_files(folder, digests):
+    """Compare files in a folder with {name: sha256}.
     Returns the names of files that are missing or have changed."""
     def is_changed(name):
-        path = Path(listing).parent / name
+        path = folder / name
         return not path.is_file() or sha256(path) != digests[name]
 
     with ThreadPoolExecutor(8) as pool:  # reading and hashing release Python's global lock

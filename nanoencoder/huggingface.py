@@ -62,7 +62,6 @@ QWEN3 = {
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
     """A folder with weights. Its config.json has been read and checked; the rest is read when asked for."""
-    name: str        # as the user gave it: a folder, a run's folder or a hub id
     folder: Path
     sizes: Sizes
     context: int     # tokens that it reads at once, at most
@@ -87,24 +86,9 @@ class Checkpoint:
             return (self.tokenizer().ids['mask'],)
         return ()
 
-    def fetch(self):
-        """Download the weights of a hub id, or compare a run's with the sha256 in its state.json."""
-        if not is_hub_id(self.name):
-            read_state(self.folder, but=(MOMENTS,))
-            return
-        paths = weight_files(self.folder)
-        # The folder is named after its commit, so that all files are of one.
-        download(self.name, [path.name for path in paths], revision=self.folder.name)
-        for path in paths:
-            if not path.exists():
-                raise ValueError(f'{self.name}: has no {path.name} on the hub; pickles (.bin) are not read')
-
     def digest(self):
         """sha256 of the weights' file; of shards, the sha256 of theirs one after the other."""
-        recorded = self.state.get('sha256', {})     # `fetch` has compared them
-        digests = [
-            recorded.get(path.name) or sha256(path)
-            for path in weight_files(self.folder)]
+        digests = [sha256(path) for path in weight_files(self.folder)]
         if len(digests) == 1:
             return digests[0]
         return sha256_of_text(''.join(digests))
@@ -128,14 +112,28 @@ class Checkpoint:
 
 
 def open_checkpoint(name, weights=True):
-    """Open a folder, a run's newest checkpoint or a hub id. weights=False leaves the weights to `fetch`."""
+    """Open a folder, a run's newest checkpoint or a hub id. weights=False leaves the weights to
+    `fetch_weights`."""
     folder = folder_of(name)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))
     sizes, context = read_config(folder)
-    checkpoint = Checkpoint(name, folder, sizes, context, state)
     if weights:
-        checkpoint.fetch()
-    return checkpoint
+        fetch_weights(name, folder)
+    return Checkpoint(folder, sizes, context, state)
+
+
+def fetch_weights(name, folder):
+    """Download the weights of a hub id into its folder, or compare those of a run with the sha256 in
+    state.json."""
+    if not is_hub_id(name):
+        read_state(folder, but=(MOMENTS,))
+        return
+    paths = weight_files(folder)
+    # The folder is named after its commit, so that all files are of one.
+    download(name, [path.name for path in paths], revision=folder.name)
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f'{name}: has no {path.name} on the hub; pickles (.bin) are not read')
 
 
 def folder_of(name):
@@ -164,7 +162,7 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: the
     `but`, is not the one that was written with it."""
     state = saved_state(folder, advice)
     digests = {name: digest for name, digest in state.get('sha256', {}).items() if name not in but}
-    for name in changed_files(folder / 'state.json', digests):
+    for name in changed_files(folder, digests):
         raise ValueError(f'{folder / name}: missing or changed since it was written; {advice}')
     return state
 

@@ -3,9 +3,9 @@
 Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update is
 that of torch.optim.Muon, which orthogonalises in bf16; on CPUs, many of which have no bf16, we use fp32."""
 import torch
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from model import parameter_groups
+from nanoencoder.processes import sharded_as, unsharded
 
 MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients are Jordan's
 AT_ONCE = 8         # matrices that are orthogonalised together; all of a large model's would take much memory
@@ -14,18 +14,15 @@ AT_ONCE = 8         # matrices that are orthogonalised together; all of a large 
 def orthogonalise(stack):
     """(k, m, n): about U V^T of each matrix U S V^T. Five Newton-Schulz steps bring singular values to 0.7 to
     1.2. Threads take a matrix of the stack each: within a small one they would only wait for each other."""
-    is_tall = stack.shape[1] > stack.shape[2]
+    if stack.shape[1] > stack.shape[2]:
+        return orthogonalise(stack.mT).mT   # whose x @ x.mT below is the smaller one
     x = stack.bfloat16() if stack.is_cuda else stack
-    if is_tall:
-        x = x.mT
     norm = x.norm(dim=(1, 2), keepdim=True)
     x = x / norm.clamp(min=1e-7)
     for _ in range(5):
         gram = x @ x.mT
         polynomial = torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315)
         x = torch.baddbmm(x, polynomial, x, beta=3.4445)
-    if is_tall:
-        x = x.mT
     return x.to(stack.dtype)
 
 
@@ -39,10 +36,7 @@ class Muon(torch.optim.AdamW):
         if not state:
             state['momentum_buffer'] = torch.zeros_like(p)
         momentum = state['momentum_buffer'].lerp_(p.grad, 1 - MOMENTUM)
-        update = p.grad.lerp(momentum, MOMENTUM)
-        if isinstance(update, DTensor):
-            update = update.full_tensor()
-        return update
+        return unsharded(p.grad.lerp(momentum, MOMENTUM))
 
     @torch.no_grad()
     def step(self):
@@ -62,8 +56,7 @@ class Muon(torch.optim.AdamW):
                 some = parameters[k:k + AT_ONCE]
                 updates = torch.stack([self.update(p) for p in some])
                 for p, update in zip(some, orthogonalise(updates)):
-                    if isinstance(p, DTensor):
-                        update = distribute_tensor(update, p.device_mesh, p.placements, src_data_rank=None)
+                    update = sharded_as(p, update)
                     p.mul_(decay)
                     p.add_(update, alpha=-rate)
 
@@ -79,7 +72,9 @@ def make_optimizer(module, cfg):
     """Return the optimizer that a training's settings name. Its loop sets the rate of each group: that of the
     schedule, times the group's lr_ratio."""
     groups = parameter_groups(module, cfg.weight_decay, ratio_of(cfg))
-    if cfg.optimizer == 'muon' and not groups[-1]['params']:
-        raise ValueError('optimizer muon: finds no layers with matrices in this model')
-    Optimizer = Muon if cfg.optimizer == 'muon' else torch.optim.AdamW
+    Optimizer = torch.optim.AdamW
+    if cfg.optimizer == 'muon':
+        Optimizer = Muon
+        if not groups[-1]['params']:
+            raise ValueError('optimizer muon: finds no layers with matrices in this model')
     return Optimizer(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)

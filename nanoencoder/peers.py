@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import blame, read_json
-from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, folder_of,
+from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, fetch_weights, folder_of,
                                      open_checkpoint, read_state)
 from nanoencoder.tokenizer import Tokenizer, one_line
 
@@ -28,6 +28,8 @@ FAMILIES_OF_PEERS = ('albert', 'bert', 'bert-generation', 'camembert', 'data2vec
 PORTED = 'gte', 'jina_embeddings_v3', 'nomic_bert'
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 OFFLINE = {'local_files_only': True, 'trust_remote_code': False}
+# of weights: no pickle, and with lists of those that are missing or too many
+OF_WEIGHTS = OFFLINE | {'dtype': torch.float32, 'use_safetensors': True, 'output_loading_info': True}
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 
 
@@ -57,13 +59,17 @@ class Transformer(nn.Module):
         states = [None for _ in texts]      # (its length, d) of each
         for group in groups.values():
             batch = [texts[k] for k in group]
-            padded = pad_sequence(batch, True, self.pad)    # (texts, longest)
-            ones = [torch.ones_like(text) for text in batch]
-            mask = pad_sequence(ones, True)
+            padded, mask = pad_texts(batch, self.pad)
             outputs = self.inner(input_ids=padded, attention_mask=mask)[0]
             for k, state in zip(group, outputs):
                 states[k] = state[:lengths[k]]
         return torch.cat(states)
+
+
+def pad_texts(texts, pad):
+    """Return two (texts, longest) tensors of texts of several lengths: their ids, and 1 where a token is."""
+    ones = [torch.ones_like(text) for text in texts]
+    return pad_sequence(texts, True, pad), pad_sequence(ones, True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +78,7 @@ class Peer(Checkpoint):
     transformer: Transformer
     text_tokenizer: Tokenizer
 
-    def model(self, head=False):
-        if head:
-            raise ValueError(f'{self.name}: without fine-tuning, only our own architecture can be scored')
+    def model(self, head=False):    # it has none
         return self.transformer
 
     def tokenizer(self):
@@ -98,19 +102,18 @@ def open_encoder(cfg):
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
-    Checkpoint(name, folder, sizes=None, context=0, state={}).fetch()
+    fetch_weights(name, folder)
     with one_line(folder, 'transformers cannot open it as an encoder of text'):
-        return open_peer(name, folder, config)
+        return open_peer(folder, config)
 
 
-def open_peer(name, folder, config):
+def open_peer(folder, config):
     """Open a folder as a Peer. ValueError, without the folder's name, if transformers cannot have it."""
     transformers = import_transformers()
     if not (folder / 'tokenizer.json').is_file():
         raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
-    model = read_model(transformers, folder, config)
-    named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
-    tokenizer = read_tokenizer(named, folder)
+    model = read_model(transformers, folder)
+    tokenizer, longest = read_tokenizer(transformers, folder)
     size = model.get_input_embeddings().num_embeddings
     if tokenizer.vocab_size > size:
         raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for {size}')
@@ -118,9 +121,9 @@ def open_peer(name, folder, config):
     sizes = Sizes(model.config.hidden_size, config)
     transformer = Transformer(model, sizes, pad)
     transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
-    context = min(positions_of(model), named.model_max_length)
+    context = min(positions_of(model), longest)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))     # of examples/continue_encoder.py
-    return Peer(name, folder, sizes, context, state, transformer, tokenizer)
+    return Peer(folder, sizes, context, state, transformer, tokenizer)
 
 
 def import_transformers():
@@ -134,11 +137,18 @@ def import_transformers():
 
 def check_encoder(config):
     """ValueError if config.json is a decoder's, or of what only a repository's own code computes."""
+    family = config['model_type']
     if config.get('is_decoder') or config.get('causal'):     # XLM and FlauBERT call it causal
-        raise ValueError(f'is_decoder or causal is true, so this {config["model_type"]} is a decoder; '
+        raise ValueError(f'is_decoder or causal is true, so this {family} is a decoder; '
                          f'decoders that open are {", ".join(FAMILIES)}')
-    if config['model_type'] in PORTED:
-        check_ported(config)
+    if family in PORTED:
+        # transformers' class falls back to its own defaults for what the repository's code called otherwise:
+        # a model of the right shape with another RoPE. It does not know GTE's logn_attention_scale, either.
+        has_rope = config.get('rope_parameters') or config.get('rope_theta')
+        if not (config.get('hidden_size') and has_rope) or config.get('logn_attention_scale'):
+            raise ValueError('its config.json is for code in its repository, which is not run: '
+                             f'transformers\' {family} reads hidden_size and rope_parameters there, and '
+                             'has no logn_attention_scale')
     elif any(entry.startswith('AutoModel') for entry in config.get('auto_map') or ()):
         raise ValueError('needs code from its repository (auto_map in config.json), which is not run')
 
@@ -166,15 +176,13 @@ def read_settings(transformers, folder):
     return settings
 
 
-def read_model(transformers, folder, config):
+def read_model(transformers, folder):
     """Open transformers' model. ValueError unless all weights that config.json asks for are there, none too
     many, and finite."""
     settings = read_settings(transformers, folder)
-    if config['model_type'] == 'modernbert-decoder':
+    if settings.model_type == 'modernbert-decoder':
         settings.is_causal = False      # then it computes what ModernBERT does with these weights
-    model, info = transformers.AutoModel.from_pretrained(
-        folder, config=settings, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-        **OFFLINE)
+    model, info = transformers.AutoModel.from_pretrained(folder, config=settings, **OF_WEIGHTS)
 
     # Heads that we never read may be missing (pooler.) or there (those of pretraining, as cls. and lm_head.).
     read_parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
@@ -188,8 +196,10 @@ def read_model(transformers, folder, config):
     return model
 
 
-def read_tokenizer(named, folder):
-    """Our Tokenizer of a folder that transformers has opened as `named`. ValueError if their ids differ."""
+def read_tokenizer(transformers, folder):
+    """Return our Tokenizer of a folder, and how many tokens the folder says that a text has at most.
+    ValueError if transformers' tokenizer gives other ids."""
+    named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
     backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
     specials = dict(zip(named.all_special_tokens, named.all_special_ids))
     specials.pop(named.unk_token, None)
@@ -200,16 +210,4 @@ def read_tokenizer(named, folder):
                          'tokenizer_class in tokenizer_config.json PreTrainedTokenizerFast')
     if not tokenizer.suffix:
         raise ValueError('its tokenizer appends no special token such as [SEP]: an empty text would be empty')
-    return tokenizer
-
-
-def check_ported(config):
-    """ValueError unless config.json is written for transformers' class.
-
-    That class falls back to its own defaults for what the repository's code called otherwise: a model of the
-    right shape with another RoPE. It does not know GTE's logn_attention_scale, either."""
-    has_rope = config.get('rope_parameters') or config.get('rope_theta')
-    if not (config.get('hidden_size') and has_rope) or config.get('logn_attention_scale'):
-        raise ValueError('its config.json is for code in its repository, which is not run: transformers\' '
-                         f'{config["model_type"]} reads hidden_size and rope_parameters there, and has no '
-                         'logn_attention_scale')
+    return tokenizer, named.model_max_length

@@ -463,7 +463,7 @@ def compare_shards(corpus, rank=0, size=1):
     digests = {
         shard['name']: shard['sha256']
         for shard in shards[rank::size]}
-    for name in changed_files(corpus.folder / 'meta.json', digests):
+    for name in changed_files(corpus.folder, digests):
         raise ValueError(f'{corpus.folder / name}: changed since it was written; {AGAIN}')
 
 

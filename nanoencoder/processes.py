@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nanoencoder.settings import ending_signals
 
@@ -51,6 +52,20 @@ class World:
     def autocast(self):
         is_on = self.dtype == 'bf16'
         return torch.autocast(self.device.type, torch.bfloat16, enabled=is_on)
+
+
+def unsharded(tensor):
+    """Return a tensor whole: one that FSDP has sharded is gathered from all processes."""
+    if isinstance(tensor, DTensor):
+        return tensor.full_tensor()
+    return tensor
+
+
+def sharded_as(tensor, values):
+    """Return values, which every process has whole, sharded as a tensor is, or as they are."""
+    if isinstance(tensor, DTensor):
+        return distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)
+    return values
 
 
 def pick_device(device='auto', dtype='auto', processes=1):
@@ -97,7 +112,7 @@ def choose_flash_attention(device, fa3=True):
 
 
 @contextlib.contextmanager
-def processes(device='auto', dtype='auto'):
+def processes(device, dtype='auto'):
     """Join the other processes of torchrun, if there are any, and give the World that they make."""
     rank = int(os.environ.get('RANK', 0))
     size = int(os.environ.get('WORLD_SIZE', 1))

@@ -394,7 +394,7 @@ def from_spec(spec, config):
     tokenizer.mask_is_new = mask_is_new
     tokenizer.composes = bool(spec['normalizer'])
 
-    text = ''.join(map(chr, range(33, 127))) + ' \n The  Array\n' + '\n'.join(specials)
+    text = bytes(range(33, 127)).decode() + ' \n The  Array\n' + '\n'.join(specials)
     ids = tokenizer.encode(text)
     decoded = tokenizer.decode(ids)
     if decoded != text or np.isin(ids, tokenizer.special_ids).any():

@@ -45,7 +45,7 @@ def check_packed(folder):
         if str(path.relative_to(folder)) not in digests:
             raise ValueError(f'{listing}: lacks {path.name}, as when a packing was stopped; if that belongs '
                              f'there, rm -f {listing} and run studies/packs.py {folder}')
-    for name in changed_files(listing, digests):
+    for name in changed_files(listing.parent, digests):
         path = Path(folder, name)
         why = 'changed since it was written' if path.exists() else 'No such file'
         raise ValueError(f'{path}: {why}; restore it, as from git')

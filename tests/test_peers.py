@@ -101,7 +101,7 @@ def another(config):
 
 def opened(folder):
     config = read_json(folder / 'config.json')
-    return peers.open_peer(str(folder), folder, config)
+    return peers.open_peer(folder, config)
 
 
 def judge(folder):

@@ -653,7 +653,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
             told = function()
             return told | first if isinstance(told, dict) else told
         monkeypatch.setattr(World, 'of_first', of_first)
-        checkpoint.find_origin(cfg, data.Corpus(cfg.corpus), world)
+        checkpoint.find_origin(cfg, data.Corpus(cfg.corpus), world, checkpoint.take_weights)
     find_origin(out='elsewhere')
     refused('differ in save_every, which is 4 in this one', find_origin, save_every=3)
 

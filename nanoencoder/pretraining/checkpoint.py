@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save as to_bytes
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from data import OBJECTIVES, objective_at
 from model import Sizes, initial_weight
@@ -19,6 +18,7 @@ from nanoencoder import huggingface
 from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_sealed
 from nanoencoder.prepare import compare_shards, open_sealed
 from nanoencoder.pretraining.cost import summary
+from nanoencoder.processes import sharded_as, unsharded
 from nanoencoder.settings import build, flat, leaves
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
@@ -30,9 +30,7 @@ SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')
 def copy_into(tensor, values):
     """Copy a CPU tensor, which every process has read whole, into a tensor that may be sharded."""
     values = values.to(tensor.device, tensor.dtype)
-    if isinstance(tensor, DTensor):
-        values = distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)
-    tensor.copy_(values)
+    tensor.copy_(sharded_as(tensor, values))
 
 
 @torch.no_grad()
@@ -51,10 +49,14 @@ def initialise(model, origin, cfg):
 
 
 @torch.no_grad()
-def read_moments(model, optimizer, folder, step):
-    """Give an optimizer the moments in a checkpoint, whose sha256 has been compared."""
+def read_moments(model, optimizer, origin):
+    """Give an optimizer the moments in the checkpoint that a run continues, whose sha256 has been compared.
+    A run that begins at step 0 continues none."""
+    step = origin.state['step']
+    if not step:
+        return
     parameters = dict(model.named_parameters())
-    for path, values in load_file(folder / huggingface.MOMENTS).items():
+    for path, values in load_file(origin.folder / huggingface.MOMENTS).items():
         name, _, key = path.rpartition('.')     # model.norm.weight.exp_avg
         p = parameters[name]
         state = optimizer.state[p]
@@ -108,7 +110,7 @@ def gather(tensors, step, world):
     gathered = {}
     finite = []
     for name, tensor in tensors.items():
-        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        full = unsharded(tensor)
         finite.append(full.isfinite().all())
         gathered[name] = full.detach().cpu() if world.rank == 0 else None
     if not torch.stack(finite).all():
@@ -270,7 +272,7 @@ def take_weights(cfg, corpus):
         changes.append(f'a row for the mask token {i}')
     if cfg.new_head:
         changes.append('a new output head')
-    checkpoint.fetch()
+    huggingface.fetch_weights(cfg.weights_from, checkpoint.folder)
     how = ', '.join([f'weights from {checkpoint.folder}', *changes])
     how += f'; fresh optimizer, data from row {cfg.first_row:,}'
     return Origin(checkpoint.folder, FRESH, how, checkpoint.new_ids)

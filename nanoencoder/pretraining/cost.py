@@ -54,6 +54,11 @@ def flops_until(cfg, step, first=0):
     return flops
 
 
+def numbers_in(tensors):
+    """How many numbers these tensors hold."""
+    return sum(tensor.numel() for tensor in tensors)
+
+
 def family_of(count):
     """The size of a model in words, such as 610M, of how many weights it has."""
     if count >= 1e9:
@@ -65,7 +70,7 @@ def family_of(count):
 
 def summary(cfg, step, weights):
     """What tables and figures say of a checkpoint. Runs of one row of a study differ only in their seed."""
-    count = sum(weight.numel() for name, weight in weights.items() if name != 'lm_head.weight')
+    count = numbers_in(weight for name, weight in weights.items() if name != 'lm_head.weight')
     parent = ''
     if cfg.weights_from:
         parent = run_of(cfg.weights_from).name
@@ -104,8 +109,8 @@ def dry_run(cfg, world_size):
     check_rows(cfg, world_size)
     with torch.device('meta'):
         model = Model(cfg.model)
-    body = sum(p.numel() for p in model.model.parameters())
-    weights = sum(p.numel() for p in model.parameters())
+    body = numbers_in(model.model.parameters())
+    weights = numbers_in(model.parameters())
     phases = ', then '.join(f'{steps:,} steps of {name}' for name, steps in cfg.phases)
     if cfg.repeat > 1:
         phases = f'{cfg.repeat:,} times: {phases}'
@@ -134,7 +139,7 @@ def dry_run(cfg, world_size):
 
     moments = 8 * weights   # bytes: two numbers in fp32 a weight, with Muon one of the layers' matrices
     if cfg.optimizer == 'muon':
-        moments -= 4 * sum(p.numel() for p in model.model.layers.parameters() if p.ndim == 2)
+        moments -= 4 * numbers_in(p for p in model.model.layers.parameters() if p.ndim == 2)
     saved = 4 * weights + moments
     held = saved + 4 * weights      # gradients, too
     sharded = held / world_size
