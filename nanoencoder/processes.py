@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nanoencoder.settings import ending_signals
 
@@ -55,15 +54,16 @@ class World:
 
 
 def unsharded(tensor):
-    """Return a tensor whole: one that FSDP has sharded is gathered from all processes."""
-    if isinstance(tensor, DTensor):
+    """Return a tensor whole: one that FSDP has sharded, a DTensor, is gathered from all processes."""
+    if hasattr(tensor, 'full_tensor'):      # to import DTensor takes most of a second
         return tensor.full_tensor()
     return tensor
 
 
 def sharded_as(tensor, values):
     """Return values, which every process has whole, sharded as a tensor is, or as they are."""
-    if isinstance(tensor, DTensor):
+    if hasattr(tensor, 'placements'):
+        from torch.distributed.tensor import distribute_tensor
         return distribute_tensor(values, tensor.device_mesh, tensor.placements, src_data_rank=None)
     return values
 
