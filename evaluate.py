@@ -43,6 +43,7 @@ Protocol "paper": the learning rate of each seed by its own validation score; 1.
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
 
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
+sha256_once = functools.cache(sha256)       # of a file that may change while a command runs
 LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # of held-out text, in a log
 
 
@@ -104,12 +105,6 @@ class Run:
         return self.about.get('settings') or {}
 
 
-@functools.cache
-def metrics_digest():
-    """Read the file that computes scores once, and return its sha256."""
-    return sha256(metrics.__file__)
-
-
 def scores_of(folder, about):
     """Return a run's scores of both splits, by both protocols, as nanoencoder/metrics.py computes them.
 
@@ -117,7 +112,7 @@ def scores_of(folder, about):
     since, or the file itself, they are computed again."""
     path = folder / 'scores.json'
     check_predictions(folder, about)
-    made_of = about['sha256'] | {'metrics.py': metrics_digest()}
+    made_of = about['sha256'] | {'metrics.py': sha256_once(metrics.__file__)}
     # of a file that is missing, was edited or was cut off they are computed again, too
     with contextlib.suppress(ValueError):
         scores = read_sealed(path, advice='')
