@@ -50,7 +50,7 @@ LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # 
 @dataclass(frozen=True)
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
-    protocol: str = setting('standard', choices=(*NOTES,))   # standard, or paper: the authors'
+    protocol: str = setting('standard', choices=NOTES)   # standard, or paper: the authors'
     models: tuple = ()                  # only these, in this order
     datasets: tuple = ()                # only these
     published: bool = False             # the paper's numbers beside ours
@@ -930,7 +930,7 @@ def in_words(result, cfg):
 
 def figure(cfg, name, problems, found=None):
     """Draw scores against what pretraining was: a panel a task, a line a family of models."""
-    check_value('figure', str, name, choices=(*figures.AGAINST,))
+    check_value('figure', str, name, choices=figures.AGAINST)
     pretraining = paper.models()
     if cfg.published:
         parts = {None: published_cells(cfg)}
