@@ -1037,8 +1037,8 @@ def run_command(words, cfg, problems, found=None):
             compare(cfg, first, second, problems, found)
         case ['figure', name]:
             figure(cfg, name, problems, found)
-        case ['losses', _, *_]:
-            losses(words[1:], cfg.out)
+        case ['losses', *folders] if folders:
+            losses(folders, cfg.out)
         case _:
             raise ValueError('the command is table, compare A B, figure NAME, or losses FOLDERS; see --help')
 
