@@ -383,7 +383,7 @@ class Cell:
         """Say how many seeds there are: 5; or 6 x 3, six pretrainings with three fine-tunings each."""
         if not self.scores:
             return ''
-        if self.unit == 'fine-tuning' or not self.runs:
+        if self.unit == 'fine-tuning':
             return str(len(self.scores))
         fine_tunings = len({(run.origin, run.seed) for run in self.runs})
         return f'{len(self.scores)} x {fine_tunings / len(self.scores):.3g}'
