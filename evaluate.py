@@ -208,8 +208,8 @@ def missing_pairs(runs):
         asked_lrs, asked_seeds = run.about.get('grid') or ((), ())
         lrs.update(asked_lrs)
         seeds.update(asked_seeds)
-    grid = itertools.product(sorted(lrs), sorted(seeds))
-    return [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in grid if (lr, seed) not in done]
+    missing = {*itertools.product(lrs, seeds)} - done
+    return [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in sorted(missing)]
 
 
 def grouped(items, *names):
