@@ -544,9 +544,9 @@ def make_cell(runs, cfg):
     rates = {split: best_rate(runs, split) for split in cfg.splits}
     chosen = [run for run in runs if run.lr in rates.values()]
     instances = read_instances(chosen, rates)
-    columns = []        # of each seed, its splits joined
-    for of_seed in instances.values():
-        columns.append(np.hstack([part['columns'] for part in of_seed]))
+    columns = [     # of each seed, its splits joined
+        np.hstack([part['columns'] for part in of_seed])
+        for of_seed in instances.values()]
     if not columns[0].size:
         raise ValueError(f'{cfg.split} has no instances')
 
@@ -572,10 +572,10 @@ def best_rate(runs, split):
     other = 'validation' if split == 'test' else 'test'
     by_lr = grouped(runs, 'lr')
     most = max(map(len, by_lr.values()))
-    means = {}
-    for lr, group in sorted(by_lr.items()):
-        if len(group) == most:
-            means[lr] = statistics.fmean(getattr(run, other) for run in group)
+    means = {
+        lr: statistics.fmean(getattr(run, other) for run in group)
+        for lr, group in sorted(by_lr.items())
+        if len(group) == most}
     return max(means, key=means.get)
 
 
