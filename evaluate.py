@@ -585,14 +585,11 @@ def read_instances(runs, rates):
     rates  {split: learning rate of the runs that are scored on it}"""
     instances = {}
     for seed, group in sorted(grouped(runs, 'origin', 'seed').items()):
-        of_seed = {}    # {split: instances}
-        for run in group:
-            scores = run.load()
-            for split, lr in rates.items():
-                if lr == run.lr:
-                    of_seed[split] = scores[split]['standard']
-        if len(of_seed) == len(rates):
-            instances[seed] = [of_seed[split] for split in rates]
+        scores = {run.lr: run.load() for run in group}
+        if all(lr in scores for lr in rates.values()):
+            instances[seed] = [
+                scores[lr][split]['standard']
+                for split, lr in rates.items()]
     if not instances:
         raise ValueError('the runs that validation and test choose have no seed in common')
     return instances
