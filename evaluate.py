@@ -8,7 +8,6 @@
 
 Read it from the top: runs and their scores, the noise of instances and of seeds, what is estimated from
 both, which runs are one model, and the commands. A metric itself is in nanoencoder/metrics.py."""
-import collections
 import contextlib
 import functools
 import itertools
@@ -947,11 +946,10 @@ def figure(cfg, name, problems, found=None):
 
 def points_of(cells, pretraining, lr, problems):
     """Return points for figures.against. Of a task with several datasets, their average is shown."""
-    datasets = {key[1:] for key in cells}       # (task, dataset)
-    num_datasets = collections.Counter(task for task, _ in datasets)
     points = []
     for (model, task, dataset), cell in cells.items():
-        several = num_datasets[task] > 1
+        datasets = {key[2] for key in cells if key[1] == task}
+        several = len(datasets) > 1
         if several and (model, task, 'Average') not in cells:
             problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
             continue
