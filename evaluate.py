@@ -224,7 +224,7 @@ def grouped(items, *names):
 # The noise of test instances (bootstrap) and of seeds (Student's t)
 
 
-def bootstrap(statistic, terms, resamples=10_000, seed=0):
+def bootstrap(statistic, terms, resamples, seed=0):
     """Draw test instances with replacement, the same ones for all runs. Returns (resamples, S) scores.
 
     statistic  name of an entry of metrics.STATISTICS
@@ -840,9 +840,7 @@ def table_of_task(task, rows, form):
 
 def markdown(heads, rows):
     rule = '|'.join('---' for _ in heads)
-    lines = [' | '.join(heads), rule]
-    for row in rows:
-        lines.append(' | '.join(row))
+    lines = [' | '.join(heads), rule, *map(' | '.join, rows)]
     return '\n'.join(f'| {line} |' for line in lines)
 
 
