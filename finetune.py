@@ -130,12 +130,9 @@ class Classifier(nn.Module):
 
 def mean_pool(x, lengths):
     """(segments, d): the mean of each segment's tokens, in fp32 whatever the states are in."""
-    count = len(lengths)
-    device = x.device
-    lengths = torch.tensor(lengths, device=device)
-    segments = torch.arange(count, device=device)
-    owner = segments.repeat_interleave(lengths, output_size=len(x))     # the segment of each token
-    total = torch.zeros(count, x.shape[1], device=device)
+    lengths = torch.tensor(lengths, device=x.device)
+    owner = torch.repeat_interleave(lengths, output_size=len(x))    # the segment of each token
+    total = torch.zeros(len(lengths), x.shape[1], device=x.device)
     total = total.index_add(0, owner, x.float())
     return total / lengths[:, None]
 
