@@ -188,15 +188,13 @@ def square_loss(cfg, outputs, batch):
 def pair_loss(cfg, vectors, batch):
     """InfoNCE: each query must pick its own document among the batch's. Documents that also answer it, and
     copies of its own, are no negatives."""
-    size = len(batch)
-    queries = vectors[:size]
-    documents = vectors[size:]
+    queries, documents = vectors.chunk(2)       # as many of each
     logits = cfg.scale * (queries @ documents.T)
     excluded = [[other.document in pair.positives for other in batch] for pair in batch]
     excluded = torch.tensor(excluded, device=logits.device)
     excluded.fill_diagonal_(False)
     logits = logits.masked_fill(excluded, -math.inf)
-    own = torch.arange(size, device=logits.device)
+    own = torch.arange(len(batch), device=logits.device)
     return F.cross_entropy(logits, own, reduction='sum')
 
 
