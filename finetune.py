@@ -415,9 +415,10 @@ def write(cfg, base, sets, predictions, log=(), grid=()):
     return '; '.join(words)
 
 
-def do_run(cfg, base, sets, grid=(), tell=True):
-    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it; `tell` it on the way."""
-    encoder, log = fit(cfg, base, sets[0], tell)
+def do_run(cfg, base, sets, grid=()):
+    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it. A run of a grid, which
+    is the learning rates and the seeds, does not print its progress."""
+    encoder, log = fit(cfg, base, sets[0], tell=not grid)
     predictions = [predict(cfg, base.world, encoder, data) for data in sets]
     words = write(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:
@@ -532,7 +533,7 @@ def run_grid(cfg, base, sets):
             with locked(*run_folders(run, sets)):
                 if is_done(run, base, sets):    # by another process, since the list was made
                     continue
-                words = do_run(run, base, sets, (cfg.lrs, cfg.seeds), tell=False)
+                words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
         except BlockingIOError:
             print(f'{folder}: is left to another process', file=sys.stderr)
             continue
