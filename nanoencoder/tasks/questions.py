@@ -30,11 +30,6 @@ class Questions(Kind):
             'context': context,
             'answers': list(zip(texts, starts))}
 
-    def encode(self, rows, labels, tokenizer, max_length, reads=range):
-        """Encode all rows, whatever `reads` says: how many windows each has decides which of them the steps
-        read."""
-        return super().encode(rows, labels, tokenizer, max_length)
-
     def examples(self, row, labels, tokenizer, max_length, lost):
         """A window or more of the context, after the question, which is cut at half of max_length. Targets
         are 1 at the tokens of the first answer, also where a window has only a part of it."""
