@@ -63,16 +63,16 @@ def macro_f1(golds, preds):
 
 
 def normalise(answer):
-    """Lower case, without punctuation, articles and superfluous spaces."""
+    """Return an answer's words in lower case, without punctuation and articles."""
     kept = [character for character in answer.lower() if character not in string.punctuation]
-    words = re.sub(r'\b(a|an|the)\b', ' ', ''.join(kept)).split()
-    return ' '.join(words)
+    text = re.sub(r'\b(a|an|the)\b', ' ', ''.join(kept))
+    return text.split()
 
 
 def token_f1(pred, gold):
     """Return the F1 of two bags of words. If either is empty: 1 if both are, else 0."""
-    pred = normalise(pred).split()
-    gold = normalise(gold).split()
+    pred = normalise(pred)
+    gold = normalise(gold)
     if not pred or not gold:
         return float(pred == gold)
     shared = collections.Counter(pred) & collections.Counter(gold)
