@@ -77,7 +77,7 @@ def check_predictions(folder, about):
 def read_predictions(folder, split):
     """Read the rows of a split."""
     path = Path(folder, f'{split}.jsonl.gz')
-    with gzip.open(path, 'rt', encoding='utf-8', newline='\n') as file:
+    with gzip.open(path) as file:   # lines of bytes, which json takes for UTF-8
         return [json.loads(line) for line in file]
 
 
