@@ -35,7 +35,7 @@ from nanoencoder.files import locked
 from nanoencoder.metrics import both_scores
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import open_encoder
-from nanoencoder.predictions import SCORED, about_run, check_same_run, run_folder, write_run
+from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check_value, free, is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
@@ -512,11 +512,8 @@ def is_done(cfg, base, sets):
     """Whether a run's folders are all there. ValueError if one is of other settings or data."""
     done = True
     for folder, data in run_folders(cfg, sets).items():
-        if (folder / 'run.json').exists():
-            about = about_run(cfg, base.about, data, sets[0])
-            check_same_run(folder, about, type(cfg))
-        else:
-            done = False
+        about = about_run(cfg, base.about, data, sets[0])
+        done &= is_written(folder, about, type(cfg))
     return done
 
 

@@ -24,7 +24,7 @@ from data import OBJECTIVES
 from nanoencoder import huggingface
 from nanoencoder.files import locked, read_json
 from nanoencoder.metrics import both_scores
-from nanoencoder.predictions import check_same_run, run_folder, write_run
+from nanoencoder.predictions import is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check, flat, free, parse, run_main, setting
 from nanoencoder.tasks.files import Source, read_table
@@ -251,9 +251,7 @@ def main():
     folder = run_folder(cfg, cfg.dataset)
     with locked(folder):
         words = 'already done'
-        if (folder / 'run.json').exists():
-            check_same_run(folder, about, Settings)
-        else:
+        if not is_written(folder, about, Settings):
             words = do_pairs(cfg, checkpoint, about, rows, world)
         print(f'{folder}: {words}')
 
