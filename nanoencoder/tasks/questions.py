@@ -98,8 +98,6 @@ def best_run(example, logits):
     edges = np.flatnonzero(np.diff(is_tagged, prepend=False, append=False))
     runs = [(0.0, 0, 0)]
     for start, end in edges.reshape(-1, 2):
-        total = float(odds[start:end].sum())
-        begin = int(first[start])
-        stop = int(last[end - 1])
-        runs.append((total, begin, stop))
+        total = odds[start:end].sum()
+        runs.append((total, first[start], last[end - 1]))
     return max(runs)
