@@ -390,7 +390,7 @@ def outputs(cfg, world, encoder, examples, per_token):
         if per_token:
             ends = np.cumsum(lengths[chosen])
             output = np.split(output, ends[:-1])
-        results.update(zip(chosen.tolist(), output))
+        results.update(zip(chosen, output))
     return [results[i] for i in range(len(examples))]
 
 
