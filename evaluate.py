@@ -432,7 +432,7 @@ def estimate(parts, cfg, without=()):
     half = seeds_half(scores)
     draws = sum(arm.weight * arm.cell.draws.mean(0, dtype=float) for arm in arms)
     draws = with_seeds(draws, summed.values(), cfg)
-    low, high = np.percentile(draws, [2.5, 97.5]).tolist()
+    low, high = np.percentile(draws, [2.5, 97.5])
     p = None
     if all(len(arm.cell.scores) > 1 or arm.cell.is_seedless for arm in arms):
         p = p_value(draws)
@@ -627,7 +627,7 @@ def standard_cell(runs, seeds, draws, values, data, cfg):
 
     noise = seed_noise(values.astype(float))
     over_seeds = with_seeds(draws.mean(0, dtype=float), [(scores, noise)], cfg)
-    low, high = np.percentile(over_seeds, [2.5, 97.5]).tolist()
+    low, high = np.percentile(over_seeds, [2.5, 97.5])
     return Cell(
         mean=statistics.fmean(scores),
         low=low,
