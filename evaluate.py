@@ -151,7 +151,7 @@ def make_run(folder, about, load, cfg):
     model_folder, task, dataset, _ = folder.parts[-4:]
     lr, seed = rate_and_seed(folder)
     of_folder = {'lr': lr, 'seed': seed, 'kind': task}
-    made_with = of_folder | (about.get('settings') or {})
+    made_with = of_folder | about.get('settings', {})
     for name in of_folder:
         if made_with[name] != of_folder[name]:      # a copy would count as another seed
             raise ValueError(f'{folder}: was made with {name} = {made_with[name]}: give it its name back')
@@ -161,7 +161,7 @@ def make_run(folder, about, load, cfg):
         metric = METRICS[task].paper_name
     past = about.get('pretraining') or {}
     return Run(
-        model=model_of(folder, about), task=task, dataset=dataset, lr=lr, seed=seed,
+        model_of(folder, about), task, dataset, lr, seed,
         validation=scores['validation'][cfg.protocol]['score'],
         test=scores['test'][cfg.protocol]['score'],
         metric=metric,
@@ -629,15 +629,15 @@ def standard_cell(runs, seeds, draws, values, data, cfg):
     over_seeds = with_seeds(draws.mean(0, dtype=float), [(scores, noise)], cfg)
     low, high = np.percentile(over_seeds, [2.5, 97.5])
     return Cell(
-        mean=statistics.fmean(scores),
-        low=low,
-        high=high,
-        scores=dict(zip(places, scores)),
-        runs=runs,
-        draws=draws,
-        values=values,
-        data=data,
-        unit=unit,
+        statistics.fmean(scores),
+        low,
+        high,
+        dict(zip(places, scores)),
+        runs,
+        draws,
+        values,
+        data,
+        unit,
     )
 
 
@@ -855,10 +855,10 @@ def published_cells(cfg):
     for (model, task, dataset), (mean, half) in paper.numbers().items():
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             cells[model, task, dataset] = Cell(
-                mean=mean / 100,
-                low=(mean - half) / 100,
-                high=(mean + half) / 100,
-                scores=dict.fromkeys(range(5)),     # of its seeds no more is known than their number
+                mean / 100,
+                (mean - half) / 100,
+                (mean + half) / 100,
+                dict.fromkeys(range(5)),    # of its seeds no more is known than their number
             )
     return cells
 
