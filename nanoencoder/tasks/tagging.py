@@ -53,13 +53,9 @@ class Tagging(Kind):
         for word, label in zip(example.words, logits.argmax(1)):
             if word >= 0:
                 votes[word, label] += 1
-        tags = []
-        for counts in votes:
-            if counts.any() or self.is_plain:
-                tags.append(labels[counts.argmax()])
-            else:
-                tags.append('O')
-        return tags
+        return [
+            labels[counts.argmax()] if counts.any() or self.is_plain else 'O'
+            for counts in votes]
 
 
 def words_of_tokens(words, tokenizer):
