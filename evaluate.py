@@ -764,13 +764,28 @@ def frame_of(cells, cfg):
     import pandas
     rows = []
     for (model, task, dataset), cell in cells.items():
-        row = {'model': model, 'task': task, 'dataset': dataset} | row_of(cell)
-        row['protocol'] = cfg.protocol
-        row['column'] = dataset
+        mean, low, high = in_percent(cell)
+        row = {
+            'model': model,
+            'task': task,
+            'dataset': dataset,
+            'metric': joined(run.metric for run in cell.runs),
+            'mean': f'{mean:.4f}',
+            'low': f'{low:.4f}',
+            'high': f'{high:.4f}',
+            'n': max((run.n for run in cell.runs), default=''),
+            'seeds': cell.seeds,
+            'lr': '/'.join(lr_text(lr) for lr in sorted({run.lr for run in cell.runs}) if lr),
+            'method': joined(run.method for run in cell.runs),
+            'weights': joined(run.about.get('weights') for run in cell.runs),
+            'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
+            'protocol': cfg.protocol,
+            'column': dataset,
+            'shown': shown(cell, cfg.protocol),
+        }
         if cell.runs:       # an average, and the paper's numbers, have none
             data = f', data {row["data"]}' if row['data'] else ''
             row['column'] += f' ({row["metric"]}, n={row["n"]:,}{data})'
-        row['shown'] = shown(cell, cfg.protocol)
         unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
         row['notes'] = ', '.join(sorted(unusual))
         if cfg.published:
@@ -780,23 +795,6 @@ def frame_of(cells, cfg):
                 row['shown'] += f' / {published[0]:.2f} ({published[1]:.2f})'
         rows.append(row)
     return pandas.DataFrame(rows)
-
-
-def row_of(cell):
-    """Return what a .csv says of a Cell."""
-    mean, low, high = in_percent(cell)
-    return {
-        'metric': joined(run.metric for run in cell.runs),
-        'mean': f'{mean:.4f}',
-        'low': f'{low:.4f}',
-        'high': f'{high:.4f}',
-        'n': max((run.n for run in cell.runs), default=''),
-        'seeds': cell.seeds,
-        'lr': '/'.join(lr_text(lr) for lr in sorted({run.lr for run in cell.runs}) if lr),
-        'method': joined(run.method for run in cell.runs),
-        'weights': joined(run.about.get('weights') for run in cell.runs),
-        'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
-    }
 
 
 def shown(cell, protocol):
