@@ -66,12 +66,11 @@ class Retrieval(Kind):
         ids = sorted(rows['corpus'], reverse=True)
         vectors = dict(zip(scored_texts(rows), outputs['texts']))
         documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
-        predictions = {}
-        for split in SCORED:
-            predictions[split] = [
+        return {
+            split: [
                 ranking(row, ids, documents @ vectors[row['query']])
                 for row in rows[split]]
-        return predictions
+            for split in SCORED}
 
     def prediction(self, row, pred):
         return pred
