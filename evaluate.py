@@ -838,7 +838,10 @@ def table_of_task(task, rows, form):
 
 def markdown(heads, rows):
     rule = '|'.join('---' for _ in heads)
-    lines = [' | '.join(heads), rule, *map(' | '.join, rows)]
+    lines = [
+        ' | '.join(heads),
+        rule,
+        *map(' | '.join, rows)]
     return '\n'.join(f'| {line} |' for line in lines)
 
 

@@ -132,8 +132,9 @@ def mean_pool(x, lengths):
     """(segments, d): the mean of each segment's tokens, in fp32 whatever the states are in."""
     lengths = torch.tensor(lengths, device=x.device)
     owner = torch.repeat_interleave(lengths, output_size=len(x))    # the segment of each token
-    total = torch.zeros(len(lengths), x.shape[1], device=x.device)
-    total = total.index_add(0, owner, x.float())
+    x = x.float()
+    total = x.new_zeros(len(lengths), x.shape[1])
+    total = total.index_add(0, owner, x)
     return total / lengths[:, None]
 
 
@@ -190,7 +191,9 @@ def pair_loss(cfg, vectors, batch):
     copies of its own, are no negatives."""
     queries, documents = vectors.chunk(2)       # as many of each
     logits = cfg.scale * (queries @ documents.T)
-    excluded = [[other.document in pair.positives for other in batch] for pair in batch]
+    excluded = [
+        [other.document in pair.positives for other in batch]
+        for pair in batch]
     excluded = torch.tensor(excluded, device=logits.device)
     excluded.fill_diagonal_(False)
     logits = logits.masked_fill(excluded, -math.inf)

@@ -98,6 +98,8 @@ def best_run(example, logits):
     edges = np.flatnonzero(np.diff(is_tagged, prepend=False, append=False))
     runs = [(0.0, 0, 0)]
     for start, end in edges.reshape(-1, 2):
-        total = odds[start:end].sum()
-        runs.append((total, first[start], last[end - 1]))
+        runs.append((
+            odds[start:end].sum(),
+            first[start],
+            last[end - 1]))
     return max(runs)

@@ -43,7 +43,10 @@ class Tagging(Kind):
         targets = [
             labels.index(row['tags'][word]) if word >= 0 else NO_LABEL
             for word in words]
-        return [Example(framed(tokens, tokenizer, max_length), np.array(targets, int), words=words)]
+        return [Example(
+            framed(tokens, tokenizer, max_length),
+            np.array(targets, int),
+            words=words)]
 
     def answer(self, row, read, labels):
         """Majority vote of each word's tokens; ties go to the lower label. A word that was cut off gets O
