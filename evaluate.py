@@ -450,7 +450,7 @@ def values_of_units(groups, summed, mean):
     unit = 'fine-tuning'
     if {whose for whose, _ in trained} == {'pretraining'}:
         unit = 'pretraining'
-    counting = trained or [*groups]
+    counting = trained or groups
     if len(counting) > 1:
         return unit, {}
     units, = counting
@@ -655,7 +655,7 @@ def paper_cell_of(runs):
 
 def paper_cell(scores, **more):
     """Return the Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""
-    values = [*scores.values()]
+    values = scores.values()
     mean = statistics.fmean(values)
     half = math.nan
     if len(values) > 1:
