@@ -703,8 +703,8 @@ def facts_of(run, names):
     settings, one that is not said is None. Of other facts, what an older run does not say is left out."""
     said = {'optimizer': 'adamw'} | run.pretraining | run.settings     # which older runs did not say
     facts = {name: said.get(name) or None for name in names}
-    facts |= {'data': run.about.get('data'), 'method': run.method, 'metric': run.metric}
-    for name in ('training_data', 'tokenizer', 'sizes', 'checkpoint'):
+    facts |= {'method': run.method, 'metric': run.metric}
+    for name in ('data', 'training_data', 'tokenizer', 'sizes', 'checkpoint'):
         if run.about.get(name):
             facts[name] = run.about[name]
     if run.origin is not None and 'checkpoint' in facts:    # another pretraining seed makes other weights
