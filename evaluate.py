@@ -270,7 +270,7 @@ def seed_noise(values):
         return 0.0
     rest = values - values.mean(0)
     rest -= rest.mean(1, keepdims=True)
-    return float((rest ** 2).sum() / ((S - 1) * (N - 1) * N))
+    return (rest ** 2).sum() / ((S - 1) * (N - 1) * N)
 
 
 def with_seeds(draws, arms, cfg):
@@ -324,7 +324,7 @@ def seeds_half(parts):
     if not total:
         return 0.0
     freedom = total ** 2 / sum(variance ** 2 / of_part for variance, of_part in variances)
-    return float(stdtrit(freedom, 0.975)) * math.sqrt(total)
+    return stdtrit(freedom, 0.975) * math.sqrt(total)
 
 
 def p_value(draws, bounds=(0.0,)):
@@ -335,7 +335,7 @@ def p_value(draws, bounds=(0.0,)):
         below = (draws <= bound).mean()
         above = (draws >= bound).mean()
         p = max(p, 2 * min(below, above))
-    return float(min(1.0, p))
+    return min(1.0, p)
 
 
 # ---------------------------------------------------------------------------
