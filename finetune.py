@@ -92,9 +92,7 @@ class Settings(tasks.Task):
         """Return how many optimizer steps a run takes: so many epochs, whose last batch may be smaller, and
         at most `steps`."""
         num_steps = math.ceil(num_examples * self.epochs / self.batch_size)
-        if self.steps:
-            num_steps = min(self.steps, num_steps)
-        return num_steps
+        return min(num_steps, self.steps or math.inf)
 
 
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
