@@ -206,13 +206,13 @@ def judged_queries(where, queries, grades, corpus):
     if not grades:
         raise ValueError(f'{where}: has no judgements')
     judged = documents_in(grades)
+    absent = judged - corpus.keys()
     rows = [{'id': query, 'query': queries[query], 'grades': graded}
             for query, graded in grades.items()
             if query in queries and max(graded.values()) >= 1]
-    if not rows or not judged & corpus.keys():
+    if not rows or absent == judged:
         raise ValueError(f'{where}: no query has a relevant document: are the ids of the judgements, '
                          f'as {min(grades)!r:.80} and {min(judged)!r:.80}, those of queries and documents?')
-    absent = judged - corpus.keys()
     if absent:
         print(f'{where}: {len(absent):,} of {len(judged):,} judged documents are in no file, as '
               f'{min(absent)!r:.80}: they count as never found', file=sys.stderr)
