@@ -8,7 +8,6 @@
 
 Read it from the top: runs and their scores, the noise of instances and of seeds, what is estimated from
 both, which runs are one model, and the commands. A metric itself is in nanoencoder/metrics.py."""
-import collections
 import contextlib
 import functools
 import itertools
@@ -43,13 +42,14 @@ Protocol "paper": the learning rate of each seed by its own validation score; 1.
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
 
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
+sha256_once = functools.cache(sha256)       # of a file that may change while a command runs
 LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # of held-out text, in a log
 
 
 @dataclass(frozen=True)
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
-    protocol: str = setting('standard', choices=(*NOTES,))   # standard, or paper: the authors'
+    protocol: str = setting('standard', choices=NOTES)   # standard, or paper: the authors'
     models: tuple = ()                  # only these, in this order
     datasets: tuple = ()                # only these
     published: bool = False             # the paper's numbers beside ours
@@ -104,12 +104,6 @@ class Run:
         return self.about.get('settings') or {}
 
 
-@functools.cache
-def metrics_digest():
-    """Read the file that computes scores once, and return its sha256."""
-    return sha256(metrics.__file__)
-
-
 def scores_of(folder, about):
     """Return a run's scores of both splits, by both protocols, as nanoencoder/metrics.py computes them.
 
@@ -117,7 +111,7 @@ def scores_of(folder, about):
     since, or the file itself, they are computed again."""
     path = folder / 'scores.json'
     check_predictions(folder, about)
-    made_of = about['sha256'] | {'metrics.py': metrics_digest()}
+    made_of = about['sha256'] | {'metrics.py': sha256_once(metrics.__file__)}
     # of a file that is missing, was edited or was cut off they are computed again, too
     with contextlib.suppress(ValueError):
         scores = read_sealed(path, advice='')
@@ -157,7 +151,7 @@ def make_run(folder, about, load, cfg):
     model_folder, task, dataset, _ = folder.parts[-4:]
     lr, seed = rate_and_seed(folder)
     of_folder = {'lr': lr, 'seed': seed, 'kind': task}
-    made_with = of_folder | (about.get('settings') or {})
+    made_with = of_folder | about.get('settings', {})
     for name in of_folder:
         if made_with[name] != of_folder[name]:      # a copy would count as another seed
             raise ValueError(f'{folder}: was made with {name} = {made_with[name]}: give it its name back')
@@ -167,7 +161,7 @@ def make_run(folder, about, load, cfg):
         metric = METRICS[task].paper_name
     past = about.get('pretraining') or {}
     return Run(
-        model=model_of(folder, about), task=task, dataset=dataset, lr=lr, seed=seed,
+        model_of(folder, about), task, dataset, lr, seed,
         validation=scores['validation'][cfg.protocol]['score'],
         test=scores['test'][cfg.protocol]['score'],
         metric=metric,
@@ -213,8 +207,8 @@ def missing_pairs(runs):
         asked_lrs, asked_seeds = run.about.get('grid') or ((), ())
         lrs.update(asked_lrs)
         seeds.update(asked_seeds)
-    grid = itertools.product(sorted(lrs), sorted(seeds))
-    return [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in grid if (lr, seed) not in done]
+    missing = {*itertools.product(lrs, seeds)} - done
+    return [f'lr{lr_text(lr)}_sd{seed}' for lr, seed in sorted(missing)]
 
 
 def grouped(items, *names):
@@ -230,7 +224,7 @@ def grouped(items, *names):
 # The noise of test instances (bootstrap) and of seeds (Student's t)
 
 
-def bootstrap(statistic, terms, resamples=10_000, seed=0):
+def bootstrap(statistic, terms, resamples, seed=0):
     """Draw test instances with replacement, the same ones for all runs. Returns (resamples, S) scores.
 
     statistic  name of an entry of metrics.STATISTICS
@@ -276,7 +270,7 @@ def seed_noise(values):
         return 0.0
     rest = values - values.mean(0)
     rest -= rest.mean(1, keepdims=True)
-    return float((rest ** 2).sum() / ((S - 1) * (N - 1) * N))
+    return (rest ** 2).sum() / ((S - 1) * (N - 1) * N)
 
 
 def with_seeds(draws, arms, cfg):
@@ -330,7 +324,7 @@ def seeds_half(parts):
     if not total:
         return 0.0
     freedom = total ** 2 / sum(variance ** 2 / of_part for variance, of_part in variances)
-    return float(stdtrit(freedom, 0.975)) * math.sqrt(total)
+    return stdtrit(freedom, 0.975) * math.sqrt(total)
 
 
 def p_value(draws, bounds=(0.0,)):
@@ -341,7 +335,7 @@ def p_value(draws, bounds=(0.0,)):
         below = (draws <= bound).mean()
         above = (draws >= bound).mean()
         p = max(p, 2 * min(below, above))
-    return float(min(1.0, p))
+    return min(1.0, p)
 
 
 # ---------------------------------------------------------------------------
@@ -388,7 +382,7 @@ class Cell:
         """Say how many seeds there are: 5; or 6 x 3, six pretrainings with three fine-tunings each."""
         if not self.scores:
             return ''
-        if self.unit == 'fine-tuning' or not self.runs:
+        if self.unit == 'fine-tuning':
             return str(len(self.scores))
         fine_tunings = len({(run.origin, run.seed) for run in self.runs})
         return f'{len(self.scores)} x {fine_tunings / len(self.scores):.3g}'
@@ -438,7 +432,7 @@ def estimate(parts, cfg, without=()):
     half = seeds_half(scores)
     draws = sum(arm.weight * arm.cell.draws.mean(0, dtype=float) for arm in arms)
     draws = with_seeds(draws, summed.values(), cfg)
-    low, high = np.percentile(draws, [2.5, 97.5]).tolist()
+    low, high = np.percentile(draws, [2.5, 97.5])
     p = None
     if all(len(arm.cell.scores) > 1 or arm.cell.is_seedless for arm in arms):
         p = p_value(draws)
@@ -456,7 +450,7 @@ def values_of_units(groups, summed, mean):
     unit = 'fine-tuning'
     if {whose for whose, _ in trained} == {'pretraining'}:
         unit = 'pretraining'
-    counting = trained or [*groups]
+    counting = trained or groups
     if len(counting) > 1:
         return unit, {}
     units, = counting
@@ -549,9 +543,9 @@ def make_cell(runs, cfg):
     rates = {split: best_rate(runs, split) for split in cfg.splits}
     chosen = [run for run in runs if run.lr in rates.values()]
     instances = read_instances(chosen, rates)
-    columns = []        # of each seed, its splits joined
-    for of_seed in instances.values():
-        columns.append(np.hstack([part['columns'] for part in of_seed]))
+    columns = [     # of each seed, its splits joined
+        np.hstack([part['columns'] for part in of_seed])
+        for of_seed in instances.values()]
     if not columns[0].size:
         raise ValueError(f'{cfg.split} has no instances')
 
@@ -577,10 +571,10 @@ def best_rate(runs, split):
     other = 'validation' if split == 'test' else 'test'
     by_lr = grouped(runs, 'lr')
     most = max(map(len, by_lr.values()))
-    means = {}
-    for lr, group in sorted(by_lr.items()):
-        if len(group) == most:
-            means[lr] = statistics.fmean(getattr(run, other) for run in group)
+    means = {
+        lr: statistics.fmean(getattr(run, other) for run in group)
+        for lr, group in sorted(by_lr.items())
+        if len(group) == most}
     return max(means, key=means.get)
 
 
@@ -590,14 +584,11 @@ def read_instances(runs, rates):
     rates  {split: learning rate of the runs that are scored on it}"""
     instances = {}
     for seed, group in sorted(grouped(runs, 'origin', 'seed').items()):
-        of_seed = {}    # {split: instances}
-        for run in group:
-            scores = run.load()
-            for split, lr in rates.items():
-                if lr == run.lr:
-                    of_seed[split] = scores[split]['standard']
-        if len(of_seed) == len(rates):
-            instances[seed] = [of_seed[split] for split in rates]
+        scores = {run.lr: run.load() for run in group}
+        if all(lr in scores for lr in rates.values()):
+            instances[seed] = [
+                scores[lr][split]['standard']
+                for split, lr in rates.items()]
     if not instances:
         raise ValueError('the runs that validation and test choose have no seed in common')
     return instances
@@ -636,17 +627,17 @@ def standard_cell(runs, seeds, draws, values, data, cfg):
 
     noise = seed_noise(values.astype(float))
     over_seeds = with_seeds(draws.mean(0, dtype=float), [(scores, noise)], cfg)
-    low, high = np.percentile(over_seeds, [2.5, 97.5]).tolist()
+    low, high = np.percentile(over_seeds, [2.5, 97.5])
     return Cell(
-        mean=statistics.fmean(scores),
-        low=low,
-        high=high,
-        scores=dict(zip(places, scores)),
-        runs=runs,
-        draws=draws,
-        values=values,
-        data=data,
-        unit=unit,
+        statistics.fmean(scores),
+        low,
+        high,
+        dict(zip(places, scores)),
+        runs,
+        draws,
+        values,
+        data,
+        unit,
     )
 
 
@@ -664,7 +655,7 @@ def paper_cell_of(runs):
 
 def paper_cell(scores, **more):
     """Return the Cell of {seed: score} as the paper has it: 1.96 s / sqrt(seeds); nan for one seed."""
-    values = [*scores.values()]
+    values = scores.values()
     mean = statistics.fmean(values)
     half = math.nan
     if len(values) > 1:
@@ -712,8 +703,8 @@ def facts_of(run, names):
     settings, one that is not said is None. Of other facts, what an older run does not say is left out."""
     said = {'optimizer': 'adamw'} | run.pretraining | run.settings     # which older runs did not say
     facts = {name: said.get(name) or None for name in names}
-    facts |= {'data': run.about.get('data'), 'method': run.method, 'metric': run.metric}
-    for name in ('training_data', 'tokenizer', 'sizes', 'checkpoint'):
+    facts |= {'method': run.method, 'metric': run.metric}
+    for name in ('data', 'training_data', 'tokenizer', 'sizes', 'checkpoint'):
         if run.about.get(name):
             facts[name] = run.about[name]
     if run.origin is not None and 'checkpoint' in facts:    # another pretraining seed makes other weights
@@ -773,13 +764,28 @@ def frame_of(cells, cfg):
     import pandas
     rows = []
     for (model, task, dataset), cell in cells.items():
-        row = {'model': model, 'task': task, 'dataset': dataset} | row_of(cell)
-        row['protocol'] = cfg.protocol
-        row['column'] = dataset
+        mean, low, high = in_percent(cell)
+        row = {
+            'model': model,
+            'task': task,
+            'dataset': dataset,
+            'metric': joined(run.metric for run in cell.runs),
+            'mean': f'{mean:.4f}',
+            'low': f'{low:.4f}',
+            'high': f'{high:.4f}',
+            'n': max((run.n for run in cell.runs), default=''),
+            'seeds': cell.seeds,
+            'lr': '/'.join(lr_text(lr) for lr in sorted({run.lr for run in cell.runs}) if lr),
+            'method': joined(run.method for run in cell.runs),
+            'weights': joined(run.about.get('weights') for run in cell.runs),
+            'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
+            'protocol': cfg.protocol,
+            'column': dataset,
+            'shown': shown(cell, cfg.protocol),
+        }
         if cell.runs:       # an average, and the paper's numbers, have none
             data = f', data {row["data"]}' if row['data'] else ''
             row['column'] += f' ({row["metric"]}, n={row["n"]:,}{data})'
-        row['shown'] = shown(cell, cfg.protocol)
         unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
         row['notes'] = ', '.join(sorted(unusual))
         if cfg.published:
@@ -789,23 +795,6 @@ def frame_of(cells, cfg):
                 row['shown'] += f' / {published[0]:.2f} ({published[1]:.2f})'
         rows.append(row)
     return pandas.DataFrame(rows)
-
-
-def row_of(cell):
-    """Return what a .csv says of a Cell."""
-    mean, low, high = in_percent(cell)
-    return {
-        'metric': joined(run.metric for run in cell.runs),
-        'mean': f'{mean:.4f}',
-        'low': f'{low:.4f}',
-        'high': f'{high:.4f}',
-        'n': max((run.n for run in cell.runs), default=''),
-        'seeds': cell.seeds,
-        'lr': '/'.join(lr_text(lr) for lr in sorted({run.lr for run in cell.runs}) if lr),
-        'method': joined(run.method for run in cell.runs),
-        'weights': joined(run.about.get('weights') for run in cell.runs),
-        'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
-    }
 
 
 def shown(cell, protocol):
@@ -849,9 +838,10 @@ def table_of_task(task, rows, form):
 
 def markdown(heads, rows):
     rule = '|'.join('---' for _ in heads)
-    lines = [' | '.join(heads), rule]
-    for row in rows:
-        lines.append(' | '.join(row))
+    lines = [
+        ' | '.join(heads),
+        rule,
+        *map(' | '.join, rows)]
     return '\n'.join(f'| {line} |' for line in lines)
 
 
@@ -866,10 +856,10 @@ def published_cells(cfg):
     for (model, task, dataset), (mean, half) in paper.numbers().items():
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             cells[model, task, dataset] = Cell(
-                mean=mean / 100,
-                low=(mean - half) / 100,
-                high=(mean + half) / 100,
-                scores=dict.fromkeys(range(5)),     # of its seeds no more is known than their number
+                mean / 100,
+                (mean - half) / 100,
+                (mean + half) / 100,
+                dict.fromkeys(range(5)),    # of its seeds no more is known than their number
             )
     return cells
 
@@ -935,7 +925,7 @@ def in_words(result, cfg):
 
 def figure(cfg, name, problems, found=None):
     """Draw scores against what pretraining was: a panel a task, a line a family of models."""
-    check_value('figure', str, name, choices=(*figures.AGAINST,))
+    check_value('figure', str, name, choices=figures.AGAINST)
     pretraining = paper.models()
     if cfg.published:
         parts = {None: published_cells(cfg)}
@@ -955,11 +945,10 @@ def figure(cfg, name, problems, found=None):
 
 def points_of(cells, pretraining, lr, problems):
     """Return points for figures.against. Of a task with several datasets, their average is shown."""
-    datasets = {key[1:] for key in cells}       # (task, dataset)
-    num_datasets = collections.Counter(task for task, _ in datasets)
     points = []
     for (model, task, dataset), cell in cells.items():
-        several = num_datasets[task] > 1
+        datasets = {key[2] for key in cells if key[1] == task}
+        several = len(datasets) > 1
         if several and (model, task, 'Average') not in cells:
             problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
             continue
@@ -1042,8 +1031,8 @@ def run_command(words, cfg, problems, found=None):
             compare(cfg, first, second, problems, found)
         case ['figure', name]:
             figure(cfg, name, problems, found)
-        case ['losses', _, *_]:
-            losses(words[1:], cfg.out)
+        case ['losses', *folders] if folders:
+            losses(folders, cfg.out)
         case _:
             raise ValueError('the command is table, compare A B, figure NAME, or losses FOLDERS; see --help')
 

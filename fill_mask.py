@@ -20,7 +20,7 @@ from nanoencoder.settings import run_main
 def fill_mask(model, tokenizer, text, objective='mlm'):
     """Return [(token, probability), ...] of the five best for each mask."""
     tokens = torch.from_numpy(tokenizer.encode_masked(text))
-    places = torch.nonzero(tokens == tokenizer.ids['mask']).squeeze(1)
+    places, = torch.where(tokens == tokenizer.ids['mask'])
     if not len(places):
         raise ValueError(f'no mask in {text!r}; write it as {tokenizer.roles["mask"]}')
     if objective == 'mntp':

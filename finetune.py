@@ -35,7 +35,7 @@ from nanoencoder.files import locked
 from nanoencoder.metrics import both_scores
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import open_encoder
-from nanoencoder.predictions import SCORED, about_run, check_same_run, run_folder, write_run
+from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check_value, free, is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
@@ -92,9 +92,7 @@ class Settings(tasks.Task):
         """Return how many optimizer steps a run takes: so many epochs, whose last batch may be smaller, and
         at most `steps`."""
         num_steps = math.ceil(num_examples * self.epochs / self.batch_size)
-        if self.steps:
-            num_steps = min(self.steps, num_steps)
-        return num_steps
+        return min(num_steps, self.steps or math.inf)
 
 
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
@@ -130,13 +128,11 @@ class Classifier(nn.Module):
 
 def mean_pool(x, lengths):
     """(segments, d): the mean of each segment's tokens, in fp32 whatever the states are in."""
-    count = len(lengths)
-    device = x.device
-    lengths = torch.tensor(lengths, device=device)
-    segments = torch.arange(count, device=device)
-    owner = segments.repeat_interleave(lengths, output_size=len(x))     # the segment of each token
-    total = torch.zeros(count, x.shape[1], device=device)
-    total = total.index_add(0, owner, x.float())
+    lengths = torch.tensor(lengths, device=x.device)
+    owner = torch.repeat_interleave(lengths, output_size=len(x))    # the segment of each token
+    x = x.float()
+    total = x.new_zeros(len(lengths), x.shape[1])
+    total = total.index_add(0, owner, x)
     return total / lengths[:, None]
 
 
@@ -191,15 +187,15 @@ def square_loss(cfg, outputs, batch):
 def pair_loss(cfg, vectors, batch):
     """InfoNCE: each query must pick its own document among the batch's. Documents that also answer it, and
     copies of its own, are no negatives."""
-    size = len(batch)
-    queries = vectors[:size]
-    documents = vectors[size:]
+    queries, documents = vectors.chunk(2)       # as many of each
     logits = cfg.scale * (queries @ documents.T)
-    excluded = [[other.document in pair.positives for other in batch] for pair in batch]
+    excluded = [
+        [other.document in pair.positives for other in batch]
+        for pair in batch]
     excluded = torch.tensor(excluded, device=logits.device)
     excluded.fill_diagonal_(False)
     logits = logits.masked_fill(excluded, -math.inf)
-    own = torch.arange(size, device=logits.device)
+    own = torch.arange(len(batch), device=logits.device)
     return F.cross_entropy(logits, own, reduction='sum')
 
 
@@ -259,8 +255,10 @@ def check_training(cfg, num_examples):
 
 def rows_read(cfg, actions, count):
     """Return the indices, of `count` training rows, that a probe, a grid or a single run reads."""
+    if cfg.kind == 'QA':    # how many windows each row has decides which of them the steps read
+        return range(count)
     if actions.probe:
-        return range(min(count, PROBED)) if tasks.kind_of(cfg).labelled_by else ()
+        return range(count)[:PROBED] if tasks.kind_of(cfg).labelled_by else ()
     seeds = cfg.seeds if actions.grid else [cfg.seed]
     chosen = set()
     for seed in seeds:
@@ -393,7 +391,7 @@ def outputs(cfg, world, encoder, examples, per_token):
         if per_token:
             ends = np.cumsum(lengths[chosen])
             output = np.split(output, ends[:-1])
-        results.update(zip(chosen.tolist(), output))
+        results.update(zip(chosen, output))
     return [results[i] for i in range(len(examples))]
 
 
@@ -420,9 +418,10 @@ def write(cfg, base, sets, predictions, log=(), grid=()):
     return '; '.join(words)
 
 
-def do_run(cfg, base, sets, grid=(), tell=True):
-    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it; `tell` it on the way."""
-    encoder, log = fit(cfg, base, sets[0], tell)
+def do_run(cfg, base, sets, grid=()):
+    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it. A run of a grid, which
+    is the learning rates and the seeds, does not print its progress."""
+    encoder, log = fit(cfg, base, sets[0], tell=not grid)
     predictions = [predict(cfg, base.world, encoder, data) for data in sets]
     words = write(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:
@@ -514,11 +513,8 @@ def is_done(cfg, base, sets):
     """Whether a run's folders are all there. ValueError if one is of other settings or data."""
     done = True
     for folder, data in run_folders(cfg, sets).items():
-        if (folder / 'run.json').exists():
-            about = about_run(cfg, base.about, data, sets[0])
-            check_same_run(folder, about, type(cfg))
-        else:
-            done = False
+        about = about_run(cfg, base.about, data, sets[0])
+        done &= is_written(folder, about, type(cfg))
     return done
 
 
@@ -537,7 +533,7 @@ def run_grid(cfg, base, sets):
             with locked(*run_folders(run, sets)):
                 if is_done(run, base, sets):    # by another process, since the list was made
                     continue
-                words = do_run(run, base, sets, (cfg.lrs, cfg.seeds), tell=False)
+                words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
         except BlockingIOError:
             print(f'{folder}: is left to another process', file=sys.stderr)
             continue

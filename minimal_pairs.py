@@ -24,9 +24,9 @@ from data import OBJECTIVES
 from nanoencoder import huggingface
 from nanoencoder.files import locked, read_json
 from nanoencoder.metrics import both_scores
-from nanoencoder.predictions import check_same_run, run_folder, write_run
+from nanoencoder.predictions import is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
-from nanoencoder.settings import check, flat, free, parse, run_main, setting
+from nanoencoder.settings import check, flat, free, of_rows, parse, run_main, setting
 from nanoencoder.tasks.files import Source, read_table
 from nanoencoder.tasks.kind import Example, framed, pack, room
 from nanoencoder.tasks.models import describe, reading_length
@@ -40,10 +40,10 @@ SPACELESS = re.compile('[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 @dataclass(frozen=True)
 class Settings(Source):
     model: str = free('')       # a checkpoint, a hub id, or a run: its newest checkpoint
-    test: str = setting('test', fixes='rows')       # name of the split or file
-    good: str = setting('sentence_good', fixes='rows')      # columns: the sentence that should be likelier
-    bad: str = setting('sentence_bad', fixes='rows')
-    group: str = setting('', fixes='rows')          # column of the sets, which count alike; empty: one set
+    test: str = of_rows('test')                     # name of the split or file
+    good: str = of_rows('sentence_good')            # columns: the sentence that should be likelier
+    bad: str = of_rows('sentence_bad')
+    group: str = of_rows('')                        # column of the sets, which count alike; empty: one set
     likelihood: str = setting('', choices=('', 'causal', 'pseudo', 'pseudo-token'))  # empty: the model's own
     max_length: int = setting(0, 0)                 # tokens; 0: as the authors, round(0.99 x the context)
     name: str = free('')        # of the model in predictions; empty: its run's
@@ -251,9 +251,7 @@ def main():
     folder = run_folder(cfg, cfg.dataset)
     with locked(folder):
         words = 'already done'
-        if (folder / 'run.json').exists():
-            check_same_run(folder, about, Settings)
-        else:
+        if not is_written(folder, about, Settings):
             words = do_pairs(cfg, checkpoint, about, rows, world)
         print(f'{folder}: {words}')
 

@@ -41,7 +41,7 @@ def style_of(line):
 def panels(titles, rows=1):
     """Return (Figure, {title: Axes}), with the panels side by side."""
     from matplotlib.figure import Figure
-    titles = [*dict.fromkeys(titles)]
+    titles = dict.fromkeys(titles)
     if not titles:
         raise ValueError('none of these models has what this figure shows')
     columns = math.ceil(len(titles) / rows)
@@ -141,7 +141,7 @@ def curves(points, label, scale, score='score, %'):
     groups = longer or groups
 
     drawn, axes = panels(panel for panel, _ in groups)
-    lines = [*dict.fromkeys(line for _, line in groups)]
+    lines = dict.fromkeys(line for _, line in groups)
     markers = dict(zip(lines, itertools.cycle(MARKERS)))
     handles = {}
     for (panel, line), values in groups.items():

@@ -63,16 +63,16 @@ def macro_f1(golds, preds):
 
 
 def normalise(answer):
-    """Lower case, without punctuation, articles and superfluous spaces."""
+    """Return an answer's words in lower case, without punctuation and articles."""
     kept = [character for character in answer.lower() if character not in string.punctuation]
-    words = re.sub(r'\b(a|an|the)\b', ' ', ''.join(kept)).split()
-    return ' '.join(words)
+    text = re.sub(r'\b(a|an|the)\b', ' ', ''.join(kept))
+    return text.split()
 
 
 def token_f1(pred, gold):
     """Return the F1 of two bags of words. If either is empty: 1 if both are, else 0."""
-    pred = normalise(pred).split()
-    gold = normalise(gold).split()
+    pred = normalise(pred)
+    gold = normalise(gold)
     if not pred or not gold:
         return float(pred == gold)
     shared = collections.Counter(pred) & collections.Counter(gold)
@@ -281,13 +281,15 @@ def score_answers(rows, scheme, metric):
     scores = [score for score, _ in pairs]
     exact = [match for _, match in pairs]
     others = {'exact': statistics.fmean(exact)}
-    answered = [i for i, row in enumerate(rows) if row['golds']]
-    unanswered = [i for i, row in enumerate(rows) if not row['golds']]
-    if answered and unanswered:     # as in SQuAD v2
-        for name, at in {'HasAns': answered, 'NoAns': unanswered}.items():
-            others[f'{name} exact'] = statistics.fmean(exact[i] for i in at)
-            others[f'{name} F1'] = statistics.fmean(scores[i] for i in at)
-            others[f'{name} questions'] = len(at)
+    groups = {'HasAns': [], 'NoAns': []}
+    for row, pair in zip(rows, pairs):
+        name = 'HasAns' if row['golds'] else 'NoAns'
+        groups[name].append(pair)
+    if all(groups.values()):        # as in SQuAD v2
+        for name, group in groups.items():
+            others[f'{name} exact'] = statistics.fmean(match for _, match in group)
+            others[f'{name} F1'] = statistics.fmean(score for score, _ in group)
+            others[f'{name} questions'] = len(group)
     return 'F1', 'mean', [scores], others
 
 
@@ -310,10 +312,10 @@ def score_pairs(rows, scheme, metric):
         hits[row['set']] += is_right
         weights.append(weight)
         right.append(weight if is_right else 0.0)
-    others = {}
-    for name, size in sizes.items():
-        if name:
-            others[name] = hits[name] / size
+    others = {
+        name: hits[name] / size
+        for name, size in sizes.items()
+        if name}
     return 'accuracy', 'ratio', [right, weights], others
 
 

@@ -77,7 +77,7 @@ def check_predictions(folder, about):
 def read_predictions(folder, split):
     """Read the rows of a split."""
     path = Path(folder, f'{split}.jsonl.gz')
-    with gzip.open(path, 'rt', encoding='utf-8', newline='\n') as file:
+    with gzip.open(path) as file:   # lines of bytes, which json takes for UTF-8
         return [json.loads(line) for line in file]
 
 
@@ -106,11 +106,14 @@ def about_run(cfg, about, data, trained_on, grid=()):
     }
 
 
-def check_same_run(folder, wanted, defaults):
-    """ValueError if a run's folder was made with other settings, of another model or of other data.
+def is_written(folder, wanted, defaults):
+    """Whether a run's folder is there. ValueError if it was made with other settings, of another model or of
+    other data.
 
     wanted    what about_run says of the run that is asked for
     defaults  the settings' class: an older run.json does not say settings that are newer"""
+    if not (folder / 'run.json').exists():
+        return False
     wanted = json.loads(json.dumps(wanted))     # where tuples become lists, as in what was written
     made = read_about(folder)
     made = made | made['settings']
@@ -121,3 +124,4 @@ def check_same_run(folder, wanted, defaults):
         if name not in ignored and was != value:
             raise ValueError(f'{folder}/run.json: was made with {name} = {str(was)[:60]}, this run has '
                              f'{str(value)[:60]}; remove the folder, or give this a --variant')
+    return True

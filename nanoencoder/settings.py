@@ -42,6 +42,7 @@ def setting(default, low=-inf, high=inf,
 
 
 free = partial(setting, fixes='nothing')    # it may change when a run goes on; all others may not
+of_rows = partial(setting, fixes='rows')    # it says what is read of a task: the rows' sha256 is compared
 
 
 def check(cfg):

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoencoder.files import blame
-from nanoencoder.settings import free, setting
+from nanoencoder.settings import free, of_rows
 
 
 @dataclass(frozen=True)
 class Source:
     """Where rows come from, and how their files are read."""
-    dataset: str = setting('', fixes='rows')           # names the folder of its predictions
-    source: str = setting('', fixes='rows')            # a dataset of the hub
-    subset: str = setting('', fixes='rows')            # of a hub dataset, as sst2 of nyu-mll/glue
-    revision: str = setting('', fixes='rows')          # refs/convert/parquet where the main one is a script
+    dataset: str = of_rows('')     # names the folder of its predictions
+    source: str = of_rows('')      # a dataset of the hub
+    subset: str = of_rows('')      # of a hub dataset, as sst2 of nyu-mll/glue
+    revision: str = of_rows('')    # refs/convert/parquet where the main one is a script
     data: str = free('')           # a folder of local files, read instead of the hub
     made_by: str = free('')        # the command that writes that folder
     # files of a word a line
-    columns: tuple = setting((), fixes='rows')         # of word and tag, from 0
-    words: str = setting('tokens', fixes='rows')       # what these columns are called elsewhere
-    tags: str = setting('tags', fixes='rows')
+    columns: tuple = of_rows(())   # of word and tag, from 0
+    words: str = of_rows('tokens')  # what these columns are called elsewhere
+    tags: str = of_rows('tags')
 
 
 class Field(str):

@@ -72,7 +72,7 @@ class Kind:
         encoded = {}
         for split in SPLITS:
             count = len(rows[split])
-            chosen = set(reads(count)) if split == 'train' else range(count)
+            chosen = reads(count) if split == 'train' else range(count)
             examples = []
             lost = Counter()
             for k, row in enumerate(rows[split]):

@@ -100,9 +100,8 @@ def save_encoder(cfg, base, data, encoder, folder):
         tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
         if head == 'vector':
             prompts = {
-                'query': cfg.query.split('{')[0],
-                'document': cfg.document.split('{')[0],
-            }
+                name: getattr(cfg, name).split('{')[0]
+                for name in ('query', 'document')}
             huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts)
         about = about_run(cfg, base.about, data, data)
         write_sealed(temporary / 'run.json', about)

@@ -30,11 +30,6 @@ class Questions(Kind):
             'context': context,
             'answers': list(zip(texts, starts))}
 
-    def encode(self, rows, labels, tokenizer, max_length, reads=range):
-        """Encode all rows, whatever `reads` says: how many windows each has decides which of them the steps
-        read."""
-        return super().encode(rows, labels, tokenizer, max_length)
-
     def examples(self, row, labels, tokenizer, max_length, lost):
         """A window or more of the context, after the question, which is cut at half of max_length. Targets
         are 1 at the tokens of the first answer, also where a window has only a part of it."""
@@ -103,8 +98,8 @@ def best_run(example, logits):
     edges = np.flatnonzero(np.diff(is_tagged, prepend=False, append=False))
     runs = [(0.0, 0, 0)]
     for start, end in edges.reshape(-1, 2):
-        total = float(odds[start:end].sum())
-        begin = int(first[start])
-        stop = int(last[end - 1])
-        runs.append((total, begin, stop))
+        runs.append((
+            odds[start:end].sum(),
+            first[start],
+            last[end - 1]))
     return max(runs)

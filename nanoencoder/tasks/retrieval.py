@@ -66,12 +66,11 @@ class Retrieval(Kind):
         ids = sorted(rows['corpus'], reverse=True)
         vectors = dict(zip(scored_texts(rows), outputs['texts']))
         documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
-        predictions = {}
-        for split in SCORED:
-            predictions[split] = [
+        return {
+            split: [
                 ranking(row, ids, documents @ vectors[row['query']])
                 for row in rows[split]]
-        return predictions
+            for split in SCORED}
 
     def prediction(self, row, pred):
         return pred
@@ -207,13 +206,13 @@ def judged_queries(where, queries, grades, corpus):
     if not grades:
         raise ValueError(f'{where}: has no judgements')
     judged = documents_in(grades)
+    absent = judged - corpus.keys()
     rows = [{'id': query, 'query': queries[query], 'grades': graded}
             for query, graded in grades.items()
             if query in queries and max(graded.values()) >= 1]
-    if not rows or not judged & corpus.keys():
+    if not rows or absent == judged:
         raise ValueError(f'{where}: no query has a relevant document: are the ids of the judgements, '
                          f'as {min(grades)!r:.80} and {min(judged)!r:.80}, those of queries and documents?')
-    absent = judged - corpus.keys()
     if absent:
         print(f'{where}: {len(absent):,} of {len(judged):,} judged documents are in no file, as '
               f'{min(absent)!r:.80}: they count as never found', file=sys.stderr)

@@ -40,11 +40,13 @@ class Tagging(Kind):
             if not self.is_plain:
                 ends = [end for _, _, end in entities(row['tags'])]
                 lost['entities'] += sum(end > num_read for end in ends)
-        targets = np.full(len(words), NO_LABEL)
-        for at, word in enumerate(words):
-            if word >= 0:
-                targets[at] = labels.index(row['tags'][word])
-        return [Example(framed(tokens, tokenizer, max_length), targets, words=words)]
+        targets = [
+            labels.index(row['tags'][word]) if word >= 0 else NO_LABEL
+            for word in words]
+        return [Example(
+            framed(tokens, tokenizer, max_length),
+            np.array(targets, int),
+            words=words)]
 
     def answer(self, row, read, labels):
         """Majority vote of each word's tokens; ties go to the lower label. A word that was cut off gets O
@@ -54,13 +56,9 @@ class Tagging(Kind):
         for word, label in zip(example.words, logits.argmax(1)):
             if word >= 0:
                 votes[word, label] += 1
-        tags = []
-        for counts in votes:
-            if counts.any() or self.is_plain:
-                tags.append(labels[counts.argmax()])
-            else:
-                tags.append('O')
-        return tags
+        return [
+            labels[counts.argmax()] if counts.any() or self.is_plain else 'O'
+            for counts in votes]
 
 
 def words_of_tokens(words, tokenizer):

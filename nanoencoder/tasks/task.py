@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nanoencoder.files import blame
 from nanoencoder.metrics import OF_LABELS
 from nanoencoder.predictions import SCORED
-from nanoencoder.settings import check, free, setting
+from nanoencoder.settings import check, free, of_rows, setting
 from nanoencoder.tasks.files import Field, Source
 
 SPLITS = ('train', *SCORED)
@@ -19,26 +19,26 @@ SCALARS = (str, int, float)     # what a file may hold as a text or a label; a b
 @dataclass(frozen=True)
 class Task(Source):
     kind: str = setting('', choices=('SC', 'TC', 'QA', 'IR'))
-    train: str = setting('train', fixes='rows')        # names of the splits or files
-    validation: str = setting('validation', fixes='rows')  # empty: hold_out of the training rows
-    test: str = setting('test', fixes='rows')
-    hold_out: float = setting(0.05, 1e-9, 1 - 1e-9, fixes='rows')  # by `datasets`, with seed 42
+    train: str = of_rows('train')      # names of the splits or files
+    validation: str = of_rows('validation')  # empty: hold_out of the training rows
+    test: str = of_rows('test')
+    hold_out: float = of_rows(0.05, 1e-9, 1 - 1e-9)  # by `datasets`, with seed 42
     # SC, QA
-    template: str = setting('{text}', fixes='rows')    # of the row's columns; for QA it ends with {context}
+    template: str = of_rows('{text}')  # of the row's columns; for QA it ends with {context}
     # SC, TC
     metric: str = setting('accuracy', choices=OF_LABELS)    # of SC; a correlation makes it a regression
-    label: str = setting('label', fixes='rows')        # column of SC
-    labels: tuple = setting((), fixes='rows')          # in the order of their numbers; empty: train's, sorted
-    label_map: tuple = setting((), fixes='rows')       # ((in the file, meant), ...): applied and counted
-    scheme: str = setting('IOB2', choices=('IOB2', 'plain'), fixes='rows')  # of TC's tags; plain: as of POS
+    label: str = of_rows('label')      # column of SC
+    labels: tuple = of_rows(())        # in the order of their numbers; empty: train's, sorted
+    label_map: tuple = of_rows(())     # ((in the file, meant), ...): applied and counted
+    scheme: str = of_rows('IOB2', choices=('IOB2', 'plain'))  # of TC's tags; plain: as of POS
     # IR
-    query: str = setting('Query: {text}', fixes='rows')    # templates of the columns text and title
-    document: str = setting('Document: {text}', fixes='rows')
-    pair: tuple = setting(('Query: {query}', 'Document: {positive}'), fixes='rows')  # of a row that is a pair
-    pairs: str = setting('', fixes='rows')             # hub dataset of training pairs; empty: `train`
-    qrels: str = setting('', fixes='rows')             # hub dataset of judgements; empty: the source's qrels/
+    query: str = of_rows('Query: {text}')  # templates of the columns text and title
+    document: str = of_rows('Document: {text}')
+    pair: tuple = of_rows(('Query: {query}', 'Document: {positive}'))  # of a row that is a pair
+    pairs: str = of_rows('')           # hub dataset of training pairs; empty: `train`
+    qrels: str = of_rows('')           # hub dataset of judgements; empty: the source's qrels/
     score_on: tuple = free(())     # configs of tasks that the model is scored on as well
-    judged_only: bool = setting(False, fixes='rows')   # only documents judged in a split, as in the paper
+    judged_only: bool = of_rows(False)  # only documents judged in a split, as in the paper
     scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
     # all
     steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
