@@ -161,7 +161,7 @@ def make_run(folder, about, load, cfg):
         metric = METRICS[task].paper_name
     past = about.get('pretraining') or {}
     return Run(
-        model_of(folder, about), task, dataset, lr, seed,
+        model=model_of(folder, about), task=task, dataset=dataset, lr=lr, seed=seed,
         validation=scores['validation'][cfg.protocol]['score'],
         test=scores['test'][cfg.protocol]['score'],
         metric=metric,
@@ -629,15 +629,15 @@ def standard_cell(runs, seeds, draws, values, data, cfg):
     over_seeds = with_seeds(draws.mean(0, dtype=float), [(scores, noise)], cfg)
     low, high = np.percentile(over_seeds, [2.5, 97.5])
     return Cell(
-        statistics.fmean(scores),
-        low,
-        high,
-        dict(zip(places, scores)),
-        runs,
-        draws,
-        values,
-        data,
-        unit,
+        mean=statistics.fmean(scores),
+        low=low,
+        high=high,
+        scores=dict(zip(places, scores)),
+        runs=runs,
+        draws=draws,
+        values=values,
+        data=data,
+        unit=unit,
     )
 
 
@@ -856,10 +856,10 @@ def published_cells(cfg):
     for (model, task, dataset), (mean, half) in paper.numbers().items():
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
             cells[model, task, dataset] = Cell(
-                mean / 100,
-                (mean - half) / 100,
-                (mean + half) / 100,
-                dict.fromkeys(range(5)),    # of its seeds no more is known than their number
+                mean=mean / 100,
+                low=(mean - half) / 100,
+                high=(mean + half) / 100,
+                scores=dict.fromkeys(range(5)),     # of its seeds no more is known than their number
             )
     return cells
 

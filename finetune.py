@@ -92,7 +92,9 @@ class Settings(tasks.Task):
         """Return how many optimizer steps a run takes: so many epochs, whose last batch may be smaller, and
         at most `steps`."""
         num_steps = math.ceil(num_examples * self.epochs / self.batch_size)
-        return min(num_steps, self.steps or math.inf)
+        if self.steps:
+            num_steps = min(self.steps, num_steps)
+        return num_steps
 
 
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
