@@ -662,6 +662,8 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),
     ('vocab_size=128_256', 'has vocab_size 4096.*another tokenizer'),
     ('name=a/b', 'name must be'),
+    ('phases=("mlmm",5)', '--phases: phases must be .*mlmm'),
+    ('decay_steps=13', '--decay_steps: decay_steps must be from 0 to 12'),
     ('save_at=13', 'save_at must be from 1 to 12, not 13'),
     ('val_mask_ratio=1e-6', 'val_mask_ratio 1e-06 masks no token of 5 held-out rows'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
