@@ -149,7 +149,7 @@ def write(path, rows):
         jsonl(path, rows)
 
 
-@pytest.mark.parametrize('form', ['parquet', 'hub', 'zip'])
+@pytest.mark.parametrize('form', LAYOUTS)
 def test_a_local_copy_of_msmarco_and_nq(tmp_path, form, capsys):
     beir(tmp_path, 'msmarco', form)
     rows, _ = load('msmarco', tmp_path)
