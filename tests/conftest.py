@@ -110,6 +110,10 @@ class Script(FORKS.Process):
         return subprocess.CompletedProcess(self.words, self.exitcode, out, err)
 
 
+# of what is exported: EuroBERT, and with norms of q and k Qwen3
+as_eurobert_and_as_qwen3 = pytest.mark.parametrize('qk_norm', [False, True])
+
+
 def assert_near(ours, theirs, atol=1e-5):
     """Two tensors are equal but for rounding."""
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)

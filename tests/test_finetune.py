@@ -18,8 +18,8 @@ import transformers
 
 import bench
 import finetune
-from conftest import (Script, assert_near, decayed_and_not, edit, jsonl, open_whole, ran, refused,
-                      refused_line, torchrun)
+from conftest import (Script, as_eurobert_and_as_qwen3, assert_near, decayed_and_not, edit, jsonl, open_whole,
+                      ran, refused, refused_line, torchrun)
 from model import Model, Sizes
 from nanoencoder import files, huggingface, settings as configs, tasks
 from nanoencoder.predictions import SCORED, read_predictions
@@ -564,7 +564,7 @@ def test_ridge_regression_is_its_closed_form():
 # What is saved
 
 
-@pytest.mark.parametrize('qk_norm', [False, True])
+@as_eurobert_and_as_qwen3
 def test_sentence_transformers_gives_our_vectors(qk_norm, prepared, checkpoint, tmp_path):
     """Queries and documents with their prompts, short and cut; EuroBERT, and Qwen3 without its mask."""
     from sentence_transformers import SentenceTransformer

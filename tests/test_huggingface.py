@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 import fill_mask
 import pretrain
-from conftest import (ROOT, assert_near, edit, jsonl, open_whole, ran, refused, refused_line, run_process,
-                      texts)
+from conftest import (ROOT, as_eurobert_and_as_qwen3, assert_near, edit, jsonl, open_whole, ran, refused,
+                      refused_line, run_process, texts)
 from model import initial_weight
 from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint
@@ -224,7 +224,7 @@ def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, tm
     assert_near(theirs, torch.load(folder / 'logits.pt'), 1e-4)
 
 
-@pytest.mark.parametrize('qk_norm', [False, True])
+@as_eurobert_and_as_qwen3
 def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, settings, tmp_path, monkeypatch):
     """transformers' decoder has our logits; our own programs open it, too."""
     cfg = settings(qk_norm=qk_norm, phases=(('clm', 20),), warmup_steps=0, lr=1e-2, val_every=0)
