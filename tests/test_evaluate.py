@@ -26,9 +26,9 @@ LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
 
 
 def standard(task, golds, preds, **settings):
-    rows = []
-    for k, (gold, pred) in enumerate(zip(golds, preds)):
-        rows.append({'id': k, 'gold': gold, 'pred': pred})
+    rows = [
+        {'id': k, 'gold': gold, 'pred': pred}
+        for k, (gold, pred) in enumerate(zip(golds, preds))]
     _, scores = metrics.both_scores(task, rows, **settings)
     return scores['standard']
 
@@ -117,11 +117,10 @@ def test_answers_equal_torchmetrics_squad():
             for _ in range(draw.randint(2, 4))]
         golds = [gold for gold in golds if metrics.normalise(gold)] or ['cat']
         if metrics.normalise(pred):     # v1.1 has no empty answers; v2's rule is tested below
-            scores = []
-            for judge in (_compute_f1_score, _compute_exact_match_score):
-                score = _metric_max_over_ground_truths(judge, pred, golds)
-                scores.append(float(score))
-            assert metrics.answer_scores(pred, golds) == pytest.approx(tuple(scores))
+            scores = tuple(
+                float(_metric_max_over_ground_truths(judge, pred, golds))
+                for judge in (_compute_f1_score, _compute_exact_match_score))
+            assert metrics.answer_scores(pred, golds) == pytest.approx(scores)
 
 
 @pytest.mark.parametrize('pred, golds, score', [    # worked by hand from the official scripts
@@ -135,9 +134,9 @@ def test_squad_v2_by_hand(pred, golds, score):
 
 
 def test_answered_and_unanswered_questions_are_scored_apart():
-    rows = []
-    for golds, pred in [(['cat'], 'cat'), (['cat sat'], 'cat'), ([], ''), ([], 'mat'), ([], '')]:
-        rows.append({'id': 0, 'golds': golds, 'pred': pred})
+    rows = [
+        {'id': 0, 'golds': golds, 'pred': pred}
+        for golds, pred in [(['cat'], 'cat'), (['cat sat'], 'cat'), ([], ''), ([], 'mat'), ([], '')]]
     _, scores = metrics.both_scores('QA', rows)
     assert scores['standard']['score'] == pytest.approx((1 + 2 / 3 + 1 + 0 + 1) / 5)
     assert scores['standard']['others'] == {
@@ -159,13 +158,11 @@ def rankings(count, graded):
     for _ in range(count):
         documents = [f'd{k}' for k in range(draw.randint(2, 30))]
         judged = draw.sample(documents, draw.randint(1, len(documents)))
-        grades = {}
-        for document in judged:
-            grades[document] = draw.randint(-1, 3 if graded else 1)
+        grades = {document: draw.randint(-1, 3 if graded else 1) for document in judged}
         grades['d0'] = 1
-        scores = {}
-        for document in documents:
-            scores[document] = draw.choice([0.1, 0.2, 0.3, 0.7, round(draw.random(), 6)])
+        scores = {
+            document: draw.choice([0.1, 0.2, 0.3, 0.7, round(draw.random(), 6)])
+            for document in documents}
         yield grades, scores
 
 

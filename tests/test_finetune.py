@@ -112,9 +112,7 @@ def data_of(toy, kind):
 
 def merge(words, *more):
     """A command line in which what comes later wins."""
-    last = {}
-    for word in (*words, *more):
-        last[word.split('=')[0]] = word
+    last = {word.split('=')[0]: word for word in (*words, *more)}
     return list(last.values())
 
 
@@ -218,10 +216,9 @@ def test_contrastive_loss_by_hand(order, prepared):
     pairs, _ = data.kind.encode(rows, (), TOKENIZER, 20)['train']
 
     def vectors(arrays):
-        means = []
-        for tokens in arrays:
-            states = encoder.model(torch.tensor(tokens), [len(tokens)], causal=False)
-            means.append(states.mean(0))
+        means = [
+            encoder.model(torch.tensor(tokens), [len(tokens)], causal=False).mean(0)
+            for tokens in arrays]
         return F.normalize(torch.stack(means), dim=1).double()
 
     with torch.no_grad():

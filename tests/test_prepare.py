@@ -87,10 +87,9 @@ def content(folder):
 
 def made(tmp_path, texts, longest, make=jsonl, count=4, **changes):
     """(settings, content) of a corpus of this many texts in so many files."""
-    lines = []
-    for k in range(texts):
-        tokens = 'token ' * (k % longest)
-        lines.append(f'line {k} {tokens}')
+    lines = [
+        f'line {k} ' + 'token ' * (k % longest)
+        for k in range(texts)]
     folder = several(tmp_path / 'texts', lines, make, count)
     cfg = small(folder, tmp_path / 'whole', **changes)
     corpus = prepared(cfg)

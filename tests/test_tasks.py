@@ -347,10 +347,9 @@ def test_windows_cover_the_context_and_lost_answers_are_counted():
     words = [f'w{k}' for k in range(200)]
     context = ' '.join(words)
     answers = [*words[:190:7], ' '.join(words[20:120])]     # the last fits into no window
-    rows = []
-    for answer in answers:
-        start = context.index(answer + ' ')
-        rows.append({'question': 'Which?\n', 'context': context, 'answers': [(answer, start)]})
+    rows = [
+        {'question': 'Which?\n', 'context': context, 'answers': [(answer, context.index(answer + ' '))]}
+        for answer in answers]
     examples, lost = examples_of(QUESTIONS, rows, (), TOKENIZER, 64)
     assert lost == dict(answers=1, texts=len(rows), windows=len(examples) - len(rows))
     for k, answer in enumerate(answers[:-1]):
