@@ -218,6 +218,16 @@ def settings(corpus, tmp_path):
     return functools.partial(small_run, corpus=str(corpus), out=str(tmp_path / 'out'))
 
 
+@pytest.fixture
+def trained(settings):
+    """A function that makes a small run's Settings and trains it. Returns them."""
+    def train(**changes):
+        cfg = settings(**changes)
+        pretrain.train(cfg)
+        return cfg
+    return train
+
+
 def replace(cfg, **changes):
     """Settings with some changed, by their names on the command line."""
     return build(type(cfg), flat(cfg) | changes)

@@ -10,7 +10,6 @@ import transformers
 
 import fill_mask
 import finetune
-import pretrain
 from conftest import as_eurobert_and_as_qwen3, assert_near, run_process
 from nanoencoder.huggingface import open_checkpoint
 from test_finetune import (  # noqa: F401: these open what is exported, too
@@ -23,10 +22,9 @@ MASKED = 'The function returns <|mask|> of <|mask|>.'
 
 
 @as_eurobert_and_as_qwen3
-def test_a_pipeline_fills_masks_and_the_model_ignores_padding(qk_norm, settings):
+def test_a_pipeline_fills_masks_and_the_model_ignores_padding(qk_norm, trained):
     """EuroBERT, and Qwen3: AutoModelForMaskedLM has no class for it, but the pipeline takes config.json's."""
-    cfg = settings(qk_norm=qk_norm, phases=(('clm', 2), ('mlm', 20)), warmup_steps=0, lr=1e-2, val_every=0)
-    pretrain.train(cfg)
+    cfg = trained(qk_norm=qk_norm, phases=(('clm', 2), ('mlm', 20)), warmup_steps=0, lr=1e-2, val_every=0)
     checkpoint = open_checkpoint(f'{cfg.out}/run')
     model = checkpoint.model()
     tokenizer = checkpoint.tokenizer()

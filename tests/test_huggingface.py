@@ -225,10 +225,9 @@ def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, tm
 
 
 @as_eurobert_and_as_qwen3
-def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, settings, tmp_path, monkeypatch):
+def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, trained, tmp_path, monkeypatch):
     """transformers' decoder has our logits; our own programs open it, too."""
-    cfg = settings(qk_norm=qk_norm, phases=(('clm', 20),), warmup_steps=0, lr=1e-2, val_every=0)
-    pretrain.train(cfg)
+    trained(qk_norm=qk_norm, phases=(('clm', 20),), warmup_steps=0, lr=1e-2, val_every=0)
     monkeypatch.chdir(tmp_path)
     shutil.copytree('out/run/20', 'out/clm/3600')
     page = (ROOT / 'docs/decoders.md').read_text()
