@@ -158,7 +158,6 @@ BROKEN = [
     (rewrite(rope_parameters='gone', rope_scaling=LINEAR), "rope_type = 'linear' is not supported, only"),
     (rewrite(rope_parameters={'full_attention': LINEAR}), 'must be the same for all layers'),
     (rewrite(rope_scaling=LLAMA31), 'contradict each other'),
-    (rewrite(rope_parameters=LLAMA31, rope_theta=1e4), 'contradict each other'),
     (rewrite(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4}), 'rope_scaling .*None'),
     (rewrite(layer_types=['sliding_attention'] * 3), "layer_types .*'sliding_attention'"),
     # Mistral's window does not depend on layer_types
