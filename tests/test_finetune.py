@@ -206,9 +206,9 @@ def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, command, 
     refused_line('a classifier', *command('SC', f'--model={tmp_path}/saved'))
 
 
-@pytest.mark.parametrize('order', [(0, 1, 2, 3), (3, 1, 0, 2)])
-def test_contrastive_loss_by_hand(order, prepared):
-    """Another document of the query, or a copy of its own, is no negative, in whatever order."""
+def test_contrastive_loss_by_hand(prepared):
+    """Another document of the query, or a copy of its own, is no negative, in whatever order: the loss by
+    hand is of another one."""
     cfg, base, data = prepared('IR')
     encoder = finetune.new_encoder(cfg, base, finetune.unit_vectors)
     train = [{'query': query, 'positive': positive} for query, positive in ('ax', 'ay', 'bx', 'cz')]
@@ -230,7 +230,7 @@ def test_contrastive_loss_by_hand(order, prepared):
     logits[2, 0] = -torch.inf
     expected = -logits.log_softmax(1).diagonal().sum().item()
 
-    batch = [pairs[k] for k in order]
+    batch = [pairs[k] for k in (3, 1, 0, 2)]
     arrays = [pair.tokens for pair in batch] + [pair.positive for pair in batch]
     outputs = finetune.encode(encoder, arrays, base.world)
     assert finetune.pair_loss(cfg, outputs, batch).item() == pytest.approx(expected, abs=1e-4)
