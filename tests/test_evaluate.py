@@ -9,10 +9,10 @@ import shutil
 import numpy as np
 import pytest
 import pytrec_eval
-import scipy.stats
 import seqeval.metrics
 import seqeval.scheme
 import sklearn.metrics
+from scipy import stats
 
 import evaluate
 import simulation
@@ -82,7 +82,7 @@ def test_scores_of_labels_equal_sklearn():
 
 @pytest.mark.filterwarnings('ignore')       # scipy's, of constants
 @pytest.mark.parametrize('name, judge', [
-    ('Pearson', scipy.stats.pearsonr), ('Spearman', scipy.stats.spearmanr)])
+    ('Pearson', stats.pearsonr), ('Spearman', stats.spearmanr)])
 def test_correlations_equal_scipy_with_ties_and_constants(name, judge):
     """Where scipy gives nan, of a constant, the score is 0."""
     draw = np.random.default_rng(4)
@@ -195,7 +195,7 @@ def test_bootstrap_equals_scipy():
 
     def ratio(a, b, axis):
         return a.sum(axis) / b.sum(axis)
-    theirs = scipy.stats.bootstrap(
+    theirs = stats.bootstrap(
         (above, below), ratio, paired=True, n_resamples=20_000, method='percentile', rng=1)
     low, high = theirs.confidence_interval
     terms = np.array([[above, above], [below, below]])
@@ -256,7 +256,7 @@ def test_variances_are_those_of_the_closed_form():
     assert noise == pytest.approx(MS_R / N, rel=1e-9)
     draws = evaluate.with_seeds(np.zeros(20_000), [(own.scores.values(), noise)], MANY)
     variance = (MS_S - 2 / 3 * MS_R) / (S * N)
-    half = scipy.stats.t.ppf(0.975, S - 1) * variance ** 0.5
+    half = stats.t.ppf(0.975, S - 1) * variance ** 0.5
     assert np.percentile(draws, [2.5, 97.5]) == pytest.approx([-half, half], rel=5e-3)
 
 
@@ -336,7 +336,7 @@ def test_fine_tunings_are_averaged_and_pretraining_seeds_are_the_unit():
     d = (b - a).mean(1)                                                 # (pretraining seeds, instances)
     assert result.unit == 'pretraining'
     assert result.by_seed == pytest.approx(dict(enumerate(d.mean(1))), abs=1e-6)
-    theirs = scipy.stats.ttest_1samp(d.mean(1), 0).confidence_interval()
+    theirs = stats.ttest_1samp(d.mean(1), 0).confidence_interval()
     assert result[3:5] == pytest.approx(tuple(theirs), abs=1e-5)
     mean, half = simulation.closed_form(d)
     assert result.mean == pytest.approx(mean, abs=1e-6)
@@ -373,7 +373,7 @@ def test_units_that_arms_share_and_units_of_their_own():
     assert left_out[:6] == same[:6]
 
     others = difference(first, cell(b[:4], FEW, range(5, 9)), FEW)
-    theirs = scipy.stats.ttest_ind(b[:4].mean((1, 2)), a.mean((1, 2)), equal_var=False)
+    theirs = stats.ttest_ind(b[:4].mean((1, 2)), a.mean((1, 2)), equal_var=False)
     assert others.by_seed == {}
     assert others.mean == pytest.approx(b[:4].mean() - a.mean(), abs=1e-6)
     assert others[3:5] == pytest.approx(tuple(theirs.confidence_interval()), abs=1e-5)

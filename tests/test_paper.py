@@ -22,10 +22,9 @@ def test_the_papers_cells_from_its_own_runs(tmp_path):
             write_results(tmp_path / name, scores)
     # it warns of runs that are missing, so it does not end with 0
     shown = run_script('studies.paper.results', tmp_path, 'table', '--published', '--format=csv').stdout
-    cells = {}
-    for row in csv.DictReader(shown.splitlines()):
-        key = row['model'], row['task'], row['dataset']
-        cells[key] = float(row['mean']), float(row['high'])
+    cells = {
+        (row['model'], row['task'], row['dataset']): (float(row['mean']), float(row['high']))
+        for row in csv.DictReader(shown.splitlines())}
     assert len(cells) == 5
     assert ('210m-clm-42k', 'SC', 'Average') in cells
     for key, (mean, high) in cells.items():
