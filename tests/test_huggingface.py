@@ -59,12 +59,6 @@ def load(name, **options):
     return open_checkpoint(name).model(**options)
 
 
-def save(model, folder):
-    folder.mkdir()
-    ids = {'bos': 1, 'eos': 2, 'pad': 2, 'mask': 3}
-    huggingface.save(folder, model.sizes, 4_096, ids, dict(model.named_parameters()))
-
-
 def logits_of(model, ids, causal=False):
     with torch.no_grad():
         return model.logits(model.model(ids, [len(ids)], causal=causal))
@@ -83,13 +77,16 @@ def test_logits_are_those_of_transformers(family, tmp_path):
         assert expected.std() > 0.5  # a difference would show
         assert_near(logits_of(ours, ids[0], causal), expected, 1e-4)
 
-    save(ours, tmp_path / 'ours')
-    assert len({path.stat().st_mode for path in (tmp_path / 'ours').iterdir()}) == 1
-    again = load(tmp_path / 'ours')
+    folder = tmp_path / 'ours'
+    folder.mkdir()
+    special = {'bos': 1, 'eos': 2, 'pad': 2, 'mask': 3}
+    huggingface.save(folder, ours.sizes, 4_096, special, dict(ours.named_parameters()))
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+    again = load(folder)
     assert again.sizes == ours.sizes
     assert all(torch.equal(p, again.get_parameter(name)) for name, p in ours.named_parameters())
     auto = transformers.AutoModelForCausalLM if family == 'qwen3' else transformers.AutoModelForMaskedLM
-    opened = open_whole(auto, tmp_path / 'ours')
+    opened = open_whole(auto, folder)
     for attention in ('sdpa', 'eager'):
         opened.set_attn_implementation(attention)
         assert_near(opened(ids).logits[0], expected, 1e-4)
