@@ -84,7 +84,7 @@ def test_other_errors_of_a_lock_are_errors(tmp_path, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize('name', ['../evil', '/evil', '..'])
+@pytest.mark.parametrize('name', ['../evil', '..'])
 def test_names_that_are_read_stay_in_their_folder(name):
     refused('^list.json: .* must be the plain name of a file', files.plain_name, name, 'list.json')
 
