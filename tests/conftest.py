@@ -110,6 +110,10 @@ class Script(FORKS.Process):
         return subprocess.CompletedProcess(self.words, self.exitcode, out, err)
 
 
+# of what is exported: EuroBERT, and with norms of q and k Qwen3
+as_eurobert_and_as_qwen3 = pytest.mark.parametrize('qk_norm', [False, True])
+
+
 def assert_near(ours, theirs, atol=1e-5):
     """Two tensors are equal but for rounding."""
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
@@ -212,6 +216,16 @@ def small_run(**changes):
 def settings(corpus, tmp_path):
     """A function that makes a small run's Settings, writing under a temporary folder."""
     return functools.partial(small_run, corpus=str(corpus), out=str(tmp_path / 'out'))
+
+
+@pytest.fixture
+def trained(settings):
+    """A function that makes a small run's Settings and trains it. Returns them."""
+    def train(**changes):
+        cfg = settings(**changes)
+        pretrain.train(cfg)
+        return cfg
+    return train
 
 
 def replace(cfg, **changes):

@@ -10,8 +10,7 @@ import transformers
 
 import fill_mask
 import finetune
-import pretrain
-from conftest import assert_near, run_process
+from conftest import as_eurobert_and_as_qwen3, assert_near, run_process
 from nanoencoder.huggingface import open_checkpoint
 from test_finetune import (  # noqa: F401: these open what is exported, too
     checkpoint, command, prepared, random_model, test_a_step_equals_transformers_and_torch, toy,
@@ -22,11 +21,10 @@ from test_tokenizer import test_saved_tokenizers_give_our_ids_in_transformers  #
 MASKED = 'The function returns <|mask|> of <|mask|>.'
 
 
-@pytest.mark.parametrize('qk_norm', [False, True])
-def test_a_pipeline_fills_masks_and_the_model_ignores_padding(qk_norm, settings):
+@as_eurobert_and_as_qwen3
+def test_a_pipeline_fills_masks_and_the_model_ignores_padding(qk_norm, trained):
     """EuroBERT, and Qwen3: AutoModelForMaskedLM has no class for it, but the pipeline takes config.json's."""
-    cfg = settings(qk_norm=qk_norm, phases=(('clm', 2), ('mlm', 20)), warmup_steps=0, lr=1e-2, val_every=0)
-    pretrain.train(cfg)
+    cfg = trained(qk_norm=qk_norm, phases=(('clm', 2), ('mlm', 20)), warmup_steps=0, lr=1e-2, val_every=0)
     checkpoint = open_checkpoint(f'{cfg.out}/run')
     model = checkpoint.model()
     tokenizer = checkpoint.tokenizer()
@@ -63,7 +61,7 @@ def test_transformers_that_ignore_is_causal_do_not_open_qwen3(version, words, tm
     assert words in old.stderr.splitlines()[-1], old.stderr
 
 
-@pytest.mark.parametrize('qk_norm', [False, True])
+@as_eurobert_and_as_qwen3
 def test_a_token_classifiers_pipeline_gives_whole_words(qk_norm, prepared, tmp_path):
     """Each word's label is that of its first token, as `aggregation_strategy='first'` has it."""
     checkpoint = random_model(tmp_path / 'random', qk_norm=qk_norm)

@@ -55,7 +55,7 @@ def test_numbers_are_predicted_by_shared_words():
 
 
 def test_naive_bayes_by_hand():
-    """Words that train does not have count for nothing."""
+    """Words that train does not have count for nothing, nor does case, nor punctuation."""
     train = labelled(
         ('a a B', 'c', 'x'),
         ('b', '', 'x'),
@@ -65,11 +65,7 @@ def test_naive_bayes_by_hand():
     x = 2 / 3 * 1 / 9 * (3 / 9) ** 4
     y = 1 / 3 * 2 / 6 * (2 / 6) ** 4
     assert x < y
-    assert predict({'fields': ['d b b b b e']}) == 'y'
-    x = 2 / 3 * 3 / 9 * 1 / 9
-    y = 1 / 3 * 1 / 6 * 2 / 6
-    assert x > y
-    assert predict({'fields': ['a, D e']}) == 'x'
+    assert predict({'fields': ['D, b b b b e']}) == 'y'
 
 
 def test_a_sentence_that_shares_words_is_the_answer():

@@ -7,7 +7,7 @@ import torch
 
 import finetune
 import pretrain
-from conftest import ROOT, refused, refused_line, run_process
+from conftest import ROOT, refused, run_process
 from nanoencoder import prepare
 from nanoencoder.settings import NAMES_ELSEWHERE, check, leaves, parse, run_main, setting
 
@@ -57,6 +57,7 @@ def test_order_of_precedence(tmp_path):
     ('steps = depth = 3\n', 'run.py:1.*only `name = value` lines'),
     ('steps = 1\nbase = "x.py"\n', 'run.py:2.*first line'),
     ('share = 1.5\n', 'run.py:1.*share must be from 0 to 1, not 1.5'),
+    ('parts = 1\n', "run.py:1: unknown setting 'parts'"),     # it is an action
     ('base = "absent.py"\n', 'absent.py.*No such file'),
     (['--stepz=3'], "'stepz'.*'steps'"),
     (['--steps=3', '--steps=3'], '--steps.*twice'),
@@ -77,6 +78,7 @@ def test_mistakes_in_a_file_and_on_the_command_line(tmp_path, given, words):
 
 @pytest.mark.parametrize('settings, word, told', [
     (pretrain.Settings, 'learning_rate', "here it is 'lr'"),
+    (pretrain.Settings, 'dry_run', '--help lists them'),            # near to none of ours
     (finetune.Settings, 'max_steps', "the nearest is 'steps'"),     # it has no phases
     (finetune.Settings, 'num_train_epochs', "here it is 'epochs'")])
 def test_names_of_other_libraries_are_answered_with_ours(settings, word, told):
@@ -115,15 +117,6 @@ def test_a_console_that_is_closed_is_not_a_good_end():
     result = run_process('-c', closed + work)
     assert result.returncode == 141
     assert not result.stderr
-
-
-@pytest.mark.parametrize('text, options, part', [
-    ('phases = (("clm", 5), ("mlmm", 5))', [], r'run\.py:2: phases must be .*mlmm'),
-    ('dry_run = True', [], "unknown setting 'dry_run'; --help lists them"),
-    ('', ['--phases=("clm",20)', '--decay_steps=30'], '--decay_steps: decay_steps must be from 0 to 20')])
-def test_mistakes_in_a_run_are_one_line(tmp_path, text, options, part):
-    config = write(tmp_path, f'name = "x"\n{text}\n')
-    refused_line(part, 'pretrain.py', config, *options)
 
 
 def test_every_config_of_the_repository_parses():

@@ -50,7 +50,8 @@ def test_flops_until_a_step():
 
 
 @pytest.mark.parametrize('changes, world_size, parts', [
-    # 16 bytes a parameter, 12 of them in a checkpoint
+    # V d + L (2 d d + 2 d d K/H + 3 d f + 2 d) + d parameters, and V d more for the head; 16 bytes a
+    # parameter, 12 of them in a checkpoint
     ({}, 192, [
         '607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all', '6 a process, 6 at once',
         f'{42_000 * STEP:.3g} FLOP; a token', f'{42_000 * STEP / 989e12 / 0.4 / 3600 / 192:.1f} on 192 H100',

@@ -35,19 +35,6 @@ def make():
     return model
 
 
-def test_parameter_counts():
-    """Worked by hand: V d + L (2 d d + 2 d d K/H + 3 d f + 2 d) + d, and V d more for the head."""
-    sizes = architecture.Sizes(
-        vocab_size=128_256, hidden_size=1728, intermediate_size=5120, num_hidden_layers=28,
-        num_attention_heads=18, num_key_value_heads=6)
-    with torch.device('meta'):
-        model = architecture.Model(sizes)
-    counted = {name: p.numel() for name, p in model.named_parameters()}
-    everything = sum(counted.values())
-    assert everything == 1_409_482_944
-    assert everything - counted['lm_head.weight'] == 1_187_856_576
-
-
 @both_ways
 @pytest.mark.parametrize('lengths, longest', [([30, 30, 30], 0), ([30, 30, 30], 90), ([12, 1, 77], 0)])
 def test_attention_in_segments_equals_a_mask_over_all_tokens(lengths, longest, causal):

@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 import data
@@ -245,9 +244,8 @@ def test_the_shortest_objective(monkeypatch, settings):
     assert skip.expected_targets(cfg) == pytest.approx(1 - 4 / cfg.context)  # two segments, two each
 
 
-def test_span_masking_trains_resumes_and_is_counted(corpus, settings, capsys):
-    cfg = settings(phases=(('clm', 4), ('span', 8)), save_every=6, mask_ratio=0.3)
-    pretrain.train(cfg)
+def test_span_masking_trains_resumes_and_is_counted(corpus, trained, capsys):
+    cfg = trained(phases=(('clm', 4), ('span', 8)), save_every=6, mask_ratio=0.3)
     lines = log_lines(f'{cfg.out}/{cfg.name}')
     assert [line['phase'] for line in lines] == ['clm'] * 4 + ['span'] * 8
     assert lines[-1]['val_span_loss'] < lines[5]['val_span_loss']

@@ -131,9 +131,9 @@ def test_a_token_of_a_space_and_a_part_of_a_character_is_that_characters():
 
 def test_sets_of_unequal_sizes_count_alike():
     """Three of four are right in one, none in the other, where a tie is wrong."""
-    rows = []
-    for bad in (-2, -2, -0.5, -9):
-        rows.append({'id': len(rows), 'set': 'a', 'good': -1, 'bad': bad})
+    rows = [
+        {'id': k, 'set': 'a', 'good': -1, 'bad': bad}
+        for k, bad in enumerate([-2, -2, -0.5, -9])]
     rows.append({'id': 4, 'set': 'b', 'good': -3, 'bad': -3})
     name, scores = both_scores('MP', rows)
     standard = scores['standard']

@@ -16,16 +16,15 @@ def test_the_papers_cells_from_its_own_runs(tmp_path):
     with open(ROOT / 'studies/paper/authors_runs.csv') as file:
         for row in csv.DictReader(file):
             name = f'{row["model"]}/{row["task"]}/{row["dataset"]}/lr{row["lr"]}_sd{row["seed"]}'
-            scores = {}
-            for split in ('validation', 'test'):
-                scores[split] = {'score': float(row[split] or 'nan'), 'scores_i': [0.5]}
+            scores = {
+                split: {'score': float(row[split] or 'nan'), 'scores_i': [0.5]}
+                for split in ('validation', 'test')}
             write_results(tmp_path / name, scores)
     # it warns of runs that are missing, so it does not end with 0
     shown = run_script('studies.paper.results', tmp_path, 'table', '--published', '--format=csv').stdout
-    cells = {}
-    for row in csv.DictReader(shown.splitlines()):
-        key = row['model'], row['task'], row['dataset']
-        cells[key] = float(row['mean']), float(row['high'])
+    cells = {
+        (row['model'], row['task'], row['dataset']): (float(row['mean']), float(row['high']))
+        for row in csv.DictReader(shown.splitlines())}
     assert len(cells) == 5
     assert ('210m-clm-42k', 'SC', 'Average') in cells
     for key, (mean, high) in cells.items():

@@ -32,6 +32,7 @@ OF_FAMILY = {   # as published models have it, where the library's own defaults 
     'modernbert': {'layer_types': ['full_attention', 'sliding_attention'], 'local_attention': 16},
     'modernbert-decoder': {'layer_types': ['full_attention', 'sliding_attention']}}
 FAMILIES = 'bert', 'roberta', 'deberta-v2', 'modernbert'
+each_family = pytest.mark.parametrize('family', FAMILIES)
 TRAINED = {'roberta': transformers.RobertaTokenizer, 'deberta-v2': transformers.DebertaV2Tokenizer}
 TEXTS = ['', 'a', ' The  number of arrays ', 'the array of floats ' * 6, 'Rome, Paris',
          'e\u0301t\xe9 \u6771\u4eac \U0001f642 na\xefve\u00a0x\tand\nlines']
@@ -109,7 +110,7 @@ def judge(folder):
     return model.eval()
 
 
-@pytest.mark.parametrize('family', FAMILIES)
+@each_family
 def test_tokens_and_states_are_transformers(family, folders, tmp_path):
     """A flat row and a padded batch. No text is special, cut or padded, whatever tokenizer.json says."""
     shutil.copytree(folders[family], tmp_path, dirs_exist_ok=True)
@@ -135,7 +136,7 @@ def test_tokens_and_states_are_transformers(family, folders, tmp_path):
         peer.model()(torch.ones(peer.context, dtype=torch.long), [peer.context])    # so long a text fits
 
 
-@pytest.mark.parametrize('family', FAMILIES)
+@each_family
 def test_a_corpus_for_an_encoder_has_its_tokens(family, folders):
     """Of WordPiece, Unigram and bytes; one after the other, and in bulk. A peer's offsets are those without
     white space."""
@@ -153,7 +154,7 @@ def test_a_corpus_for_an_encoder_has_its_tokens(family, folders):
         assert pieces == [text[first:last].strip() for first, last in expected['offset_mapping']]
 
 
-@pytest.mark.parametrize('family', FAMILIES)
+@each_family
 def test_every_word_and_answer_has_its_tokens(family, folders):
     """Also words that a tokenizer splits, joins or changes."""
     tokenizer = opened(folders[family]).tokenizer()
@@ -173,7 +174,7 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
         assert kind.answer(row, [(example, logits.astype(float))], ()) == word
 
 
-@pytest.mark.parametrize('family', FAMILIES)
+@each_family
 def test_a_peer_is_fine_tuned_and_its_outputs_are_those_of_transformers(family, folders, prepared):
     """After three steps of ours: the trained model in transformers, one text at a time; the head by hand."""
     cfg, base, data = prepared('SC', folders[family], steps=3)

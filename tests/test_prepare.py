@@ -11,6 +11,7 @@ import signal
 import threading
 import unicodedata
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
@@ -61,6 +62,11 @@ def small(path, out, **changes):
     return prepare.Settings(**usual | changes)
 
 
+def elsewhere(cfg, name, **changes):
+    """The same settings, or some changed, of a corpus in a folder beside theirs."""
+    return replace(cfg, out=str(Path(cfg.out).parent / name), **changes)
+
+
 def prepared(cfg, part=-1, parts=1):
     """The Corpus of these settings, or None where only a part of it was prepared."""
     prepare.prepare(cfg, part, parts)
@@ -87,10 +93,9 @@ def content(folder):
 
 def made(tmp_path, texts, longest, make=jsonl, count=4, **changes):
     """(settings, content) of a corpus of this many texts in so many files."""
-    lines = []
-    for k in range(texts):
-        tokens = 'token ' * (k % longest)
-        lines.append(f'line {k} {tokens}')
+    lines = [
+        f'line {k} ' + 'token ' * (k % longest)
+        for k in range(texts)]
     folder = several(tmp_path / 'texts', lines, make, count)
     cfg = small(folder, tmp_path / 'whole', **changes)
     corpus = prepared(cfg)
@@ -112,7 +117,7 @@ def test_documents_end_with_eos_and_come_back_as_text(tmp_path):
     texts = [f'document {k} says <|end_of_text|> and 東京' for k in range(300)]
     cfg = small(several(tmp_path / 'texts', texts), tmp_path / 'many')
     many = prepared(cfg)
-    single = prepared(replace(cfg, out=str(tmp_path / 'single'), shard_bytes=2 ** 30))
+    single = prepared(elsewhere(cfg, 'single', shard_bytes=2 ** 30))
     assert load_once(str(many.folder)).fingerprint() == many.meta['tokenizer']  # a copy
     for corpus in (many, single):
         assert (documents(corpus), documents(corpus, 'validation')) == split_of(in_turn(texts))
@@ -165,12 +170,12 @@ def test_held_out_texts_of_their_own(tmp_path):
     cfg = small(f'{tmp_path}/c.jsonl, {tmp_path}/a.jsonl', tmp_path / 'out', shard_bytes=2 ** 30,
                 val_path=f'{tmp_path}/held.jsonl')
     whole = prepared(cfg)
-    limited = prepared(replace(cfg, out=str(tmp_path / 'limited'), max_tokens=12_000))
+    limited = prepared(elsewhere(cfg, 'limited', max_tokens=12_000))
     for corpus in (whole, limited):
         assert documents(corpus, 'validation') == texts[2::3]
     assert documents(whole) == texts[::3] + texts[1::3]
     assert len(documents(limited)) < 400
-    refused('lies in path', prepared, replace(cfg, path=str(tmp_path), out=str(tmp_path / 'mixed')))
+    refused('lies in path', prepared, elsewhere(cfg, 'mixed', path=str(tmp_path)))
 
 
 def test_texts_that_are_missing_name_the_command_that_writes_them(tmp_path):
@@ -309,10 +314,10 @@ def test_a_bad_row_counts_where_it_is_read_and_none_behind_max_tokens_does(tmp_p
     late = jsonl(tmp_path / 'late.jsonl', [*texts[:3_000], None])
     cfg = small(late, tmp_path / 'late', threads=threads, max_tokens=20_000)
     assert prepared(cfg).meta['documents'] < 2_000
-    refused('late.jsonl:3001: has no text', prepared, replace(cfg, max_tokens=0, out=str(tmp_path / 'all')))
+    refused('late.jsonl:3001: has no text', prepared, elsewhere(cfg, 'all', max_tokens=0))
     texts[::50] = [None] * 80
     gaps = jsonl(tmp_path / 'gaps.jsonl', texts)
-    skipping = replace(cfg, path=str(gaps), out=str(tmp_path / 'gaps'), skip_bad=True)
+    skipping = elsewhere(cfg, 'gaps', path=str(gaps), skip_bad=True)
     assert prepared(skipping).meta['skipped'] == 11
 
 
@@ -371,7 +376,7 @@ def test_kill_9_before_any_file_leaves_no_trace(tmp_path):
     cfg, expected = made(tmp_path, 900, 30, count=2, threads=2)
     assert {'tokens_00001.npy', 'val_00001.npy', 'meta.json'} < set(expected)
     for n in itertools.count():
-        cfg = replace(cfg, out=str(tmp_path / f'killed_{n}'))
+        cfg = elsewhere(cfg, f'killed_{n}')
         if not killed(cfg, n):
             break
         assert not (tmp_path / f'killed_{n}/meta.json').exists()
@@ -389,10 +394,10 @@ def test_a_limit_of_tokens_stays_where_it_is(tmp_path, monkeypatch):
         whole = prepared(cfg).meta
     assert 30_000 <= whole['tokens'] + whole['val_tokens'] < 60_000
     assert 1 < len(whole['shards']) < 8
-    again = replace(cfg, out=str(tmp_path / 'killed'))
+    again = elsewhere(cfg, 'killed')
     assert killed(again, 4)
     assert prepared(again).meta == whole
-    parts = prepared(replace(cfg, out=str(tmp_path / 'parts')), -1, 4).meta
+    parts = prepared(elsewhere(cfg, 'parts'), -1, 4).meta
     assert len(parts['shards']) == 4
     assert 30_000 <= parts['tokens'] + parts['val_tokens'] < 80_000
 
@@ -400,7 +405,7 @@ def test_a_limit_of_tokens_stays_where_it_is(tmp_path, monkeypatch):
 def test_parts_join_to_the_same_corpus(tmp_path):
     """Prepared whole, and in three parts; each is of one process alone."""
     cfg, expected = made(tmp_path, 2_100, 9, parquet, 7, threads=1)
-    cfg = replace(cfg, out=str(tmp_path / 'parts'))
+    cfg = elsewhere(cfg, 'parts')
     with locked(tmp_path / 'parts/part_001'):
         for part in (1, -1):
             with pytest.raises(BlockingIOError, match='another process is writing there'):
@@ -430,12 +435,12 @@ def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
     corpus = prepared(cfg)
     assert documents(corpus) == split_of(in_turn(texts), 10)[0]
     assert len(corpus.meta['shards']) == 4
-    refused("'body'", prepared, replace(cfg, out=str(tmp_path / 'other'), column='body'))
+    refused("'body'", prepared, elsewhere(cfg, 'other', column='body'))
 
 
 def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys):
     cfg, _ = made(tmp_path, 1_000, 9)
-    cfg = replace(cfg, out=str(tmp_path / 'out'))
+    cfg = elsewhere(cfg, 'out')
     other = replace(cfg, held_out_by='verbatim')
     assert killed(cfg, 9)
     added = jsonl(tmp_path / 'texts' / '0a.jsonl', ['sorts between'])

@@ -112,10 +112,9 @@ def test_phases_are_run_through_again_and_shares_are_of_all_steps():
     assert objectives == ['clm', 'mlm', 'mlm'] * 20
 
 
-def test_a_run_learns_logs_and_saves(settings):
-    cfg = settings(phases=(('clm', 40), ('mlm', 40), ('mntp', 40)),
-                   log_every=10, val_every=20, save_every=50, save_at=(20,), keep=1)
-    pretrain.train(cfg)
+def test_a_run_learns_logs_and_saves(trained):
+    cfg = trained(phases=(('clm', 40), ('mlm', 40), ('mntp', 40)),
+                  log_every=10, val_every=20, save_every=50, save_at=(20,), keep=1)
     run = run_of(cfg)
     config, lines = read_log(run)
     assert [line['step'] for line in lines] == [*range(1, 121)]
@@ -169,10 +168,9 @@ def test_a_commit_is_dirty_where_code_has_changed(tmp_path):
         git('clean', '-qf')
 
 
-def test_one_update_equals_plain_pytorch(settings, corpus):
+def test_one_update_equals_plain_pytorch(trained, corpus):
     """The first two steps against Hugging Face's model in float64, padded, one loss a step, torch's AdamW."""
-    cfg = settings(phases=(('mlm', 2),), micro_rows=1, grad_clip=0.5, val_rows=0, **NO_SCHEDULE)
-    pretrain.train(cfg)
+    cfg = trained(phases=(('mlm', 2),), micro_rows=1, grad_clip=0.5, val_rows=0, **NO_SCHEDULE)
     model, _ = fresh(cfg)
     theirs = bench.transformers_model('AutoModelForMaskedLM', model, cfg).to('cpu', torch.float64)
     groups = decayed_and_not(theirs.parameters())
@@ -235,10 +233,9 @@ def test_matrices_of_the_layers_learn_at_their_rate(settings):
 
 
 @pytest.mark.parametrize('optimizer, old, ratio', [('adamw', 6.7, 1.0), ('muon', 2.0, 2.0)])
-def test_a_ratio_that_was_called_muons_is_read(settings, optimizer, old, ratio):
+def test_a_ratio_that_was_called_muons_is_read(trained, optimizer, old, ratio):
     """In checkpoints, where AdamW's had one that it did not use, and in configs."""
-    cfg = settings(optimizer=optimizer, matrix_lr_ratio=ratio)
-    pretrain.train(cfg)
+    cfg = trained(optimizer=optimizer, matrix_lr_ratio=ratio)
     for step in ('8', '12'):
         state = files.saved_state(run_of(cfg) / step)
         for part in ('settings', 'fixed'):
@@ -287,12 +284,11 @@ def test_the_papers_38_runs(corpus):
     (0, dict(phases=(('clm', 21), ('mlm', 24)))),
     # checkpoints lie within blocks of the log
     (1, dict(phases=TURNS, repeat=9, log_every=5, optimizer='muon'))])
-def test_killed_runs_resume_bit_for_bit(settings, corpus, seed, changes):
+def test_killed_runs_resume_bit_for_bit(trained, corpus, seed, changes):
     """SIGKILL at random steps, with accumulation, over the end of an epoch and of a phase, or of many.
     Log and weights are as if undisturbed."""
     epoch = data.Corpus(corpus).num_stretches('train', 64)
-    cfg = settings(name='whole', micro_rows=1, first_row=epoch - 80, save_every=7, val_every=15, **changes)
-    pretrain.train(cfg)
+    cfg = trained(name='whole', micro_rows=1, first_row=epoch - 80, save_every=7, val_every=15, **changes)
     killed = replace(cfg, name='killed')
     draw = random.Random(seed)
     for _ in range(2):
@@ -332,9 +328,8 @@ def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, fi
     assert_same(cfg, finished, 12)
 
 
-def test_a_step_without_targets_is_loss_zero(settings):
-    cfg = settings(phases=(('mlm', 3),), mask_ratio=1e-9)
-    pretrain.train(cfg)
+def test_a_step_without_targets_is_loss_zero(trained):
+    cfg = trained(phases=(('mlm', 3),), mask_ratio=1e-9)
     for line in log_lines(run_of(cfg)):
         assert line['loss'] == line['grad_norm'] == 0
 
@@ -662,6 +657,8 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),
     ('vocab_size=128_256', 'has vocab_size 4096.*another tokenizer'),
     ('name=a/b', 'name must be'),
+    ('phases=("mlmm",5)', '--phases: phases must be .*mlmm'),
+    ('decay_steps=13', '--decay_steps: decay_steps must be from 0 to 12'),
     ('save_at=13', 'save_at must be from 1 to 12, not 13'),
     ('val_mask_ratio=1e-6', 'val_mask_ratio 1e-06 masks no token of 5 held-out rows'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
@@ -718,10 +715,9 @@ def test_training_on_cuda_is_near_the_cpu_and_resumes(settings):
     assert losses_of(**cuda) == pytest.approx(losses, rel=5e-3)
 
 
-def test_held_out_losses_of_runs_that_mask_different_shares_compare(settings):
+def test_held_out_losses_of_runs_that_mask_different_shares_compare(trained):
     def last_line(name, **changes):
-        cfg = settings(name=name, phases=(('mlm', 1),), lr=0.0, **NO_SCHEDULE, **changes)
-        pretrain.train(cfg)
+        cfg = trained(name=name, phases=(('mlm', 1),), lr=0.0, **NO_SCHEDULE, **changes)
         return log_lines(run_of(cfg))[-1]
     plain = last_line('plain')
     masked = last_line('masked', mask_ratio=0.2, mask_replace=(0.8, 0.1, 0.1))
