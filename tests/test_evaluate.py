@@ -564,7 +564,8 @@ def test_what_a_grid_lacks_is_named(rows):
     ({'pretraining': CLM | {'seed': 1, 'phases': [['clm', 9]]}}, 'differ in phases'),
     ({'pretraining': CLM | {'seed': 1, 'fixed': {'lr': 2, 'seed': 1}}}, 'differ in lr of pretraining'),
     ({'settings': {'steps': 5, 'optimizer': 'muon'}}, 'differ in optimizer'),
-    ({'settings': {'steps': 5, 'optimizer': 'adamw', 'matrix_lr_ratio': 0.0}}, ''),     # older ones had no other
+    # older ones had no other
+    ({'settings': {'steps': 5, 'optimizer': 'adamw', 'matrix_lr_ratio': 0.0}}, ''),
     ({'data': 'other'}, 'differ in data'),
     ({'tokenizer': 'other'}, 'differ in tokenizer'),
     ({'training_data': None, 'tokenizer': None, 'sizes': None, 'checkpoint': None}, ''),     # as older ones

@@ -263,8 +263,8 @@ def test_span_masking_trains_resumes_and_is_counted(corpus, trained, capsys):
 
 
 def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
-    """Here of our own format, whose names are those of a decoder's file. The mask's row is the encoder's, and a
-    bias that the decoder lacks counts as 0 there."""
+    """Here of our own format, whose names are those of a decoder's file. The mask's row is the encoder's,
+    and a bias that the decoder lacks counts as 0 there."""
     monkeypatch.chdir(tmp_path)
     decoder = settings(name='decoder', phases=(('clm', 12),), out='out')
     pretrain.train(decoder)
