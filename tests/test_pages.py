@@ -17,7 +17,7 @@ import finetune
 import minimal_pairs
 import pretrain
 from conftest import ROOT, assert_near, log_lines, replace
-from examples import baselines, embedded_docs, wordnet
+from examples import baselines, continue_encoder, embedded_docs, wordnet
 from nanoencoder import files, metrics, prepare, tasks
 from nanoencoder.huggingface import EMBEDDING, HEAD, open_checkpoint
 from nanoencoder.pretraining import cost
@@ -36,6 +36,7 @@ PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'finetune.py': finetune,
     'minimal_pairs.py': minimal_pairs,
     'examples/baselines.py': baselines,
+    'examples/continue_encoder.py': continue_encoder,
     'examples/embedded_docs.py': embedded_docs,
     'examples/wordnet.py': wordnet,
 }
@@ -214,6 +215,23 @@ def test_what_a_page_names_is_there(page):
         assert there or path in written, path
     for name, file in re.findall(r'`(?:\w+\.)?(\w+)`(?: and `\w+`)? in\s`([\w/]+\.py)`', text):
         assert re.search(rf'(?m)^ *(def |class )?{name}\b', (ROOT / file).read_text()), (name, file)
+
+
+def test_the_recipes_have_as_many_lines_as_the_table_says():
+    rows = re.findall(r'(?m)^\| ([^|]+) \| [^|]+ \| (\d+) \|$', README.read_text())
+    stated = {re.split(',| such', what)[0]: int(lines) for what, lines in rows}
+    del stated['a study of your own']       # its lines are in studies/README.md
+    size = {}
+    for title, body in BLOCKS.items():
+        if 'alone' not in title:
+            size[title.split(',')[0]] = len([line for line in body.splitlines() if line.strip()])
+    assert stated == {
+        'model size': size['configs/deep.py'],
+        'learning-rate schedule': size['pretrain.py'],
+        'objective': size['data.py'],
+        'task': size['configs/tasks/topics.py'],
+        'metric': size['nanoencoder/metrics.py'] + 1,       # the line that returns it
+    }
 
 
 @pytest.mark.parametrize('file, place', [('model', 'in an empty folder'), ('data', 'beside corpora/docs')])
