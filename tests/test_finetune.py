@@ -353,6 +353,18 @@ def test_a_word_that_decides_is_learnt(kind, option, least, command, tmp_path):
     assert not about['sha256']
 
 
+def test_muon_fine_tunes_matrices_of_layers(prepared):
+    """At 6.7 times lr, unless matrix_lr_ratio says otherwise."""
+    def losses(ratio):
+        cfg, base, data = prepared('SC', optimizer='muon', matrix_lr_ratio=ratio)
+        _, log = finetune.fit(cfg, base, data)
+        return [line['loss'] for line in log]
+
+    first, *_, last = usual = losses(0.0)
+    assert last < first
+    assert usual == losses(6.7) != losses(1.0)
+
+
 def test_a_number_is_learnt_and_saved(toy, command, tmp_path, monkeypatch):
     """A regression: red is 3.5, blue is 1; transformers' pipeline says the same number of the saved model."""
     monkeypatch.chdir(tmp_path)     # fine-tuned/
