@@ -183,7 +183,8 @@ class RandomCorpus:
         }
 
     def stretch(self, split, k, context):
-        start = k * context % len(self.tokens)     # contexts divide it: after the last token the first follows
+        # contexts divide it: after the last token the first follows
+        start = k * context % len(self.tokens)
         return self.tokens[start:start + context]
 
 
@@ -492,7 +493,8 @@ CASES = {
 
 
 def mfu(size, rows, objectives, repeats):
-    """Yield lines of a size with these numbers of rows and objectives on one GPU, then its peer's with the first of them.
+    """Yield lines of a size with these numbers of rows and objectives on one GPU, then its peer's with the
+    first of them.
 
     The paper's sizes train on rows of 2,048 tokens cut in two, 6 on each of its GPUs; beside 210m stands
     Hugging Face's model, whose padded rows take 55 GiB. 124m is nanoGPT's shape, with its 12 rows of 1,024,

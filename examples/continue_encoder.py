@@ -87,19 +87,29 @@ class MaskedLM(nn.Module):
 
     def forward(self, tokens, segments, targets, causal, at, weights):
         """Return (weighted sum of losses in nats, number of targets) of flat tokens: see Model.forward."""
-        texts = tokens.split(segments.ends.diff().tolist())
-        padded, is_token = pad_texts(texts, self.pad)
-        padded = F.pad(padded, (1, 0), value=self.first)    # (segments, 1 + longest), [CLS] first
-        places = F.pad(is_token, (1, 0)).flatten().nonzero().squeeze(1)     # (N,) of each token
-        self.target_places = places[at]
+        lengths = segments.ends.diff().tolist()
+        padded, is_token = pad_texts(tokens.split(lengths), self.pad)
+        # [CLS] comes first: all are (segments, 1 + longest)
+        padded = F.pad(padded, (1, 0), value=self.first)
         attended = F.pad(is_token, (1, 0), value=1)
-        if causal:      # (segments, 1, 1 + longest, 1 + longest): whether a position, a row, sees another
-            longest = padded.shape[1]
-            before = torch.ones(longest, longest, dtype=torch.bool, device=tokens.device).tril()
-            attended = attended[:, None, None].bool() & before
-        logits = self.inner(input_ids=padded, attention_mask=attended, return_dict=True).logits[0]   # (T, V)
-        losses = F.cross_entropy(logits.float(), targets[at], reduction='none')
+        is_token = F.pad(is_token, (1, 0), value=0)
+
+        places, = is_token.flatten().nonzero(as_tuple=True)     # (N,) of each token
+        self.target_places = places[at]
+        if causal:
+            attended = only_before(attended)
+        outputs = self.inner(input_ids=padded, attention_mask=attended, return_dict=True)
+        logits = outputs.logits[0].float()      # (T, V)
+        losses = F.cross_entropy(logits, targets[at], reduction='none')
         return (losses * weights[at]).sum(), len(at)
+
+
+def only_before(attended):
+    """Make a causal mask, (texts, 1, longest, longest), of which positions are no padding, (texts, longest): a
+    row says what its position sees."""
+    longest = attended.shape[1]
+    square = attended.new_ones(longest, longest, dtype=torch.bool)
+    return attended[:, None, None].bool() & square.tril()
 
 
 def open_inner(folder, seed, new_head):

@@ -1,4 +1,4 @@
-"""The figures of studies' pages: the ladder of lengths, which report.py draws, and what others have losses for.
+"""The figures of studies' pages: the ladder of lengths, which report.py draws, and two of losses.csv.
 
     python studies/figures.py       # losses.png of studies/speedrun and leads.png of studies/targets"""
 import itertools
@@ -146,12 +146,18 @@ def leads(losses):
     return drawn
 
 
-def main():
+def write(figure, folder, name):
+    """Draw a figure of a study's losses.csv, if it is there yet, and print its path."""
     import pandas
-    for study, draw, name in (('speedrun', race, 'losses'), ('targets', leads, 'leads')):
-        folder = Path('studies', study)
-        if (folder / 'losses.csv').exists():
-            print(save(draw(pandas.read_csv(folder / 'losses.csv')), folder / f'{name}.png'))
+    path = Path(folder, 'losses.csv')
+    if path.exists():
+        losses = pandas.read_csv(path)
+        print(save(figure(losses), path.with_name(name)))
+
+
+def main():
+    write(race, 'studies/speedrun', 'losses.png')
+    write(leads, 'studies/targets', 'leads.png')
 
 
 if __name__ == '__main__':
