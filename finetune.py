@@ -260,13 +260,20 @@ def rows_read(cfg, actions, count):
     if cfg.kind == 'QA':    # how many windows each row has decides which of them the steps read
         return range(count)
     if actions.probe:
-        return range(count)[:PROBED] if tasks.kind_of(cfg).labelled_by else ()
+        return probed_rows(cfg, count) if tasks.kind_of(cfg).labelled_by else ()
     seeds = cfg.seeds if actions.grid else [cfg.seed]
     chosen = set()
     for seed in seeds:
         order = training_order(cfg, seed, count)
         chosen.update(itertools.islice(order, cfg.num_steps(count) * cfg.batch_size))
     return chosen
+
+
+def probed_rows(task, count):
+    """The indices of the training rows that a probe reads: PROBED of them at most, the same for every model.
+    They are drawn from the whole file, which may be sorted by label or source."""
+    random = np.random.default_rng([*task.dataset.encode()])
+    return set(random.permutation(count)[:PROBED].tolist())
 
 
 def training_order(cfg, seed, count):
@@ -450,16 +457,11 @@ def probe(cfg, base, sets):
 
 
 def classify(cfg, base, data, encoder, per_token):
-    """Predict labels by ridge regression on what the encoder gives for the first training rows."""
-    if not per_token:
-        labels = [row[data.kind.labelled_by] for row in data.rows['train']]
-        if set(labels) != set(labels[:PROBED]):     # as in a file that is sorted by label
-            raise ValueError(f'{cfg.dataset}: its first {PROBED:,} rows lack a label: shuffle the file')
+    """Predict labels by ridge regression on what the encoder gives for the training rows that were read."""
     features = {}
     targets = {}
     for split, examples in data.examples.items():
-        if split == 'train':
-            examples = examples[:PROBED]
+        examples = [example for example in examples if example]     # None stands for one that was not read
         features[split] = outputs(cfg, base.world, encoder, examples, per_token)
         targets[split] = [example.targets for example in examples]
     scores = ridge(features, targets, len(data.labels))

@@ -52,6 +52,8 @@ class Settings:
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model
     val_path: str = ''              # a folder or a file of held-out texts; empty: val_permille of `path`
+    # as they stand in val_path, or shuffled, so that the first of them are a sample of all
+    val_order: str = setting('as_it_is', choices=('as_it_is', 'by_hash'))  # of held-out texts
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash
     # normalised: in Unicode's NFC, without white space at its ends; verbatim: as older corpora had it
     held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # what it is the hash of
@@ -77,6 +79,8 @@ def open_source(cfg):
     hub, or a group of files, and files that are held out. The first unit has all files of val_path."""
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
+    if cfg.val_order == 'by_hash' and not cfg.val_path:
+        raise ValueError('val_order orders the texts of val_path, which is empty')
     files = []
     if cfg.source == 'hub':
         parts = hub_files(cfg)
@@ -97,7 +101,10 @@ def documents_of(unit, cfg):
     """Yield (text, whether it is held out) of a unit. A ValueError stands for a text that cannot be read."""
     part, held_out_files = unit
     # held-out files first, so that max_tokens leaves out texts to train on
-    for text in folder_texts(held_out_files, cfg):
+    held_out_texts = folder_texts(held_out_files, cfg)
+    if cfg.val_order == 'by_hash':
+        held_out_texts = sorted(held_out_texts, key=hash_of)
+    for text in held_out_texts:
         yield text, True
     if cfg.source == 'hub':
         name, rows = part
@@ -134,9 +141,14 @@ def held_out(text, val_permille, by='normalised'):
     their fate, also those in another Unicode form, or with more white space around them."""
     if by == 'normalised':
         text = unicodedata.normalize('NFC', text).strip()
-    written = text.encode('utf-8', 'surrogatepass')
+    return hash_of(text) % 1000 < val_permille
+
+
+def hash_of(text):
+    """A number of 64 bits; of an error of a text that cannot be read, that of its words."""
+    written = str(text).encode('utf-8', 'surrogatepass')
     digest = hashlib.blake2b(written, digest_size=8).digest()
-    return int.from_bytes(digest, 'little') % 1000 < val_permille
+    return int.from_bytes(digest, 'little')
 
 
 def readable(documents, cfg):

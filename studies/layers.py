@@ -5,6 +5,7 @@
 All are compared with the first, on the test tokens of a task of kind TC. Layer 0 is the embedding."""
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
@@ -14,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where finetune.p
 import numpy as np
 import torch
 
-from finetune import PROBED, ridge
+from finetune import probed_rows, ridge
 from nanoencoder import tasks
 from nanoencoder.figures import curves, save
 from nanoencoder.huggingface import open_checkpoint, run_of
@@ -76,8 +77,8 @@ def main():
     for checkpoint in map(open_checkpoint, names):
         model = checkpoint.model(head=False)
         longest = task.max_length or round(0.99 * checkpoint.context)
-        data = tasks.load_data(task, checkpoint.tokenizer(), longest)
-        examples = {split: data.examples[split][:PROBED] for split in tasks.SPLITS}
+        data = tasks.load_data(task, checkpoint.tokenizer(), longest, reads=partial(probed_rows, task))
+        examples = {split: [*filter(None, data.examples[split])] for split in tasks.SPLITS}
         read = {split: read_layers(model, part) for split, part in examples.items()}
         targets = {split: [example.targets for example in part] for split, part in examples.items()}
         labelled = np.concatenate(targets['test']) >= 0

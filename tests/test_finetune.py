@@ -530,16 +530,30 @@ def test_other_settings_or_data_are_refused(toy, command, tmp_path, monkeypatch)
 # Probes
 
 
-def test_probe_reads_frozen_features(command, prepared, tmp_path, monkeypatch):
+def test_probe_reads_frozen_features(command, tmp_path):
     for kind in ('SC', 'TC', 'IR'):
         result = ran(*command(kind, '--probe'))
         about = files.read_json(tmp_path / f'p/random-probe/{kind}/toy/lr0e+00_sd0/run.json')
         assert about['method'] == 'probe'
         assert kind == 'IR' or told_score(result) > 60
-    monkeypatch.setattr(finetune, 'PROBED', 1)
-    cfg, base, data = prepared('SC')
-    refused('its first 1 rows lack a label', finetune.probe, cfg, base, [data])
-    assert finetune.rows_read(cfg, SimpleNamespace(probe=True), count=160) == range(1)
+
+
+def test_a_probe_reads_rows_of_the_whole_file(toy, command, tmp_path, monkeypatch):
+    """Here the file is sorted by label, and half of it is read: with its first rows there would be one label.
+    Which rows are read depends on the task alone."""
+    data = tmp_path / 'sorted'
+    shutil.copytree(data_of(toy, 'SC'), data)
+    rows = [json.loads(line) for line in (data / 'train.jsonl').read_text().splitlines()]
+    jsonl(data / 'train.jsonl', sorted(rows, key=lambda row: row['label']))
+    monkeypatch.setattr(finetune, 'PROBED', 80)
+    assert told_score(ran(*command('SC', f'--data={data}', '--probe'))) > 60
+
+    task = SimpleNamespace(dataset='toy')
+    chosen = finetune.probed_rows(task, 160)
+    assert len(chosen) == 80
+    assert chosen == finetune.probed_rows(task, 160) != finetune.probed_rows(SimpleNamespace(dataset='b'), 160)
+    assert 25 < sum(number < 80 for number in chosen) < 55
+    assert finetune.probed_rows(task, 70) == {*range(70)}
 
 
 def test_ridge_regression_is_its_closed_form():
