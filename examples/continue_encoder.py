@@ -10,10 +10,9 @@ is: a folder of the encoder's own kind, with the tokenizer that came with it, wh
 sentence-transformers and finetune.py open. It has no pooler, which MLM does not train.
 
 A row is a stretch of a stream of documents, each of which ends with [SEP]; the encoder reads [CLS] in front
-of each of its segments, as it always has. This script needs pip install
-".[peers]"."""
+of each of its segments, as it always has. There is no
+--dry_run. It needs pip install ".[peers]"."""
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -25,17 +24,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root, 
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import pretrain
 from data import OBJECTIVES
 from model import Sizes
-from nanoencoder.files import read_json, saved_steps
+from nanoencoder.files import blame, read_json
 from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import (OF_WEIGHTS, check_encoder, import_transformers, pad_of, pad_texts,
-                               positions_of, read_settings, read_tokenizer)
+from nanoencoder.peers import (check_encoder, import_transformers, pad_of, pad_texts, positions_of,
+                               read_settings, read_tokenizer, read_weights)
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.settings import flat, parse, run_main
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
@@ -57,7 +57,7 @@ class Settings(pretrain.Settings):
     """Those of pretrain.py. Sizes are the encoder's; new_head is for one that came without an output head."""
     @property
     def held_out_objectives(self):
-        return [*dict(self.phases)]     # an encoder may be unable to do CLM
+        return [*dict.fromkeys(('mlm', *dict(self.phases)))]    # an encoder may be unable to do CLM
 
     def __post_init__(self):
         if not self.weights_from or self.branch_from:
@@ -75,13 +75,13 @@ class MaskedLM(nn.Module):
     says which, in `target_places`, since a hook takes no arguments of ours. Dropout is off, as in our models.
 
     meta    what meta.json says of the corpus; its bos token is [CLS]
-    source  the folder that the weights are of"""
-    def __init__(self, inner, meta, source):
+    beside  {path: bytes} of the files that belong to its weights, to be written beside them again"""
+    def __init__(self, inner, meta, beside):
         super().__init__()
         self.inner = inner.eval()
         self.cls_id = meta['bos_token_id']
         self.pad_id = pad_of(inner, meta['pad_token_id'])
-        self.source = source
+        self.beside = beside
         self.target_places = None       # in the padded batch
         inner.base_model.register_forward_hook(self.choose)
 
@@ -120,13 +120,10 @@ def open_inner(folder, seed, new_head):
     """Open transformers' model with its output head, or with a new one where it has none. ValueError if
     weights are missing or too many, or none are missing and a new head is asked for."""
     transformers = import_transformers()
-    settings = read_settings(transformers, folder)
     torch.manual_seed(seed)     # of a new head
     with one_line(folder, 'transformers opens no encoder with an output head there'):
-        inner, info = transformers.AutoModelForMaskedLM.from_pretrained(
-            folder, config=settings, **OF_WEIGHTS)
-        missing = sorted(info['missing_keys'])
-        unexpected = [name for name in sorted(info['unexpected_keys']) if 'pooler' not in name]
+        settings = read_settings(transformers, folder)
+        inner, missing, unexpected = read_weights(transformers.AutoModelForMaskedLM, folder, settings)
         parts = {inner.base_model_prefix, *dict(inner.base_model.named_children())}
         for name in missing + unexpected:
             if name.split('.')[0] in parts:
@@ -178,7 +175,11 @@ def take_weights(cfg, corpus):
         below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER_FILES]
         download(cfg.weights_from, [*TOKENIZER_FILES, *SENTENCE_TRANSFORMER_FILES, *below], folder.name)
     with one_line(folder):
-        read_tokenizer(transformers, folder)
+        tokenizer, _ = read_tokenizer(transformers, folder)
+        around = [corpus.meta['bos_token_id']], [corpus.meta['eos_token_id']]
+        if around != (tokenizer.prefix, tokenizer.suffix):
+            raise ValueError('its tokenizer puts other tokens around a text than tokenizer_config.json names '
+                             'as cls_token and sep_token')
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
@@ -198,7 +199,7 @@ def start(cfg, corpus, world):
     if cfg.context + 1 > positions:
         raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions, one of them '
                          '[CLS]\'s')
-    model = MaskedLM(inner, corpus.meta, origin.folder)
+    model = MaskedLM(inner, corpus.meta, files_beside(origin.folder))
     if any(OBJECTIVES[name].causal for name in dict(cfg.phases)):
         check_causal(model)
     model.to(world.device)
@@ -211,20 +212,27 @@ def start(cfg, corpus, world):
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {count:,} parameters'
 
 
+def files_beside(folder):
+    """{path in the folder: bytes} of the tokenizer's files and a sentence encoder's."""
+    found = {}
+    for pattern in TOKENIZER_FILES + SENTENCE_TRANSFORMER_FILES:
+        for path in folder.glob(pattern):
+            files = path.rglob('*') if path.is_dir() else [path]
+            found |= {file.relative_to(folder): file.read_bytes() for file in files if file.is_file()}
+    return found
+
+
 def write_model(folder, model, weights, objective, corpus, cfg):
-    """Write the encoder into a new folder of a run, and beside it what came with it: from the checkpoint
-    before, or from where the run began, which may be gone when a run is resumed."""
-    steps = saved_steps(folder.parent)
-    source = folder.parent / str(steps[-1]) if steps else model.source
-    model.inner.save_pretrained(folder)
+    """Write the encoder, and beside it what came with it, into a new folder of a run."""
+    with blame(f'{folder}: make room, then run the same command again', SafetensorError):
+        model.inner.save_pretrained(folder)
     weights_file = folder / 'model.safetensors'     # which the library lets only its owner read
     content = weights_file.read_bytes()
     weights_file.unlink()
     weights_file.write_bytes(content)
-    for pattern in TOKENIZER_FILES + SENTENCE_TRANSFORMER_FILES:
-        for path in source.glob(pattern):
-            copy = shutil.copytree if path.is_dir() else shutil.copyfile
-            copy(path, folder / path.name)
+    for path, content in model.beside.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(content)
 
 
 def sizes_of(weights):
@@ -232,7 +240,8 @@ def sizes_of(weights):
     counted. Where ours has three matrices in an MLP, all but ModernBERT's have two."""
     folder = folder_of(weights)
     check_family(folder)
-    config = read_settings(import_transformers(), folder)
+    with one_line(folder, 'transformers cannot read its config.json'):
+        config = read_settings(import_transformers(), folder)
     width = getattr(config, 'intermediate_size', None) or config.hidden_dim     # DistilBERT's name
     if config.model_type != 'modernbert':
         width = round(width * 2 / 3)
