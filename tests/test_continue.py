@@ -14,7 +14,9 @@ from conftest import ROOT, Script, decayed_and_not, jsonl, log_lines, ran, refus
 from data import OBJECTIVES, Corpus, read_step
 from examples import continue_encoder
 from nanoencoder import files, prepare
+from nanoencoder.processes import processes
 from nanoencoder.settings import parse
+from nanoencoder.tokenizer import load_tokenizer
 from test_huggingface import rewrite
 from test_pages import run_block
 from test_peers import byte_level, folders, opened, small_config, word_pieces  # noqa: F401
@@ -141,6 +143,30 @@ def test_two_processes_learn_as_one_does(words, tmp_path):
 
 
 CAUSAL = dict(phases='(("clm", 2), ("mlm", 2))', val_rows=0)
+
+
+def test_what_came_with_the_encoder_is_written_as_it_was_read(words, encoders, corpus, tmp_path):
+    """Whatever becomes of its folder before the first checkpoint."""
+    began = shutil.copytree(encoders('bert'), tmp_path / 'began')
+    (began / '1_Pooling').mkdir()
+    (began / '1_Pooling/config.json').write_text('{}')
+    cfg, _ = parse(continue_encoder.Settings, words('bert', weights_from=began))
+    with processes('cpu') as world:
+        model, *_ = continue_encoder.start(cfg, Corpus(corpus), world)
+    names = [path.name for path in began.glob('tokenizer*')] + ['1_Pooling/config.json']
+    contents = [(began / name).read_bytes() for name in names]
+    shutil.rmtree(began)
+    (tmp_path / 'written').mkdir()
+    continue_encoder.write_model(tmp_path / 'written', model, {}, 'mlm', corpus, cfg)
+    assert [(tmp_path / 'written' / name).read_bytes() for name in names] == contents
+
+
+def test_cls_and_sep_stand_around_a_text_whatever_else_there_is(encoders, tmp_path):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoders('bert'))
+    tokenizer.add_special_tokens({'bos_token': '[BOS]', 'eos_token': '[EOS]'})
+    tokenizer.save_pretrained(tmp_path)
+    ids = load_tokenizer(str(tmp_path)).ids
+    assert [ids['bos'], ids['eos']] == tokenizer('')['input_ids']
 
 
 def test_a_causal_phase_computes_what_a_decoder_does(words, encoders, corpus, tmp_path):
