@@ -33,7 +33,7 @@ from model import initial_weight
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
 from nanoencoder.metrics import both_scores
-from nanoencoder.optimizers import make_optimizer
+from nanoencoder.optimizers import make_optimizer, ratio_of
 from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
@@ -61,7 +61,7 @@ class Settings(tasks.Task):
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))     # muon: on layers' matrices
-    matrix_lr_ratio: float = setting(0.0, 0)         # their rate, as a multiple of lr; 0: 1, with Muon 6.7
+    matrix_lr_ratio: float = setting(0.0, 0)         # their rate, as a multiple of lr; 0: USUAL_RATIO
     weight_decay: float = setting(0.1, 0)            # on matrices only
     beta1: float = setting(0.9, 0, 1)
     beta2: float = setting(0.95, 0, 1)
@@ -76,6 +76,7 @@ class Settings(tasks.Task):
     predictions: str = free('predictions')
 
     def __post_init__(self):
+        object.__setattr__(self, 'matrix_lr_ratio', ratio_of(self))
         super().__post_init__()
         if not re.fullmatch('([^./][^/]*)?', self.name):
             raise ValueError(f'name must be that of a folder, not {self.name!r:.80}')

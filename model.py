@@ -407,7 +407,7 @@ def parameter_groups(module, weight_decay, matrix_lr_ratio=1.0):
     for name, p in module.named_parameters():
         if p.ndim < 2:
             gains.append(p)
-        elif re.search(r'layer\w*\.\d', name):     # layers.0 here, encoder.layer.0 in BERT
+        elif p.ndim == 2 and re.search(r'layer\w*\.\d', name):   # layers.0 here, encoder.layer.0 in BERT
             matrices.append(p)
         else:
             embeddings.append(p)

@@ -51,8 +51,7 @@ class Settings:
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on layers' matrices
-    # learning rate of the layers' matrices, as a multiple of lr; 0: 1 with AdamW, 6.7 with Muon
-    matrix_lr_ratio: float = setting(0.0, 0)
+    matrix_lr_ratio: float = setting(0.0, 0)  # their learning rate, as a multiple of lr; 0: USUAL_RATIO
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
     decay_steps: int = setting(2_000, 0)  # the last ones, or a share; 2,000 at every length in the paper
@@ -62,12 +61,10 @@ class Settings:
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)  # the gradient's norm
     # how it is computed, watched and saved
-    # rows that a process computes at once, at most; gradients are added up; 0: all that it has
-    micro_rows: int = free(6, 0)
+    micro_rows: int = free(6, 0)    # rows that a process computes at once, at most; 0: all that it has
     log_every: int = free(10, 1)    # steps whose lines are written together
     val_every: int = free(1_000, 0)  # steps; 0: only at the end
-    # 0 at any time; but held-out losses of one run are of the same rows and ratio: check_resume
-    val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0: no validation
+    val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0, also later: no validation
     val_mask_ratio: float = free(0.4, 1e-9, 1)  # one for all runs, so that their held-out losses compare
     save_every: int = free(1_000, 0)  # steps; 0: only at the end
     save_at: tuple = free(())       # steps whose checkpoints are always kept
@@ -249,11 +246,14 @@ def held_out(corpus, cfg, rank=0, world_size=1):
 
 def check_held_out(corpus, cfg):
     """ValueError if no held-out token is masked: the loss would read 0.0, the best of all."""
+    if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
+        raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row of '
+                         f'{cfg.context:,}: prepare it with a larger --val_permille and another --out, or '
+                         'take --val_rows=0')
     for objective, batches in held_out(corpus, cfg):
         if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
             raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '
-                             'rows: take more of either, prepare the corpus with a larger val_permille, or '
-                             'take --val_rows=0')
+                             'rows: take more of either, or --val_rows=0')
 
 
 @torch.no_grad()

@@ -1,18 +1,18 @@
-"""Continue an encoder that people have, as BERT, RoBERTa, ModernBERT or MiniLM, on texts of your own.
+"""Continue an existing encoder, such as BERT, RoBERTa, ModernBERT or MiniLM, on texts of your own.
 
     python data.py configs/corpora/folder.py --path=texts --tokenizer=ENCODER --out=corpora/mine
     python examples/continue_encoder.py configs/continue_minilm.py --weights_from=ENCODER \\
         --corpus=corpora/mine
 
-ENCODER is a folder or a hub id of one of FAMILIES. Rows, masks, schedule, log, kills and resumes are those of
+ENCODER is a folder or a hub id of one of FAMILIES. Rows, masks, schedule, log and resumes are those of
 pretrain.py, whose loop this calls. What differs is here: the model, how a run begins, and what a checkpoint
 is: a folder of the encoder's own kind, with the tokenizer that came with it, which transformers,
 sentence-transformers and finetune.py open. It has no pooler, which MLM does not train.
 
 A row is a stretch of a stream of documents, each of which ends with [SEP]; the encoder reads [CLS] in front
-of each of its segments, as it always has. It needs pip install ".[peers]"."""
+of each of its segments, as it always has. There is no
+--dry_run. It needs pip install ".[peers]"."""
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -24,17 +24,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root, 
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import pretrain
 from data import OBJECTIVES
 from model import Sizes
-from nanoencoder.files import read_json, saved_steps
+from nanoencoder.files import blame, read_json
 from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import (OF_WEIGHTS, check_encoder, import_transformers, pad_of, pad_texts,
-                               positions_of, read_settings, read_tokenizer)
+from nanoencoder.peers import (check_encoder, import_transformers, pad_of, pad_texts, positions_of,
+                               read_settings, read_tokenizer, read_weights)
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.settings import flat, parse, run_main
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
@@ -43,10 +44,12 @@ from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
 # parameters without a gradient, or have a head that reads more than one position.
 FAMILIES = ('albert', 'bert', 'camembert', 'deberta-v2', 'distilbert', 'electra', 'modernbert', 'mpnet',
             'roberta', 'xlm-roberta')
-# what comes with an encoder beside config.json and weights
-TOKENIZER = ('tokenizer*', 'special_tokens_map.json', 'added_tokens.json', 'vocab.*', 'merges.txt',
-             'spiece.model', 'spm.model', 'sentencepiece*')
-SENTENCE_TRANSFORMER = ('modules.json', '*sentence*.json', '[0-9]*_*')
+# files that come with an encoder, beside config.json and weights
+TOKENIZER_FILES = ('tokenizer*', 'special_tokens_map.json', 'added_tokens.json', 'vocab.*', 'merges.txt',
+                   'spiece.model', 'spm.model', 'sentencepiece*')
+SENTENCE_TRANSFORMER_FILES = ('modules.json', '*sentence*.json', '[0-9]*_*')
+# settings of pretrain.py that this model does not have, or has in its own config.json
+NOT_HERE = ('parallel', 'compile', 'recompute', 'fa3', 'initializer_range')
 
 
 @dataclass(frozen=True)
@@ -54,59 +57,60 @@ class Settings(pretrain.Settings):
     """Those of pretrain.py. Sizes are the encoder's; new_head is for one that came without an output head."""
     @property
     def held_out_objectives(self):
-        return [*dict(self.phases)]     # an encoder may be unable to do CLM
+        return [*dict.fromkeys(('mlm', *dict(self.phases)))]    # an encoder may be unable to do CLM
 
     def __post_init__(self):
         if not self.weights_from or self.branch_from:
             raise ValueError('weights_from must name an encoder, and branch_from nothing')
         super().__post_init__()
-        if self.parallel != 'ddp' or self.compile or self.recompute:
-            raise ValueError('parallel must be ddp here, without compile and recompute')
+        for name in NOT_HERE:
+            if getattr(self, name) != getattr(pretrain.Settings, name):
+                raise ValueError(f'{name} does nothing here: leave it out')
 
 
 class MaskedLM(nn.Module):
     """transformers' model with its output head, called as our Model is.
 
     The head computes logits of the positions that have a target, and of no others: before each pass `forward`
-    says which, and a hook gives the head their states in place of all. Dropout is off, as in our models.
+    says which, in `target_places`, since a hook takes no arguments of ours. Dropout is off, as in our models.
 
     meta    what meta.json says of the corpus; its bos token is [CLS]
-    source  the folder that the weights are of"""
-    def __init__(self, inner, meta, source):
+    beside  {path: bytes} of the files that belong to its weights, to be written beside them again"""
+    def __init__(self, inner, meta, beside):
         super().__init__()
         self.inner = inner.eval()
-        self.first = meta['bos_token_id']
-        self.pad = pad_of(inner, meta['pad_token_id'])
-        self.source = source
+        self.cls_id = meta['bos_token_id']
+        self.pad_id = pad_of(inner, meta['pad_token_id'])
+        self.beside = beside
         self.target_places = None       # in the padded batch
         inner.base_model.register_forward_hook(self.choose)
 
     def choose(self, base, inputs, outputs):
         states = outputs.last_hidden_state.flatten(0, 1)
-        outputs.last_hidden_state = states[None, self.target_places]    # (1, T, d); now outputs[0], too
+        outputs.last_hidden_state = states[None, self.target_places]    # (1, T, d), also as outputs[0]
 
     def forward(self, tokens, segments, targets, causal, at, weights):
         """Return (weighted sum of losses in nats, number of targets) of flat tokens: see Model.forward."""
+        first = tokens.new_tensor([self.cls_id])
         lengths = segments.ends.diff().tolist()
-        padded, is_token = pad_texts(tokens.split(lengths), self.pad)
-        # [CLS] comes first: all are (segments, 1 + longest)
-        padded = F.pad(padded, (1, 0), value=self.first)
-        attended = F.pad(is_token, (1, 0), value=1)
-        is_token = F.pad(is_token, (1, 0), value=0)
+        texts = [torch.cat([first, text]) for text in tokens.split(lengths)]
+        padded, attended = pad_texts(texts, self.pad_id)    # (segments, 1 + longest)
 
+        is_token = attended.clone()
+        is_token[:, 0] = 0      # [CLS] is none of ours
         places, = is_token.flatten().nonzero(as_tuple=True)     # (N,) of each token
         self.target_places = places[at]
         if causal:
-            attended = only_before(attended)
+            attended = causal_mask(attended)
         outputs = self.inner(input_ids=padded, attention_mask=attended, return_dict=True)
         logits = outputs.logits[0].float()      # (T, V)
         losses = F.cross_entropy(logits, targets[at], reduction='none')
         return (losses * weights[at]).sum(), len(at)
 
 
-def only_before(attended):
-    """Make a causal mask, (texts, 1, longest, longest), of which positions are no padding, (texts, longest): a
-    row says what its position sees."""
+def causal_mask(attended):
+    """Return a (texts, 1, longest, longest) mask: True where a row's position may see a column's. `attended`,
+    (texts, longest), is 1 where there is no padding."""
     longest = attended.shape[1]
     square = attended.new_ones(longest, longest, dtype=torch.bool)
     return attended[:, None, None].bool() & square.tril()
@@ -116,19 +120,17 @@ def open_inner(folder, seed, new_head):
     """Open transformers' model with its output head, or with a new one where it has none. ValueError if
     weights are missing or too many, or none are missing and a new head is asked for."""
     transformers = import_transformers()
-    settings = read_settings(transformers, folder)
     torch.manual_seed(seed)     # of a new head
     with one_line(folder, 'transformers opens no encoder with an output head there'):
-        inner, info = transformers.AutoModelForMaskedLM.from_pretrained(
-            folder, config=settings, **OF_WEIGHTS)
-        missing = sorted(info['missing_keys'])
-        more = [name for name in sorted(info['unexpected_keys']) if 'pooler' not in name]
+        settings = read_settings(transformers, folder)
+        inner, missing, unexpected = read_weights(transformers.AutoModelForMaskedLM, folder, settings)
         parts = {inner.base_model_prefix, *dict(inner.base_model.named_children())}
-        for name in missing + more:
+        for name in missing + unexpected:
             if name.split('.')[0] in parts:
-                raise ValueError(f'{name} is missing or unexpected: of another model?')
+                how = 'missing' if name in missing else 'unexpected'
+                raise ValueError(f'weight {name} is {how}: of another model?')
         if missing and not new_head:
-            raise ValueError(f'has no output head {missing[0]}; to train a new one, take --new_head')
+            raise ValueError(f'has no output head ({missing[0]} is missing); to train one, take --new_head')
         if new_head and not missing:
             raise ValueError('has an output head: leave out --new_head')
     return inner
@@ -149,13 +151,11 @@ def check_causal(model):
             loss, _ = model(tokens, segments, targets, True, torch.tensor([0, 1]), torch.ones(4))
             losses.append(loss)
         if not torch.equal(*losses):
-            raise ValueError('it does not heed a causal mask')
+            raise ValueError('it ignores a causal mask')
 
 
-def take_weights(cfg, corpus):
-    """Return the Origin of a run's first start. ValueError if the encoder or its tokenizer is another."""
-    transformers = import_transformers()
-    folder = folder_of(cfg.weights_from)
+def check_family(folder):
+    """ValueError unless a folder holds an encoder of FAMILIES."""
     config = read_json(folder / 'config.json')
     family = config.get('model_type')
     if family not in FAMILIES:
@@ -163,12 +163,23 @@ def take_weights(cfg, corpus):
                          'decoders and EuroBERT are continued by pretrain.py --weights_from')
     with one_line(folder):
         check_encoder(config)
+
+
+def take_weights(cfg, corpus):
+    """Return the Origin of a run's first start. ValueError if the encoder or its tokenizer is another."""
+    transformers = import_transformers()
+    folder = folder_of(cfg.weights_from)
+    check_family(folder)
     fetch_weights(cfg.weights_from, folder)
     if is_hub_id(cfg.weights_from):
-        below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER]
-        download(cfg.weights_from, [*TOKENIZER, *SENTENCE_TRANSFORMER, *below], folder.name)
+        below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER_FILES]
+        download(cfg.weights_from, [*TOKENIZER_FILES, *SENTENCE_TRANSFORMER_FILES, *below], folder.name)
     with one_line(folder):
-        read_tokenizer(transformers, folder)
+        tokenizer, _ = read_tokenizer(transformers, folder)
+        around = [corpus.meta['bos_token_id']], [corpus.meta['eos_token_id']]
+        if around != (tokenizer.prefix, tokenizer.suffix):
+            raise ValueError('its tokenizer puts other tokens around a text than tokenizer_config.json names '
+                             'as cls_token and sep_token')
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
@@ -182,12 +193,13 @@ def start(cfg, corpus, world):
     is_first = origin.state['step'] == 0
     inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and is_first)
     sizes = flat(sizes_of(origin.folder))
-    checkpoint.refuse_differences(f'{origin.folder}', sizes, flat(cfg), sizes, 'sizes are the encoder\'s')
+    checkpoint.refuse_differences(f'{origin.folder}', sizes, flat(cfg), sizes,
+                                  'leave it out: see sizes_of')
     positions = positions_of(inner)
     if cfg.context + 1 > positions:
         raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions, one of them '
                          '[CLS]\'s')
-    model = MaskedLM(inner, corpus.meta, origin.folder)
+    model = MaskedLM(inner, corpus.meta, files_beside(origin.folder))
     if any(OBJECTIVES[name].causal for name in dict(cfg.phases)):
         check_causal(model)
     model.to(world.device)
@@ -200,26 +212,36 @@ def start(cfg, corpus, world):
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {count:,} parameters'
 
 
+def files_beside(folder):
+    """{path in the folder: bytes} of the tokenizer's files and a sentence encoder's."""
+    found = {}
+    for pattern in TOKENIZER_FILES + SENTENCE_TRANSFORMER_FILES:
+        for path in folder.glob(pattern):
+            files = path.rglob('*') if path.is_dir() else [path]
+            found |= {file.relative_to(folder): file.read_bytes() for file in files if file.is_file()}
+    return found
+
+
 def write_model(folder, model, weights, objective, corpus, cfg):
-    """Write the encoder into a new folder of a run, and beside it what came with it: from the checkpoint
-    before, or from where the run began."""
-    steps = saved_steps(folder.parent)
-    source = folder.parent / str(steps[-1]) if steps else model.source
-    model.inner.save_pretrained(folder)
-    path = folder / 'model.safetensors'     # which the library lets only its owner read
-    content = path.read_bytes()
-    path.unlink()
-    path.write_bytes(content)
-    for pattern in TOKENIZER + SENTENCE_TRANSFORMER:
-        for path in source.glob(pattern):
-            copy = shutil.copytree if path.is_dir() else shutil.copyfile
-            copy(path, folder / path.name)
+    """Write the encoder, and beside it what came with it, into a new folder of a run."""
+    with blame(f'{folder}: make room, then run the same command again', SafetensorError):
+        model.inner.save_pretrained(folder)
+    weights_file = folder / 'model.safetensors'     # which the library lets only its owner read
+    content = weights_file.read_bytes()
+    weights_file.unlink()
+    weights_file.write_bytes(content)
+    for path, content in model.beside.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(content)
 
 
 def sizes_of(weights):
-    """Return an encoder's sizes as if its layers were ours, by which operations are counted. Where ours have
-    three matrices in an MLP, all but ModernBERT's have two."""
-    config = read_settings(import_transformers(), folder_of(weights))
+    """Return the Sizes of one of our models that takes as many operations as an encoder, by which they are
+    counted. Where ours has three matrices in an MLP, all but ModernBERT's have two."""
+    folder = folder_of(weights)
+    check_family(folder)
+    with one_line(folder, 'transformers cannot read its config.json'):
+        config = read_settings(import_transformers(), folder)
     width = getattr(config, 'intermediate_size', None) or config.hidden_dim     # DistilBERT's name
     if config.model_type != 'modernbert':
         width = round(width * 2 / 3)

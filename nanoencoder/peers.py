@@ -28,8 +28,9 @@ FAMILIES_OF_PEERS = ('albert', 'bert', 'bert-generation', 'camembert', 'data2vec
 PORTED = 'gte', 'jina_embeddings_v3', 'nomic_bert'
 OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
 OFFLINE = {'local_files_only': True, 'trust_remote_code': False}
-# of weights: no pickle, and with lists of those that are missing or too many
-OF_WEIGHTS = OFFLINE | {'dtype': torch.float32, 'use_safetensors': True, 'output_loading_info': True}
+# of weights: no pickle, and with lists of those that are missing, too many or of another shape
+OF_WEIGHTS = OFFLINE | {'dtype': torch.float32, 'use_safetensors': True, 'output_loading_info': True,
+                        'ignore_mismatched_sizes': True}
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 
 
@@ -110,8 +111,6 @@ def open_encoder(cfg):
 def open_peer(folder, config):
     """Open a folder as a Peer. ValueError, without the folder's name, if transformers cannot have it."""
     transformers = import_transformers()
-    if not (folder / 'tokenizer.json').is_file():
-        raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     model = read_model(transformers, folder)
     tokenizer, longest = read_tokenizer(transformers, folder)
     size = model.get_input_embeddings().num_embeddings
@@ -169,7 +168,9 @@ def pad_of(model, of_tokenizer):
 
 
 def read_settings(transformers, folder):
-    """transformers' form of config.json, without what could name other files."""
+    """Read config.json as transformers does, and drop what could name other files."""
+    if (folder / 'adapter_config.json').exists():
+        raise ValueError('has an adapter beside its weights: merge it first, by merge_and_unload of peft')
     settings = transformers.AutoConfig.from_pretrained(folder, **OFFLINE)
     settings._attn_implementation = None    # code to download
     settings.transformers_weights = None    # a pickle
@@ -182,23 +183,38 @@ def read_model(transformers, folder):
     settings = read_settings(transformers, folder)
     if settings.model_type == 'modernbert-decoder':
         settings.is_causal = False      # then it computes what ModernBERT does with these weights
-    model, info = transformers.AutoModel.from_pretrained(folder, config=settings, **OF_WEIGHTS)
-
-    # Heads that we never read may be missing (pooler.) or there (those of pretraining, as cls. and lm_head.).
+    model, missing, unexpected = read_weights(transformers.AutoModel, folder, settings)
+    # heads of pretraining, as cls. and lm_head., may be there; we never read them
     read_parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
-    wrong = [f'missing weight {name}' for name in info['missing_keys'] if not name.startswith('pooler.')]
-    wrong += [f'unexpected weight {name}' for name in info['unexpected_keys']
-              if name.split('.')[0] in read_parts]
-    wrong += [f'damaged weight {name}' for name, p in model.named_parameters()
-              if not p.isfinite().all()]
-    if wrong:
-        raise ValueError(f'{min(wrong)}: not finite, of another model, or a classifier')
+    unexpected = [name for name in unexpected if name.split('.')[0] in read_parts]
+    for name in missing + unexpected:
+        how = 'missing' if name in missing else 'unexpected'
+        raise ValueError(f'weight {name} is {how}: of another model, or a classifier?')
     return model
+
+
+def read_weights(auto_class, folder, settings):
+    """Open a model by one of transformers' Auto classes. Returns (the model, names of missing weights, names of
+    unexpected ones), both without poolers, which we never read. ValueError if a weight has another shape than
+    config.json says, or is not finite."""
+    model, info = auto_class.from_pretrained(folder, config=settings, **OF_WEIGHTS)
+    for name, *shapes in sorted(info['mismatched_keys']):
+        there, wanted = map(tuple, shapes)
+        raise ValueError(f'weight {name} is {there}, where config.json says {wanted}')
+    for name, p in model.named_parameters():
+        if not p.isfinite().all():
+            raise ValueError(f'weight {name} is not finite')
+    missing, unexpected = [
+        sorted(name for name in info[names] if 'pooler' not in name)
+        for names in ('missing_keys', 'unexpected_keys')]
+    return model, missing, unexpected
 
 
 def read_tokenizer(transformers, folder):
     """Return our Tokenizer of a folder, and how many tokens the folder says that a text has at most.
     ValueError if transformers' tokenizer gives other ids."""
+    if not (folder / 'tokenizer.json').is_file():
+        raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
     named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
     backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
     specials = dict(zip(named.all_special_tokens, named.all_special_ids))

@@ -307,7 +307,7 @@ def prepare(cfg, part=-1, parts=1):
             others = [name for name in settings if settings[name] != recorded[name]]
             if others:
                 raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(others)}): '
-                                 'remove it')
+                                 'remove it, or take another --out')
             print(f'{folder}: already prepared')
             return
         units, files = open_source(cfg)

@@ -432,7 +432,7 @@ def find_roles(specials, config):
              'eos': eos,
              'pad': find('pad') or eos,
              'mask': find('mask', MASK) or MASK}
-    if not eos or config.get('sep_token') and not config.get('eos_token'):
+    if not eos or config.get('cls_token') and config.get('sep_token'):
         roles = {'bos': find('cls', '[CLS]', '<s>'),
                  'eos': find('sep', '[SEP]', '</s>'),
                  'pad': find('pad', '[PAD]', '<pad>'),

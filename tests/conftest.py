@@ -25,7 +25,7 @@ os.chdir(ROOT)
 
 import pretrain
 from examples import embedded_docs
-from nanoencoder import prepare
+from nanoencoder import files, prepare
 from nanoencoder.files import json_lines, write_json
 from nanoencoder.settings import build, flat, run_main
 
@@ -148,6 +148,14 @@ def edit(path, old, new):
     text = path.read_text()
     assert old in text, (path, old)
     path.write_text(text.replace(old, new))
+
+
+def change(folder, **about):
+    """Rewrite what the run.json of each fine-tuning below a folder says."""
+    for path in folder.rglob('run.json'):
+        content = files.read_json(path) | about
+        content.pop('digest')
+        files.write_sealed(path, content)
 
 
 def jsonl(path, rows):

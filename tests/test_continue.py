@@ -14,7 +14,9 @@ from conftest import ROOT, Script, decayed_and_not, jsonl, log_lines, ran, refus
 from data import OBJECTIVES, Corpus, read_step
 from examples import continue_encoder
 from nanoencoder import files, prepare
+from nanoencoder.processes import processes
 from nanoencoder.settings import parse
+from nanoencoder.tokenizer import load_tokenizer
 from test_huggingface import rewrite
 from test_pages import run_block
 from test_peers import byte_level, folders, opened, small_config, word_pieces  # noqa: F401
@@ -143,9 +145,40 @@ def test_two_processes_learn_as_one_does(words, tmp_path):
 CAUSAL = dict(phases='(("clm", 2), ("mlm", 2))', val_rows=0)
 
 
-def test_a_causal_phase_where_the_mask_is_heeded(words, tmp_path):
+def test_what_came_with_the_encoder_is_written_as_it_was_read(words, encoders, corpus, tmp_path):
+    """Whatever becomes of its folder before the first checkpoint."""
+    began = shutil.copytree(encoders('bert'), tmp_path / 'began')
+    (began / '1_Pooling').mkdir()
+    (began / '1_Pooling/config.json').write_text('{}')
+    cfg, _ = parse(continue_encoder.Settings, words('bert', weights_from=began))
+    with processes('cpu') as world:
+        model, *_ = continue_encoder.start(cfg, Corpus(corpus), world)
+    names = [path.name for path in began.glob('tokenizer*')] + ['1_Pooling/config.json']
+    contents = [(began / name).read_bytes() for name in names]
+    shutil.rmtree(began)
+    (tmp_path / 'written').mkdir()
+    continue_encoder.write_model(tmp_path / 'written', model, {}, 'mlm', corpus, cfg)
+    assert [(tmp_path / 'written' / name).read_bytes() for name in names] == contents
+
+
+def test_cls_and_sep_stand_around_a_text_whatever_else_there_is(encoders, tmp_path):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoders('bert'))
+    tokenizer.add_special_tokens({'bos_token': '[BOS]', 'eos_token': '[EOS]'})
+    tokenizer.save_pretrained(tmp_path)
+    ids = load_tokenizer(str(tmp_path)).ids
+    assert [ids['bos'], ids['eos']] == tokenizer('')['input_ids']
+
+
+def test_a_causal_phase_computes_what_a_decoder_does(words, encoders, corpus, tmp_path):
+    """The same weights as a decoder of transformers, which makes its own causal mask. MLM follows."""
     ran(SCRIPT, *words('bert', **CAUSAL))
-    assert [line['phase'] for line in log_lines(tmp_path / 'out/run')] == ['clm', 'clm', 'mlm', 'mlm']
+    lines = log_lines(tmp_path / 'out/run')
+    assert [line['phase'] for line in lines] == ['clm', 'clm', 'mlm', 'mlm']
+    decoder = shutil.copytree(encoders('bert'), tmp_path / 'decoder')
+    rewrite(is_decoder=True)(decoder)
+    cfg, _ = parse(continue_encoder.Settings, words('bert', **CAUSAL))
+    losses = plain_losses(decoder, Corpus(corpus), cfg)
+    assert [line['loss'] for line in lines[:2]] == pytest.approx(losses[:2], abs=1e-5)
 
 
 def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path):
@@ -153,22 +186,24 @@ def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path)
         refused_line(reason, SCRIPT, *words('bert', **changes))
 
     refused('weights_from must name an encoder', weights_from='')
-    refused('parallel must be ddp here', parallel='fsdp')
+    refused('parallel does nothing here', parallel='fsdp')
+    refused('initializer_range does nothing here', initializer_range=0.1)
     decoder = shutil.copytree(encoders('bert'), tmp_path / 'decoder')
-    rewrite(model_type='llama')(decoder)
-    refused("model_type 'llama' is none of albert", weights_from=decoder)
+    for family in ('llama', 'xlm'):     # XLM calls its sizes otherwise
+        rewrite(model_type=family)(decoder)
+        refused(f"model_type '{family}' is none of albert", weights_from=decoder)
     headless = tmp_path / 'headless'
     transformers.AutoModel.from_pretrained(encoders('bert')).save_pretrained(headless)
     word_pieces().save_pretrained(headless)
-    refused('has no output head cls.predictions.bias; .* --new_head', weights_from=headless)
+    refused(r'has no output head \(cls.predictions.bias is missing\); .* --new_head', weights_from=headless)
     ran(SCRIPT, *words('bert', '--new_head', weights_from=headless))
     refused_line('has an output head: leave', SCRIPT, *words('bert', '--new_head', name='again'))
     refused('context 130: this encoder has 130 positions, one of them', context=130, name='long')
     refused('has num_hidden_layers = 2, this run 1', num_hidden_layers=1, name='less')
     rewrite(num_hidden_layers=1)(shutil.copytree(encoders('bert'), tmp_path / 'cut'))
-    refused(r'bert.encoder.layer.1\..* unexpected: of another', weights_from=tmp_path / 'cut', name='cut')
+    refused(r'bert.encoder.layer.1\..* is unexpected: of another', weights_from=tmp_path / 'cut', name='cut')
     refused_line('its layers lose their windows', SCRIPT, *words('modernbert', name='a', **CAUSAL))
-    refused_line('does not heed a causal mask', SCRIPT, *words('mpnet', name='b', **CAUSAL))
+    refused_line('ignores a causal mask', SCRIPT, *words('mpnet', name='b', **CAUSAL))
     rewrite(is_decoder=True)(decoder)
     rewrite(model_type='bert')(decoder)
     refused('is_decoder or causal is true', weights_from=decoder, name='decoder')

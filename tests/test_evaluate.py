@@ -17,7 +17,7 @@ from scipy import stats
 
 import evaluate
 import simulation
-from conftest import ROOT, edit, flip, ran, refused, refused_line, run_process, run_script, write_log
+from conftest import ROOT, change, edit, flip, ran, refused, refused_line, run_process, run_script, write_log
 from nanoencoder import figures, metrics
 from nanoencoder.files import read_json, write_sealed
 from nanoencoder.predictions import SCORED, write_run
@@ -425,13 +425,6 @@ def write(folder, rows, name='lr1e-04_sd0', **about):
     if not isinstance(rows, dict):
         rows = dict.fromkeys(SCORED, rows)
     write_run(folder / name, about, rows)
-
-
-def change(folder, **about):
-    for path in folder.rglob('run.json'):
-        content = read_json(path) | about
-        content.pop('digest')
-        write_sealed(path, content)
 
 
 @pytest.fixture

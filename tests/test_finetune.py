@@ -18,15 +18,14 @@ import transformers
 
 import bench
 import finetune
-from conftest import (Script, as_eurobert_and_as_qwen3, assert_near, decayed_and_not, edit, jsonl, open_whole,
-                      ran, refused, refused_line, torchrun)
+from conftest import (Script, as_eurobert_and_as_qwen3, assert_near, change, decayed_and_not, edit, jsonl,
+                      open_whole, ran, refused, refused_line, torchrun)
 from model import Model, Sizes
 from nanoencoder import files, huggingface, settings as configs, tasks
 from nanoencoder.predictions import SCORED, read_predictions
 from nanoencoder.tasks import models, questions
 from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tokenizer import Tokenizer
-from test_evaluate import change
 from test_tokenizer import TOKENIZER
 
 KINDS = 'SC', 'TC', 'QA', 'IR'

@@ -284,7 +284,7 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     """Here of our own format, whose names are those of a decoder's file. The mask's row is the encoder's,
     and a bias that the decoder lacks counts as 0 there."""
     monkeypatch.chdir(tmp_path)
-    decoder = settings(name='decoder', phases=(('clm', 12),), out='out')
+    decoder = settings(name='decoder', phases=(('clm', 12),), out='out', attention_bias=True)
     pretrain.train(decoder)
     pretrain.train(replace(decoder, name='mydecoder-mlm40', phases=(('mlm', 12),),
                            weights_from='out/decoder', save_at=()))
@@ -293,7 +293,7 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     weights = load_file('mydecoder/model.safetensors')
     mask = files.read_json('mydecoder/config.json')['mask_token_id']
     weights[EMBEDDING][mask] = 9
-    weights.pop('model.norm.weight')
+    weights = {name: p for name, p in weights.items() if not name.endswith('o_proj.bias')}
     save_file(weights, 'mydecoder/model.safetensors')
     before = load_file('out/mydecoder-mlm40/12/model.safetensors')
     exec(BLOCKS['an encoder merged with the decoder that it was made of'], {})
@@ -303,6 +303,11 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
         if name in (EMBEDDING, HEAD):
             mean[mask] = p[mask]
         assert_near(merged[name], mean, 1e-6)
+
+    save_file({name.removeprefix('model.'): p for name, p in weights.items()}, 'mydecoder/model.safetensors')
+    shutil.rmtree('merged')
+    with pytest.raises(AssertionError, match='is not in the decoder'):
+        exec(BLOCKS['an encoder merged with the decoder that it was made of'], {})
 
 
 def test_the_schedule_and_the_size(settings, tmp_path):
